@@ -1,0 +1,179 @@
+"""Federated averaging and its family: every client trains the common model, the coordinator takes the mean.
+
+FedAvg (McMahan et al., AISTATS 2017) and FedProx (Li et al., MLSys 2020). A member of the family is one call of `averaging`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from tideline import nets
+from tideline.algorithms.averaging.messages import Model, State, Update
+from tideline.core.algorithm import Algorithm
+from tideline.core.errors import RosterRefused
+from tideline.core.phase import Phase, Plan, Replies, Turn
+from tideline.core.record import Nothing, Weights
+from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.settings import setting
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.evaluate import evaluate, outputs
+from tideline.learning.fit import cross_entropy, fit
+from tideline.numerics.averaging import weighted_sum
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """Settings of federated averaging."""
+
+    rounds: int = setting(10, low=0, doc="rounds of averaging, R")
+    epochs: int = setting(1, low=1, doc="local epochs a round, E")
+    batch: int = setting(32, low=1, doc="rows in a mini-batch")
+    rate: float = setting(1e-2, low=0.0, doc="learning rate of the local SGD, eta")
+    momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
+    weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of the local SGD")
+    weighting: str = setting("samples", choices=("samples", "uniform"), doc="coefficients of the mean: n_i / n, or 1 / N")
+    evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
+    roles: tuple[Role, ...] = setting((Role.SOURCE, Role.PEER), doc="whose labels are learnt from")
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    """Settings of FedProx."""
+
+    mu: float = setting(1e-2, low=0.0, doc="weight of the proximal term; 0 is FedAvg, bit for bit")
+
+
+Penalty = Callable[[Any, nn.Module, Weights], Tensor | None]
+
+
+def no_penalty(config: Any, net: nn.Module, w: Weights) -> Tensor | None:
+    """FedAvg's local objective is the plain loss F_i."""
+    return None
+
+
+def proximal(config: FedProx, net: nn.Module, w: Weights) -> Tensor | None:
+    """FedProx's term (mu / 2) |w_i - w|^2 over the trainable parameters; absent for mu = 0."""
+    if config.mu == 0:
+        return None
+    distance = sum((((p - w[name].to(p.device)) ** 2).sum() for name, p in net.named_parameters()), torch.tensor(0.0))
+    return config.mu / 2 * distance
+
+
+def averaging(
+    name: str,
+    paper: str,
+    summary: str,
+    config: type[Any],
+    penalty: Penalty = no_penalty,
+    told: tuple[str, ...] = ("accuracy",),
+    presets: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Algorithm:
+    """A method in which each client minimises F_i + penalty from the common model and the mean is taken."""
+
+    @step(metrics=("loss", "samples"))
+    def train(order: Model, memory: Nothing, site: Site) -> Outcome[Update, Nothing]:
+        """E epochs of SGD from w on the site's labelled rows."""
+        net = nets.loaded(site.world, order.model, site.device)
+
+        def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+            extra = penalty(site.config, net, order.model)
+            plain = cross_entropy(net, x, y)
+            return plain if extra is None else plain + extra
+
+        value = local_sgd(net, site, loss)
+        update = Update(nets.weights_of(net), len(site.data))
+        return Outcome(update, memory, {"loss": value, "samples": len(site.data)})
+
+    def plan(c: Any) -> Plan:
+        fold = Phase("train", train, ask=model_to_learners, tell=average_models)
+        score = evaluate(model_to_all, predict, takes=Model, metrics=told)
+        rounds = [(fold, score) if due(c, r) else (fold,) for r in range(1, c.rounds + 1)]
+        return sum(rounds, ()) or (score,)
+
+    return Algorithm(name, paper, summary, config, State, begin, plan, fits=needs_learners, presets=presets or PRESETS)
+
+
+def local_sgd(net: nn.Module, site: Site, loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> float:
+    """The family's local training, in place; gives the mean loss of the last epoch."""
+    c = site.config
+    optimiser = torch.optim.SGD(net.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
+    return fit(net, site.data, loss, optimiser, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
+
+
+def due(c: Any, r: int) -> bool:
+    """Whether round r is followed by a scoring."""
+    return r == c.rounds or r % int(c.evaluate_every) == 0
+
+
+def begin(config: Any, world: World, roster: Roster, rng: Generator) -> State:
+    """w at random."""
+    return State(nets.weights_of(nets.build(world)))
+
+
+def needs_learners(config: Any, world: World, roster: Roster) -> None:
+    """The network fits the world, and somebody has labels to learn from."""
+    nets.check(world)
+    if not any(m.labelled and m.role in config.roles for m in roster):
+        roles = " or ".join(r.value for r in config.roles)
+        have = ", ".join(f"{m.id} ({m.role.value}{'' if m.labelled else ', no labels'})" for m in roster)
+        raise RosterRefused(
+            f"No member can teach: the method needs at least one {roles} with labels; the roster has {have}",
+            f"Give a labelled site the role {roles}",
+            path="roster",
+        )
+
+
+def learners(turn: Turn) -> tuple[ClientId, ...]:
+    """Who trains, sorted."""
+    return tuple(sorted(m.id for m in turn.roster if m.labelled and m.role in turn.config.roles))
+
+
+def model_to_learners(state: State, turn: Turn) -> dict[ClientId, Model]:
+    """w to those who train."""
+    return dict.fromkeys(learners(turn), Model(state.model))
+
+
+def model_to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
+    """w to everybody."""
+    return dict.fromkeys(turn.members(), Model(state.model))
+
+
+def average_models(state: State, replies: Replies[Update], turn: Turn) -> State:
+    """w <- sum_i (n_i / n) w_i over those who answered, or their plain mean."""
+    if turn.config.weighting == "uniform":
+        return State(weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
+    n = sum(reply.samples for reply in replies.values())
+    return State(weighted_sum((reply.samples / n, reply.model) for reply in replies.values()))
+
+
+def predict(order: Model, memory: Nothing, site: Site, x: Tensor) -> Tensor:
+    """Outputs of w."""
+    return outputs(nets.loaded(site.world, order.model, site.device), x, site.device)
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "demo": {"rounds": 8, "epochs": 1, "batch": 32, "rate": 0.03},
+    "tiny": {"rounds": 2, "epochs": 1, "batch": 16, "rate": 0.05},
+}
+
+fedavg = averaging(
+    "fedavg",
+    "McMahan et al.: Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017",
+    "The mean of models trained at the labelled sites",
+    FedAvg,
+    # What FedAvg learns from the labelled sites alone is the source-only model.
+    told=("accuracy", "source_only"),
+)
+
+fedprox = averaging(
+    "fedprox",
+    "Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, 2020",
+    "Federated averaging with a term that keeps local models near the common one",
+    FedProx,
+    proximal,
+)

@@ -1,0 +1,129 @@
+"""Methods with one model per client. Local: nobody sends anything; the lower reference of personalised learning.
+
+A target has no labels, so it has no model of its own: it is left alone and reported without an accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from tideline import nets
+from tideline.core.algorithm import Algorithm
+from tideline.core.errors import RosterRefused
+from tideline.core.phase import Phase, Plan, Turn, unchanged
+from tideline.core.record import Nothing, Weights, field, record
+from tideline.core.run import ClientId, Roster, World
+from tideline.core.settings import setting
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.evaluate import evaluate, outputs
+from tideline.learning.fit import cross_entropy, fit
+
+
+@dataclass(frozen=True)
+class LocalConfig:
+    """Settings of local training."""
+
+    rounds: int = setting(10, low=1, doc="exchanges, R; each site trains R x E epochs in all")
+    epochs: int = setting(1, low=1, doc="epochs between two exchanges, E")
+    batch: int = setting(32, low=1, doc="rows in a mini-batch")
+    rate: float = setting(1e-2, low=0.0, doc="learning rate of SGD")
+    momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of SGD; fresh each exchange, as in averaging")
+    weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of SGD")
+    evaluate_every: int = setting(1, low=1, doc="exchanges between scorings; the last is always scored")
+
+
+@record
+class Start:
+    """What a client is sent: the seed of the common initial weights."""
+
+    seed: int = field(doc="seed of the network's initialisation")
+
+
+@record
+class Mine:
+    """What a client keeps: its own model; empty before the first exchange."""
+
+    model: Weights = field(doc="parameters and buffers by name")
+
+
+def settle(config: LocalConfig, site: Site) -> Mine:
+    """No model yet: the common seed comes with the first order."""
+    return Mine({})
+
+
+def begin(config: LocalConfig, world: World, roster: Roster, rng: Generator) -> Start:
+    """One seed for all, so that sites start from common weights."""
+    return Start(int(torch.randint(2**31, (), generator=rng)))
+
+
+@step(metrics=("loss",))
+def train(order: Start, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    """E epochs of SGD on the site's own model. Nothing leaves."""
+    c: LocalConfig = site.config
+    net = nets.loaded(site.world, memory.model or initial(order, site.world), site.device)
+    optimiser = torch.optim.SGD(net.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
+    loss = fit(
+        net, site.data, cross_entropy, optimiser, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick
+    )
+    return Outcome(Nothing(), Mine(nets.weights_of(net)), {"loss": loss})
+
+
+def initial(order: Start, world: World) -> dict[str, Tensor]:
+    """The common initial weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(order.seed)
+        return nets.weights_of(nets.build(world))
+
+
+def seed_to_labelled(state: Start, turn: Turn) -> dict[ClientId, Start]:
+    """The seed to all who have labels."""
+    return dict.fromkeys(turn.labelled(), state)
+
+
+def nothing_to_labelled(state: Start, turn: Turn) -> dict[ClientId, Nothing]:
+    """Memory has the model already."""
+    return dict.fromkeys(turn.labelled(), Nothing())
+
+
+def predict(order: Nothing, memory: Mine, site: Site, x: Tensor) -> Tensor:
+    """Outputs of the site's own model."""
+    return outputs(nets.loaded(site.world, memory.model, site.device), x, site.device)
+
+
+def plan(c: LocalConfig) -> Plan:
+    """(train, score) x R."""
+    work = Phase("train", train, ask=seed_to_labelled, tell=unchanged)
+    score = evaluate(nothing_to_labelled, predict, keeps=Mine)
+    return sum(((work, score) if r == c.rounds or r % c.evaluate_every == 0 else (work,) for r in range(1, c.rounds + 1)), ())
+
+
+def needs_labels(config: LocalConfig, world: World, roster: Roster) -> None:
+    """The network fits the world, and somebody has labels."""
+    nets.check(world)
+    if not any(m.labelled for m in roster):
+        raise RosterRefused("No member has labels, so nobody can train", "Add a source or a peer with labels", path="roster")
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "demo": {"rounds": 8, "epochs": 1, "batch": 32, "rate": 0.03},
+    "tiny": {"rounds": 2, "epochs": 1, "batch": 16, "rate": 0.05},
+}
+
+local = Algorithm(
+    "local",
+    "Reference point: each site alone, as in the comparisons of personalised federated learning",
+    "Every labelled site trains alone; nothing is shared",
+    LocalConfig,
+    Start,
+    begin,
+    plan,
+    memory=Mine,
+    settle=settle,
+    fits=needs_labels,
+    presets=PRESETS,
+)

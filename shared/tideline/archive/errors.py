@@ -1,0 +1,153 @@
+"""Every way in which bytes can contradict their declaration, by name.
+
+Malformed
+|- ArchiveBroken           the file itself
+|  |- TooShort             fewer than eight bytes
+|  |- HeaderTooLarge       the header claims more than the limit
+|  |- HeaderTruncated      the header claims more than the file holds
+|  |- HeaderNotJson        not UTF-8, not JSON, or not an object
+|  |- HeaderTooDeep        nested beyond the limit
+|  |- DuplicateKey         a name twice in one object
+|  |- BadName              empty, too long, or with a slash, a backslash or a control character in a place that names a file
+|  |- BadEntry             an entry without exactly dtype, shape, data_offsets
+|  |- UnknownDtype         a dtype that is not in the table
+|  |- BadShape             an axis that is negative, not whole, or a shape whose size overflows
+|  |- BadOffsets           offsets that are not two whole numbers in order
+|  |- SizeMismatch         a buffer whose length is not the product of its shape
+|  |- Overlap              a buffer that begins before the last one ended
+|  |- Hole                 bytes between two buffers that belong to none
+|  |- DataTruncated        a buffer beyond the end of the file
+|  |- TrailingBytes        bytes after the last buffer
+|  |- TooManyTensors       more entries than the limit
+|  |- BadMetadata          metadata that are not texts, or whose structure is no record
+|  |- UnknownLayout        written by another version of the layout
+|  |- DigestMismatch       a part whose bytes are not those of its name
+|  |- PartMissing          a part that the root names and nobody sent
+|  `- PartMismatch         a part whose dtype or shape is not the one that the root names
+|- Undeclared              a field that the type does not declare
+|- Missing                 a field that the type declares and the file lacks
+|- WrongType               a value of another type than the declared one
+|- WrongDims               a size that contradicts the declared dims, or the order's names and shapes
+|- NotFinite               a NaN or an infinity
+`- TooLarge                more bytes than the limit
+"""
+
+from __future__ import annotations
+
+from tideline.core.errors import Malformed
+
+
+class ArchiveBroken(Malformed):
+    """The file contradicts itself."""
+
+
+class TooShort(ArchiveBroken):
+    """Fewer than the eight bytes of the header's length."""
+
+
+class HeaderTooLarge(ArchiveBroken):
+    """The header claims more bytes than the limit."""
+
+
+class HeaderTruncated(ArchiveBroken):
+    """The header claims more bytes than the file holds."""
+
+
+class HeaderNotJson(ArchiveBroken):
+    """The header is not UTF-8, not JSON, or not an object."""
+
+
+class HeaderTooDeep(ArchiveBroken):
+    """The header is nested beyond the limit."""
+
+
+class DuplicateKey(ArchiveBroken):
+    """A name stands twice in one object."""
+
+
+class BadName(ArchiveBroken):
+    """A name is empty, too long, or has a character that names may not have."""
+
+
+class BadEntry(ArchiveBroken):
+    """An entry does not have exactly dtype, shape and data_offsets."""
+
+
+class UnknownDtype(ArchiveBroken):
+    """A dtype that is not in the table."""
+
+
+class BadShape(ArchiveBroken):
+    """An axis is negative or not whole, there are too many, or the size overflows."""
+
+
+class BadOffsets(ArchiveBroken):
+    """Offsets are not two whole numbers in order."""
+
+
+class SizeMismatch(ArchiveBroken):
+    """A buffer's length is not the product of its shape."""
+
+
+class Overlap(ArchiveBroken):
+    """A buffer begins before the last one ended."""
+
+
+class Hole(ArchiveBroken):
+    """Bytes between two buffers belong to none."""
+
+
+class DataTruncated(ArchiveBroken):
+    """A buffer lies beyond the end of the file."""
+
+
+class TrailingBytes(ArchiveBroken):
+    """Bytes follow the last buffer."""
+
+
+class TooManyTensors(ArchiveBroken):
+    """More entries than the limit."""
+
+
+class BadMetadata(ArchiveBroken):
+    """Metadata are not texts, or their structure is no record."""
+
+
+class UnknownLayout(ArchiveBroken):
+    """The file was written by another version of the layout."""
+
+
+class DigestMismatch(ArchiveBroken):
+    """A part's bytes are not those of its name."""
+
+
+class PartMissing(ArchiveBroken):
+    """A part that the root names is not there."""
+
+
+class PartMismatch(ArchiveBroken):
+    """A part's dtype or shape is not the one that the root names."""
+
+
+class Undeclared(Malformed):
+    """A field that the type does not declare."""
+
+
+class Missing(Malformed):
+    """A field that the type declares and the file lacks."""
+
+
+class WrongType(Malformed):
+    """A value of another type than the declared one."""
+
+
+class WrongDims(Malformed):
+    """A size contradicts the declared dims, or names and shapes differ from the order's."""
+
+
+class NotFinite(Malformed):
+    """A NaN or an infinity."""
+
+
+class TooLarge(Malformed):
+    """More bytes than the limit."""

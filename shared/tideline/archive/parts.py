@@ -1,0 +1,293 @@
+"""Where files lie, named by the SHA-256 of their bytes: a folder, or a dictionary behind the same few functions."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import mmap
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
+from tideline.archive.layout import check_digest
+from tideline.core.errors import StorageFull
+from tideline.core.run import Digest
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Upload(Protocol):
+    """A part on its way in. `offset` is how much is already there; `commit` names it if the digest fits."""
+
+    offset: int
+
+    def write(self, chunk: Buffer) -> None:
+        """Append a chunk. Raises TooLarge, StorageFull."""
+        ...
+
+    def commit(self) -> Digest:
+        """Keep the part. Raises DigestMismatch, and then forgets what was written."""
+        ...
+
+    def close(self) -> None:
+        """Let go; what was written stays for a later upload of the same digest."""
+        ...
+
+
+class Parts(Protocol):
+    """A store of parts."""
+
+    def has(self, digest: Digest) -> bool:
+        """Whether the part is here, whole."""
+        ...
+
+    def size(self, digest: Digest) -> int:
+        """Bytes of a part. Raises PartMissing."""
+        ...
+
+    def view(self, digest: Digest) -> memoryview:
+        """A part's bytes; writes to the view never reach the store. Raises PartMissing."""
+        ...
+
+    def put(self, buffers: Sequence[Buffer]) -> Digest:
+        """Keep the joined buffers. A part that is already here is not written again. Raises StorageFull."""
+        ...
+
+    def upload(self, digest: Digest, size: int) -> Upload:
+        """Begin, or go on with, receiving a part."""
+        ...
+
+    def drop(self, digest: Digest) -> None:
+        """Forget a part, if it is here."""
+        ...
+
+    def digests(self) -> Iterable[Digest]:
+        """The parts that are here."""
+        ...
+
+
+def digest_of(buffers: Iterable[Buffer]) -> Digest:
+    """SHA-256 of the joined buffers."""
+    sha = hashlib.sha256()
+    for buffer in buffers:
+        sha.update(buffer)
+    return Digest(sha.hexdigest())
+
+
+class MemoryParts:
+    """Parts in a dictionary."""
+
+    def __init__(self) -> None:
+        self._held: dict[Digest, bytes] = {}
+        self._arriving: dict[Digest, bytearray] = {}
+
+    def has(self, digest: Digest) -> bool:
+        return digest in self._held
+
+    def size(self, digest: Digest) -> int:
+        return len(self._get(digest))
+
+    def view(self, digest: Digest) -> memoryview:
+        # A copy, as a mapped file's private pages would be: a stray write must not reach the store.
+        return memoryview(bytearray(self._get(digest)))
+
+    def put(self, buffers: Sequence[Buffer]) -> Digest:
+        digest = digest_of(buffers)
+        if digest not in self._held:
+            self._held[digest] = b"".join(buffers)
+        return digest
+
+    def upload(self, digest: Digest, size: int) -> MemoryUpload:
+        return MemoryUpload(self, digest, size)
+
+    def drop(self, digest: Digest) -> None:
+        self._held.pop(digest, None)
+
+    def digests(self) -> Iterable[Digest]:
+        return tuple(self._held)
+
+    def _get(self, digest: Digest) -> bytes:
+        try:
+            return self._held[digest]
+        except KeyError:
+            raise missing(digest) from None
+
+
+class MemoryUpload:
+    """An upload into a dictionary."""
+
+    def __init__(self, parts: MemoryParts, digest: Digest, size: int) -> None:
+        self._parts, self._digest, self._size = parts, digest, size
+        self._bytes = parts._arriving.setdefault(digest, bytearray())
+        self.offset = len(self._bytes)
+
+    def write(self, chunk: Buffer) -> None:
+        self.offset = within(self.offset + len(chunk), self._size)
+        self._bytes += chunk
+
+    def commit(self) -> Digest:
+        self._parts._arriving.pop(self._digest, None)
+        agree(self._digest, digest_of([self._bytes]))
+        return self._parts.put([bytes(self._bytes)])
+
+    def close(self) -> None:
+        return
+
+
+class FolderParts:
+    """Parts as files of one folder, `ab/abcd...`. `durable`: a part that was kept survives a power cut (fsync)."""
+
+    def __init__(self, folder: Path, durable: bool = True) -> None:
+        self.folder = folder
+        self.durable = durable
+        self._tmp = folder / "tmp"
+        self._tmp.mkdir(parents=True, exist_ok=True)
+
+    def path(self, digest: Digest) -> Path:
+        """Where a part lies, or would lie."""
+        return self.folder / check_digest(digest)[:2] / digest
+
+    def has(self, digest: Digest) -> bool:
+        return self.path(digest).exists()
+
+    def size(self, digest: Digest) -> int:
+        try:
+            return self.path(digest).stat().st_size
+        except FileNotFoundError:
+            raise missing(digest) from None
+
+    def view(self, digest: Digest) -> memoryview:
+        try:
+            with self.path(digest).open("rb") as file:
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+        except FileNotFoundError:
+            raise missing(digest) from None
+
+    def put(self, buffers: Sequence[Buffer]) -> Digest:
+        digest = digest_of(buffers)
+        if not self.has(digest):
+            temporary = self._tmp / str(uuid.uuid4())
+            with room(temporary), temporary.open("wb", buffering=0) as file:
+                write_all(file.fileno(), buffers)
+            self.adopt(temporary, digest)
+        return digest
+
+    def upload(self, digest: Digest, size: int) -> FolderUpload:
+        return FolderUpload(self, digest, size)
+
+    def drop(self, digest: Digest) -> None:
+        self.path(digest).unlink(missing_ok=True)
+
+    def digests(self) -> Iterable[Digest]:
+        return tuple(Digest(f.name) for f in self.folder.glob("??/*"))
+
+    def sweep(self) -> None:
+        """Forget uploads and writes that a killed process left half done."""
+        for leftover in self._tmp.iterdir():
+            leftover.unlink(missing_ok=True)
+
+    def adopt(self, temporary: Path, digest: Digest) -> None:
+        """Give a whole file its name: fsync the file, rename, fsync the folder."""
+        target = self.path(digest)
+        target.parent.mkdir(exist_ok=True)
+        with room(temporary):
+            if self.durable:
+                sync(temporary)
+        temporary.replace(target)
+        if self.durable:
+            sync(target.parent)
+
+
+class FolderUpload:
+    """An upload into a folder: bytes append to `tmp/<digest>`, hashed as they come, so that a cut upload goes on."""
+
+    def __init__(self, parts: FolderParts, digest: Digest, size: int) -> None:
+        self._parts, self._digest, self._size = parts, check_digest(digest), size
+        self._path = parts._tmp / digest
+        self._sha = hashlib.sha256()
+        self.offset = self._reread()
+        self._file = self._path.open("ab", buffering=0)
+
+    def _reread(self) -> int:
+        """Hash what an earlier, cut upload left."""
+        if not self._path.exists():
+            return 0
+        with self._path.open("rb") as file:
+            while block := file.read(1 << 20):
+                self._sha.update(block)
+            return file.tell()
+
+    def write(self, chunk: Buffer) -> None:
+        self.offset = within(self.offset + len(chunk), self._size)
+        self._sha.update(chunk)
+        with room(self._path):
+            write_all(self._file.fileno(), [chunk])
+
+    def commit(self) -> Digest:
+        self.close()
+        digest = Digest(self._sha.hexdigest())
+        if digest != self._digest:
+            self._path.unlink(missing_ok=True)
+        agree(Digest(self._digest), digest)
+        self._parts.adopt(self._path, digest)
+        return digest
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class room:  # noqa: N801 - reads as a word in a with statement
+    """Turns a full disk into StorageFull, and forgets the file that did not fit."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            self._path.unlink(missing_ok=True)
+            raise StorageFull(
+                f"No room for a part in {self._path.parent.parent}", "Free disk space; the transfer is tried again by itself"
+            ) from error
+
+
+def write_all(descriptor: int, buffers: Iterable[Buffer]) -> None:
+    """Write whole buffers: one system call may take less than it is given (2 GiB at most)."""
+    for buffer in buffers:
+        rest = memoryview(buffer).cast("B")
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+
+def sync(path: Path) -> None:
+    """fsync a file or a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def within(offset: int, size: int) -> int:
+    """The offset, if no more was sent than announced."""
+    if offset > size:
+        raise TooLarge(f"A part of {size} bytes was announced and {offset} came", "Send the part that was announced")
+    return offset
+
+
+def agree(wanted: Digest, got: Digest) -> None:
+    """Bytes fit their name."""
+    if wanted != got:
+        raise DigestMismatch(
+            f"The bytes of part {wanted[:12]} have the digest {got[:12]}", "The transfer is tried again by itself"
+        )
+
+
+def missing(digest: Digest) -> PartMissing:
+    """The error for a part that is not here."""
+    return PartMissing(f"Part {digest[:12]} is not here", "Send it", digest=digest)

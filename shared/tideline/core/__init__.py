@@ -1,0 +1,1 @@
+"""The vocabulary: values and types that every other layer speaks. Imports nothing of ours."""

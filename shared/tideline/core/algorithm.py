@@ -1,0 +1,94 @@
+"""The method, as a value: begin, settle, plan. And its privacy contract, derived and never written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tideline.core.errors import ConfigRefused
+from tideline.core.phase import Phase, Plan
+from tideline.core.privacy import TO_COORDINATOR, Clause, Contract, Exposure
+from tideline.core.record import Nothing, leaves
+from tideline.core.run import EMPTY, Role, Roster, World
+from tideline.core.settings import nearest, parse
+from tideline.core.step import Site
+
+if TYPE_CHECKING:
+    from torch import Generator
+
+
+def settle_nothing(config: Any, site: Site) -> Nothing:
+    """The first memory of a method whose clients keep none."""
+    return Nothing()
+
+
+def fits_all(config: Any, world: World, roster: Roster) -> None:
+    """A method that can use every world and roster."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One method. `config` is a frozen dataclass of settings that has `rounds`; `state` and `memory` are record types.
+
+    begin   the coordinator's first state
+    settle  a client's first memory, once per client and run
+    plan    the phases, in order; repetition is tuple multiplication
+    fits    refuses worlds and rosters that the method cannot use, before anybody is asked (RosterRefused, ConfigRefused)
+    cast    the roles of a demonstration: the last site takes the last role, the others cycle through the rest
+    """
+
+    name: str
+    paper: str
+    summary: str
+    config: type[Any]
+    state: type[Any]
+    begin: Callable[[Any, World, Roster, Generator], Any]
+    plan: Callable[[Any], Plan]
+    memory: type[Any] = Nothing
+    settle: Callable[[Any, Site], Any] = settle_nothing
+    fits: Callable[[Any, World, Roster], None] = fits_all
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY)
+    cast: tuple[Role, ...] = (Role.SOURCE, Role.TARGET)
+
+    def configure(self, given: Mapping[str, Any], preset: str | None = None) -> Any:
+        """The method's config from plain data over a preset. Raises ConfigRefused."""
+        if preset is not None and preset not in self.presets:
+            known = sorted(self.presets)
+            raise ConfigRefused(
+                f"{self.name} has no preset {preset!r}",
+                f"Use one of: {', '.join(known)}{nearest(preset, known)}",
+                path="preset",
+            )
+        base = self.presets[preset] if preset else {}
+        return parse(self.config, {**base, **given}, "config")
+
+    def casting(self, n: int) -> tuple[Role, ...]:
+        """Roles for a demonstration with n sites."""
+        rest = self.cast[:-1] or self.cast
+        return (*(rest[i % len(rest)] for i in range(n - 1)), self.cast[-1])
+
+
+def contract(algorithm: Algorithm, config: Any) -> Contract:
+    """Every field and metric that any phase's replies hold, in the order of the plan, without repeats."""
+    seen: dict[Clause, None] = {}
+    for phase in algorithm.plan(config):
+        seen.update(dict.fromkeys(clauses(phase)))
+    return tuple(seen)
+
+
+def clauses(phase: Phase) -> Iterator[Clause]:
+    """What one phase's replies tell."""
+    step = phase.step
+    if step is None:
+        return
+    for leaf in leaves(step.gives):
+        assert leaf.exposure is not None
+        yield Clause(phase.name, step.name, leaf.path, leaf.dims, leaf.exposure, leaf.audience, leaf.doc)
+    for name in step.metrics:
+        yield Clause(phase.name, step.name, f"metrics.{name}", "", Exposure.METRIC, TO_COORDINATOR, "one number per reply")
+
+
+def round_of(plan: Plan, cursor: int) -> int:
+    """1 + the number of earlier phases of the same name."""
+    return 1 + sum(1 for phase in plan[:cursor] if phase.name == plan[cursor].name)

@@ -1,0 +1,115 @@
+"""Every error that Tideline raises on purpose.
+
+FederationError                  a message for a person, what to do, context as data
+|- Refused                       understood and declined; never retried
+|  |- ConfigRefused              a setting out of range (names setting, bound, value)
+|  |- RosterRefused              roles, sizes or classes do not fit the method (names the client)
+|  |- ContractRefused            a site's policy forbids clauses, or contracts differ (lists them)
+|  |- DataRefused                a site's data cannot be used (names the file)
+|  |- IdentityRefused            an unknown, used or expired token, or a wrong credential
+|  |- VersionRefused             the two ends speak different protocol versions
+|  `- NotFound                   no run, method, client or part of that name
+|- Malformed                     bytes against their declaration (one subclass per way, in archive.errors)
+|- StepFailed                    a client's step raised; the round may go on without it
+|- Cancelled                     the order that a step works for was withdrawn
+|- MemoryLost, MemoryAhead       a site's memory does not fit the order (a home restored, deleted or shared)
+|- Stale                         a reply to an order that is settled or superseded: acknowledged, dropped
+|- Stalled                       the quorum was missed; the run waits for a person
+|- Diverged                      a recomputed round has other bytes than the recorded one
+|- StorageFull                   no room for bytes that were offered; nothing was acknowledged
+`- Unreachable                   link or store; retried with growing, jittered pauses
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class FederationError(Exception):
+    """Something that a person can act on: `what` happened, `todo` about it, and `context` as plain data."""
+
+    def __init__(self, what: str, todo: str = "", **context: object) -> None:
+        super().__init__(what)
+        self.what = what
+        self.todo = todo
+        self.context: Mapping[str, object] = context
+
+    @property
+    def kind(self) -> str:
+        """The class's name: stable, so that programs may match on it."""
+        return type(self).__name__
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.todo}" if self.todo else self.what
+
+
+class Refused(FederationError):
+    """The request was understood and declined; sending it again changes nothing."""
+
+
+class ConfigRefused(Refused):
+    """A setting has an unknown name, a wrong type or a value out of range."""
+
+
+class RosterRefused(Refused):
+    """The members of a run, their roles, sizes or classes do not fit its method."""
+
+
+class ContractRefused(Refused):
+    """A site's policy forbids clauses of the run's contract, or the two ends derive different contracts."""
+
+
+class DataRefused(Refused):
+    """A site's data cannot be read or do not fit the run's world."""
+
+
+class IdentityRefused(Refused):
+    """A token that is unknown, used or expired, or a credential that does not belong to the name."""
+
+
+class VersionRefused(Refused):
+    """Agent and coordinator speak different versions of the protocol."""
+
+
+class NotFound(Refused):
+    """There is no run, method, client or part of that name."""
+
+
+class Malformed(FederationError):
+    """Bytes that contradict their declaration. Each way of being malformed is a subclass."""
+
+
+class StepFailed(FederationError):
+    """A client's step raised. The round may go on without it; the reason is recorded."""
+
+
+class Cancelled(FederationError):
+    """The order that a step works for was withdrawn."""
+
+
+class MemoryLost(FederationError):
+    """A site's memory is older than the last reply that the coordinator accepted from it."""
+
+
+class MemoryAhead(FederationError):
+    """A site's memory is newer than the order and the reply that made it so is gone."""
+
+
+class Stale(FederationError):
+    """A reply to an order that is already settled or superseded; acknowledged and dropped."""
+
+
+class Stalled(FederationError):
+    """The quorum was missed at the deadline; the run waits for a person."""
+
+
+class Diverged(FederationError):
+    """A round computed again has other bytes than the recorded one: the numerics of the machine changed."""
+
+
+class StorageFull(FederationError):
+    """There is no room for the bytes offered. Nothing was acknowledged, so nothing is lost."""
+
+
+class Unreachable(FederationError):
+    """The other end, or a store, does not answer. Retried with growing, jittered pauses."""

@@ -1,0 +1,89 @@
+"""The exchange: the coordinator asks some clients something, each answers, the coordinator folds the answers in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tideline.core.run import EMPTY, ClientId, Role, Roster, World
+from tideline.core.step import Step
+
+if TYPE_CHECKING:
+    from torch import Generator
+
+G = TypeVar("G", covariant=True)
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What `ask` and `tell` see beside the state. `rng` is seeded from run, purpose and cursor."""
+
+    config: Any
+    world: World
+    roster: Roster
+    round: int
+    rng: Generator
+
+    def members(self, *roles: Role) -> tuple[ClientId, ...]:
+        """The clients with one of these roles, sorted; all of them where no role is named."""
+        return tuple(sorted(m.id for m in self.roster if not roles or m.role in roles))
+
+    def labelled(self) -> tuple[ClientId, ...]:
+        """The clients whose training rows carry labels, sorted."""
+        return tuple(sorted(m.id for m in self.roster if m.labelled))
+
+
+class Replies(Mapping[ClientId, G], Generic[G]):
+    """The answers of one exchange: iterated in sorted client order, each decoded when it is looked at."""
+
+    def __init__(
+        self,
+        load: Mapping[ClientId, Callable[[], G]],
+        metrics: Mapping[ClientId, Mapping[str, float]] = EMPTY,
+    ) -> None:
+        self._load = load
+        self.metrics = metrics
+
+    def __getitem__(self, client: ClientId) -> G:
+        return self._load[client]()
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return iter(sorted(self._load))
+
+    def __len__(self) -> int:
+        return len(self._load)
+
+
+def unchanged(state: S, replies: Replies[Any], turn: Turn) -> S:
+    """A `tell` that keeps the state as it is."""
+    return state
+
+
+def nobody(state: Any, turn: Turn) -> Mapping[ClientId, Any]:
+    """An `ask` of a phase that is a computation on the coordinator."""
+    return EMPTY
+
+
+def never(state: Any) -> bool:
+    """A `skip` that never skips."""
+    return False
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One exchange. Without a step it is a computation on the coordinator: `tell` gets no replies.
+
+    `floor` is the least number of replies that `tell` can work with, whatever the run's waiting rules say.
+    """
+
+    name: str
+    step: Step | None
+    ask: Callable[[Any, Turn], Mapping[ClientId, Any]] = nobody
+    tell: Callable[[Any, Replies[Any], Turn], Any] = unchanged
+    floor: int | None = None
+    skip: Callable[[Any], bool] = never
+
+
+Plan = tuple[Phase, ...]

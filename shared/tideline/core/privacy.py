@@ -1,0 +1,103 @@
+"""What a field would tell about its owner, whom it may reach, and what a site says no to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tideline.core.run import Digest
+
+
+class Exposure(StrEnum):
+    """How much a value tells about the data that it came from, from least to most."""
+
+    METRIC = "metric"
+    COUNT = "count"
+    WEIGHTS = "weights"
+    STATISTIC = "statistic"
+    SYNTHETIC = "synthetic"
+    FEATURES = "features"
+    SAMPLES = "samples"
+
+
+class Audience(StrEnum):
+    """Who may come to hold a single client's value."""
+
+    COORDINATOR = "coordinator"
+    PEERS = "peers"
+
+
+TO_COORDINATOR = frozenset({Audience.COORDINATOR})
+TO_PEERS = frozenset({Audience.PEERS})
+TO_BOTH = frozenset({Audience.COORDINATOR, Audience.PEERS})
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One thing that leaves a site: which field of which reply, its size, its exposure and its audience."""
+
+    phase: str
+    step: str
+    field: str
+    dims: str
+    exposure: Exposure
+    audience: frozenset[Audience]
+    doc: str = ""
+
+    def sentence(self) -> str:
+        """The clause in words, for people who own data."""
+        size = f" ({self.dims})" if self.dims else ""
+        to = " and ".join(sorted(a.value for a in self.audience))
+        note = f": {self.doc}" if self.doc else ""
+        return f"{self.phase}/{self.step} sends {self.field}{size} as {self.exposure.value.upper()} to {to}{note}"
+
+
+Contract = tuple[Clause, ...]
+Policy = frozenset[tuple[Exposure, Audience]]
+
+DEFAULT_POLICY: Policy = frozenset(
+    {(e, Audience.COORDINATOR) for e in Exposure if e not in (Exposure.FEATURES, Exposure.SAMPLES)}
+    | {(Exposure.WEIGHTS, Audience.PEERS)}
+)
+
+
+def refused(contract: Contract, policy: Policy) -> Contract:
+    """The clauses that a site with this policy says no to."""
+    return tuple(c for c in contract if any((c.exposure, a) not in policy for a in c.audience))
+
+
+def to_json(contract: Contract) -> list[dict[str, Any]]:
+    """Clauses as plain data, in the order of the plan."""
+    keys = ("phase", "step", "field", "dims")
+    return [
+        {k: getattr(c, k) for k in keys}
+        | {"exposure": c.exposure.value, "audience": sorted(a.value for a in c.audience), "doc": c.doc}
+        for c in contract
+    ]
+
+
+def from_json(clauses: Iterable[Mapping[str, Any]]) -> Contract:
+    """The inverse of `to_json`."""
+    return tuple(
+        Clause(
+            c["phase"],
+            c["step"],
+            c["field"],
+            c["dims"],
+            Exposure(c["exposure"]),
+            frozenset(Audience(a) for a in c["audience"]),
+            c.get("doc", ""),
+        )
+        for c in clauses
+    )
+
+
+def contract_digest(contract: Contract) -> Digest:
+    """SHA-256 of the clauses without their words, sorted and without repeats: equal meaning, equal digest."""
+    rows = [{k: v for k, v in clause.items() if k != "doc"} for clause in to_json(contract)]
+    texts = sorted({json.dumps(row, sort_keys=True, separators=(",", ":")) for row in rows})
+    return Digest(hashlib.sha256("\n".join(texts).encode()).hexdigest())

@@ -1,0 +1,181 @@
+"""Records: anything that is sent or kept. A record is a frozen dataclass whose fields say what they are.
+
+    @record
+    class Atoms:
+        z: Tensor = field("K n d", SYNTHETIC, doc="support points")
+
+Field types: Tensor, Weights (name -> Tensor), int, float, str, bool, Handle, records, dict[str, T], tuple[T, ...] and T | None.
+Dims are names bound once per message; a number pins a size, `...` stands for any further axes. On Weights, `like model` ties
+names, shapes and dtypes to the field `model` of the order (or of the state, where the order has none).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tideline.core.errors import FederationError
+from tideline.core.privacy import TO_COORDINATOR, Audience, Exposure
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Weights = Mapping[str, Tensor]
+else:
+    Weights = Mapping
+
+T = TypeVar("T")
+HOLDS = "Tensor, Weights, int, float, str, bool, Handle, a record, dict[str, T], tuple[T, ...], T | None"
+
+
+class Undeclarable(FederationError):
+    """A record's field has a type that cannot be sent or kept, or lacks its exposure."""
+
+
+def field(
+    dims: str = "",
+    exposure: Exposure | None = None,
+    *,
+    audience: frozenset[Audience] = TO_COORDINATOR,
+    doc: str = "",
+    default: Any = dataclasses.MISSING,
+) -> Any:
+    """A record's field: its dims, what it exposes (required in replies), whom it may reach, and a sentence."""
+    meta = {"dims": dims, "exposure": exposure, "audience": audience, "doc": doc}
+    return dataclasses.field(default=default, metadata=meta)
+
+
+@typing.dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def record(cls: type[T]) -> type[T]:
+    """Make a class a record: frozen, compared by identity (tensors have no truth value)."""
+    made = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    made.__record__ = True  # type: ignore[attr-defined]
+    return made
+
+
+@record
+class Nothing:
+    """A message or a memory without content."""
+
+
+@record
+class Handle:
+    """A part that stays with its holder until an addressed client fetches it."""
+
+    digest: str = field(doc="SHA-256 of the plaintext part")
+    holder: str = field(doc="the client that has it")
+    size: int = field(doc="bytes")
+
+
+# What a field's type is made of: the archive walks these.
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A field's type: `what` is one of tensor, weights, scalar, record, dict, tuple, optional."""
+
+    what: str
+    of: Kind | None = None
+    type: type[Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """One field of a record, resolved."""
+
+    name: str
+    kind: Kind
+    dims: str
+    exposure: Exposure | None
+    audience: frozenset[Audience]
+    doc: str
+
+
+def is_record(kind: Any) -> bool:
+    """Whether a type was made by `record`."""
+    return isinstance(kind, type) and getattr(kind, "__record__", False)
+
+
+def specs(kind: type[Any]) -> tuple[Spec, ...]:
+    """The fields of a record type, in order of declaration. Raises Undeclarable for a type that cannot be kept."""
+    return resolved(typing.cast(Hashable, kind))
+
+
+@functools.cache
+def resolved(kind: Any) -> tuple[Spec, ...]:
+    """`specs`, worked out once per type."""
+    if not is_record(kind):
+        raise Undeclarable(f"{kind!r} is not a record", "Decorate the class with @record")
+    hints = typing.get_type_hints(kind)
+    made = []
+    for f in dataclasses.fields(kind):
+        meta: Mapping[str, Any] = f.metadata or {"dims": "", "exposure": None, "audience": TO_COORDINATOR, "doc": ""}
+        made.append(Spec(f.name, resolve(hints[f.name], f"{kind.__name__}.{f.name}"), **meta))
+    return tuple(made)
+
+
+def resolve(hint: Any, where: str) -> Kind:
+    """A type hint as a Kind. Raises Undeclarable."""
+    from torch import Tensor
+
+    hint = getattr(hint, "__supertype__", hint)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Tensor:
+        return Kind("tensor")
+    if hint in (int, float, str, bool):
+        return Kind("scalar", type=hint)
+    if is_record(hint):
+        return Kind("record", type=hint)
+    if hint is Mapping or (origin in (dict, Mapping) and args[1] is Tensor):
+        return Kind("weights")
+    if origin in (dict, Mapping) and getattr(args[0], "__supertype__", args[0]) is str:
+        return Kind("dict", of=resolve(args[1], where))
+    if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
+        return Kind("tuple", of=resolve(args[0], where))
+    if origin in (typing.Union, types.UnionType) and len(args) == 2 and type(None) in args:
+        return Kind("optional", of=resolve(next(a for a in args if a is not type(None)), where))
+    raise Undeclarable(f"{where} has the type {hint!r}, which no archive can hold", f"Use one of: {HOLDS}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One thing in a record that is sent: its dotted path and what was declared of it."""
+
+    path: str
+    dims: str
+    exposure: Exposure | None
+    audience: frozenset[Audience]
+    doc: str
+
+
+def leaves(kind: type[Any], prefix: str = "") -> Iterator[Leaf]:
+    """Every leaf of a record type. An exposure declared on an outer field covers what lies inside it."""
+    for spec in specs(kind):
+        yield from leaf(spec, spec.kind, prefix + spec.name)
+
+
+def leaf(spec: Spec, kind: Kind, path: str) -> Iterator[Leaf]:
+    """The leaves below one field."""
+    if kind.what in ("dict", "tuple"):
+        assert kind.of is not None
+        yield from leaf(spec, kind.of, path + ".*")
+    elif kind.what == "optional":
+        assert kind.of is not None
+        yield from leaf(spec, kind.of, path)
+    elif kind.what == "record" and spec.exposure is None:
+        assert kind.type is not None
+        yield from leaves(kind.type, path + ".")
+    else:
+        yield Leaf(path, spec.dims, spec.exposure, spec.audience, spec.doc)
+
+
+def require_exposures(kind: type[Any]) -> None:
+    """A reply type with a field that does not say what it exposes does not load."""
+    for each in leaves(kind):
+        if each.exposure is None:
+            raise Undeclarable(
+                f"{kind.__name__}.{each.path} may leave a site but does not say what it exposes",
+                'Declare it: field("dims", Exposure...., doc="...")',
+            )

@@ -1,0 +1,72 @@
+"""What was asked for: the world, the members, the waiting rules and the run itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NewType
+
+from tideline.core.settings import setting
+
+ClientId = NewType("ClientId", str)
+RunId = NewType("RunId", str)
+OrderId = NewType("OrderId", str)
+Digest = NewType("Digest", str)
+
+EMPTY: Mapping[Any, Any] = MappingProxyType({})
+
+
+class Role(StrEnum):
+    """What a member does in a run. A target's training labels are never loaded."""
+
+    SOURCE = "source"
+    TARGET = "target"
+    PEER = "peer"
+
+
+@dataclass(frozen=True)
+class World:
+    """What all members agree on before the first round."""
+
+    inputs: tuple[int, ...] = setting((1, 28, 28), low=1, doc="shape of one sample: channels height width, or features")
+    classes: int = setting(10, low=2, doc="number of classes; labels are 0 .. classes - 1")
+    model: str = setting("lenet", doc="name of the network")
+    sizes: Mapping[str, int] = setting(EMPTY, low=1, doc="named dimensions that every message is held to, such as d")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One client of a run. `labelled`: its training rows carry labels that steps may see."""
+
+    id: ClientId
+    role: Role
+    labelled: bool
+
+
+Roster = tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How long a round waits and for whom. None means: all that were asked."""
+
+    target_replies: int | None = setting(None, low=1, doc="close the round as soon as this many have answered")
+    min_replies: int | None = setting(None, low=1, doc="the quorum: fewer at the deadline, and the run stalls")
+    deadline: float = setting(86400.0, low=0.001, doc="seconds that a round may take")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, as it was asked for. Never changes once it has begun."""
+
+    id: RunId
+    method: str
+    config: Any
+    world: World
+    seed: int
+    contract: Digest
+    waiting: Waiting = field(default_factory=Waiting)
+    checkpoint_every: int = 1
+    threads: int = 1

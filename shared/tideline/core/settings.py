@@ -1,0 +1,146 @@
+"""Settings: frozen dataclasses whose fields carry their bounds, and the one reader that checks a mapping against them.
+
+    @dataclass(frozen=True)
+    class Config:
+        rounds: int = setting(10, low=1, doc="rounds of averaging")
+
+`parse(Config, {"rounds": 0})` raises ConfigRefused: it names the setting, the bound and the value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, TypeVar
+
+from tideline.core.errors import ConfigRefused
+
+T = TypeVar("T")
+SCALARS: dict[type, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}
+WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+def setting(
+    default: Any = dataclasses.MISSING,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[Any, ...] | None = None,
+    doc: str = "",
+) -> Any:
+    """A dataclass field with its bounds (inclusive), its allowed values and a sentence of documentation."""
+    meta = {"low": low, "high": high, "choices": choices, "doc": doc}
+    if isinstance(default, Mapping):
+        return dataclasses.field(default_factory=lambda: default, metadata=meta)
+    return dataclasses.field(default=default, metadata=meta)
+
+
+def parse(kind: type[T], given: Mapping[str, Any], where: str = "") -> T:
+    """`kind` built from plain data. Raises ConfigRefused with `context["path"]`, the dotted place of what is wrong."""
+    if not isinstance(given, Mapping):
+        raise refuse(where, given, "should be a mapping of settings")
+    hints = typing.get_type_hints(kind)
+    fields = {f.name: f for f in dataclasses.fields(kind) if f.init}  # type: ignore[arg-type]
+    for key in given:
+        if key not in fields:
+            raise unknown(join(where, str(key)), str(key), sorted(fields))
+    values = {name: read(hints[name], given[name], join(where, name), fields[name].metadata) for name in given}
+    for name, f in fields.items():
+        if name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise ConfigRefused(f"{join(where, name)} is missing", f"Add {name}: {f.metadata.get('doc', '')}", path=where)
+    return kind(**values)
+
+
+def plain(value: Any) -> Any:
+    """The inverse of `parse`: dataclasses and enums as JSON-ready data, defaults included."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (tuple, list, frozenset)):
+        return [plain(v) for v in value]
+    return value
+
+
+def read(hint: Any, value: Any, path: str, meta: Mapping[str, Any] = types.MappingProxyType({})) -> Any:
+    """One value checked against its type and its bounds."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        return read(next(a for a in args if a is not type(None)), value, path, meta)
+    if origin is tuple:
+        return read_tuple(args, value, path, meta)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, Mapping):
+            raise refuse(path, value, "should be a mapping")
+        return types.MappingProxyType({str(k): read(args[1], v, join(path, str(k)), meta) for k, v in value.items()})
+    if dataclasses.is_dataclass(hint):
+        return parse(typing.cast(type, hint), value, path)
+    return bounded(read_scalar(hint, value, path), path, meta)
+
+
+def read_tuple(args: tuple[Any, ...], value: Any, path: str, meta: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A list of values of one type."""
+    if not isinstance(value, (list, tuple)):
+        raise refuse(path, value, "should be a list")
+    return tuple(read(args[0], v, f"{path}[{i}]", meta) for i, v in enumerate(value))
+
+
+def read_scalar(hint: Any, value: Any, path: str) -> Any:
+    """A number, a text, a truth value or one of an enum's words."""
+    if hint is Any:
+        return value
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        words = [str(m.value) for m in hint]
+        if value not in words:
+            raise refuse(path, value, f"should be one of {', '.join(words)}{nearest(str(value), words)}")
+        return hint(value)
+    base = getattr(hint, "__supertype__", hint)
+    if not isinstance(value, SCALARS[base]) or (isinstance(value, bool) and base is not bool):
+        raise refuse(path, value, f"should be {WORDS[base]}")
+    return base(value)
+
+
+def bounded(value: Any, path: str, meta: Mapping[str, Any]) -> Any:
+    """The value, if it lies within the setting's bounds and choices."""
+    low, high, choices = meta.get("low"), meta.get("high"), meta.get("choices")
+    if choices is not None and value not in choices:
+        words = [str(c) for c in choices]
+        raise refuse(path, value, f"should be one of {', '.join(words)}{nearest(str(value), words)}")
+    if isinstance(value, float) and value != value:
+        raise refuse(path, value, "should be a number")
+    if low is not None and value < low:
+        raise refuse(path, value, f"should be at least {low:g}")
+    if high is not None and value > high:
+        raise refuse(path, value, f"should be at most {high:g}")
+    return value
+
+
+def refuse(path: str, value: Any, should: str) -> ConfigRefused:
+    """The refusal of one value, with its place."""
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return ConfigRefused(f"{path or 'the experiment'} is {shown}; it {should}", "Correct the value", path=path)
+
+
+def unknown(path: str, key: str, allowed: list[str]) -> ConfigRefused:
+    """The refusal of a key that nobody knows, with the keys that exist."""
+    return ConfigRefused(f"{path} is not a known setting", f"Use one of: {', '.join(allowed)}{nearest(key, allowed)}", path=path)
+
+
+def nearest(word: str, words: Sequence[str]) -> str:
+    """A guess at what was meant, or nothing."""
+    close = difflib.get_close_matches(word, words, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def join(where: str, name: str) -> str:
+    """A dotted path."""
+    return f"{where}.{name}" if where else name

@@ -1,0 +1,84 @@
+"""The client's half of an exchange: a pure function of order, memory and site."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tideline.core.data import Data, View
+from tideline.core.record import Handle, require_exposures
+from tideline.core.run import EMPTY, ClientId, Role, World
+
+if TYPE_CHECKING:
+    from torch import Generator
+
+G = TypeVar("G")
+M = TypeVar("M")
+
+
+def no_tick(progress: float) -> None:
+    """A tick that nobody listens to."""
+
+
+def no_fetch(handle: Handle) -> Any:
+    """A fetch where no peers exist."""
+    raise KeyError(handle.digest)
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a step sees of the place where it runs.
+
+    `data` holds the rows of the step's view; on a target its `y` is None while training. `rng` is seeded from the order.
+    `tick(progress in [0, 1])` reports progress; long steps call it. `round` counts this phase's earlier exchanges from 1.
+    """
+
+    config: Any
+    world: World
+    me: ClientId
+    role: Role
+    data: Data
+    round: int
+    rng: Generator
+    device: str = "cpu"
+    fetch: Callable[[Handle], Any] = no_fetch
+    tick: Callable[[float], None] = no_tick
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[G, M]):
+    """What a step gives: the message that leaves, the memory that stays, and declared metrics."""
+
+    message: G
+    memory: M
+    metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step with the types of what it takes, keeps and gives. `gives` is the privacy contract."""
+
+    name: str
+    run: Callable[[Any, Any, Site], Outcome[Any, Any]]
+    takes: type[Any]
+    keeps: type[Any]
+    gives: type[Any]
+    metrics: tuple[str, ...] = ()
+    view: View = View.TRAIN
+
+    def __post_init__(self) -> None:
+        require_exposures(self.gives)
+
+
+def step(*, metrics: tuple[str, ...] = (), view: View = View.TRAIN) -> Callable[[Callable[..., Any]], Step]:
+    """Make a Step of `def name(order: O, memory: M, site: Site) -> Outcome[G, M]`, reading the types from its annotations."""
+
+    def made(run: Callable[..., Any]) -> Step:
+        hints = typing.get_type_hints(run)
+        gives, keeps = typing.get_args(hints["return"])
+        takes = next(hint for name, hint in hints.items() if name != "return")
+        return Step(run.__name__, run, takes, keeps, gives, metrics, view)
+
+    return made

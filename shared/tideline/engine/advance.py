@@ -1,0 +1,97 @@
+"""The kernel's two numeric functions: enter and close. Pure: the same game, state and replies give the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tideline.core.algorithm import Algorithm, round_of
+from tideline.core.phase import Phase, Plan, Replies, Turn
+from tideline.core.run import EMPTY, ClientId, Roster, World
+from tideline.engine.seeds import Purpose, seed_for
+
+
+@dataclass(frozen=True)
+class Game:
+    """A run with its method resolved: everything that never changes while it is played."""
+
+    algorithm: Algorithm
+    config: Any
+    world: World
+    plan: Plan
+    roster: Roster
+    seed: int
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Turned:
+    """The state, the cursor that waits for replies (the plan's length when it has ended), and what each client is asked."""
+
+    state: Any
+    cursor: int
+    orders: Mapping[ClientId, Any]
+
+
+def begin(game: Game) -> Turned:
+    """The first state, and what is asked first. Raises RosterRefused or ConfigRefused."""
+    with reproducible(seed_for(game.seed, Purpose.BEGIN, 0), game.threads) as rng:
+        state = game.algorithm.begin(game.config, game.world, game.roster, rng)
+    return enter(game, state, 0)
+
+
+def enter(game: Game, state: Any, cursor: int) -> Turned:
+    """Ask onward until somebody is asked, or the plan ends. Phases without a step are computed on the way."""
+    while cursor < len(game.plan):
+        phase = game.plan[cursor]
+        if not phase.skip(state):
+            orders = ask(game, phase, state, cursor)
+            if orders:
+                return Turned(state, cursor, orders)
+            if phase.step is None:
+                state = tell(game, phase, state, cursor, Replies(EMPTY))
+        cursor += 1
+    return Turned(state, cursor, EMPTY)
+
+
+def close(game: Game, state: Any, cursor: int, replies: Replies[Any]) -> Turned:
+    """Fold the replies of the phase at the cursor, then ask onward."""
+    state = tell(game, game.plan[cursor], state, cursor, replies)
+    return enter(game, state, cursor + 1)
+
+
+def ask(game: Game, phase: Phase, state: Any, cursor: int) -> Mapping[ClientId, Any]:
+    """What the phase asks, in sorted client order."""
+    if phase.step is None:
+        return EMPTY
+    with reproducible(seed_for(game.seed, Purpose.ASK, cursor), game.threads) as rng:
+        orders = phase.ask(state, turn(game, cursor, rng))
+    return {client: orders[client] for client in sorted(orders)}
+
+
+def tell(game: Game, phase: Phase, state: Any, cursor: int, replies: Replies[Any]) -> Any:
+    """The state after the phase's replies."""
+    with reproducible(seed_for(game.seed, Purpose.TELL, cursor), game.threads) as rng:
+        return phase.tell(state, replies, turn(game, cursor, rng))
+
+
+def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn:
+    """What `ask` and `tell` see."""
+    return Turn(game.config, game.world, game.roster, round_of(game.plan, cursor), rng)
+
+
+@contextmanager
+def reproducible(seed: int, threads: int) -> Iterator[torch.Generator]:
+    """A fresh generator, torch's global one forked and seeded alike, and a fixed number of threads (both change last digits)."""
+    before = torch.get_num_threads()
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        torch.set_num_threads(threads)
+        try:
+            yield torch.Generator().manual_seed(seed)
+        finally:
+            torch.set_num_threads(before)

@@ -1,0 +1,141 @@
+"""The life of an order at a site: remember or work, commit memory with reply, deliver. Loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tideline.archive.errors import PartMissing
+from tideline.archive.layout import named_parts, parse
+from tideline.archive.parts import Parts
+from tideline.core.errors import Cancelled, ContractRefused, FederationError, MemoryAhead, MemoryLost
+from tideline.core.privacy import DEFAULT_POLICY, Policy, from_json, refused
+from tideline.core.run import ClientId, Digest
+from tideline.core.step import no_tick
+from tideline.engine.ports import Done, Head, Job, Link, Pool, Vault
+from tideline.engine.rows import JOIN, Failure, Files, Order, Receipt, Reply
+
+Log = Callable[[str, Order, FederationError | None], None]
+
+
+def silent(what: str, order: Order, error: FederationError | None) -> None:
+    """A log that nobody reads."""
+
+
+class Agent:
+    """One site. `handle` may be called again for the same order at any time: the work is done once."""
+
+    def __init__(
+        self,
+        name: ClientId,
+        link: Link,
+        vault: Vault,
+        parts: Parts,
+        pool: Pool,
+        policy: Policy = DEFAULT_POLICY,
+        log: Log = silent,
+    ) -> None:
+        self.name, self.link, self.vault, self.parts, self.pool = name, link, vault, parts, pool
+        self.policy, self.log = policy, log
+
+    def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
+        """Answer an order. None if it was cancelled. Raises Unreachable only if the link gives up."""
+        try:
+            head = self.ready(order, tick)
+            reply = Reply(order.id, head.reply, head.metrics, head.facts)
+            return self.deliver(order, reply)
+        except Cancelled:
+            return None
+        except PartMissing:
+            return self.fail(order, ahead(order))
+        except FederationError as error:
+            if error.kind == "Unreachable":
+                raise
+            return self.fail(order, error)
+
+    def ready(self, order: Order, tick: Callable[[float], None]) -> Head:
+        """The vault's head with this order's reply: remembered, or worked out now."""
+        head = self.vault.head(order.run)
+        if head is not None and head.cursor == order.cursor:
+            return head
+        self.consistent(head, order)
+        self.vault.keep(order.run, order.files)
+        self.bring(order)
+        done = self.pool.run(self.job(order, head), tick)
+        made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, self.guard(order, done))
+        self.vault.commit(order.run, made)
+        return made
+
+    def consistent(self, head: Head | None, order: Order) -> None:
+        """The memory must be that of the last accepted reply. A method that keeps none does not mind."""
+        last = head.cursor if head else JOIN - 1
+        if last < order.after and order.brief["keeps"]:
+            raise MemoryLost(
+                f"This site's memory of the run ends at exchange {last}; the coordinator has its reply of {order.after}",
+                "Restore the agent's home directory, or begin the run again",
+            )
+        if last > order.cursor:
+            raise ahead(order)
+
+    def bring(self, order: Order) -> None:
+        """Fetch the order's files that this site lacks: the root first, then the parts that the root itself names."""
+        for digest, size in order.files:
+            if not self.parts.has(digest):
+                upload = self.parts.upload(digest, size)
+                try:
+                    self.link.fetch(order, digest, upload)
+                    upload.commit()
+                finally:
+                    upload.close()
+        if order.files:
+            self.whole(order.files)
+
+    def whole(self, files: Files) -> None:
+        """The order names every part that its root names."""
+        root = files[0][0]
+        listed = {digest for digest, _ in files}
+        for digest, _ in named_parts(parse(self.parts.view(root))):
+            if Digest(digest) not in listed:
+                raise PartMissing(f"The order's root names part {digest[:12]}, which the order does not offer")
+
+    def job(self, order: Order, head: Head | None) -> Job:
+        """The step to run."""
+        message = order.files[0][0] if order.files else None
+        memory = head.memory[0][0] if head and head.cursor >= order.after else None
+        return Job(order.run, self.name, order.cursor, order.round, order.brief, order.seed, message, memory)
+
+    def guard(self, order: Order, done: Done) -> dict[str, object]:
+        """At the join: the contract, as this site derives it, against the owner's policy. Gives the facts that may be told."""
+        if order.cursor != JOIN:
+            return {}
+        no = refused(from_json(done.facts["contract"]), self.policy)
+        if no:
+            raise ContractRefused(
+                "This site's policy forbids: " + "; ".join(c.sentence() for c in no),
+                "Its owner can allow them in the site's policy file",
+                clauses=[c.sentence() for c in no],
+            )
+        return {"labelled": bool(done.facts["labelled"])}
+
+    def deliver(self, order: Order, reply: Reply) -> Receipt:
+        """Report until the desk lacks nothing; push what it lacks."""
+        sizes = dict(reply.files)
+        while True:
+            receipt = self.link.report(order, reply)
+            if receipt.verdict != "missing":
+                self.log(receipt.verdict, order, None)
+                return receipt
+            for digest, offset in receipt.missing:
+                self.link.push(order, digest, sizes[digest], offset, self.parts.view(digest))
+
+    def fail(self, order: Order, error: FederationError) -> Receipt:
+        """Tell the desk why there is no reply."""
+        self.log("failed", order, error)
+        return self.link.report(order, Reply(order.id, failure=Failure(error.kind, str(error))))
+
+
+def ahead(order: Order) -> MemoryAhead:
+    """The error for a vault that has moved on without the reply that is asked for."""
+    return MemoryAhead(
+        f"This site's memory is past exchange {order.cursor} and the reply to it is no longer kept",
+        "Restore the agent's home directory, or begin the run again",
+    )

@@ -1,0 +1,199 @@
+"""Moves runs forward: looks at the journal, and closes what is ready. Everything it knows, it reads; a restart is a no-op."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from tideline.core.errors import Diverged, FederationError
+from tideline.core.run import ClientId, Digest, RunId, Waiting
+from tideline.core.settings import parse
+from tideline.engine.ports import Advance, Bell, Clock, Journal, Mill
+from tideline.engine.progress import Expired, Progress, Verdict, newest, note, progress_of, verdict
+from tideline.engine.rows import JOIN, OPEN, OrderRow, OrderStatus, RoundRow, RunRow, Status
+from tideline.engine.seeds import Purpose, order_id, seed_for
+from tideline.engine.storeroom import Storeroom
+
+
+class Conductor:
+    """One for all runs of a coordinator. `turn` may be called at any time, for any run, any number of times."""
+
+    def __init__(self, journal: Journal, room: Storeroom, mill: Mill, bell: Bell, clock: Clock) -> None:
+        self.journal, self.room, self.mill, self.bell, self.clock = journal, room, mill, bell, clock
+
+    def turn(self, run_id: RunId) -> float | None:
+        """Close every round that is ready. The time at which to look again at the latest; None when the run is not open."""
+        while True:
+            run = self.journal.run(run_id)
+            if run is None or run.status not in OPEN:
+                return None
+            orders = self.journal.orders(run.id, run.cursor)
+            what, progress = self.judge(run, orders)
+            if what is Verdict.WAIT:
+                return run.deadline_at
+            if what is Verdict.STALL:
+                self.stall(run, progress)
+            else:
+                self.try_close(run, orders)
+
+    def judge(self, run: RunRow, orders: tuple[OrderRow, ...]) -> tuple[Verdict, Progress]:
+        """Whether the round is ready, and who has answered."""
+        progress = progress_of(orders)
+        rules, floor = waiting_of(run), floor_of(run)
+        if self.clock.now() >= run.deadline_at:
+            return note(progress, Expired(), rules, floor)[1], progress
+        return verdict(progress, rules, floor), progress
+
+    def stall(self, run: RunRow, progress: Progress) -> None:
+        """Too few answers: the run waits for a person, with the reasons."""
+        reasons = [f"{client}: {why}" for client, why in progress.failed]
+        reasons += [f"{client}: no answer in time" for client in sorted(progress.waiting)]
+        cause = f"{place(run)}: {len(progress.answered)} of {progress.asked} sites answered. {'; '.join(reasons)}"
+        self.journal.settle(run.id, OPEN, Status.STALLED, cause, self.clock.now())
+        self.bell.ring(f"run:{run.id}")
+
+    def try_close(self, run: RunRow, orders: tuple[OrderRow, ...]) -> None:
+        """Close the round, or end the run with the reason why it cannot be closed."""
+        try:
+            # Parts that the mill writes have no row until the transaction: nothing may collect them before.
+            with self.room.busy():
+                self.close(run, [o for o in newest(orders) if o.status is OrderStatus.ANSWERED])
+        except FederationError as error:
+            self.fail(run, error)
+        self.room.collect()
+
+    def close(self, run: RunRow, answered: list[OrderRow]) -> None:
+        """One turn of the mill and one transaction."""
+        rounds = self.journal.rounds(run.id)
+        joined = run.cursor == JOIN
+        members = self.members(run, answered) if joined else run.members
+        keep = joined or self.checkpoint_due(run, rounds)
+        if joined:
+            made = self.mill.call("begin", {"spec": run.spec, "roster": members, "keep": keep})
+        else:
+            closing = self.closing(run, run.cursor, answered)
+            state, history = self.history(run, rounds)
+            call = {
+                "spec": run.spec,
+                "roster": members,
+                "checkpoint": state,
+                "history": history,
+                "closing": closing,
+                "keep": keep,
+            }
+            made = self.mill.call("close", call)
+        step = self.advance(run, rounds, answered, made, members)
+        if self.journal.advance(step):
+            for order in step.orders:
+                self.bell.ring(f"client:{order.client}")
+            self.bell.ring(f"run:{run.id}")
+
+    def members(self, run: RunRow, joined: list[OrderRow]) -> tuple[Mapping[str, Any], ...]:
+        """The roster as it is frozen: what each site said when it joined."""
+        return tuple({"id": o.client, "role": run.roster[o.client], "labelled": bool(o.facts["labelled"])} for o in joined)
+
+    def checkpoint_due(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> bool:
+        """Whether the state after this round is kept."""
+        since = len(list(itertools.takewhile(lambda r: not r.state, reversed(rounds))))
+        return since + 1 >= int(run.spec["checkpoint_every"])
+
+    def history(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The last checkpoint, and the rounds closed since."""
+        last = max(i for i, r in enumerate(rounds) if r.state)
+        past = [self.recorded(run, r) for r in rounds[last + 1 :]]
+        return {"cursor": rounds[last].next_cursor, "state": rounds[last].state[0][0]}, past
+
+    def recorded(self, run: RunRow, closed: RoundRow) -> dict[str, Any]:
+        """A closed round's replies: those that were folded then."""
+        orders = newest(self.journal.orders(run.id, closed.cursor))
+        return self.closing(run, closed.cursor, [o for o in orders if o.client in closed.folded], closed.asked)
+
+    def closing(
+        self, run: RunRow, cursor: int, answered: list[OrderRow], asked: Mapping[ClientId, Digest] | None = None
+    ) -> dict[str, Any]:
+        """A round's replies as plain data."""
+        if asked is None:
+            asked = {o.client: m for o in newest(self.journal.orders(run.id, cursor)) if (m := o.message)}
+        return {
+            "cursor": cursor,
+            "asked": asked,
+            "replies": {o.client: o.reply[0][0] for o in answered},
+            "metrics": {o.client: dict(o.metrics) for o in answered},
+        }
+
+    def advance(
+        self,
+        run: RunRow,
+        rounds: tuple[RoundRow, ...],
+        answered: list[OrderRow],
+        made: dict[str, Any],
+        members: tuple[Mapping[str, Any], ...],
+    ) -> Advance:
+        """What the transaction writes."""
+        now = self.clock.now()
+        closed = self.closed(run, answered, made, now)
+        orders = tuple(self.order(run, made["cursor"], c, files, now) for c, files in made["orders"].items())
+        kept = [r.next_cursor for r in (*rounds, closed) if r.state]
+        final = made["done"]
+        return Advance(
+            run.id,
+            run.cursor,
+            closed,
+            orders,
+            made["cursor"],
+            now + waiting_of(run).deadline,
+            Status.COMPLETED if final else Status.RUNNING,
+            closed.state[0][0] if final else None,
+            members if run.cursor == JOIN else None,
+            made.get("fingerprint"),
+            kept[-2] if len(kept) > 1 else JOIN,
+        )
+
+    def closed(self, run: RunRow, answered: list[OrderRow], made: dict[str, Any], now: float) -> RoundRow:
+        """The round's record."""
+        fact = run.plan[run.cursor] if run.cursor >= 0 else None
+        asked = {o.client: m for o in newest(self.journal.orders(run.id, run.cursor)) if (m := o.message)}
+        return RoundRow(
+            run.id,
+            run.cursor,
+            fact.phase if fact else "join",
+            fact.round if fact else 1,
+            run.opened,
+            now,
+            tuple(o.client for o in answered),
+            made["cursor"],
+            tuple((Digest(d), int(n)) for d, n in made["state"]),
+            asked,
+        )
+
+    def order(self, run: RunRow, cursor: int, client: ClientId, files: Any, now: float) -> OrderRow:
+        """A new order, first attempt."""
+        seed = seed_for(run.spec["seed"], Purpose.STEP, cursor, client)
+        after = self.journal.last_answer(run.id, client)
+        named = tuple((Digest(d), int(n)) for d, n in files)
+        return OrderRow(order_id(run.id, cursor, client, 1), run.id, cursor, 1, client, named, seed, after, now)
+
+    def fail(self, run: RunRow, error: FederationError) -> None:
+        """End a run that cannot go on."""
+        word = "diverged: " if isinstance(error, Diverged) else ""
+        self.journal.settle(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}", self.clock.now())
+        self.bell.ring(f"run:{run.id}")
+
+
+def waiting_of(run: RunRow) -> Waiting:
+    """The run's waiting rules. At the join everybody is awaited: the roster is frozen there."""
+    rules = parse(Waiting, run.spec["waiting"], "waiting")
+    return rules if run.cursor >= 0 else Waiting(deadline=rules.deadline)
+
+
+def floor_of(run: RunRow) -> int | None:
+    """The open phase's own least number of replies."""
+    return run.plan[run.cursor].floor if 0 <= run.cursor < len(run.plan) else None
+
+
+def place(run: RunRow) -> str:
+    """Where a run is, in words."""
+    if 0 <= run.cursor < len(run.plan):
+        return f"Round {run.plan[run.cursor].round} of {run.plan[run.cursor].phase}"
+    return "Gathering the sites"

@@ -1,0 +1,155 @@
+"""What agents ask of the coordinator. Every call names the client that its credential proved."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tideline.archive.errors import PartMissing, TooLarge, Undeclared
+from tideline.archive.layout import named_parts, parse
+from tideline.archive.parts import Upload
+from tideline.core.errors import FederationError, IdentityRefused, Malformed, NotFound, Stale
+from tideline.core.run import ClientId, Digest, OrderId
+from tideline.engine.ports import Bell, Clock, Journal, Mill
+from tideline.engine.rows import Failure, Order, OrderRow, OrderStatus, Receipt, Reply, RunRow
+from tideline.engine.storeroom import Storeroom
+
+MAX_PART_BYTES = 1 << 40
+
+
+class Desk:
+    """Offers orders, hands out and takes in parts, accepts replies: the first counts, later ones are acknowledged and dropped."""
+
+    def __init__(self, journal: Journal, room: Storeroom, mill: Mill, bell: Bell, clock: Clock, version: str = "") -> None:
+        self.journal, self.room, self.mill, self.bell, self.clock = journal, room, mill, bell, clock
+        self.version = version
+        self._lock = threading.Lock()
+        self._down: Counter[OrderId] = Counter()
+        self._up: Counter[OrderId] = Counter()
+
+    def orders(self, client: ClientId) -> tuple[Order, ...]:
+        """The client's open orders. The same order may be offered any number of times."""
+        return tuple(self.offer(row) for row in self.journal.open_orders(client))
+
+    def offer(self, row: OrderRow) -> Order:
+        """An order as the agent sees it: seconds left instead of times, and only what concerns this client."""
+        run = self.run(row)
+        fact = run.plan[row.cursor] if row.cursor >= 0 else None
+        names = (fact.phase, fact.step, fact.round) if fact else ("join", "join", 1)
+        left = max(run.deadline_at - self.clock.now(), 0.0)
+        keys = ("method", "config", "world", "threads", "keeps")
+        brief = {k: run.spec[k] for k in keys} | {
+            "contract": list(run.contract),
+            "role": run.roster[row.client],
+            "version": self.version,
+        }
+        return Order(row.id, row.run, row.cursor, *names, row.files, row.seed, row.after, left, brief)
+
+    def fetch(self, client: ClientId, order: OrderId, digest: Digest) -> memoryview:
+        """A part's bytes. A digest alone opens nothing: one of the client's own open orders must name it."""
+        row = self.own(client, order)
+        if row.status is not OrderStatus.OPEN:
+            raise Stale(f"Order {order[:8]} is {row.status.value}")
+        if digest not in dict(row.files):
+            raise NotFound(f"Order {order[:8]} names no part {digest[:12]}")
+        return self.room.parts.view(digest)
+
+    def sent(self, order: OrderId, nbytes: int) -> None:
+        """Count what went down."""
+        with self._lock:
+            self._down[order] += nbytes
+
+    def push(self, client: ClientId, order: OrderId, digest: Digest, size: int) -> Upload:
+        """Begin, or go on with, taking in a part of a reply."""
+        row = self.own(client, order)
+        if row.status is not OrderStatus.OPEN:
+            raise Stale(f"Order {order[:8]} is {row.status.value}")
+        if not 0 < size <= MAX_PART_BYTES:
+            raise TooLarge(f"A part of {size} bytes is announced; the limit is {MAX_PART_BYTES}")
+        return self.room.parts.upload(digest, size)
+
+    def received(self, client: ClientId, order: OrderId, upload: Upload, size: int, nbytes: int) -> Digest:
+        """Keep a pushed part: from here on it survives a power cut."""
+        with self._lock:
+            self._up[order] += nbytes
+        return self.room.keep(upload, size, client)
+
+    def report(self, client: ClientId, reply: Reply) -> Receipt:
+        """Accept a reply or a failure; or say which parts are missing first, or why it is refused."""
+        row = self.own(client, reply.order)
+        if row.status in (OrderStatus.ANSWERED, OrderStatus.FAILED, OrderStatus.CANCELLED):
+            return Receipt("stale")
+        if reply.failure is not None:
+            return self.settle(row, reply, OrderStatus.FAILED)
+        missing = self.room.missing(reply.files, client)
+        if missing:
+            return Receipt("missing", missing)
+        try:
+            self.check(row, reply)
+        except Malformed as error:
+            return self.refuse(row, reply, error)
+        return self.settle(row, reply, OrderStatus.ANSWERED)
+
+    def check(self, row: OrderRow, reply: Reply) -> None:
+        """The reply names exactly the files of its root, and its root keeps the contract."""
+        step = self.run(row).plan[row.cursor] if row.cursor >= 0 else None
+        if step is None:
+            if reply.files or set(reply.facts) != {"labelled"}:
+                raise Undeclared("The answer to a join holds more than whether the site has labels")
+            return
+        if not reply.files:
+            raise PartMissing("The reply names no message")
+        named = named_parts(parse(self.room.parts.view(reply.files[0][0])))
+        if [d for d, _ in named] != [d for d, _ in reply.files[1:]]:
+            raise Undeclared("The reply's files are not those that its root names")
+        self.check_metrics(row, reply)
+        run = self.run(row)
+        self.mill.call("check", {"spec": run.spec, "cursor": row.cursor, "asked": row.message, "reply": reply.files[0][0]})
+
+    def check_metrics(self, row: OrderRow, reply: Reply) -> None:
+        """Only metrics with a clause of their own are taken."""
+        run = self.run(row)
+        fact = run.plan[row.cursor]
+        declared = {c["field"] for c in run.contract if c["phase"] == fact.phase and c["step"] == fact.step}
+        for name in reply.metrics:
+            if f"metrics.{name}" not in declared:
+                raise Undeclared(f"The metric {name!r} is not declared by the step {fact.step}")
+
+    def refuse(self, row: OrderRow, reply: Reply, error: FederationError) -> Receipt:
+        """Record why a reply is no reply; the round lives on if the quorum does."""
+        failure = Failure(error.kind, str(error))
+        self.settle(row, replace(reply, files=(), failure=failure), OrderStatus.FAILED)
+        return Receipt("refused", error=failure)
+
+    def settle(self, row: OrderRow, reply: Reply, status: OrderStatus) -> Receipt:
+        """Write the answer; ring for the run."""
+        with self._lock:
+            down, up = self._down.pop(row.id, 0), self._up.pop(row.id, 0)
+        after = self.journal.answer(row.id, reply, status, self.clock.now(), down, up)
+        if after is None:
+            return Receipt("missing", tuple((d, 0) for d, _ in reply.files))
+        self.bell.ring(f"run:{row.run}")
+        return Receipt("accepted" if after is status else "late" if after is OrderStatus.EXPIRED else "stale")
+
+    def beat(self, client: ClientId, progress: Mapping[OrderId, float]) -> tuple[OrderId, ...]:
+        """Note that a client lives and how far its steps are; gives the orders that it should give up."""
+        now = self.clock.now()
+        self.journal.saw(client, now)
+        return self.journal.beat(client, progress, now)
+
+    def own(self, client: ClientId, order: OrderId) -> OrderRow:
+        """The client's own order. Another client's is as unknown as one that does not exist."""
+        row = self.journal.order(order)
+        if row is None:
+            raise NotFound(f"There is no order {order[:8]}", "It may belong to a run that was deleted")
+        if row.client != client:
+            raise IdentityRefused(f"Order {order[:8]} is not addressed to {client}")
+        return row
+
+    def run(self, row: OrderRow) -> RunRow:
+        """The order's run."""
+        run = self.journal.run(row.run)
+        assert run is not None, "orders refer to runs"
+        return run

@@ -1,0 +1,64 @@
+"""What a person writes to start a run. The same value from YAML, JSON and code; every mistake is answered with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tideline.core.run import EMPTY, Role, Waiting, World
+from tideline.core.settings import parse, setting
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Every enrolled client with these labels takes part in this role."""
+
+    labels: Mapping[str, str] = setting(doc="labels that a client must have, all of them")
+    role: Role = setting(doc="the role that it takes")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A second run beside the first, on the same sites and held-out rows; its accuracy is the result's `source_only`."""
+
+    method: str = setting("fedavg", doc="the method to compare with")
+    roles: tuple[Role, ...] = setting((Role.SOURCE,), doc="whose labels the reference may learn from")
+    config: Mapping[str, Any] = setting(EMPTY, doc="settings of its own; those that both methods have are shared")
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """Where a simulated site's data lie: a folder as an agent would have it, or a part of a shipped set."""
+
+    role: Role = setting(doc="the site's role")
+    folder: str = setting("", doc="a data folder")
+    dataset: str = setting("", doc="a shipped set: digits")
+    domain: str = setting("", doc="a domain of the set")
+    part: int = setting(0, low=0, doc="which of `parts` random parts")
+    parts: int = setting(1, low=1, doc="in how many parts the domain is dealt")
+    rows: int | None = setting(None, low=2, doc="take no more rows than this")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A method, a world, who takes part, and how long to wait."""
+
+    method: str = setting(doc="the method's name, see `tideline methods`")
+    name: str = setting("", doc="a name for people")
+    preset: str | None = setting(None, doc="one of the method's presets; `config` overrides it")
+    config: Mapping[str, Any] = setting(EMPTY, doc="the method's settings, see `tideline contract NAME`")
+    world: World = field(default_factory=World, metadata={"doc": "what all members agree on"})
+    roster: Mapping[str, Role] = setting(EMPTY, doc="client name: role")
+    select: tuple[Selector, ...] = setting((), doc="or: labels and role")
+    data: Mapping[str, SiteData] = setting(EMPTY, doc="simulations only: site name: role and data")
+    seed: int = setting(0, low=0, high=2**62, doc="same seed, same bytes")
+    waiting: Waiting = field(default_factory=Waiting, metadata={"doc": "how long a round waits and for whom"})
+    reference: Reference | None = setting(None, doc="a run to compare with")
+    checkpoint_every: int = setting(1, low=1, doc="closed rounds between kept states")
+    threads: int = setting(1, low=1, high=1024, doc="torch threads of a step; changes last digits")
+
+
+def read_experiment(given: Mapping[str, Any]) -> Experiment:
+    """An experiment from plain data. Raises ConfigRefused with `context["path"]`."""
+    return parse(Experiment, given)

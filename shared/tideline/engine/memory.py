@@ -1,0 +1,353 @@
+"""In-process adapters of the ports. They take the real path: everything is encoded, decoded and checked as over a network."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tideline.archive.parts import Parts, Upload
+from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.engine.desk import Desk
+from tideline.engine.ports import Advance, Head
+from tideline.engine.rows import (
+    FINAL,
+    JOIN,
+    Client,
+    Event,
+    Files,
+    Invite,
+    Order,
+    OrderRow,
+    OrderStatus,
+    Receipt,
+    Reply,
+    RoundRow,
+    RunRow,
+    Status,
+)
+
+CHUNK = 1 << 20
+
+
+class ManualClock:
+    """A clock that the test, or the simulation, advances."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
+
+
+class QuietBell:
+    """A bell that keeps what was rung."""
+
+    def __init__(self) -> None:
+        self.rung: list[str] = []
+
+    def ring(self, topic: str) -> None:
+        self.rung.append(topic)
+
+
+class MemoryJournal:
+    """The journal in dictionaries. One lock makes each method a transaction."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._invites: dict[str, Invite] = {}
+        self._clients: dict[str, Client] = {}
+        self._runs: dict[RunId, RunRow] = {}
+        self._orders: dict[OrderId, OrderRow] = {}
+        self._rounds: dict[RunId, list[RoundRow]] = {}
+        self._events: dict[RunId, list[Event]] = {}
+        self._parts: dict[Digest, float] = {}
+        self._refs: dict[tuple[str, str, int], Files] = {}
+        self._once_referred: set[Digest] = set()
+        self._holders: set[tuple[Digest, ClientId]] = set()
+
+    def add_invite(self, invite: Invite) -> None:
+        with self._lock:
+            self._invites[invite.token_hash] = invite
+
+    def invite(self, token_hash: str) -> Invite | None:
+        return self._invites.get(token_hash)
+
+    def enrol(self, token_hash: str, client: Client) -> bool:
+        with self._lock:
+            invite = self._invites.get(token_hash)
+            if invite is None or invite.used_by or client.name in self._clients:
+                return False
+            self._invites[token_hash] = replace(invite, used_by=client.name)
+            self._clients[client.name] = client
+            return True
+
+    def client(self, name: str) -> Client | None:
+        return self._clients.get(name)
+
+    def clients(self) -> tuple[Client, ...]:
+        return tuple(self._clients[n] for n in sorted(self._clients))
+
+    def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
+        with self._lock:
+            if name in self._clients:
+                old = self._clients[name]
+                self._clients[name] = replace(old, seen=now, version=version or old.version, roles=roles or old.roles)
+
+    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
+        with self._lock:
+            for run in runs:
+                self._runs[run.id] = run
+                self._rounds[run.id] = []
+                self._note(run.id, "created", {"method": run.method}, run.created)
+            for order in orders:
+                self._orders[order.id] = order
+
+    def run(self, run: RunId) -> RunRow | None:
+        return self._runs.get(run)
+
+    def runs(self) -> tuple[RunRow, ...]:
+        return tuple(sorted(self._runs.values(), key=lambda r: (r.created, r.id)))
+
+    def settle(
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, deadline_at: float | None = None
+    ) -> bool:
+        with self._lock:
+            row = self._runs[run]
+            if row.status not in tuple(among):
+                return False
+            ended = now if status in FINAL else None
+            at = row.deadline_at if deadline_at is None else deadline_at
+            self._runs[run] = replace(row, status=status, cause=cause, ended=ended, deadline_at=at)
+            self._note(run, status.value, {"cause": cause}, now)
+            if status in FINAL:
+                self._end(run, OrderStatus.CANCELLED)
+            return True
+
+    def advance(self, step: Advance) -> bool:
+        with self._lock:
+            row = self._runs[step.run]
+            if row.cursor != step.from_cursor or row.status not in (Status.WAITING, Status.RUNNING):
+                return False
+            self._close_orders(step.run, step.from_cursor, OrderStatus.EXPIRED)
+            now = step.closed.closed
+            self._rounds[step.run].append(step.closed)
+            self._refer("state", step.run, step.closed.next_cursor, step.closed.state, now)
+            for order in step.orders:
+                self._offer(order, now)
+            self._runs[step.run] = advanced(row, step)
+            self._trim(step.run, step.keep_from)
+            self._note(step.run, "closed", closed_event(step), now)
+            if step.status in FINAL:
+                self._note(step.run, step.status.value, {"cause": ""}, now)
+                self._end(step.run, OrderStatus.CANCELLED)
+            return True
+
+    def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
+        return tuple(self._rounds.get(run, ()))
+
+    def order(self, order: OrderId) -> OrderRow | None:
+        return self._orders.get(order)
+
+    def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]:
+        found = [o for o in self._orders.values() if o.run == run and cursor in (None, o.cursor)]
+        return tuple(sorted(found, key=lambda o: (o.cursor, o.client, o.attempt)))
+
+    def open_orders(self, client: ClientId) -> tuple[OrderRow, ...]:
+        found = [o for o in self._orders.values() if o.client == client and o.status is OrderStatus.OPEN]
+        return tuple(sorted(found, key=lambda o: (o.created, o.id)))
+
+    def last_answer(self, run: RunId, client: ClientId) -> int:
+        given = [o.cursor for o in self._orders.values() if o.run == run and o.client == client and o.answered and not o.failure]
+        return max(given, default=JOIN - 1)
+
+    def answer(self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderStatus | None:
+        with self._lock:
+            row = self._orders[order]
+            if row.answered is not None or row.status is OrderStatus.CANCELLED:
+                return OrderStatus.CANCELLED
+            if any(digest not in self._parts for digest, _ in reply.files):
+                return None
+            after = status if row.status is OrderStatus.OPEN else row.status
+            self._orders[order] = answered(row, reply, after, now, down, up)
+            if after is OrderStatus.ANSWERED:
+                self._refer(f"reply:{order}", row.run, row.cursor, reply.files, now)
+            self._note(row.run, "late" if after is OrderStatus.EXPIRED else after.value, reply_event(row, reply), now)
+            return after
+
+    def reissue(self, orders: Iterable[OrderRow]) -> None:
+        with self._lock:
+            for order in orders:
+                self._offer(order, order.created)
+
+    def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
+        with self._lock:
+            gone = []
+            for order, share in progress.items():
+                row = self._orders.get(order)
+                if row is None or row.client != client or row.status is not OrderStatus.OPEN:
+                    gone.append(order)
+                else:
+                    self._orders[order] = replace(row, progress=share, beat=now)
+            return tuple(gone)
+
+    def add_part(self, digest: Digest, size: int, client: ClientId, now: float) -> None:
+        with self._lock:
+            self._parts[digest] = now
+            self._holders.add((digest, client))
+
+    def held(self, files: Files, client: ClientId, now: float) -> frozenset[Digest]:
+        with self._lock:
+            here = [digest for digest, _ in files if digest in self._parts and (digest, client) in self._holders]
+            self._parts.update(dict.fromkeys(here, now))
+            return frozenset(here)
+
+    def collect(self, before: float) -> tuple[Digest, ...]:
+        with self._lock:
+            live = {digest for files in self._refs.values() for digest, _ in files}
+            gone = [d for d, at in self._parts.items() if d not in live and (d in self._once_referred or at < before)]
+            for digest in gone:
+                del self._parts[digest]
+                self._once_referred.discard(digest)
+            self._holders = {(digest, client) for digest, client in self._holders if digest in self._parts}
+            return tuple(gone)
+
+    def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+        with self._lock:
+            self._note(run, kind, data, now)
+
+    def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
+        return tuple(self._events.get(run, ())[after:])
+
+    def _note(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+        log = self._events.setdefault(run, [])
+        log.append(Event(run, len(log) + 1, now, kind, dict(data)))
+
+    def _offer(self, order: OrderRow, now: float) -> None:
+        self._orders[order.id] = order
+        self._refer(f"order:{order.id}", order.run, order.cursor, order.files, now)
+        self._holders.update((digest, order.client) for digest, _ in order.files)
+
+    def _refer(self, owner: str, run: RunId, cursor: int, files: Files, now: float) -> None:
+        if files:
+            self._refs[(owner, run, cursor)] = files
+            self._parts.update({digest: now for digest, _ in files})
+            self._once_referred.update(digest for digest, _ in files)
+
+    def _trim(self, run: RunId, keep_from: int) -> None:
+        self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k[2] >= keep_from}
+
+    def _end(self, run: RunId, status: OrderStatus) -> None:
+        """A final run keeps its last state only."""
+        self._close_orders(run, None, status)
+        states = [k for k in self._refs if k[1] == run and k[0] == "state"]
+        last = max(states, key=lambda k: k[2], default=None)
+        self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k == last}
+
+    def _close_orders(self, run: RunId, cursor: int | None, status: OrderStatus) -> None:
+        for order in self.orders(run, cursor):
+            if order.status is OrderStatus.OPEN:
+                self._orders[order.id] = replace(order, status=status)
+
+
+def advanced(row: RunRow, step: Advance) -> RunRow:
+    """A run's row after a closed round."""
+    return replace(
+        row,
+        cursor=step.cursor,
+        status=step.status,
+        cause="",
+        deadline_at=step.deadline_at,
+        opened=step.closed.closed,
+        started=row.started if row.started is not None else step.closed.closed,
+        ended=step.closed.closed if step.status in FINAL else None,
+        members=row.members if step.members is None else step.members,
+        state_digest=step.state_digest,
+        fingerprint=row.fingerprint if step.fingerprint is None else step.fingerprint,
+    )
+
+
+def answered(row: OrderRow, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderRow:
+    """An order's row with its reply."""
+    return replace(
+        row,
+        status=status,
+        reply=reply.files,
+        metrics=dict(reply.metrics),
+        facts=dict(reply.facts),
+        failure=reply.failure,
+        answered=now,
+        progress=1.0,
+        bytes_down=row.bytes_down + down,
+        bytes_up=row.bytes_up + up,
+    )
+
+
+def closed_event(step: Advance) -> dict[str, Any]:
+    """What people are told of a closed round."""
+    closed = step.closed
+    return {
+        "phase": closed.phase,
+        "round": closed.round,
+        "seconds": closed.closed - closed.opened,
+        "replies": len(closed.folded),
+        "cursor": step.cursor,
+    }
+
+
+def reply_event(row: OrderRow, reply: Reply) -> dict[str, Any]:
+    """What people are told of a reply."""
+    told: dict[str, Any] = {"client": row.client, "cursor": row.cursor, "metrics": dict(reply.metrics)}
+    if reply.failure:
+        told |= {"kind": reply.failure.kind, "what": reply.failure.what}
+    return told
+
+
+class MemoryVault:
+    """A vault in a dictionary, beside the parts that it looks after."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._heads: dict[RunId, Head] = {}
+        self._kept: dict[RunId, Files] = {}
+
+    def head(self, run: RunId) -> Head | None:
+        return self._heads.get(run)
+
+    def commit(self, run: RunId, head: Head) -> None:
+        self._heads[run] = head
+
+    def keep(self, run: RunId, files: Files) -> None:
+        self._kept[run] = files
+        live = {d for f in self._kept.values() for d, _ in f}
+        live |= {d for h in self._heads.values() for d, _ in (*h.memory, *h.reply)}
+        for digest in self._parts.digests():
+            if digest not in live:
+                self._parts.drop(digest)
+
+
+class LocalLink:
+    """A link whose other end is in this process. Bytes pass in chunks, as they would over a wire."""
+
+    def __init__(self, client: ClientId, desk: Desk, parts: Parts) -> None:
+        self.client, self.desk, self.parts = client, desk, parts
+
+    def fetch(self, order: Order, digest: Digest, upload: Upload) -> None:
+        view = self.desk.fetch(self.client, order.id, digest)
+        for at in range(upload.offset, len(view), CHUNK):
+            upload.write(view[at : at + CHUNK])
+            self.desk.sent(order.id, len(view[at : at + CHUNK]))
+
+    def push(self, order: Order, digest: Digest, size: int, offset: int, view: memoryview) -> None:
+        upload = self.desk.push(self.client, order.id, digest, size)
+        for at in range(offset, size, CHUNK):
+            upload.write(view[at : at + CHUNK])
+        self.desk.received(self.client, order.id, upload, size, size - offset)
+
+    def report(self, order: Order, reply: Reply) -> Receipt:
+        return self.desk.report(self.client, reply)

@@ -1,0 +1,203 @@
+"""The coordinator's numbers: decode, advance, encode. Plain data in and out, so that it may run in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from tideline.archive.codec import Memo, Message, Rules, decode, encode
+from tideline.archive.parts import Parts
+from tideline.core.algorithm import contract, round_of
+from tideline.core.errors import Diverged, NotFound
+from tideline.core.phase import Replies
+from tideline.core.privacy import contract_digest, to_json
+from tideline.core.record import Nothing
+from tideline.core.registry import Methods, resolve
+from tideline.core.run import ClientId, Digest, Member, Role, Roster, World
+from tideline.core.settings import parse, plain
+from tideline.engine import advance
+from tideline.engine.advance import Game, Turned
+
+
+class NumericMill:
+    """Plays turns over a store of parts. One call at a time: torch's global generator is not safe across threads.
+
+    methods()                                    names and summaries
+    describe(method)                             settings, presets, contract
+    draft(method, preset, config, world, roster) the checked config, the plan's facts, the contract
+    begin(spec, roster, keep)                    the first state and what is asked first
+    close(spec, roster, checkpoint, history, closing, keep)   the next state and what is asked next
+    check(spec, cursor, asked, reply)            nothing, or a Malformed error
+    """
+
+    def __init__(self, parts: Parts, methods: Methods) -> None:
+        self.parts = parts
+        self.methods = methods
+        self._calls: Mapping[str, Callable[..., dict[str, Any]]] = {
+            "methods": self.list_methods,
+            "describe": self.describe,
+            "draft": self.draft,
+            "begin": self.begin,
+            "close": self.close,
+            "check": self.check,
+        }
+        # The state of a run between checkpoints, so that a quiet round is not computed again.
+        self._live: dict[str, tuple[int, Any]] = {}
+
+    def call(self, name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """One call by name. Raises NotFound for an unknown one, else what the call raises."""
+        if name not in self._calls:
+            raise NotFound(f"The mill has no call {name!r}")
+        return self._calls[name](**payload)
+
+    def list_methods(self) -> dict[str, Any]:
+        """Every method with its summary and source."""
+        found = [resolve(self.methods, name) for name, _ in self.methods]
+        return {"methods": [{"name": a.name, "summary": a.summary, "paper": a.paper} for a in found]}
+
+    def describe(self, method: str, preset: str | None = None) -> dict[str, Any]:
+        """One method's settings with their bounds, its presets, and the contract of its defaults or a preset."""
+        algorithm = resolve(self.methods, method)
+        config = algorithm.configure({}, preset)
+        clauses = contract(algorithm, config)
+        return {
+            "name": algorithm.name,
+            "summary": algorithm.summary,
+            "paper": algorithm.paper,
+            "settings": settings_of(algorithm.config),
+            "presets": {k: dict(v) for k, v in algorithm.presets.items()},
+            "contract": to_json(clauses),
+            "sentences": [c.sentence() for c in clauses],
+            "digest": contract_digest(clauses),
+        }
+
+    def draft(self, method: str, preset: str | None, config: Any, world: Any, roster: Any) -> dict[str, Any]:
+        """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
+        algorithm = resolve(self.methods, method)
+        settings = algorithm.configure(config, preset)
+        place = parse(World, world, "world")
+        algorithm.fits(settings, place, members_of(roster))
+        clauses = contract(algorithm, settings)
+        plan = algorithm.plan(settings)
+        facts = [
+            {"phase": p.name, "step": p.step.name if p.step else "", "round": round_of(plan, i), "floor": p.floor}
+            for i, p in enumerate(plan)
+        ]
+        return {
+            "config": plain(settings),
+            "world": plain(place),
+            "plan": facts,
+            "contract": to_json(clauses),
+            "digest": contract_digest(clauses),
+            "keeps": algorithm.memory is not Nothing,
+        }
+
+    def begin(self, spec: Any, roster: Any, keep: bool) -> dict[str, Any]:
+        """The first state and the first orders."""
+        game = self.game(spec, roster)
+        game.algorithm.fits(game.config, game.world, game.roster)
+        return self.encoded(spec["id"], game, advance.begin(game), keep) | {"fingerprint": fingerprint(game.threads)}
+
+    def close(self, spec: Any, roster: Any, checkpoint: Any, history: Any, closing: Any, keep: bool) -> dict[str, Any]:
+        """Fold the closing round; rounds since the checkpoint are computed again where the mill does not hold their state."""
+        game = self.game(spec, roster)
+        state = self.state_at(spec["id"], game, checkpoint, history, closing)
+        turned = advance.close(game, state, closing["cursor"], self.replies(game, state, closing))
+        return self.encoded(spec["id"], game, turned, keep)
+
+    def check(self, spec: Any, cursor: int, asked: Digest, reply: Digest) -> dict[str, Any]:
+        """Hold a reply to its declaration."""
+        game = self.game(spec, ())
+        self.reply(game, cursor, asked, reply, None)
+        return {}
+
+    def game(self, spec: Any, roster: Any) -> Game:
+        """A run's plain data with its method resolved."""
+        algorithm = resolve(self.methods, spec["method"])
+        config = algorithm.configure(spec["config"])
+        world = parse(World, spec["world"], "world")
+        return Game(algorithm, config, world, algorithm.plan(config), members_of(roster), spec["seed"], spec["threads"])
+
+    def state_at(self, run: str, game: Game, checkpoint: Any, history: Any, closing: Any) -> Any:
+        """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there."""
+        live = self._live.pop(run, None)
+        if live is not None and live[0] == closing["cursor"]:
+            return live[1]
+        state = decode(game.algorithm.state, checkpoint["state"], self.parts)
+        for i, past in enumerate(history):
+            turned = advance.close(game, state, past["cursor"], self.replies(game, state, past))
+            expected = history[i + 1] if i + 1 < len(history) else closing
+            self.compare(game, turned, expected)
+            state = turned.state
+        return state
+
+    def compare(self, game: Game, turned: Turned, expected: Any) -> None:
+        """What a recomputed round asks must be what was asked."""
+        asked = {c: m.digest for c, m in self.messages(game, turned, Memo()).items()}
+        if turned.cursor != expected["cursor"] or asked != dict(expected["asked"]):
+            raise Diverged(
+                f"Round {expected['cursor']} computed again differs from the recorded one",
+                "The machine's numerics changed (torch version, processor, threads); begin the run again",
+            )
+
+    def replies(self, game: Game, state: Any, closing: Any) -> Replies[Any]:
+        """The recorded replies, each decoded when it is looked at."""
+        at, asked = closing["cursor"], closing["asked"]
+        load = {
+            ClientId(c): partial(self.reply, game, at, asked[c], reply, state) for c, reply in sorted(closing["replies"].items())
+        }
+        return Replies(load, closing["metrics"])
+
+    def reply(self, game: Game, cursor: int, asked: Digest, digest: Digest, state: Any) -> Any:
+        """One reply, held to its declaration, to the order's names and shapes and to the world's sizes."""
+        step = game.plan[cursor].step
+        assert step is not None
+        order = decode(step.takes, asked, self.parts, Rules(game.world.sizes))
+        return decode(step.gives, digest, self.parts, Rules(game.world.sizes, (order, state)))
+
+    def encoded(self, run: str, game: Game, turned: Turned, keep: bool) -> dict[str, Any]:
+        """A turn as plain data: state (if it is kept, or the last) and orders, with their files."""
+        done = turned.cursor == len(game.plan)
+        memo = Memo()
+        state = encode(turned.state, self.parts, memo=memo) if keep or done else None
+        if state is None:
+            self._live[run] = (turned.cursor, turned.state)
+        orders = self.messages(game, turned, memo)
+        return {
+            "cursor": turned.cursor,
+            "done": done,
+            "state": state.files if state else (),
+            "orders": {client: message.files for client, message in orders.items()},
+        }
+
+    def messages(self, game: Game, turned: Turned, memo: Memo) -> dict[ClientId, Message]:
+        """What is asked, encoded: one object that goes to many is encoded once."""
+        once: dict[int, Message] = {}
+        made = {}
+        for client, order in turned.orders.items():
+            if id(order) not in once:
+                once[id(order)] = encode(order, self.parts, Rules(game.world.sizes), memo)
+            made[client] = once[id(order)]
+        return made
+
+
+def members_of(roster: Any) -> Roster:
+    """A roster from plain data."""
+    return tuple(Member(ClientId(m["id"]), Role(m["role"]), bool(m["labelled"])) for m in roster)
+
+
+def settings_of(config: type[Any]) -> list[dict[str, Any]]:
+    """A config's settings: name, default, bounds, choices and their sentence."""
+    return [
+        {"name": f.name, "type": str(f.type), "default": plain(f.default), **{k: plain(v) for k, v in f.metadata.items()}}
+        for f in dataclasses.fields(config)
+    ]
+
+
+def fingerprint(threads: int) -> str:
+    """What equal bytes depend on: torch, the processor's instructions, the number of threads."""
+    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {threads} threads"

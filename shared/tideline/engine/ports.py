@@ -1,0 +1,197 @@
+"""What the kernel needs from outside. Each port has an in-process adapter and a networked one, and one suite that tests both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tideline.archive.parts import Upload
+from tideline.core.data import Data, View
+from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, World
+from tideline.engine.rows import (
+    Client,
+    Event,
+    Files,
+    Invite,
+    Order,
+    OrderRow,
+    OrderStatus,
+    Receipt,
+    Reply,
+    RoundRow,
+    RunRow,
+    Status,
+)
+
+
+class Clock(Protocol):
+    """Seconds since the epoch."""
+
+    def now(self) -> float: ...
+
+
+class Bell(Protocol):
+    """A hint that something moved; may be lost. Topics: `client:NAME`, `run:ID`."""
+
+    def ring(self, topic: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Advance:
+    """One closed round and what comes next, written in one transaction."""
+
+    run: RunId
+    from_cursor: int
+    closed: RoundRow
+    orders: tuple[OrderRow, ...]
+    cursor: int
+    deadline_at: float
+    status: Status
+    state_digest: Digest | None = None
+    members: tuple[Mapping[str, Any], ...] | None = None
+    fingerprint: str | None = None
+    keep_from: int = 0  # the cursor before which replies and checkpoints are collected
+
+
+class Journal(Protocol):
+    """The truth. Each method is one transaction; a value that it returns is a snapshot."""
+
+    def add_invite(self, invite: Invite) -> None: ...
+    def invite(self, token_hash: str) -> Invite | None: ...
+    def enrol(self, token_hash: str, client: Client) -> bool:
+        """Use an unused invite and add the client, both or neither."""
+        ...
+
+    def client(self, name: str) -> Client | None: ...
+    def clients(self) -> tuple[Client, ...]: ...
+    def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None: ...
+
+    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None: ...
+    def run(self, run: RunId) -> RunRow | None: ...
+    def runs(self) -> tuple[RunRow, ...]: ...
+    def settle(
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, deadline_at: float | None = None
+    ) -> bool:
+        """Change a run's status if it is one of `among`. A final status cancels what is open."""
+        ...
+
+    def advance(self, step: Advance) -> bool:
+        """Write a closed round if the run is still open at `from_cursor`; False if somebody else was first."""
+        ...
+
+    def rounds(self, run: RunId) -> tuple[RoundRow, ...]: ...
+
+    def order(self, order: OrderId) -> OrderRow | None: ...
+    def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]: ...
+    def open_orders(self, client: ClientId) -> tuple[OrderRow, ...]: ...
+    def last_answer(self, run: RunId, client: ClientId) -> int:
+        """The cursor of the last reply that this client gave (late ones count: the work was done), or JOIN - 1."""
+        ...
+
+    def answer(self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderStatus | None:
+        """Record the first answer to an order. None if a part that it needs is gone; else the order's status afterwards."""
+        ...
+
+    def reissue(self, orders: Iterable[OrderRow]) -> None: ...
+    def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
+        """Note progress; gives those of the orders that are no longer open."""
+        ...
+
+    def add_part(self, digest: Digest, size: int, client: ClientId, now: float) -> None:
+        """Note a part that a client pushed."""
+        ...
+
+    def held(self, files: Files, client: ClientId, now: float) -> frozenset[Digest]:
+        """Which of the files are here and known to this client (it pushed them, or was sent them); their collection is put off.
+
+        What only others hold counts as missing: else a client could learn what others sent, and bytes would depend on arrival.
+        """
+        ...
+
+    def collect(self, before: float) -> tuple[Digest, ...]:
+        """Forget parts that nothing refers to: those once referred to at once, others if untouched since `before`."""
+        ...
+
+    def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None: ...
+    def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """One step to run at a site. Files lie in the site's parts."""
+
+    run: RunId
+    client: ClientId
+    cursor: int
+    round: int
+    brief: Mapping[str, Any]
+    seed: int
+    message: Digest | None
+    memory: Digest | None
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished step: files of message and memory, metrics and, for the join, facts."""
+
+    message: Files
+    memory: Files
+    metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+    facts: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+
+
+class Pool(Protocol):
+    """Runs steps: inline, or in a trainer process of its own."""
+
+    def run(self, job: Job, tick: Callable[[float], None]) -> Done:
+        """Run a step. Raises FederationError (StepFailed, Refused, Malformed, Cancelled)."""
+        ...
+
+
+class Shelf(Protocol):
+    """A site's data, split once and for all."""
+
+    def view(self, view: View, role: Role) -> Data: ...
+
+
+OpenShelf = Callable[[World, Role], Shelf]
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a site's vault knows of a run: its memory, and the reply that belongs to it."""
+
+    order: OrderId
+    cursor: int
+    memory: Files
+    reply: Files
+    metrics: Mapping[str, float]
+    facts: Mapping[str, Any]
+
+
+class Vault(Protocol):
+    """A site's own disk. Memory and reply are committed together, by one rename."""
+
+    def head(self, run: RunId) -> Head | None: ...
+    def commit(self, run: RunId, head: Head) -> None: ...
+    def keep(self, run: RunId, files: Files) -> None:
+        """Collect the parts that neither a head nor these files name."""
+        ...
+
+
+class Link(Protocol):
+    """An agent's line to the desk."""
+
+    def fetch(self, order: Order, digest: Digest, upload: Upload) -> None:
+        """Bring a part's bytes, from the upload's offset on."""
+        ...
+
+    def push(self, order: Order, digest: Digest, size: int, offset: int, view: memoryview) -> None: ...
+    def report(self, order: Order, reply: Reply) -> Receipt: ...
+
+
+class Mill(Protocol):
+    """The coordinator's numbers, in a process of their own or inline. Plain data in, plain data out (see engine.mill)."""
+
+    def call(self, name: str, payload: Mapping[str, Any]) -> dict[str, Any]: ...

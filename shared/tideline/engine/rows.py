@@ -1,0 +1,203 @@
+"""The facts that the journal keeps. Frozen values; a change is a new row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from tideline.core.run import EMPTY, ClientId, Digest, OrderId, RunId
+
+JOIN = -1  # the cursor of the exchange before the first phase: a site looks at the contract and settles
+Files = tuple[tuple[Digest, int], ...]  # (digest, bytes), the root first
+
+
+class Status(StrEnum):
+    """Where a run is. The first two are open; a stalled run waits for a person; the rest are final."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    STALLED = "stalled"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OPEN = (Status.WAITING, Status.RUNNING)
+FINAL = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+
+
+class OrderStatus(StrEnum):
+    """Where an order is. Only an open one can be answered; a late answer to an expired one is recorded, not folded."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class Invite:
+    """A one-use token, stored hashed. `name` pins the client's name; empty lets the client choose."""
+
+    token_hash: str
+    name: str
+    labels: Mapping[str, str]
+    expires: float
+    used_by: str = ""
+
+
+@dataclass(frozen=True)
+class Client:
+    """An enrolled agent. `roles` are those that its owner allows."""
+
+    name: ClientId
+    credential_hash: str
+    roles: tuple[str, ...]
+    labels: Mapping[str, str]
+    version: str
+    enrolled: float
+    seen: float
+
+
+@dataclass(frozen=True)
+class PhaseFact:
+    """What is known of one place in a plan without loading the method."""
+
+    phase: str
+    step: str
+    round: int
+    floor: int | None = None
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run: what was asked for (`spec`, plain data), and how far it is."""
+
+    id: RunId
+    name: str
+    method: str
+    spec: Mapping[str, Any]
+    roster: Mapping[ClientId, str]
+    plan: tuple[PhaseFact, ...]
+    contract: tuple[Mapping[str, Any], ...]
+    created: float
+    deadline_at: float
+    status: Status = Status.WAITING
+    cause: str = ""
+    cursor: int = JOIN
+    members: tuple[Mapping[str, Any], ...] = ()
+    opened: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+    state_digest: Digest | None = None
+    fingerprint: str = ""
+    reference: RunId | None = None
+    reference_of: RunId | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no reply: the error's kind and our own sentence, never a traceback."""
+
+    kind: str
+    what: str
+
+
+@dataclass(frozen=True)
+class OrderRow:
+    """One order and, once it is answered, its reply."""
+
+    id: OrderId
+    run: RunId
+    cursor: int
+    attempt: int
+    client: ClientId
+    files: Files
+    seed: int
+    after: int
+    created: float
+    status: OrderStatus = OrderStatus.OPEN
+    progress: float = 0.0
+    beat: float = 0.0
+    reply: Files = ()
+    metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+    facts: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    failure: Failure | None = None
+    answered: float | None = None
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+    @property
+    def message(self) -> Digest | None:
+        """The root of what is asked."""
+        return self.files[0][0] if self.files else None
+
+
+@dataclass(frozen=True)
+class RoundRow:
+    """A closed round: whose replies were folded, and the state afterwards where it was checkpointed."""
+
+    run: RunId
+    cursor: int
+    phase: str
+    round: int
+    opened: float
+    closed: float
+    folded: tuple[ClientId, ...]
+    next_cursor: int
+    state: Files = ()
+    asked: Mapping[ClientId, Digest] = field(default_factory=lambda: EMPTY)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that a person may want to know, in order, for one run."""
+
+    run: RunId
+    seq: int
+    at: float
+    kind: str
+    data: Mapping[str, Any]
+
+
+# Envelopes: what crosses between coordinator and agent.
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an agent is asked. `brief` is the run as plain data (method, config, world, contract, threads, role)."""
+
+    id: OrderId
+    run: RunId
+    cursor: int
+    phase: str
+    step: str
+    round: int
+    files: Files
+    seed: int
+    after: int
+    seconds_left: float
+    brief: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What an agent answers: files of the message, or a failure."""
+
+    order: OrderId
+    files: Files = ()
+    metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+    facts: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What the desk says to a reply. `missing`: (digest, offset to go on from) that must be pushed first."""
+
+    verdict: str  # accepted | missing | refused | stale | late
+    missing: tuple[tuple[Digest, int], ...] = ()
+    error: Failure | None = None

@@ -1,0 +1,110 @@
+"""The whole stack in one process: the same desk, conductor and agents, with in-process adapters and a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tideline.archive.parts import FolderParts, MemoryParts, Parts
+from tideline.core.privacy import DEFAULT_POLICY, Policy
+from tideline.core.registry import Methods
+from tideline.core.run import ClientId, RunId
+from tideline.engine.agent import Agent
+from tideline.engine.conductor import Conductor
+from tideline.engine.desk import Desk
+from tideline.engine.memory import LocalLink, ManualClock, MemoryJournal, MemoryVault, QuietBell
+from tideline.engine.mill import NumericMill
+from tideline.engine.office import Office
+from tideline.engine.ports import OpenShelf
+from tideline.engine.result import result_of
+from tideline.engine.rows import OPEN, Client, Order
+from tideline.engine.stepper import Stepper
+from tideline.engine.storeroom import Storeroom
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class SimSite:
+    """A simulated site: how it opens its data, and what its owner forbids."""
+
+    open_shelf: OpenShelf
+    policy: Policy = DEFAULT_POLICY
+
+
+class Federation:
+    """A coordinator and its sites, wired in one process. `home` keeps parts in folders instead of memory."""
+
+    def __init__(self, methods: Methods, sites: Mapping[str, SimSite], home: Path | None = None, device: str = "cpu") -> None:
+        self.clock, self.bell, self.journal = ManualClock(), QuietBell(), MemoryJournal()
+        self.parts = store(home, "coordinator")
+        self.room = Storeroom(self.parts, self.journal, self.clock)
+        self.mill = NumericMill(self.parts, methods)
+        self.desk = Desk(self.journal, self.room, self.mill, self.bell, self.clock)
+        self.office = Office(self.journal, self.mill, self.bell, self.clock)
+        self.conductor = Conductor(self.journal, self.room, self.mill, self.bell, self.clock)
+        self.agents = {ClientId(n): self.agent(ClientId(n), site, methods, home, device) for n, site in sorted(sites.items())}
+
+    def agent(self, name: ClientId, site: SimSite, methods: Methods, home: Path | None, device: str) -> Agent:
+        """A site's agent, enrolled."""
+        token = self.office.invite(name, {}, 60.0)
+        client: Client = self.office.enrol(token, name, f"credential of {name}", ("source", "target", "peer"), "simulated")
+        parts = store(home, f"site-{name}")
+        pool = Stepper(methods, parts, site.open_shelf, device)
+        return Agent(client.name, LocalLink(client.name, self.desk, parts), MemoryVault(parts), parts, pool, site.policy)
+
+    def start(self, experiment: Mapping[str, Any]) -> RunId:
+        """Start an experiment on the sites."""
+        return self.office.start(experiment)
+
+    def run(
+        self, run: RunId, watch: Watch | None = None, order_of: Callable[[list[Order]], list[Order]] | None = None
+    ) -> dict[str, Any]:
+        """Play until the run and its reference have ended or stalled; the result. `order_of` chooses the order of arrival."""
+        runs = [r for r in (run, self.office.find(run).reference) if r is not None]
+        while self.turn(runs):
+            orders = list(self.waiting())
+            for order in order_of(orders) if order_of else orders:
+                self.handle(order)
+                if watch:
+                    self.turn(runs)
+                    watch(result_of(self.journal, run, self.clock.now()))
+            if not orders:
+                self.clock.advance(self.office.find(run).deadline_at - self.clock.now() + 1.0)
+        return result_of(self.journal, run, self.clock.now())
+
+    def turn(self, runs: list[RunId]) -> bool:
+        """Let the conductor look at the runs; whether one is still open."""
+        for each in runs:
+            self.conductor.turn(each)
+        return any(self.office.find(each).status in OPEN for each in runs)
+
+    def waiting(self) -> Iterator[Order]:
+        """Every open order, by client."""
+        for name in self.agents:
+            yield from self.desk.orders(name)
+
+    def handle(self, order: Order) -> None:
+        """Let the order's site live it."""
+        row = self.journal.order(order.id)
+        assert row is not None
+        self.agents[row.client].handle(order)
+
+
+def store(home: Path | None, name: str) -> Parts:
+    """Parts in memory, or in a folder that need not survive a power cut."""
+    return MemoryParts() if home is None else FolderParts(home / name, durable=False)
+
+
+def simulate(
+    methods: Methods,
+    experiment: Mapping[str, Any],
+    sites: Mapping[str, SimSite],
+    home: Path | None = None,
+    watch: Watch | None = None,
+) -> dict[str, Any]:
+    """Run an experiment in this process. Equal seeds give the state digest that a deployment ends in."""
+    federation = Federation(methods, sites, home)
+    return federation.run(federation.start(experiment), watch)

@@ -1,0 +1,118 @@
+"""A client's step in numbers: decode, run, encode. The same code inline and in a trainer process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tideline.archive.codec import LAX, Rules, decode, encode, files_of
+from tideline.archive.parts import Parts
+from tideline.core.algorithm import Algorithm, contract
+from tideline.core.data import View
+from tideline.core.errors import ContractRefused, FederationError, StepFailed
+from tideline.core.privacy import Contract, contract_digest, from_json, to_json
+from tideline.core.registry import Methods, resolve
+from tideline.core.run import Role, World
+from tideline.core.settings import parse, plain
+from tideline.core.step import Outcome, Site, Step
+from tideline.engine.advance import reproducible
+from tideline.engine.ports import Done, Job, OpenShelf, Shelf
+from tideline.engine.rows import JOIN
+
+
+class Stepper:
+    """Runs jobs over a site's parts and data. Satisfies the port Pool."""
+
+    def __init__(self, methods: Methods, parts: Parts, open_shelf: OpenShelf, device: str = "cpu") -> None:
+        self.methods, self.parts, self.device = methods, parts, device
+        self._open = open_shelf
+        self._shelves: dict[str, Shelf] = {}
+
+    def run(self, job: Job, tick: Callable[[float], None]) -> Done:
+        """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
+        algorithm = resolve(self.methods, job.brief["method"])
+        config = algorithm.configure(job.brief["config"])
+        clauses = agree_on_contract(algorithm, config, job.brief)
+        world = parse(World, job.brief["world"], "world")
+        role = Role(job.brief["role"])
+        shelf = self.shelf(world, role)
+        step = None if job.cursor == JOIN else algorithm.plan(config)[job.cursor].step
+        with reproducible(job.seed, job.brief["threads"]) as rng:
+            data = shelf.view(step.view if step else View.TRAIN, role)
+            site = Site(config, world, job.client, role, data, job.round, rng, self.device, tick=tick)
+            if step is None:
+                return self.join(algorithm, site, clauses)
+            return self.step(algorithm, step, job, site)
+
+    def join(self, algorithm: Algorithm, site: Site, clauses: Contract) -> Done:
+        """Before the first phase: the first memory, whether the site has labels, and the contract as this site derives it."""
+        memory = guarded("settle", algorithm.settle, site.config, site)
+        facts = {"labelled": site.data.labelled, "contract": to_json(clauses)}
+        return Done((), encode(memory, self.parts, LAX).files, {}, facts)
+
+    def step(self, algorithm: Algorithm, step: Step, job: Job, site: Site) -> Done:
+        """Decode the order and the memory, run, encode the reply and the memory."""
+        assert job.message is not None
+        sizes = site.world.sizes
+        order = decode(step.takes, job.message, self.parts, Rules(sizes))
+        memory = self.memory(algorithm, job, site)
+        outcome: Outcome[Any, Any] = guarded(step.name, step.run, order, memory, site)
+        metrics = declared(step, outcome)
+        message = encode(outcome.message, self.parts, Rules(sizes, (order, memory)))
+        if outcome.memory is memory and job.memory is not None:
+            return Done(message.files, files_of(job.memory, self.parts), metrics)
+        return Done(message.files, encode(outcome.memory, self.parts, LAX).files, metrics)
+
+    def memory(self, algorithm: Algorithm, job: Job, site: Site) -> Any:
+        """The site's memory. A method that keeps none settles again wherever its memory is gone."""
+        if job.memory is None:
+            return guarded("settle", algorithm.settle, site.config, site)
+        return decode(algorithm.memory, job.memory, self.parts, LAX)
+
+    def shelf(self, world: World, role: Role) -> Shelf:
+        """The site's data for a world, read once."""
+        key = f"{plain(world)}{role}"
+        if key not in self._shelves:
+            self._shelves = {key: self._open(world, role)}
+        return self._shelves[key]
+
+
+def guarded(name: str, run: Callable[..., Any], *args: Any) -> Any:
+    """Run a method's own code. A foreign error's words may hold data, so only its type is told."""
+    try:
+        return run(*args)
+    except FederationError:
+        raise
+    except Exception as cause:
+        raise StepFailed(
+            f"The step {name} raised {type(cause).__name__}", "See the agent's own log at that site for the details"
+        ) from cause
+
+
+def declared(step: Step, outcome: Outcome[Any, Any]) -> dict[str, float]:
+    """The outcome's metrics, if each is declared and finite, and its message is of the declared type."""
+    if type(outcome.message) is not step.gives:
+        raise StepFailed(f"The step {step.name} gave a {type(outcome.message).__name__}; it declares {step.gives.__name__}")
+    metrics = {k: float(v) for k, v in outcome.metrics.items()}
+    for name, value in metrics.items():
+        if name not in step.metrics:
+            raise StepFailed(f"The step {step.name} gave the metric {name!r}, which it does not declare")
+        if value != value or value in (float("inf"), float("-inf")):
+            raise StepFailed(f"The step {step.name} gave {name} = {value}", "Lower the learning rate, or check the data")
+    return metrics
+
+
+def agree_on_contract(algorithm: Algorithm, config: Any, brief: Any) -> Contract:
+    """The contract as this site's own code derives it, if it is the coordinator's. Nobody can talk a site into more."""
+    from tideline import __version__
+
+    ours, theirs = contract(algorithm, config), from_json(brief["contract"])
+    if contract_digest(ours) != contract_digest(theirs):
+        odd = sorted({c.sentence() for c in ours} ^ {c.sentence() for c in theirs})
+        raise ContractRefused(
+            f"This site (tideline {__version__}) derives another contract for {algorithm.name} than the coordinator"
+            f" (tideline {brief.get('version', '?')}); they differ in: {'; '.join(odd[:5])}",
+            "Install the same version on both ends",
+            clauses=odd,
+        )
+    return ours

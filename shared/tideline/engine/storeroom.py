@@ -1,0 +1,55 @@
+"""Parts and the journal's knowledge of them, kept in step: a part is never collected while it is being kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tideline.archive.parts import Parts, Upload
+from tideline.core.run import ClientId, Digest
+from tideline.engine.ports import Clock, Journal
+from tideline.engine.rows import Files
+
+GRACE_SECONDS = 3600.0  # how long a part that nothing refers to yet may wait for the report that names it
+
+
+class Storeroom:
+    """The coordinator's parts. One lock orders keeping (bytes, then row) and collecting (row, then bytes)."""
+
+    def __init__(self, parts: Parts, journal: Journal, clock: Clock) -> None:
+        self.parts, self.journal, self.clock = parts, journal, clock
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """While parts are written that no row names yet, nothing is collected."""
+        with self._lock:
+            yield
+
+    def keep(self, upload: Upload, size: int, client: ClientId) -> Digest:
+        """Commit an upload and note it."""
+        with self._lock:
+            digest = upload.commit()
+            self.journal.add_part(digest, size, client, self.clock.now())
+            return digest
+
+    def missing(self, files: Files, client: ClientId) -> tuple[tuple[Digest, int], ...]:
+        """Those of the files that this client must send first, in order, with the offset from which an upload would go on."""
+        here = self.journal.held(files, client, self.clock.now())
+        lacking = [(d, size) for d, size in files if d not in here or not self.parts.has(d)]
+        return tuple((digest, self.offset(digest, size)) for digest, size in lacking)
+
+    def offset(self, digest: Digest, size: int) -> int:
+        """How much of a part an earlier, cut upload left."""
+        upload = self.parts.upload(digest, size)
+        upload.close()
+        return upload.offset
+
+    def collect(self) -> int:
+        """Forget the parts that nothing refers to any more; how many."""
+        with self._lock:
+            gone = self.journal.collect(self.clock.now() - GRACE_SECONDS)
+            for digest in gone:
+                self.parts.drop(digest)
+            return len(gone)

@@ -1,0 +1,60 @@
+"""Mini-batch training of a network on a site's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
+
+from tideline.core.data import Data
+from tideline.core.step import no_tick
+
+Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+def cross_entropy(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Mean cross-entropy of a batch: x (b, *inputs), y (b,) -> scalar."""
+    return nn.functional.cross_entropy(net(x), y)
+
+
+def batches(n: int, size: int, rng: Generator) -> Iterator[Tensor]:
+    """Row indices of one epoch in random order; the last batch may be smaller, but is never a single row of many.
+
+    A batch of one has no variance, which batch norm needs: a lone last row joins the batch before it.
+    """
+    order = torch.randperm(n, generator=rng)
+    cuts = list(range(size, n, size))
+    if cuts and n - cuts[-1] == 1:
+        cuts.pop()
+    yield from order.tensor_split(cuts)
+
+
+def fit(
+    net: nn.Module,
+    data: Data,
+    loss: Loss,
+    optimiser: Optimizer,
+    *,
+    epochs: int,
+    batch: int,
+    rng: Generator,
+    device: str = "cpu",
+    tick: Callable[[float], None] = no_tick,
+) -> float:
+    """Train in place on labelled rows; gives the mean loss of the last epoch. Raises nothing of its own."""
+    assert data.y is not None, "only labelled rows can be fitted"
+    net.train()
+    mean = 0.0
+    for epoch in range(epochs):
+        mean, seen = 0.0, 0
+        for rows in batches(len(data), batch, rng):
+            value = loss(net, data.x[rows].to(device), data.y[rows].to(device))
+            optimiser.zero_grad(set_to_none=True)
+            value.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            seen += len(rows)
+            mean += (float(value.detach()) - mean) * len(rows) / seen
+            tick((epoch + seen / len(data)) / epochs)
+    return mean

@@ -1,0 +1,67 @@
+"""What a site holds: its training rows, its held-out rows, and the rule that cuts one from the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.core.data import Data, View
+from tideline.core.errors import DataRefused
+from tideline.core.run import Role
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """The data of one site, already split. For a target, `train.y` is None from the start."""
+
+    train: Data
+    held_out: Data
+
+    def view(self, view: View, role: Role) -> Data:
+        """The rows that a step of this view may see; a target's training rows come without labels."""
+        if view is View.HELD_OUT:
+            return self.held_out
+        return replace(self.train, y=None) if role is Role.TARGET else self.train
+
+
+def split_rows(n: int, seed: int = 0, share: float = 0.2) -> tuple[Rows, Rows]:
+    """Row numbers (train, held out) of n rows, both sorted; about `share` of them, at least one, are held out.
+
+    Depends on n, seed and share alone: not on labels, role or run, so a site holds out the same rows every time.
+    Raises DataRefused for fewer than two rows.
+    """
+    if n < 2:
+        raise DataRefused(f"there are {n} rows, which cannot be split in two", "Give every domain at least 2 rows")
+    held = min(max(round(n * share), 1), n - 1)
+    order = legacy(seed).permutation(n).astype(np.int64)
+    return np.sort(order[held:]), np.sort(order[:held])
+
+
+def split_at(n: int, test_idx: NDArray[Any]) -> tuple[Rows, Rows]:
+    """Row numbers (train, held out) where the data say themselves which rows are held out.
+
+    Raises DataRefused unless test_idx (m,) holds distinct whole numbers in [0, n) with 1 <= m < n.
+    """
+    if test_idx.ndim != 1 or test_idx.dtype.kind not in "iu":
+        got = f"{test_idx.dtype} of shape {test_idx.shape}"
+        raise DataRefused(f"test_idx is {got}; it should be a list of whole numbers", "Save row numbers, counted from 0")
+    bad = test_idx[(test_idx < 0) | (test_idx >= n)]
+    if bad.size:
+        raise DataRefused(f"test_idx names row {bad[0]}; the rows are 0 to {n - 1}", "Count rows from 0")
+    held = np.unique(test_idx).astype(np.int64)
+    if held.size < test_idx.size:
+        raise DataRefused("test_idx names a row twice", "Name every held-out row once")
+    if not 0 < held.size < n:
+        todo = "Leave rows on both sides, or leave test_idx out and a fifth of the rows is held out"
+        raise DataRefused(f"test_idx holds out {held.size} of {n} rows", todo)
+    return np.setdiff1d(np.arange(n, dtype=np.int64), held), held
+
+
+def legacy(seed: int) -> np.random.RandomState:
+    """NumPy's frozen generator: newer ones may change their streams with a release, and the split with them."""
+    return np.random.RandomState(seed)

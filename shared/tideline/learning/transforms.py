@@ -1,0 +1,143 @@
+"""From the arrays that a site has to the inputs that a world asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tideline.core.errors import DataRefused
+from tideline.core.settings import setting
+
+# How far beyond [0, scale] a pixel may lie, as a share of the scale: sharpening resizers overshoot by about as much.
+OVERSHOOT = 0.05
+REC_601 = (0.299, 0.587, 0.114)
+
+
+@dataclass(frozen=True)
+class Transform:
+    """How the raw values of one domain are read: divide by scale, invert, subtract mean, divide by std, in this order."""
+
+    scale: float | None = setting(
+        None, low=1e-9, high=1e9, doc="raw value that means 1.0; unset: 255 for uint8 images, 1 for floats and features"
+    )
+    invert: bool = setting(False, doc="images only: black becomes white")
+    mean: tuple[float, ...] = setting((0.0,), low=-1e9, high=1e9, doc="one number, or one per channel or feature")
+    std: tuple[float, ...] = setting((1.0,), low=1e-9, high=1e9, doc="one number, or one per channel or feature")
+
+
+PLAIN = Transform()
+
+
+def prepare(x: NDArray[Any], inputs: tuple[int, ...], transform: Transform = PLAIN) -> Tensor:
+    """x (n, d), (n, H, W) or (n, H, W, C) as (n, *inputs) float32, images in [0, 1] before mean and std.
+
+    Raises DataRefused if shape, type or values of x do not fit.
+    """
+    check_kind(x.shape, x.dtype, inputs, transform)
+    check_values(x, inputs, transform)
+    return convert(x, inputs, transform)
+
+
+def convert(x: NDArray[Any], inputs: tuple[int, ...], transform: Transform) -> Tensor:
+    """`prepare` for arrays that are already checked."""
+    values = torch.from_numpy(np.array(x, dtype=np.float32, order="C"))
+    values /= scale_of(x.dtype, inputs, transform)
+    if len(inputs) == 3:
+        values = as_images(values, inputs, transform.invert)
+    shape = (-1, *(1 for _ in inputs[1:]))
+    if (transform.mean, transform.std) != (PLAIN.mean, PLAIN.std):
+        values = (values - torch.tensor(transform.mean).view(shape)) / torch.tensor(transform.std).view(shape)
+    return values.contiguous()
+
+
+def as_images(pixels: Tensor, inputs: tuple[int, ...], invert: bool) -> Tensor:
+    """Pixels (n, H, W) or (n, H, W, C), channels last, as (n, *inputs) in [0, 1]."""
+    channels, *size = inputs
+    planes = pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)
+    planes = recolour(planes, channels)
+    if list(planes.shape[2:]) != size:
+        planes = F.interpolate(planes, size=size, mode="bilinear", align_corners=False, antialias=True)
+    planes = planes.clamp(0.0, 1.0)
+    return 1.0 - planes if invert else planes
+
+
+def recolour(planes: Tensor, channels: int) -> Tensor:
+    """Images (n, 1 or 3, H, W) with as many channels as asked for: grey repeated, colours weighed by Rec. 601."""
+    if planes.shape[1] == channels:
+        return planes
+    if channels == 1:
+        return torch.einsum("nchw,c->nhw", planes, torch.tensor(REC_601)).unsqueeze(1)
+    return planes.expand(-1, channels, -1, -1)
+
+
+def scale_of(dtype: np.dtype[Any], inputs: tuple[int, ...], transform: Transform) -> float:
+    """The raw value that means 1.0. Raises DataRefused where the type of the pixels does not tell."""
+    if transform.scale is not None:
+        return transform.scale
+    if len(inputs) == 1 or dtype.kind in "fb":
+        return 1.0
+    if dtype == np.uint8:
+        return 255.0
+    raise DataRefused(f"the pixels are {dtype}, whose white is unknown", "Set scale in transforms.toml")
+
+
+def check_kind(shape: tuple[int, ...], dtype: np.dtype[Any], inputs: tuple[int, ...], transform: Transform) -> None:
+    """Raises DataRefused (`expected`, `got`) unless arrays of this shape and type can become the world's inputs."""
+    if dtype.kind not in "biuf":
+        raise DataRefused(f"x holds {dtype}, not numbers", "Save x as uint8 or float32", expected="numbers", got=str(dtype))
+    if len(inputs) == 1:
+        check_features(shape, inputs, transform)
+    elif len(inputs) == 3 and inputs[0] in (1, 3):
+        check_images(shape)
+        scale_of(dtype, inputs, transform)
+    else:
+        what = f"the world's inputs are {times(inputs)}, neither features nor images of 1 or 3 channels"
+        raise DataRefused(what, "Ask for a world with inputs [features] or [channels, height, width]")
+    for name in ("mean", "std"):
+        given = len(getattr(transform, name))
+        if given not in (1, inputs[0]):
+            raise DataRefused(f"{name} has {given} numbers", f"Give one number or {inputs[0]}", expected=inputs[0], got=given)
+
+
+def check_features(shape: tuple[int, ...], inputs: tuple[int, ...], transform: Transform) -> None:
+    """Raises DataRefused unless each sample is a vector as wide as the world's."""
+    if shape[1:] != inputs:
+        what = f"a sample of x is {times(shape[1:])}; the world expects {inputs[0]} features"
+        raise DataRefused(what, f"Save x with shape (n, {inputs[0]})", expected=list(inputs), got=list(shape[1:]))
+    if transform.invert:
+        raise DataRefused("invert is set, but the samples are features", "Take invert out of transforms.toml")
+
+
+def check_images(shape: tuple[int, ...]) -> None:
+    """Raises DataRefused unless each sample is H x W, H x W x 1 or H x W x 3."""
+    if not (len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3))) or 0 in shape[1:]:
+        what = f"a sample of x is {times(shape[1:])}; the world expects images, H x W or H x W x 3, channels last"
+        raise DataRefused(what, "Save x with shape (n, H, W) or (n, H, W, 3)", expected="H x W [x 3]", got=list(shape[1:]))
+
+
+def check_values(x: NDArray[Any], inputs: tuple[int, ...], transform: Transform) -> None:
+    """Raises DataRefused for NaN, infinity, and values that scale, mean and std cannot have meant."""
+    low, high = float(x.min()), float(x.max())
+    # Bounds carry NaN and infinity along, so that no mask as large as x is needed.
+    if not (np.isfinite(low) and np.isfinite(high)):
+        row = next(i for i, sample in enumerate(x) if not np.isfinite(sample).all())
+        raise DataRefused(f"x holds NaN or infinity, first in row {row}", "Remove or fill these rows", row=row)
+    scale = scale_of(x.dtype, inputs, transform)
+    if len(inputs) == 3 and (low < -OVERSHOOT * scale or high > (1 + OVERSHOOT) * scale):
+        what = f"the pixels go from {low:g} to {high:g}; with scale {scale:g} they should lie in 0 to {scale:g}"
+        raise DataRefused(what, "Set scale in transforms.toml to the raw value that means white", expected=scale, got=high)
+    reach = max(-low, high) / scale + max(abs(m) for m in transform.mean)
+    if max(-low, high, reach / min(transform.std)) > float(np.finfo(np.float32).max):
+        what = f"x goes from {low:g} to {high:g}, beyond float32 once read with scale, mean and std"
+        raise DataRefused(what, "Bring x to a range of ordinary numbers", got=high)
+
+
+def times(shape: tuple[int, ...]) -> str:
+    """A shape as people write it: 28 x 28."""
+    return " x ".join(str(s) for s in shape) or "a single number"

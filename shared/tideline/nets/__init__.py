@@ -1,0 +1,48 @@
+"""Networks by name, and their weights as named tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import World
+from tideline.core.settings import nearest
+from tideline.nets.lenet import LeNet
+from tideline.nets.mlp import MLP
+
+NETS: Mapping[str, Callable[[World], nn.Module]] = {"lenet": LeNet.of, "mlp": MLP.of, "linear": MLP.linear}
+
+
+def build(world: World) -> nn.Module:
+    """The world's network, initialised from torch's global generator. Raises ConfigRefused."""
+    if world.model not in NETS:
+        known = sorted(NETS)
+        raise ConfigRefused(
+            f"world.model is {world.model!r}; there is no such network",
+            f"Use one of: {', '.join(known)}{nearest(world.model, known)}",
+            path="world.model",
+        )
+    return NETS[world.model](world)
+
+
+def check(world: World) -> None:
+    """The network exists and takes the world's inputs. Costs no memory: it is built without storage."""
+    with torch.device("meta"):
+        build(world)
+
+
+def weights_of(net: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, on the CPU, detached."""
+    return {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
+
+
+def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu") -> nn.Module:
+    """The world's network with these weights: built without storage, then filled, so that no model is held twice."""
+    with torch.device("meta"):
+        net = build(world)
+    net = net.to_empty(device=device)
+    net.load_state_dict(dict(weights))
+    return net

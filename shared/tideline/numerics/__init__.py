@@ -1,0 +1,1 @@
+"""Formulas: pure functions of tensors, no federation in them."""

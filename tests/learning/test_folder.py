@@ -1,0 +1,399 @@
+"""Reading a site's data folder, and refusing what cannot be used."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import tempfile
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tideline.core.data import View
+from tideline.core.errors import DataRefused
+from tideline.core.run import Role, World
+from tideline.learning.folder import read_folder
+from tideline.learning.holdings import split_rows
+from tideline.learning.transforms import prepare
+
+WORLD = World(inputs=(1, 8, 8), classes=3)
+VECTORS = World(inputs=(4,), classes=3)
+DOCS = Path(__file__).parents[2] / "docs" / "data.md"
+
+
+def images(n: int = 10, side: int = 8) -> np.ndarray:
+    """Images (n, side, side) uint8, all different."""
+    return np.random.default_rng(n).integers(0, 256, (n, side, side)).astype(np.uint8)
+
+
+def labels(n: int = 10) -> np.ndarray:
+    """Labels 0, 1, 2, 0, 1, ..."""
+    return np.arange(n) % 3
+
+
+def write(folder: Path, name: str = "a", **arrays: Any) -> Path:
+    """One domain file."""
+    path = folder / f"{name}.npz"
+    np.savez_compressed(path, **arrays)
+    return path
+
+
+def refused(folder: Path, said: str, role: Role = Role.SOURCE, world: World = WORLD, file: Path | None = None) -> None:
+    """The folder is refused with these words, naming the file and what to do."""
+    with pytest.raises(DataRefused) as refusal:
+        read_folder(folder, world, role)
+    assert said in refusal.value.what
+    assert refusal.value.todo
+    assert refusal.value.context["path"] == str(file or folder)
+    assert str(file or folder) in refusal.value.what
+
+
+def test_a_source_has_its_rows_and_labels(tmp_path: Path) -> None:
+    """Rows, labels and domains of a source lie side by side, in the order of the file."""
+    x, y = images(), labels()
+    write(tmp_path, x=x, y=y)
+    holdings = read_folder(tmp_path, WORLD, Role.SOURCE)
+    for data, rows in zip((holdings.train, holdings.held_out), split_rows(10), strict=True):
+        assert torch.equal(data.x, prepare(x[rows], WORLD.inputs))
+        assert data.y is not None and data.y.tolist() == y[rows].tolist()
+        assert data.y.dtype == data.domain.dtype == torch.int64
+        assert data.domains == ("a",)
+
+
+def test_every_file_is_a_domain(tmp_path: Path) -> None:
+    """Files are taken in the order of their names, images of different sizes become one; other files are ignored."""
+    write(tmp_path, "b", x=images(20, side=5), y=labels(20))
+    write(tmp_path, "a", x=images(10, side=16), y=labels(10))
+    write(tmp_path, ".a", x=images(4))
+    (tmp_path / "notes.txt").write_text("not data")
+    holdings = read_folder(tmp_path, WORLD, Role.SOURCE)
+    assert holdings.train.domains == holdings.held_out.domains == ("a", "b")
+    assert holdings.train.domain.tolist() == [0] * 8 + [1] * 16
+    assert holdings.held_out.domain.tolist() == [0] * 2 + [1] * 4
+    assert holdings.train.x.shape == (24, 1, 8, 8)
+
+
+def test_test_idx_decides_the_split(tmp_path: Path) -> None:
+    """Rows that the file names are held out."""
+    x = images()
+    write(tmp_path, x=x, y=labels(), test_idx=np.array([9, 0, 4]))
+    holdings = read_folder(tmp_path, WORLD, Role.SOURCE)
+    assert torch.equal(holdings.held_out.x, prepare(x[[0, 4, 9]], WORLD.inputs))
+    assert holdings.held_out.y is not None and holdings.held_out.y.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_the_role_does_not_move_rows(tmp_path: Path, role: Role) -> None:
+    """Whatever the role and the labels, the same rows are held out."""
+    x = images()
+    write(tmp_path, x=x, y=labels())
+    assert torch.equal(read_folder(tmp_path, WORLD, role).held_out.x, prepare(x[split_rows(10)[1]], WORLD.inputs))
+
+
+def test_many_rows_are_read_in_pieces(tmp_path: Path) -> None:
+    """More rows than are converted at once come out as if they had been converted together."""
+    x = images(700, side=5)
+    write(tmp_path, x=x)
+    assert torch.equal(read_folder(tmp_path, WORLD, Role.PEER).train.x, prepare(x[split_rows(700)[0]], WORLD.inputs))
+
+
+def test_a_target_keeps_no_training_labels(tmp_path: Path) -> None:
+    """After reading, a target's labels exist for its held-out rows alone, in memory of their own."""
+    n = 20_000
+    y = np.full(n, 7, np.int64)
+    y[split_rows(n)[1]] = 2
+    write(tmp_path, x=images(n, side=1), y=y)
+    tracemalloc.start()
+    holdings = read_folder(tmp_path, WORLD, Role.TARGET)
+    traced, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert holdings.train.y is None
+    assert holdings.view(View.TRAIN, Role.SOURCE).y is None
+    assert holdings.held_out.y is not None and holdings.held_out.y.eq(2).all()
+    assert holdings.held_out.y.untyped_storage().nbytes() == y.nbytes // 5
+    assert traced < y.nbytes
+
+
+@pytest.mark.parametrize("filler", [-1.0, np.nan, 99.0, 0.5])
+def test_a_targets_training_labels_may_be_anything(tmp_path: Path, filler: float) -> None:
+    """Labels that are dropped are not judged either."""
+    write(tmp_path, x=images(), y=np.where(np.isin(np.arange(10), [3]), 1.0, filler), test_idx=np.array([3]))
+    held = read_folder(tmp_path, WORLD, Role.TARGET).held_out
+    assert held.y is not None and held.y.tolist() == [1]
+
+
+@pytest.mark.parametrize("role", [Role.TARGET, Role.PEER])
+def test_labels_are_optional_but_for_a_source(tmp_path: Path, role: Role) -> None:
+    """Targets and peers may come without y; then nothing is labelled."""
+    write(tmp_path, x=images())
+    holdings = read_folder(tmp_path, WORLD, role)
+    assert not holdings.train.labelled
+    assert not holdings.held_out.labelled
+
+
+def test_a_target_may_have_one_class(tmp_path: Path) -> None:
+    """One class alone is a matter for those who train on labels."""
+    write(tmp_path, x=images(), y=np.zeros(10, int))
+    assert read_folder(tmp_path, WORLD, Role.TARGET).held_out.labelled
+
+
+def test_classes_are_counted_over_the_site(tmp_path: Path) -> None:
+    """Two domains of one class each make two classes."""
+    write(tmp_path, "a", x=images(), y=np.zeros(10, int))
+    write(tmp_path, "b", x=images(), y=np.ones(10, int))
+    assert read_folder(tmp_path, WORLD, Role.SOURCE).train.labelled
+
+
+def test_whole_floats_are_labels(tmp_path: Path) -> None:
+    """1.0 is as good a label as 1."""
+    write(tmp_path, x=images(), y=labels().astype(np.float32))
+    assert read_folder(tmp_path, WORLD, Role.SOURCE).train.labelled
+
+
+def test_features_are_read_unchanged(tmp_path: Path) -> None:
+    """A world with one number takes vectors as they are."""
+    x = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+    write(tmp_path, x=x, y=labels())
+    assert np.array_equal(read_folder(tmp_path, VECTORS, Role.SOURCE).train.x.numpy(), x[split_rows(10)[0]])
+
+
+def test_transforms_apply_to_their_domain(tmp_path: Path) -> None:
+    """A table of transforms.toml changes the domain of its name and no other."""
+    for name in ("a", "b"):
+        write(tmp_path, name, x=np.full((5, 8, 8), 16, np.uint8))
+    (tmp_path / "transforms.toml").write_text("[a]\nscale = 16\ninvert = true\n")
+    data = read_folder(tmp_path, WORLD, Role.TARGET).train
+    assert data.x[data.domain == 0].eq(0.0).all()
+    assert torch.allclose(data.x[data.domain == 1], torch.tensor(16 / 255))
+
+
+def test_memory_is_the_result_and_one_domain(tmp_path: Path) -> None:
+    """Raw arrays of several domains are never in memory together (only NumPy's share is measured)."""
+    for name in "abcd":
+        write(tmp_path, name, x=images(1000, side=40))
+    tracemalloc.start()
+    read_folder(tmp_path, WORLD, Role.TARGET)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    raw, chunk = 1000 * 40 * 40, 256 * 40 * 40 * (1 + 4)
+    assert peak < raw + chunk + 1_000_000
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    """The folder must exist."""
+    refused(tmp_path / "none", "There is no data folder")
+
+
+def test_a_file_for_a_folder_is_refused(tmp_path: Path) -> None:
+    """The path must be a folder, not one of its files."""
+    refused(write(tmp_path, x=images()), "is not a folder")
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    """There must be a domain."""
+    refused(tmp_path, "holds no .npz file")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 cut short"])
+def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, content: bytes) -> None:
+    """Files of another kind under the name .npz are refused."""
+    path = tmp_path / "a.npz"
+    path.write_bytes(content)
+    refused(tmp_path, "cannot be read as an .npz file", file=path)
+
+
+def test_a_folder_for_a_file_is_refused(tmp_path: Path) -> None:
+    """A folder under the name .npz is refused."""
+    (tmp_path / "a.npz").mkdir()
+    refused(tmp_path, "cannot be read as an .npz file", file=tmp_path / "a.npz")
+
+
+def test_a_cut_file_is_refused(tmp_path: Path) -> None:
+    """A file that was copied in part is refused."""
+    path = write(tmp_path, x=images(), y=labels())
+    path.write_bytes(path.read_bytes()[:-100])
+    refused(tmp_path, "cannot be read as an .npz file", file=path)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 255), st.booleans())
+def test_damage_is_refused_or_harmless(place: int, change: int, packed: bool) -> None:
+    """One changed byte gives a refusal or holdings of the right shape, never another error."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "a.npz"
+        (np.savez_compressed if packed else np.savez)(path, x=images(4), y=labels(4), test_idx=np.array([1]))
+        content = bytearray(path.read_bytes())
+        content[place % len(content)] ^= change
+        path.write_bytes(content)
+        with contextlib.suppress(DataRefused):
+            holdings = read_folder(name, WORLD, Role.SOURCE)
+            assert holdings.train.x.shape[1:] == WORLD.inputs
+
+
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(["x", "y", "test_idx"]), st.integers(0, 127), st.integers(1, 255))
+def test_a_wrong_header_is_refused_or_harmless(key: str, place: int, change: int) -> None:
+    """A changed header under a fitting checksum gives a refusal or holdings, never another error."""
+    arrays: dict[str, Any] = {"x": images(4), "y": labels(4), "test_idx": np.array([1])}
+    with tempfile.TemporaryDirectory() as name:
+        with zipfile.ZipFile(Path(name) / "a.npz", "w") as archive:
+            for member, array in arrays.items():
+                stream = io.BytesIO()
+                np.save(stream, array)
+                content = bytearray(stream.getvalue())
+                content[place] ^= change if member == key else 0
+                archive.writestr(f"{member}.npy", content)
+        with contextlib.suppress(DataRefused):
+            assert read_folder(name, WORLD, Role.SOURCE).train.x.shape[1:] == WORLD.inputs
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_changed_samples_are_refused(tmp_path: Path, save: Callable[..., None]) -> None:
+    """A single changed byte among the samples is noticed: checksums are compared."""
+    path = tmp_path / "a.npz"
+    save(path, x=images(100))
+    content = path.read_bytes()
+    for place in range(300, len(content) - 300, 101):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        refused(tmp_path, "cannot be read as an .npz file", Role.TARGET, file=path)
+
+
+def ragged(*sizes: int) -> np.ndarray:
+    """An object array of images of different sizes."""
+    out = np.empty(len(sizes), object)
+    out[:] = [np.zeros((s, s), np.uint8) for s in sizes]
+    return out
+
+
+def test_mixed_sizes_in_a_file_are_refused(tmp_path: Path) -> None:
+    """Images of different sizes in one file would need objects, which are not read."""
+    path = write(tmp_path, x=ragged(8, 9, 10), y=labels(3))
+    refused(tmp_path, "x is an array of Python objects", file=path)
+
+
+@pytest.mark.parametrize("key", ["y", "test_idx"])
+def test_objects_are_refused_in_every_array(tmp_path: Path, key: str) -> None:
+    """Labels and indices cannot be pickled objects either."""
+    arrays: dict[str, Any] = {"x": images(), "y": labels(), key: np.array([0] * 10, object)}
+    path = write(tmp_path, **arrays)
+    refused(tmp_path, f"{key} is an array of Python objects", file=path)
+
+
+def test_a_file_without_x_is_refused(tmp_path: Path) -> None:
+    """Samples must be saved under the name x."""
+    refused(tmp_path, "there is no array x", file=write(tmp_path, images=images(), y=labels()))
+
+
+def test_different_lengths_are_refused(tmp_path: Path) -> None:
+    """There is one label per sample."""
+    refused(tmp_path, "x has 10 rows and y has 9", file=write(tmp_path, x=images(), y=labels(9)))
+
+
+def test_one_hot_labels_are_refused(tmp_path: Path) -> None:
+    """Labels are a list, not a table."""
+    refused(tmp_path, "y has shape (10, 3)", file=write(tmp_path, x=images(), y=np.eye(3)[labels()]))
+
+
+@pytest.mark.parametrize("y", [labels() + 0.5, np.full(10, np.nan), np.array(list("abcabcabca"))])
+def test_labels_that_are_not_whole_are_refused(tmp_path: Path, y: np.ndarray) -> None:
+    """Labels are whole numbers: no fractions, no NaN, no names."""
+    refused(tmp_path, "not whole numbers", file=write(tmp_path, x=images(), y=y))
+
+
+@pytest.mark.parametrize("label", [-1, 3, np.inf, 2**40])
+def test_labels_out_of_range_are_refused(tmp_path: Path, label: float) -> None:
+    """Labels lie in 0 .. classes - 1; the refusal names the one that does not."""
+    path = write(tmp_path, x=images(), y=np.where(np.arange(10) == 5, label, labels()))
+    refused(tmp_path, f"y holds the label {label:g}; the world has the classes 0 to 2", file=path)
+
+
+@pytest.mark.parametrize("role", [Role.SOURCE, Role.PEER])
+def test_one_class_is_refused(tmp_path: Path, role: Role) -> None:
+    """Who trains on labels needs two classes among the training rows; a second one held out does not count."""
+    write(tmp_path, x=images(), y=np.where(np.arange(10) == 3, 2, 1), test_idx=np.array([3]))
+    refused(tmp_path, "all training rows are of class 1", role)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_samples_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+    """NaN and infinity are refused with the first row that has one."""
+    x = np.ones((10, 4))
+    x[6, 2] = value
+    refused(tmp_path, "first in row 6", world=VECTORS, file=write(tmp_path, x=x, y=labels()))
+
+
+def test_another_width_is_refused(tmp_path: Path) -> None:
+    """Features are as wide as the world says; the refusal carries both numbers."""
+    path = write(tmp_path, x=np.ones((10, 5)), y=labels())
+    with pytest.raises(DataRefused, match="5; the world expects 4 features") as refusal:
+        read_folder(tmp_path, VECTORS, Role.SOURCE)
+    assert refusal.value.context == {"expected": [4], "got": [5], "path": str(path)}
+
+
+def test_floats_up_to_255_are_refused(tmp_path: Path) -> None:
+    """Float images that need a scale and have none are refused instead of being clipped to white."""
+    path = write(tmp_path, x=images().astype(np.float32), y=labels())
+    refused(tmp_path, "with scale 1 they should lie in 0 to 1", file=path)
+
+
+@pytest.mark.parametrize("x", [images(1), images(0), np.uint8(3)])
+def test_fewer_than_two_rows_are_refused(tmp_path: Path, x: np.ndarray) -> None:
+    """A domain needs a row to train on and one to hold out."""
+    refused(tmp_path, "rows", file=write(tmp_path, x=x))
+
+
+def test_a_bad_test_idx_is_refused(tmp_path: Path) -> None:
+    """The refusal of an index names the file that it is in."""
+    path = write(tmp_path, x=images(), y=labels(), test_idx=np.array([10]))
+    refused(tmp_path, "test_idx names row 10; the rows are 0 to 9", file=path)
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_labels_in_some_files_only_are_refused(tmp_path: Path, role: Role) -> None:
+    """A folder is labelled as a whole or not at all; the refusal names the file without labels."""
+    write(tmp_path, "a", x=images(), y=labels())
+    refused(tmp_path, "has no labels while other files have", role, file=write(tmp_path, "b", x=images()))
+
+
+def test_a_source_without_labels_is_refused(tmp_path: Path) -> None:
+    """A source is there for its labels."""
+    write(tmp_path, x=images())
+    refused(tmp_path, "no file has labels, but the site is a source")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[b]\nscale = 16", "there is no domain b"),
+        ("[a]\ngamma = 2", "a.gamma is not a known setting"),
+        ("[a]\nscale = 0", "a.scale is 0.0; it should be at least"),
+        ("a = 16", "a is 16; it should be a mapping"),
+        ("[a\nscale = 16", "cannot be read as TOML"),
+        ("[a]\nmean = [0.5, 0.5]", ""),
+    ],
+)
+def test_bad_transforms_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    """transforms.toml must be TOML, name domains that exist, and set what can be set."""
+    domain = write(tmp_path, x=images(), y=labels())
+    path = tmp_path / "transforms.toml"
+    path.write_text(text)
+    refused(tmp_path, said or "mean has 2 numbers", file=path if said else domain)
+
+
+def test_the_manual_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The examples in docs/data.md run and print what the page says."""
+    monkeypatch.chdir(tmp_path)
+    page = DOCS.read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(block, str(DOCS), "exec"), {})
+    assert capsys.readouterr().out.strip() in page
