@@ -72,9 +72,10 @@ class Desk:
 
     def received(self, client: ClientId, order: OrderId, upload: Upload, size: int, nbytes: int) -> Digest:
         """Keep a pushed part: from here on it survives a power cut."""
+        run = self.own(client, order).run
         with self._lock:
             self._up[order] += nbytes
-        return self.room.keep(upload, size, client)
+        return self.room.keep(upload, size, run, client)
 
     def report(self, client: ClientId, reply: Reply) -> Receipt:
         """Accept a reply or a failure; or say which parts are missing first, or why it is refused."""
@@ -83,7 +84,7 @@ class Desk:
             return Receipt("stale")
         if reply.failure is not None:
             return self.settle(row, reply, OrderStatus.FAILED)
-        missing = self.room.missing(reply.files, client)
+        missing = self.room.missing(reply.files, row.run, client)
         if missing:
             return Receipt("missing", missing)
         try:

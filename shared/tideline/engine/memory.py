@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tideline.archive.parts import Parts, Upload
+from tideline.archive.parts import MemoryParts, Parts, Upload
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.desk import Desk
 from tideline.engine.ports import Advance, Head
@@ -69,7 +69,7 @@ class MemoryJournal:
         self._parts: dict[Digest, float] = {}
         self._refs: dict[tuple[str, str, int], Files] = {}
         self._once_referred: set[Digest] = set()
-        self._holders: set[tuple[Digest, ClientId]] = set()
+        self._holders: set[tuple[Digest, RunId, ClientId]] = set()
 
     def add_invite(self, invite: Invite) -> None:
         with self._lock:
@@ -196,14 +196,14 @@ class MemoryJournal:
                     self._orders[order] = replace(row, progress=share, beat=now)
             return tuple(gone)
 
-    def add_part(self, digest: Digest, size: int, client: ClientId, now: float) -> None:
+    def add_part(self, digest: Digest, size: int, run: RunId, client: ClientId, now: float) -> None:
         with self._lock:
             self._parts[digest] = now
-            self._holders.add((digest, client))
+            self._holders.add((digest, run, client))
 
-    def held(self, files: Files, client: ClientId, now: float) -> frozenset[Digest]:
+    def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         with self._lock:
-            here = [digest for digest, _ in files if digest in self._parts and (digest, client) in self._holders]
+            here = [digest for digest, _ in files if digest in self._parts and (digest, run, client) in self._holders]
             self._parts.update(dict.fromkeys(here, now))
             return frozenset(here)
 
@@ -214,7 +214,7 @@ class MemoryJournal:
             for digest in gone:
                 del self._parts[digest]
                 self._once_referred.discard(digest)
-            self._holders = {(digest, client) for digest, client in self._holders if digest in self._parts}
+            self._holders = {each for each in self._holders if each[0] in self._parts}
             return tuple(gone)
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
@@ -231,7 +231,7 @@ class MemoryJournal:
     def _offer(self, order: OrderRow, now: float) -> None:
         self._orders[order.id] = order
         self._refer(f"order:{order.id}", order.run, order.cursor, order.files, now)
-        self._holders.update((digest, order.client) for digest, _ in order.files)
+        self._holders.update((digest, order.run, order.client) for digest, _ in order.files)
 
     def _refer(self, owner: str, run: RunId, cursor: int, files: Files, now: float) -> None:
         if files:
@@ -309,12 +309,17 @@ def reply_event(row: OrderRow, reply: Reply) -> dict[str, Any]:
 
 
 class MemoryVault:
-    """A vault in a dictionary, beside the parts that it looks after."""
+    """A vault in a dictionary, over stores of parts that `open_parts` makes for each run."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, open_parts: Callable[[RunId], Parts] = lambda run: MemoryParts()) -> None:
+        self._open = open_parts
+        self._parts: dict[RunId, Parts] = {}
         self._heads: dict[RunId, Head] = {}
-        self._kept: dict[RunId, Files] = {}
+
+    def parts(self, run: RunId) -> Parts:
+        if run not in self._parts:
+            self._parts[run] = self._open(run)
+        return self._parts[run]
 
     def head(self, run: RunId) -> Head | None:
         return self._heads.get(run)
@@ -323,19 +328,24 @@ class MemoryVault:
         self._heads[run] = head
 
     def keep(self, run: RunId, files: Files) -> None:
-        self._kept[run] = files
-        live = {d for f in self._kept.values() for d, _ in f}
-        live |= {d for h in self._heads.values() for d, _ in (*h.memory, *h.reply)}
-        for digest in self._parts.digests():
-            if digest not in live:
-                self._parts.drop(digest)
+        collect(self.parts(run), self._heads.get(run), files)
+
+
+def collect(parts: Parts, head: Head | None, files: Files) -> None:
+    """Forget the parts of a run that neither its head nor the order at hand names."""
+    live = {digest for digest, _ in files}
+    if head is not None:
+        live |= {digest for digest, _ in (*head.memory, *head.reply)}
+    for digest in parts.digests():
+        if digest not in live:
+            parts.drop(digest)
 
 
 class LocalLink:
     """A link whose other end is in this process. Bytes pass in chunks, as they would over a wire."""
 
-    def __init__(self, client: ClientId, desk: Desk, parts: Parts) -> None:
-        self.client, self.desk, self.parts = client, desk, parts
+    def __init__(self, client: ClientId, desk: Desk) -> None:
+        self.client, self.desk = client, desk
 
     def fetch(self, order: Order, digest: Digest, upload: Upload) -> None:
         view = self.desk.fetch(self.client, order.id, digest)

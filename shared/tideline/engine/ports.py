@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tideline.archive.parts import Upload
+from tideline.archive.parts import Parts, Upload
 from tideline.core.data import Data, View
 from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, World
 from tideline.engine.rows import (
@@ -98,12 +98,12 @@ class Journal(Protocol):
         """Note progress; gives those of the orders that are no longer open."""
         ...
 
-    def add_part(self, digest: Digest, size: int, client: ClientId, now: float) -> None:
-        """Note a part that a client pushed."""
+    def add_part(self, digest: Digest, size: int, run: RunId, client: ClientId, now: float) -> None:
+        """Note a part that a client pushed for a run."""
         ...
 
-    def held(self, files: Files, client: ClientId, now: float) -> frozenset[Digest]:
-        """Which of the files are here and known to this client (it pushed them, or was sent them); their collection is put off.
+    def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
+        """Which of the files are here and known to this client in this run (pushed or sent); their collection is put off.
 
         What only others hold counts as missing: else a client could learn what others sent, and bytes would depend on arrival.
         """
@@ -171,7 +171,9 @@ class Head:
 
 
 class Vault(Protocol):
-    """A site's own disk. Memory and reply are committed together, by one rename."""
+    """A site's own disk. Memory and reply are committed together, by one rename. Each run has parts of its own."""
+
+    def parts(self, run: RunId) -> Parts: ...
 
     def head(self, run: RunId) -> Head | None: ...
     def commit(self, run: RunId, head: Head) -> None: ...

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tideline.archive.parts import Parts, Upload
-from tideline.core.run import ClientId, Digest
+from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.ports import Clock, Journal
 from tideline.engine.rows import Files
 
@@ -27,16 +27,16 @@ class Storeroom:
         with self._lock:
             yield
 
-    def keep(self, upload: Upload, size: int, client: ClientId) -> Digest:
+    def keep(self, upload: Upload, size: int, run: RunId, client: ClientId) -> Digest:
         """Commit an upload and note it."""
         with self._lock:
             digest = upload.commit()
-            self.journal.add_part(digest, size, client, self.clock.now())
+            self.journal.add_part(digest, size, run, client, self.clock.now())
             return digest
 
-    def missing(self, files: Files, client: ClientId) -> tuple[tuple[Digest, int], ...]:
+    def missing(self, files: Files, run: RunId, client: ClientId) -> tuple[tuple[Digest, int], ...]:
         """Those of the files that this client must send first, in order, with the offset from which an upload would go on."""
-        here = self.journal.held(files, client, self.clock.now())
+        here = self.journal.held(files, run, client, self.clock.now())
         lacking = [(d, size) for d, size in files if d not in here or not self.parts.has(d)]
         return tuple((digest, self.offset(digest, size)) for digest, size in lacking)
 
