@@ -29,12 +29,11 @@ class Agent:
         name: ClientId,
         link: Link,
         vault: Vault,
-        parts: Parts,
         pool: Pool,
         policy: Policy = DEFAULT_POLICY,
         log: Log = silent,
     ) -> None:
-        self.name, self.link, self.vault, self.parts, self.pool = name, link, vault, parts, pool
+        self.name, self.link, self.vault, self.pool = name, link, vault, pool
         self.policy, self.log = policy, log
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
@@ -78,22 +77,23 @@ class Agent:
 
     def bring(self, order: Order) -> None:
         """Fetch the order's files that this site lacks: the root first, then the parts that the root itself names."""
+        parts = self.vault.parts(order.run)
         for digest, size in order.files:
-            if not self.parts.has(digest):
-                upload = self.parts.upload(digest, size)
+            if not parts.has(digest):
+                upload = parts.upload(digest, size)
                 try:
                     self.link.fetch(order, digest, upload)
                     upload.commit()
                 finally:
                     upload.close()
         if order.files:
-            self.whole(order.files)
+            self.whole(order.files, parts)
 
-    def whole(self, files: Files) -> None:
+    def whole(self, files: Files, parts: Parts) -> None:
         """The order names every part that its root names."""
         root = files[0][0]
         listed = {digest for digest, _ in files}
-        for digest, _ in named_parts(parse(self.parts.view(root))):
+        for digest, _ in named_parts(parse(parts.view(root))):
             if Digest(digest) not in listed:
                 raise PartMissing(f"The order's root names part {digest[:12]}, which the order does not offer")
 
@@ -118,14 +118,14 @@ class Agent:
 
     def deliver(self, order: Order, reply: Reply) -> Receipt:
         """Report until the desk lacks nothing; push what it lacks."""
-        sizes = dict(reply.files)
+        sizes, parts = dict(reply.files), self.vault.parts(order.run)
         while True:
             receipt = self.link.report(order, reply)
             if receipt.verdict != "missing":
                 self.log(receipt.verdict, order, None)
                 return receipt
             for digest, offset in receipt.missing:
-                self.link.push(order, digest, sizes[digest], offset, self.parts.view(digest))
+                self.link.push(order, digest, sizes[digest], offset, parts.view(digest))
 
     def fail(self, order: Order, error: FederationError) -> Receipt:
         """Tell the desk why there is no reply."""

@@ -85,7 +85,7 @@ class Office:
         run = RunId(secrets.token_hex(6))
         main = self.draft(run, experiment, roster)
         rows = [main]
-        if experiment.reference is not None:
+        if experiment.reference is not None and not tells_source_only(main):
             sibling = self.draft(RunId(f"{run}-ref"), reference_of(experiment, main, self.mill), roster)
             main = replace(main, reference=sibling.id)
             rows = [main, replace(sibling, reference_of=run)]
@@ -232,6 +232,11 @@ def reference_of(experiment: Experiment, main: RunRow, mill: Mill) -> Experiment
     roles = {"roles": [r.value for r in reference.roles]} if "roles" in names else {}
     config = {**shared, **roles, **reference.config}
     return replace(experiment, method=reference.method, name=f"{main.name} reference", preset=None, config=config, reference=None)
+
+
+def tells_source_only(run: RunRow) -> bool:
+    """Whether the run's own plan scores the source-only model, so that no second run is needed."""
+    return any(clause["field"] == "metrics.source_only" for clause in run.contract)
 
 
 def secret_hash(secret: str) -> str:

@@ -51,9 +51,9 @@ class Federation:
         """A site's agent, enrolled."""
         token = self.office.invite(name, {}, 60.0)
         client: Client = self.office.enrol(token, name, f"credential of {name}", ("source", "target", "peer"), "simulated")
-        parts = store(home, f"site-{name}")
-        pool = Stepper(methods, parts, site.open_shelf, device)
-        return Agent(client.name, LocalLink(client.name, self.desk, parts), MemoryVault(parts), parts, pool, site.policy)
+        vault = MemoryVault(lambda run: store(home, f"site-{name}/{run}"))
+        pool = Stepper(methods, vault.parts, site.open_shelf, device)
+        return Agent(client.name, LocalLink(client.name, self.desk), vault, pool, site.policy)
 
     def start(self, experiment: Mapping[str, Any]) -> RunId:
         """Start an experiment on the sites."""

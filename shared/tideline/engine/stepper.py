@@ -12,7 +12,7 @@ from tideline.core.data import View
 from tideline.core.errors import ContractRefused, FederationError, StepFailed
 from tideline.core.privacy import Contract, contract_digest, from_json, to_json
 from tideline.core.registry import Methods, resolve
-from tideline.core.run import Role, World
+from tideline.core.run import Role, RunId, World
 from tideline.core.settings import parse, plain
 from tideline.core.step import Outcome, Site, Step
 from tideline.engine.advance import reproducible
@@ -23,8 +23,8 @@ from tideline.engine.rows import JOIN
 class Stepper:
     """Runs jobs over a site's parts and data. Satisfies the port Pool."""
 
-    def __init__(self, methods: Methods, parts: Parts, open_shelf: OpenShelf, device: str = "cpu") -> None:
-        self.methods, self.parts, self.device = methods, parts, device
+    def __init__(self, methods: Methods, parts_of: Callable[[RunId], Parts], open_shelf: OpenShelf, device: str = "cpu") -> None:
+        self.methods, self.parts_of, self.device = methods, parts_of, device
         self._open = open_shelf
         self._shelves: dict[str, Shelf] = {}
 
@@ -41,33 +41,33 @@ class Stepper:
             data = shelf.view(step.view if step else View.TRAIN, role)
             site = Site(config, world, job.client, role, data, job.round, rng, self.device, tick=tick)
             if step is None:
-                return self.join(algorithm, site, clauses)
+                return self.join(algorithm, job, site, clauses)
             return self.step(algorithm, step, job, site)
 
-    def join(self, algorithm: Algorithm, site: Site, clauses: Contract) -> Done:
+    def join(self, algorithm: Algorithm, job: Job, site: Site, clauses: Contract) -> Done:
         """Before the first phase: the first memory, whether the site has labels, and the contract as this site derives it."""
         memory = guarded("settle", algorithm.settle, site.config, site)
         facts = {"labelled": site.data.labelled, "contract": to_json(clauses)}
-        return Done((), encode(memory, self.parts, LAX).files, {}, facts)
+        return Done((), encode(memory, self.parts_of(job.run), LAX).files, {}, facts)
 
     def step(self, algorithm: Algorithm, step: Step, job: Job, site: Site) -> Done:
         """Decode the order and the memory, run, encode the reply and the memory."""
         assert job.message is not None
-        sizes = site.world.sizes
-        order = decode(step.takes, job.message, self.parts, Rules(sizes))
+        sizes, parts = site.world.sizes, self.parts_of(job.run)
+        order = decode(step.takes, job.message, parts, Rules(sizes))
         memory = self.memory(algorithm, job, site)
         outcome: Outcome[Any, Any] = guarded(step.name, step.run, order, memory, site)
         metrics = declared(step, outcome)
-        message = encode(outcome.message, self.parts, Rules(sizes, (order, memory)))
+        message = encode(outcome.message, parts, Rules(sizes, (order, memory)))
         if outcome.memory is memory and job.memory is not None:
-            return Done(message.files, files_of(job.memory, self.parts), metrics)
-        return Done(message.files, encode(outcome.memory, self.parts, LAX).files, metrics)
+            return Done(message.files, files_of(job.memory, parts), metrics)
+        return Done(message.files, encode(outcome.memory, parts, LAX).files, metrics)
 
     def memory(self, algorithm: Algorithm, job: Job, site: Site) -> Any:
         """The site's memory. A method that keeps none settles again wherever its memory is gone."""
         if job.memory is None:
             return guarded("settle", algorithm.settle, site.config, site)
-        return decode(algorithm.memory, job.memory, self.parts, LAX)
+        return decode(algorithm.memory, job.memory, self.parts_of(job.run), LAX)
 
     def shelf(self, world: World, role: Role) -> Shelf:
         """The site's data for a world, read once."""
