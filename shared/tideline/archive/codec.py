@@ -6,14 +6,13 @@ root's digest stands for the whole value. Decoding maps files and copies nothing
 Legend of the structure kept in a root's metadata (walked by the type, so it needs no tags but one):
     tensor in this file    null
     tensor as a part       ["part", digest, dtype, shape, bytes of the part's file]
-    weights, dict, record  an object      tuple  an array      scalar  itself      optional  null or the value
+    weights, dict, record  an object      tuple  an array      scalar  itself      optional  null or an array of the value
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -22,23 +21,29 @@ from torch import Tensor
 
 from tideline.archive import errors, layout
 from tideline.archive.parts import Buffer, Parts
+from tideline.archive.rules import (
+    DTYPE_NAMES,
+    DTYPES,
+    LAX,
+    RULES,
+    Rules,
+    Walker,
+    expect,
+    from_json,
+    inner,
+    named,
+    scalar,
+    to_json,
+    under,
+)
 from tideline.core.record import Kind, Spec, is_record, specs
-from tideline.core.run import EMPTY, Digest
+from tideline.core.run import Digest
+
+__all__ = ["LAX", "RULES", "Memo", "Message", "Rules", "decode", "encode", "files_of"]
 
 T = TypeVar("T")
 PART_BYTES = 1 << 20
 PART_NAME = "tensor"
-
-DTYPES: Mapping[str, torch.dtype] = {
-    "F64": torch.float64,
-    "I64": torch.int64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-DTYPE_NAMES: Mapping[torch.dtype, str] = {v: k for k, v in DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -68,21 +73,9 @@ class Memo:
         return kept[2], kept[3]
 
     def put(self, tensor: Tensor, digest: Digest, size: int) -> None:
-        """Remember a part. The tensor is held, so its id stays its own."""
-        self.known[id(tensor)] = (tensor, tensor._version, digest, size)
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What a record is held to: sizes of named dims, records that `like` refers to, and whether numbers must be finite."""
-
-    sizes: Mapping[str, int] = field(default_factory=lambda: EMPTY)
-    like: tuple[Any, ...] = ()
-    finite: bool = True
-
-
-RULES = Rules()
-LAX = Rules(finite=False)
+        """Remember a part. The tensor is held, so its id stays its own. Without a version a change could not be seen."""
+        if not tensor.is_inference():
+            self.known[id(tensor)] = (tensor, tensor._version, digest, size)
 
 
 def encode(value: Any, parts: Parts, rules: Rules = RULES, memo: Memo | None = None) -> Message:
@@ -100,12 +93,11 @@ def decode(kind: type[T], digest: Digest, parts: Parts, rules: Rules = RULES) ->
     """Read a record of a type from `parts`. Raises Malformed errors; copies no tensor."""
     view = parts.view(digest)
     header = layout.parse(view)
-    tree = layout.load_json(header.meta.get(layout.RECORD, "").encode(), layout.LIMITS)
     reader = Reader(parts, rules, view, header)
-    value = reader.record(kind, tree, "")
+    value = reader.record(kind, layout.structure(header), "")
     extra = set(header.entries) - reader.used
     if extra:
-        raise errors.Undeclared(f"The file holds {sorted(extra)[0]!r}, which {kind.__name__} does not declare")
+        raise errors.Undeclared(f"The file holds {min(extra)!r}, which {kind.__name__} does not declare")
     return cast(T, value)
 
 
@@ -114,61 +106,6 @@ def files_of(digest: Digest, parts: Parts) -> tuple[tuple[Digest, int], ...]:
     view = parts.view(digest)
     named = layout.named_parts(layout.parse(view))
     return ((digest, len(view)), *((Digest(d), size) for d, size in named))
-
-
-class Walker:
-    """What writing and reading share: the rules, and the dims bound so far in this message."""
-
-    def __init__(self, rules: Rules) -> None:
-        self.rules = rules
-        self.bound = dict(rules.sizes)
-
-    def admit(self, tensor: Tensor, dims: str, path: str) -> Tensor:
-        """A tensor that fits its dims and is finite."""
-        if dims:
-            self.bind(tuple(tensor.shape), dims.split(), path)
-        if self.rules.finite and tensor.is_floating_point() and tensor.numel() and not is_finite(tensor):
-            raise errors.NotFinite(f"{path} holds a NaN or an infinity", "Lower the learning rate, or check the data for NaN")
-        return tensor
-
-    def bind(self, shape: tuple[int, ...], names: Sequence[str], path: str) -> None:
-        """Hold a shape to its dims; a name met first is bound for the rest of the message."""
-        fixed = names[:-1] if names[-1] == "..." else names
-        if len(shape) < len(fixed) or (len(shape) > len(fixed) and fixed is names):
-            raise errors.WrongDims(f"{path} has the shape {list(shape)}; it is declared as ({' '.join(names)})")
-        for name, size in zip(fixed, shape, strict=False):
-            wanted = int(name) if name.isdigit() else self.bound.setdefault(name, size)
-            if wanted != size:
-                raise errors.WrongDims(
-                    f"{path} has {name} = {size}; expected {wanted} (shape {list(shape)}, dims {' '.join(names)})"
-                )
-
-    def admit_weights(self, weights: Mapping[str, Tensor], dims: str, path: str) -> None:
-        """Named tensors that are finite and, where declared, like the template in names, shapes and dtypes."""
-        for name, tensor in weights.items():
-            self.admit(tensor, "", under(path, name))
-        if dims.startswith("like "):
-            same(weights, self.template(dims.removeprefix("like ")), path)
-
-    def template(self, name: str) -> Mapping[str, Tensor]:
-        """The weights that `like name` refers to."""
-        for value in self.rules.like:
-            found = getattr(value, name, None)
-            if isinstance(found, Mapping):
-                return found
-        raise errors.WrongDims(f"Nothing named {name!r} was sent that a reply could be like", "Name a Weights field of the order")
-
-
-def same(weights: Mapping[str, Tensor], template: Mapping[str, Tensor], path: str) -> None:
-    """Names, shapes and dtypes agree."""
-    if weights.keys() != template.keys():
-        odd = sorted(weights.keys() ^ template.keys())[0]
-        raise errors.WrongDims(f"{path} {'lacks' if odd in template else 'has the unexpected tensor'} {odd!r}")
-    for name, tensor in weights.items():
-        like = template[name]
-        if tensor.shape != like.shape or tensor.dtype != like.dtype:
-            got, want = (f"{list(t.shape)} {t.dtype}" for t in (tensor, like))
-            raise errors.WrongDims(f"{path}/{name} is {got}; expected {want}")
 
 
 class Writer(Walker):
@@ -190,27 +127,23 @@ class Writer(Walker):
         """One value's structure."""
         match kind.what:
             case "tensor":
-                return self.tensor(self.admit(expect(value, Tensor, path), spec.dims, path), path)
+                return self.tensor(self.admit(value, spec.dims, path), path)
             case "weights":
-                self.admit_weights(expect(value, Mapping, path), spec.dims, path)
-                return {n: self.tensor(t, under(path, n)) for n, t in sorted(value.items())}
+                pairs = named(value, path)
+                self.admit_weights(dict(pairs), spec.dims, path)
+                return {n: self.tensor(t, under(path, n)) for n, t in pairs}
             case "record":
                 return self.record(value, cast(type, kind.type), path)
             case "dict":
-                return {
-                    k: self.value(v, inner(kind), spec, under(path, k)) for k, v in sorted(expect(value, Mapping, path).items())
-                }
+                return {k: self.value(v, inner(kind), spec, under(path, k)) for k, v in named(value, path)}
             case "tuple":
                 return [self.value(v, inner(kind), spec, f"{path}/{i}") for i, v in enumerate(expect(value, tuple, path))]
             case "optional":
                 return None if value is None else [self.value(value, inner(kind), spec, path)]
-        return scalar(value, kind, path, self.rules.finite)
+        return to_json(scalar(value, kind, path, self.rules.finite))
 
     def tensor(self, tensor: Tensor, path: str) -> Any:
         """A tensor: kept for the root, or written as a part."""
-        if tensor.dtype not in DTYPE_NAMES:
-            known = ", ".join(str(d) for d in DTYPE_NAMES)
-            raise errors.UnknownDtype(f"{path} has the dtype {tensor.dtype}", f"Convert it to one of {known}")
         if tensor.nbytes < PART_BYTES:
             self.inline[layout.check_name(path)] = tensor
             return None
@@ -261,7 +194,7 @@ class Reader(Walker):
                 return tuple(self.value(v, inner(kind), spec, f"{path}/{i}") for i, v in enumerate(expect(tree, list, path)))
             case "optional":
                 return None if tree is None else self.value(only(tree, path), inner(kind), spec, path)
-        return scalar(tree, kind, path, self.rules.finite)
+        return scalar(from_json(tree, kind), kind, path, self.rules.finite)
 
     def tensor(self, tree: Any, path: str) -> Tensor:
         """A tensor of the root, or of a part."""
@@ -274,13 +207,16 @@ class Reader(Walker):
 
     def part(self, tree: Any, path: str) -> Tensor:
         """A tensor of a part, which must be what the root says."""
-        if not isinstance(tree, list) or len(tree) != 5 or tree[0] != "part":
+        if not layout.is_part(tree):
             raise errors.BadMetadata(f"{path} is neither a tensor of this file nor a part")
-        view = self.parts.view(Digest(layout.check_digest(tree[1])))
+        _, name, dtype, given, size = tree
+        shape = layout.check_shape(path, dtype, given)
+        view = self.parts.view(Digest(layout.check_digest(name)))
         header = layout.parse(view)
         entry = header.entries.get(PART_NAME)
-        if entry is None or len(header.entries) != 1 or [entry.dtype, list(entry.shape), len(view)] != tree[2:]:
-            raise errors.PartMismatch(f"{path}: part {tree[1][:12]} is not the tensor that its root names")
+        same = entry is not None and (entry.dtype, entry.shape) == (dtype, shape) and layout.whole(size) and size == len(view)
+        if not same or len(header.entries) != 1 or layout.RECORD in header.meta:
+            raise errors.PartMismatch(f"{path}: part {name[:12]} is not the tensor that its root names")
         return tensor_of(view, header, PART_NAME)
 
 
@@ -301,51 +237,8 @@ def raw(tensor: Tensor) -> Buffer:
     return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
 
 
-def is_finite(tensor: Tensor) -> bool:
-    """Whether no element is NaN or infinite: one pass, no mask (aminmax hands NaN through)."""
-    low, high = torch.aminmax(tensor.detach())
-    return math.isfinite(low.item()) and math.isfinite(high.item())
-
-
-def scalar(value: Any, kind: Kind, path: str, finite: bool) -> Any:
-    """A number, a text or a truth value of the declared type."""
-    wanted: Any = kind.type
-    if type(value) is not wanted and not (wanted is float and type(value) is int):
-        raise errors.WrongType(f"{path} is a {type(value).__name__}; it is declared as {wanted.__name__}")
-    if type(value) is int and not -(1 << 63) <= value < 1 << 63:
-        raise errors.TooLarge(f"{path} does not fit 64 bits")
-    if finite and wanted is float and not math.isfinite(value):
-        raise errors.NotFinite(f"{path} is {value}")
-    return wanted(value)
-
-
-def expect(value: Any, kind: Any, path: str) -> Any:
-    """The value, if it is of the kind."""
-    if not isinstance(value, kind):
-        raise errors.WrongType(f"{path or 'The message'} is a {type(value).__name__}; it is declared as {kind.__name__}")
-    return value
-
-
 def only(tree: Any, path: str) -> Any:
     """What an optional value's list of one holds."""
     if not isinstance(tree, list) or len(tree) != 1:
         raise errors.BadMetadata(f"{path} is neither null nor a list of one value")
     return tree[0]
-
-
-def inner(kind: Kind) -> Kind:
-    """What a container holds."""
-    assert kind.of is not None
-    return kind.of
-
-
-def under(path: str, name: str) -> str:
-    """A path one step deeper. A name may not hold the separator, or two paths could be one."""
-    if "/" in name or not name:
-        raise errors.BadName(f"{name[:80]!r} cannot name a part of {path or 'a message'}", "Use names without slashes")
-    return f"{path}/{name}" if path else name
-
-
-def total(files: Iterable[tuple[Digest, int]]) -> int:
-    """Bytes of files."""
-    return sum(size for _, size in files)

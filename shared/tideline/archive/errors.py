@@ -3,30 +3,32 @@
 Malformed
 |- ArchiveBroken           the file itself
 |  |- TooShort             fewer than eight bytes
-|  |- HeaderTooLarge       the header claims more than the limit
+|  |- HeaderTooLarge       the header claims more bytes than the limit, or holds more values
 |  |- HeaderTruncated      the header claims more than the file holds
 |  |- HeaderNotJson        not UTF-8, not JSON, or not an object
 |  |- HeaderTooDeep        nested beyond the limit
 |  |- DuplicateKey         a name twice in one object
-|  |- BadName              empty, too long, or with a slash, a backslash or a control character in a place that names a file
+|  |- BadName              empty, too long, dotted, or with a backslash or a character that cannot be printed; no digest
 |  |- BadEntry             an entry without exactly dtype, shape, data_offsets
 |  |- UnknownDtype         a dtype that is not in the table
 |  |- BadShape             an axis that is negative, not whole, or a shape whose size overflows
 |  |- BadOffsets           offsets that are not two whole numbers in order
 |  |- SizeMismatch         a buffer whose length is not the product of its shape
+|  |- Misaligned           a buffer that does not begin at a multiple of its item's size
 |  |- Overlap              a buffer that begins before the last one ended
 |  |- Hole                 bytes between two buffers that belong to none
 |  |- DataTruncated        a buffer beyond the end of the file
 |  |- TrailingBytes        bytes after the last buffer
 |  |- TooManyTensors       more entries than the limit
-|  |- BadMetadata          metadata that are not texts, or whose structure is no record
+|  |- BadMetadata          metadata that are not texts, have an unknown key, or whose structure is no record
 |  |- UnknownLayout        written by another version of the layout
+|  |- NotBoolean           a byte other than 0 and 1 in a BOOL buffer
 |  |- DigestMismatch       a part whose bytes are not those of its name
 |  |- PartMissing          a part that the root names and nobody sent
-|  `- PartMismatch         a part whose dtype or shape is not the one that the root names
+|  `- PartMismatch         a part whose dtype, shape or size is not the one that the root names, or that was announced
 |- Undeclared              a field that the type does not declare
 |- Missing                 a field that the type declares and the file lacks
-|- WrongType               a value of another type than the declared one
+|- WrongType               a value of another type than the declared one, or a text that is not Unicode
 |- WrongDims               a size that contradicts the declared dims, or the order's names and shapes
 |- NotFinite               a NaN or an infinity
 `- TooLarge                more bytes than the limit
@@ -46,7 +48,7 @@ class TooShort(ArchiveBroken):
 
 
 class HeaderTooLarge(ArchiveBroken):
-    """The header claims more bytes than the limit."""
+    """The header claims more bytes than the limit, or holds more texts, objects or lists."""
 
 
 class HeaderTruncated(ArchiveBroken):
@@ -89,6 +91,10 @@ class SizeMismatch(ArchiveBroken):
     """A buffer's length is not the product of its shape."""
 
 
+class Misaligned(ArchiveBroken):
+    """A buffer does not begin at a multiple of its item's size, or the data not at a multiple of 64 bytes."""
+
+
 class Overlap(ArchiveBroken):
     """A buffer begins before the last one ended."""
 
@@ -110,11 +116,15 @@ class TooManyTensors(ArchiveBroken):
 
 
 class BadMetadata(ArchiveBroken):
-    """Metadata are not texts, or their structure is no record."""
+    """Metadata are not texts, have an unknown key, or their structure is no record."""
 
 
 class UnknownLayout(ArchiveBroken):
     """The file was written by another version of the layout."""
+
+
+class NotBoolean(ArchiveBroken):
+    """A BOOL buffer holds a byte other than 0 and 1."""
 
 
 class DigestMismatch(ArchiveBroken):
@@ -126,7 +136,7 @@ class PartMissing(ArchiveBroken):
 
 
 class PartMismatch(ArchiveBroken):
-    """A part's dtype or shape is not the one that the root names."""
+    """A part's dtype, shape or size is not the one that the root names, or that was announced."""
 
 
 class Undeclared(Malformed):
@@ -138,7 +148,7 @@ class Missing(Malformed):
 
 
 class WrongType(Malformed):
-    """A value of another type than the declared one."""
+    """A value of another type than the declared one, or a text that is not Unicode."""
 
 
 class WrongDims(Malformed):

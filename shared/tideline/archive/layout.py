@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from tideline.archive import errors
 
@@ -21,6 +22,10 @@ LAYOUT = "1"
 META = "__metadata__"
 RECORD = "tideline.record"
 VERSION = "tideline.layout"
+ENTRY_KEYS = frozenset(("dtype", "shape", "data_offsets"))
+NO_STEPS = frozenset(("", ".", ".."))
+STEPS: Mapping[int, int] = {**dict.fromkeys(b"[{", 1), **dict.fromkeys(b"]}", -1)}
+NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class Limits:
     """Ceilings checked before anything is allocated."""
 
     header_bytes: int = 64 << 20
+    values: int = 4_000_000  # texts of one JSON document, and again objects and lists; a tensor's entry has five, and three
     tensors: int = 200_000
     axes: int = 16
     name_bytes: int = 512
@@ -38,8 +44,7 @@ class Limits:
 LIMITS = Limits()
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One tensor of a file. `begin` and `end` count from the first byte after the header."""
 
     name: str
@@ -63,8 +68,14 @@ def nbytes(dtype: str, shape: Iterable[int]) -> int:
     return ITEM_BYTES[dtype] * math.prod(shape)
 
 
-def build(tensors: Mapping[str, tuple[str, tuple[int, ...]]], meta: Mapping[str, str]) -> tuple[bytes, tuple[str, ...]]:
-    """The length and header of a file, and the order in which the buffers of {name: (dtype, shape)} follow."""
+def build(
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]], meta: Mapping[str, str], limits: Limits = LIMITS
+) -> tuple[bytes, tuple[str, ...]]:
+    """The length and header of a file, and the order in which the buffers of {name: (dtype, shape)} follow.
+
+    Raises what `parse` would raise for a header beyond the limits: nothing is written that cannot be read.
+    """
+    few_enough(len(tensors), limits)
     order = tuple(sorted(tensors, key=lambda n: (-ITEM_BYTES[tensors[n][0]], n)))
     head: dict[str, Any] = {META: dict(sorted({**meta, VERSION: LAYOUT}.items()))}
     at = 0
@@ -75,6 +86,9 @@ def build(tensors: Mapping[str, tuple[str, tuple[int, ...]]], meta: Mapping[str,
         at = end
     text = json.dumps(head, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
     text += b" " * (-(8 + len(text)) % ALIGN)
+    small_enough(len(text), limits)
+    for document in (text, *(m.encode() for m in meta.values())):
+        check_nesting(document, limits)
     return len(text).to_bytes(8, "little") + text, order
 
 
@@ -83,23 +97,34 @@ def parse(buffer: memoryview, limits: Limits = LIMITS) -> Header:
     if len(buffer) < 8:
         raise errors.TooShort(f"An archive of {len(buffer)} bytes has no header")
     size = int.from_bytes(buffer[:8], "little")
-    if size > limits.header_bytes:
-        raise errors.HeaderTooLarge(f"The header claims {size} bytes; the limit is {limits.header_bytes}")
+    small_enough(size, limits)
     if 8 + size > len(buffer):
         raise errors.HeaderTruncated(f"The header claims {size} bytes; the file has {len(buffer) - 8} after its length")
     raw = load_json(bytes(buffer[8 : 8 + size]), limits)
     meta = metadata(raw.pop(META, {}))
-    if len(raw) > limits.tensors:
-        raise errors.TooManyTensors(f"The header names {len(raw)} tensors; the limit is {limits.tensors}")
-    entries = {name: entry(name, each, limits) for name, each in raw.items()}
+    few_enough(len(raw), limits)
+    if (8 + size) % ALIGN:
+        raise errors.Misaligned(f"The buffers begin at byte {8 + size}, which is no multiple of {ALIGN}")
+    entries = {name: entry(name, raw.pop(name), limits) for name in tuple(raw)}
     cover(entries.values(), len(buffer) - 8 - size)
     return Header(entries, meta, 8 + size)
 
 
+def small_enough(size: int, limits: Limits) -> None:
+    """A header within the limit."""
+    if size > limits.header_bytes:
+        raise errors.HeaderTooLarge(f"The header claims {size} bytes; the limit is {limits.header_bytes}")
+
+
+def few_enough(count: int, limits: Limits) -> None:
+    """No more tensors than the limit."""
+    if count > limits.tensors:
+        raise errors.TooManyTensors(f"The header names {count} tensors; the limit is {limits.tensors}")
+
+
 def load_json(text: bytes, limits: Limits) -> dict[str, Any]:
     """A JSON object without duplicate keys and not too deep."""
-    if shallow(text) > limits.depth:
-        raise errors.HeaderTooDeep(f"The header is nested deeper than {limits.depth} levels")
+    check_nesting(text, limits)
     try:
         loaded = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant)
     except (UnicodeDecodeError, ValueError, RecursionError) as cause:
@@ -109,21 +134,29 @@ def load_json(text: bytes, limits: Limits) -> dict[str, Any]:
     return loaded
 
 
-def shallow(text: bytes) -> int:
-    """An upper bound of the nesting depth (brackets inside texts count too), found before any parser recurses."""
-    deepest = depth = 0
-    for byte in text.translate(None, delete=bytes(set(range(256)) - set(b"[]{}"))):
-        depth += 1 if byte in b"[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
+def check_nesting(text: bytes, limits: Limits) -> None:
+    """Neither too deep nor too much of it, found before any parser recurses or allocates. Brackets inside texts are none."""
+    bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    few_values(bare.count(b'"') // 2, limits)
+    brackets = b"".join(bare.split(b'"')[::2]).translate(None, delete=NO_BRACKETS)
+    few_values(len(brackets) // 2, limits)
+    if max(accumulate(map(STEPS.__getitem__, brackets)), default=0) > limits.depth:
+        raise errors.HeaderTooDeep(f"The header is nested deeper than {limits.depth} levels")
+
+
+def few_values(count: int, limits: Limits) -> None:
+    """No more texts, or objects and lists, than the limit."""
+    if count > limits.values:
+        raise errors.HeaderTooLarge(f"The header holds {count} texts, or objects and lists; the limit is {limits.values}")
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object's pairs, if no key stands twice."""
     made = dict(pairs)
     if len(made) != len(pairs):
-        keys = [k for k, _ in pairs]
-        raise errors.DuplicateKey(f"The header has the key {next(k for k in keys if keys.count(k) > 1)!r} twice")
+        seen: set[str] = set()
+        twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]
+        raise errors.DuplicateKey(f"The header has the key {twice[:80]!r} twice")
     return made
 
 
@@ -133,19 +166,35 @@ def no_constant(word: str) -> Any:
 
 
 def metadata(raw: Any) -> Mapping[str, str]:
-    """The metadata object: texts only, of a layout that we know."""
+    """The metadata object: two texts and no others, of a layout that we know."""
     if not isinstance(raw, dict) or not all(isinstance(v, str) for v in raw.values()):
         raise errors.BadMetadata("The header's metadata are not a mapping of texts")
     version = raw.get(VERSION)
     if version != LAYOUT:
-        raise errors.UnknownLayout(f"The file has layout {version!r}; this version reads {LAYOUT!r}", "Use equal versions")
+        raise errors.UnknownLayout(f"The file has layout {show(version)}; this version reads {LAYOUT!r}", "Use equal versions")
+    if not raw.keys() <= {VERSION, RECORD}:
+        odd = min(raw.keys() - {VERSION, RECORD})
+        raise errors.BadMetadata(f"The header's metadata have the unknown key {show(odd)}")
     return raw
+
+
+def structure(header: Header) -> dict[str, Any]:
+    """A root's structure. Raises BadMetadata where there is none, or none that is JSON."""
+    text = header.meta.get(RECORD)
+    if text is None:
+        raise errors.BadMetadata("The file holds no record")
+    try:
+        # A lone surrogate becomes bytes that are no UTF-8, and is refused as such.
+        return load_json(text.encode("utf-8", "surrogatepass"), LIMITS)
+    except errors.HeaderNotJson as cause:
+        raise errors.BadMetadata(f"The record's structure cannot be read: {cause.what}") from None
 
 
 def check_name(name: str, limits: Limits = LIMITS) -> str:
     """A tensor's name or path: printable, not empty, not longer than the limit, no backslash, no empty or dotted step."""
-    good = 0 < len(name.encode()) <= limits.name_bytes and name.isprintable() and "\\" not in name
-    if not good or any(step in ("", ".", "..") for step in name.split("/")):
+    good = name.isprintable() and "\\" not in name and NO_STEPS.isdisjoint(name.split("/"))
+    # What is printable has no lone surrogate, so it can be encoded.
+    if not good or len(name.encode()) > limits.name_bytes:
         raise errors.BadName(f"{name[:80]!r} cannot name a tensor")
     return name
 
@@ -153,31 +202,40 @@ def check_name(name: str, limits: Limits = LIMITS) -> str:
 def entry(name: str, raw: Any, limits: Limits) -> Entry:
     """One entry, every rule checked that needs no other entry."""
     check_name(name, limits)
-    if not isinstance(raw, dict) or set(raw) != {"dtype", "shape", "data_offsets"}:
+    if not isinstance(raw, dict) or raw.keys() != ENTRY_KEYS:
         raise errors.BadEntry(f"The entry of {name!r} must have exactly dtype, shape and data_offsets")
     dtype, offsets = raw["dtype"], raw["data_offsets"]
     shape = check_shape(name, dtype, raw["shape"], limits)
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(whole(o) for o in offsets) or offsets[0] > offsets[1]:
-        raise errors.BadOffsets(f"The offsets of {name!r} are {offsets!r}")
-    if offsets[1] - offsets[0] != nbytes(dtype, shape):
-        raise errors.SizeMismatch(f"{name!r} spans {offsets[1] - offsets[0]} bytes; its shape needs {nbytes(dtype, shape)}")
-    return Entry(name, dtype, shape, offsets[0], offsets[1])
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(whole, offsets)) or offsets[0] > offsets[1]:
+        raise errors.BadOffsets(f"The offsets of {name!r} are {show(offsets)}")
+    begin, end = offsets
+    if end - begin != nbytes(dtype, shape):
+        raise errors.SizeMismatch(f"{name!r} spans {end - begin} bytes; its shape needs {nbytes(dtype, shape)}")
+    if begin % ITEM_BYTES[dtype]:
+        raise errors.Misaligned(f"{name!r} begins at {begin}, which is no multiple of its item's {ITEM_BYTES[dtype]} bytes")
+    return Entry(name, dtype, shape, begin, end)
 
 
 def check_shape(name: str, dtype: Any, shape: Any, limits: Limits = LIMITS) -> tuple[int, ...]:
-    """A shape of whole numbers whose size is within the limit."""
+    """A shape of whole numbers whose size is within the limit. A zero hides no overflow: strides are made of the other axes."""
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
-        raise errors.UnknownDtype(f"{name!r} has the dtype {dtype!r}; known are {', '.join(ITEM_BYTES)}")
-    if not isinstance(shape, list) or len(shape) > limits.axes or not all(whole(n) for n in shape):
-        raise errors.BadShape(f"{name!r} has the shape {str(shape)[:80]}")
-    if nbytes(dtype, shape) > limits.total_bytes:
-        raise errors.BadShape(f"{name!r} would need {nbytes(dtype, shape)} bytes; the limit is {limits.total_bytes}")
+        raise errors.UnknownDtype(f"{name!r} has the dtype {show(dtype)}; known are {', '.join(ITEM_BYTES)}")
+    if not isinstance(shape, list) or len(shape) > limits.axes or not all(map(whole, shape)):
+        raise errors.BadShape(f"{name!r} has the shape {show(shape)}")
+    span = nbytes(dtype, shape) or nbytes(dtype, filter(None, shape))
+    if span > limits.total_bytes:
+        raise errors.BadShape(f"{name!r} would span {span} bytes; the limit is {limits.total_bytes}")
     return tuple(shape)
+
+
+def show(value: Any) -> str:
+    """A hostile value, in a few characters."""
+    return f"{repr(value)[:80]}"
 
 
 def whole(n: Any) -> bool:
     """A whole number that is not negative (and not a truth value)."""
-    return isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 63
+    return type(n) is int and 0 <= n < 1 << 63
 
 
 def cover(entries: Iterable[Entry], size: int) -> None:
@@ -198,18 +256,28 @@ def cover(entries: Iterable[Entry], size: int) -> None:
 def named_parts(header: Header) -> tuple[tuple[str, int], ...]:
     """The parts that a root names: (digest, bytes of the part's file), in the order of the structure, without repeats."""
     found: dict[str, int] = {}
-    pending = [load_json(header.meta.get(RECORD, "{}").encode(), LIMITS)]
-    stack: list[Any] = list(pending)
+    for node in nodes(structure(header)):
+        if is_part(node):
+            found.setdefault(check_digest(node[1]), node[4] if whole(node[4]) else 0)
+    return tuple(found.items())
+
+
+def nodes(tree: Any) -> Iterator[list[Any]]:
+    """The lists of a structure, in its order."""
+    stack = [tree]
     while stack:
         node = stack.pop()
+        if isinstance(node, list):
+            yield node
         if isinstance(node, dict):
             stack.extend(reversed(node.values()))
-        elif isinstance(node, list):
-            if len(node) == 5 and node[0] == "part":
-                found.setdefault(check_digest(node[1]), node[4] if whole(node[4]) else 0)
-            else:
-                stack.extend(reversed(node))
-    return tuple(found.items())
+        elif isinstance(node, list) and not is_part(node):
+            stack.extend(reversed(node))
+
+
+def is_part(node: Any) -> bool:
+    """Whether a node names a part. A tuple of five texts is none: no tuple holds texts and a list beside each other."""
+    return isinstance(node, list) and len(node) == 5 and node[0] == "part" and isinstance(node[3], list)
 
 
 def check_digest(text: Any) -> str:

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
+from tideline.archive.errors import DigestMismatch, PartMismatch, PartMissing, TooLarge
 from tideline.archive.layout import check_digest
-from tideline.core.errors import StorageFull
+from tideline.core.errors import Malformed, StorageFull
 from tideline.core.run import Digest
 
 Buffer = bytes | bytearray | memoryview
+DIGEST_LENGTH = 64
 
 
 class Upload(Protocol):
@@ -29,7 +30,7 @@ class Upload(Protocol):
         ...
 
     def commit(self) -> Digest:
-        """Keep the part. Raises DigestMismatch, and then forgets what was written."""
+        """Keep the part. Raises DigestMismatch or PartMismatch (not the announced size), and then forgets what was written."""
         ...
 
     def close(self) -> None:
@@ -131,6 +132,7 @@ class MemoryUpload:
     def commit(self) -> Digest:
         self._parts._arriving.pop(self._digest, None)
         agree(self._digest, digest_of([self._bytes]))
+        whole(self._digest, len(self._bytes), self._size)
         return self._parts.put([bytes(self._bytes)])
 
     def close(self) -> None:
@@ -162,7 +164,9 @@ class FolderParts:
     def view(self, digest: Digest) -> memoryview:
         try:
             with self.path(digest).open("rb") as file:
-                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+                # A file without bytes cannot be mapped.
+                size = os.fstat(file.fileno()).st_size
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size else bytearray())
         except FileNotFoundError:
             raise missing(digest) from None
 
@@ -185,20 +189,24 @@ class FolderParts:
         return tuple(Digest(f.name) for f in self.folder.glob("??/*"))
 
     def sweep(self) -> None:
-        """Forget uploads and writes that a killed process left half done."""
+        """Forget the writes that a killed process left half done. Uploads stay: they are named by digest and can go on."""
         for leftover in self._tmp.iterdir():
-            leftover.unlink(missing_ok=True)
+            if len(leftover.name) != DIGEST_LENGTH:
+                leftover.unlink(missing_ok=True)
 
     def adopt(self, temporary: Path, digest: Digest) -> None:
-        """Give a whole file its name: fsync the file, rename, fsync the folder."""
+        """Give a whole file its name: fsync the file, rename, fsync the folder, and the one above where the folder is new."""
         target = self.path(digest)
-        target.parent.mkdir(exist_ok=True)
+        new = not target.parent.exists()
         with room(temporary):
+            target.parent.mkdir(exist_ok=True)
             if self.durable:
                 sync(temporary)
         temporary.replace(target)
         if self.durable:
             sync(target.parent)
+            if new:
+                sync(self.folder)
 
 
 class FolderUpload:
@@ -229,9 +237,12 @@ class FolderUpload:
     def commit(self) -> Digest:
         self.close()
         digest = Digest(self._sha.hexdigest())
-        if digest != self._digest:
+        try:
+            agree(Digest(self._digest), digest)
+            whole(digest, self.offset, self._size)
+        except Malformed:
             self._path.unlink(missing_ok=True)
-        agree(Digest(self._digest), digest)
+            raise
         self._parts.adopt(self._path, digest)
         return digest
 
@@ -286,6 +297,12 @@ def agree(wanted: Digest, got: Digest) -> None:
         raise DigestMismatch(
             f"The bytes of part {wanted[:12]} have the digest {got[:12]}", "The transfer is tried again by itself"
         )
+
+
+def whole(digest: Digest, came: int, size: int) -> None:
+    """As many bytes came as were announced."""
+    if came != size:
+        raise PartMismatch(f"Part {digest[:12]} has {came} bytes; {size} were announced", "Announce the part's own size")
 
 
 def missing(digest: Digest) -> PartMissing:

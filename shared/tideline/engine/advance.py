@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tideline.core.algorithm import Algorithm, round_of
+from tideline.core.errors import FederationError, RosterRefused, StepFailed
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.engine.seeds import Purpose, seed_for
@@ -39,7 +40,7 @@ class Turned:
 
 def begin(game: Game) -> Turned:
     """The first state, and what is asked first. Raises RosterRefused or ConfigRefused."""
-    with reproducible(seed_for(game.seed, Purpose.BEGIN, 0), game.threads) as rng:
+    with reproducible(seed_for(game.seed, Purpose.BEGIN, 0), game.threads) as rng, named("begin"):
         state = game.algorithm.begin(game.config, game.world, game.roster, rng)
     return enter(game, state, 0)
 
@@ -68,20 +69,35 @@ def ask(game: Game, phase: Phase, state: Any, cursor: int) -> Mapping[ClientId, 
     """What the phase asks, in sorted client order."""
     if phase.step is None:
         return EMPTY
-    with reproducible(seed_for(game.seed, Purpose.ASK, cursor), game.threads) as rng:
+    with reproducible(seed_for(game.seed, Purpose.ASK, cursor), game.threads) as rng, named(f"ask of {phase.name}"):
         orders = phase.ask(state, turn(game, cursor, rng))
+    strangers = sorted(set(orders) - {m.id for m in game.roster})
+    if strangers:
+        raise RosterRefused(f"The phase {phase.name} asks {strangers[0]!r}, who is no member", "Ask members of turn.roster only")
     return {client: orders[client] for client in sorted(orders)}
 
 
 def tell(game: Game, phase: Phase, state: Any, cursor: int, replies: Replies[Any]) -> Any:
     """The state after the phase's replies."""
-    with reproducible(seed_for(game.seed, Purpose.TELL, cursor), game.threads) as rng:
+    with reproducible(seed_for(game.seed, Purpose.TELL, cursor), game.threads) as rng, named(f"tell of {phase.name}"):
         return phase.tell(state, replies, turn(game, cursor, rng))
 
 
 def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn:
     """What `ask` and `tell` see."""
     return Turn(game.config, game.world, game.roster, round_of(game.plan, cursor), rng)
+
+
+@contextmanager
+def named(half: str) -> Iterator[None]:
+    """A foreign error of the coordinator's half becomes one that ends the run with a cause. It saw no site's data."""
+    try:
+        yield
+    except FederationError:
+        raise
+    except Exception as cause:
+        words = f"{type(cause).__name__}: {cause}"[:300]
+        raise StepFailed(f"The method's {half} raised {words}", "Mend the method, or begin again with other settings") from cause
 
 
 @contextmanager

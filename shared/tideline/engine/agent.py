@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from tideline.archive.errors import PartMissing
 from tideline.archive.layout import named_parts, parse
 from tideline.archive.parts import Parts
-from tideline.core.errors import Cancelled, ContractRefused, FederationError, MemoryAhead, MemoryLost
-from tideline.core.privacy import DEFAULT_POLICY, Policy, from_json, refused
+from tideline.core.errors import (
+    Cancelled,
+    ContractRefused,
+    FederationError,
+    MemoryAhead,
+    MemoryLost,
+    NotFound,
+    Stale,
+    Unreachable,
+)
+from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, from_json, refused
 from tideline.core.run import ClientId, Digest
 from tideline.core.step import no_tick
 from tideline.engine.ports import Done, Head, Job, Link, Pool, Vault
@@ -37,18 +47,17 @@ class Agent:
         self.policy, self.log = policy, log
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
-        """Answer an order. None if it was cancelled. Raises Unreachable only if the link gives up."""
+        """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
         try:
+            self.permit(from_json(order.brief["contract"]))
             head = self.ready(order, tick)
             reply = Reply(order.id, head.reply, head.metrics, head.facts)
             return self.deliver(order, reply)
-        except Cancelled:
+        except (Cancelled, Stale):
             return None
-        except PartMissing:
-            return self.fail(order, ahead(order))
+        except Unreachable:
+            raise
         except FederationError as error:
-            if error.kind == "Unreachable":
-                raise
             return self.fail(order, error)
 
     def ready(self, order: Order, tick: Callable[[float], None]) -> Head:
@@ -107,25 +116,47 @@ class Agent:
         """At the join: the contract, as this site derives it, against the owner's policy. Gives the facts that may be told."""
         if order.cursor != JOIN:
             return {}
-        no = refused(from_json(done.facts["contract"]), self.policy)
+        self.permit(from_json(done.facts["contract"]))
+        return {"labelled": bool(done.facts["labelled"])}
+
+    def permit(self, contract: Contract) -> None:
+        """Hold a contract to the owner's policy. Every order is held to it before any work: a join may never have come.
+
+        The pool holds the order's contract to the one that this site derives, so a shorter one gains nothing.
+        """
+        no = refused(contract, self.policy)
         if no:
             raise ContractRefused(
                 "This site's policy forbids: " + "; ".join(c.sentence() for c in no),
                 "Its owner can allow them in the site's policy file",
                 clauses=[c.sentence() for c in no],
             )
-        return {"labelled": bool(done.facts["labelled"])}
 
     def deliver(self, order: Order, reply: Reply) -> Receipt:
         """Report until the desk lacks nothing; push what it lacks."""
-        sizes, parts = dict(reply.files), self.vault.parts(order.run)
         while True:
             receipt = self.link.report(order, reply)
             if receipt.verdict != "missing":
                 self.log(receipt.verdict, order, None)
                 return receipt
-            for digest, offset in receipt.missing:
-                self.link.push(order, digest, sizes[digest], offset, parts.view(digest))
+            # If the round closes meanwhile, the next report is told that it is late.
+            with suppress(Stale):
+                for digest, offset in receipt.missing:
+                    self.push(order, reply, digest, offset)
+
+    def push(self, order: Order, reply: Reply, digest: Digest, offset: int) -> None:
+        """Send one of the reply's own files; nothing else that lies here can be asked for."""
+        sizes = dict(reply.files)
+        if digest not in sizes:
+            raise NotFound(f"The reply to order {order.id[:8]} names no part {digest[:12]}")
+        try:
+            view = self.vault.parts(order.run).view(digest)
+        except PartMissing:
+            raise ahead(order) from None
+        try:
+            self.link.push(order, digest, sizes[digest], offset, view)
+        except Unreachable as error:
+            self.log("cut", order, error)  # the next report waits the outage out and says where to go on
 
     def fail(self, order: Order, error: FederationError) -> Receipt:
         """Tell the desk why there is no reply."""

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from tideline.core.errors import Diverged, FederationError
+from tideline.core.errors import Diverged, FederationError, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest, RunId, Waiting
 from tideline.core.settings import parse
 from tideline.engine.ports import Advance, Bell, Clock, Journal, Mill
@@ -23,7 +23,10 @@ class Conductor:
         self.journal, self.room, self.mill, self.bell, self.clock = journal, room, mill, bell, clock
 
     def turn(self, run_id: RunId) -> float | None:
-        """Close every round that is ready. The time at which to look again at the latest; None when the run is not open."""
+        """Close every round that is ready. The time at which to look again at the latest; None when the run is not open.
+
+        Raises Unreachable and StorageFull: look again later.
+        """
         while True:
             run = self.journal.run(run_id)
             if run is None or run.status not in OPEN:
@@ -59,6 +62,8 @@ class Conductor:
             # Parts that the mill writes have no row until the transaction: nothing may collect them before.
             with self.room.busy():
                 self.close(run, [o for o in newest(orders) if o.status is OrderStatus.ANSWERED])
+        except (Unreachable, StorageFull):
+            raise  # the machine's trouble, not the run's: nothing was written, and a later turn tries again
         except FederationError as error:
             self.fail(run, error)
         self.room.collect()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 
-from tideline.archive.errors import PartMissing, TooLarge, Undeclared
+from tideline.archive.errors import NotFinite, PartMissing, TooLarge, Undeclared
 from tideline.archive.layout import named_parts, parse
 from tideline.archive.parts import Upload
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, NotFound, Stale
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.engine.ports import Bell, Clock, Journal, Mill
-from tideline.engine.rows import Failure, Order, OrderRow, OrderStatus, Receipt, Reply, RunRow
+from tideline.engine.rows import JOIN, Failure, Order, OrderRow, OrderStatus, Receipt, Reply, RunRow
 from tideline.engine.storeroom import Storeroom
 
 MAX_PART_BYTES = 1 << 40
@@ -83,7 +83,9 @@ class Desk:
         if row.status in (OrderStatus.ANSWERED, OrderStatus.FAILED, OrderStatus.CANCELLED):
             return Receipt("stale")
         if reply.failure is not None:
-            return self.settle(row, reply, OrderStatus.FAILED)
+            return self.settle(row, Reply(reply.order, failure=reply.failure), OrderStatus.FAILED)
+        if row.status is OrderStatus.EXPIRED:
+            return self.late(row, reply)
         missing = self.room.missing(reply.files, row.run, client)
         if missing:
             return Receipt("missing", missing)
@@ -93,44 +95,57 @@ class Desk:
             return self.refuse(row, reply, error)
         return self.settle(row, reply, OrderStatus.ANSWERED)
 
+    def late(self, row: OrderRow, reply: Reply) -> Receipt:
+        """A reply to a round that has closed: recorded without its message, which nobody will fold."""
+        try:
+            self.check_metrics(row, reply)
+        except Malformed as error:
+            return self.refuse(row, reply, error)
+        return self.settle(row, Reply(reply.order, metrics=reply.metrics), OrderStatus.ANSWERED)
+
     def check(self, row: OrderRow, reply: Reply) -> None:
-        """The reply names exactly the files of its root, and its root keeps the contract."""
-        step = self.run(row).plan[row.cursor] if row.cursor >= 0 else None
-        if step is None:
-            if reply.files or set(reply.facts) != {"labelled"}:
+        """The reply names exactly the files of its root, its root keeps the contract, and nothing else comes with it."""
+        self.check_metrics(row, reply)
+        if row.cursor == JOIN:
+            if reply.files or set(reply.facts) != {"labelled"} or not isinstance(reply.facts["labelled"], bool):
                 raise Undeclared("The answer to a join holds more than whether the site has labels")
             return
+        if reply.facts:
+            raise Undeclared("The reply to a step holds facts; they belong to the join")
         if not reply.files:
             raise PartMissing("The reply names no message")
         named = named_parts(parse(self.room.parts.view(reply.files[0][0])))
         if [d for d, _ in named] != [d for d, _ in reply.files[1:]]:
             raise Undeclared("The reply's files are not those that its root names")
-        self.check_metrics(row, reply)
         run = self.run(row)
         self.mill.call("check", {"spec": run.spec, "cursor": row.cursor, "asked": row.message, "reply": reply.files[0][0]})
 
     def check_metrics(self, row: OrderRow, reply: Reply) -> None:
-        """Only metrics with a clause of their own are taken."""
+        """Only finite metrics with a clause of their own are taken; a join has none."""
         run = self.run(row)
-        fact = run.plan[row.cursor]
-        declared = {c["field"] for c in run.contract if c["phase"] == fact.phase and c["step"] == fact.step}
-        for name in reply.metrics:
+        phase, step = (run.plan[row.cursor].phase, run.plan[row.cursor].step) if row.cursor >= 0 else ("join", "join")
+        declared = {c["field"] for c in run.contract if c["phase"] == phase and c["step"] == step} if row.cursor >= 0 else set()
+        for name, value in reply.metrics.items():
             if f"metrics.{name}" not in declared:
-                raise Undeclared(f"The metric {name!r} is not declared by the step {fact.step}")
+                raise Undeclared(f"The metric {name!r} is not declared by the step {step}")
+            if not math.isfinite(value):
+                raise NotFinite(f"The metric {name} is {value}")
 
     def refuse(self, row: OrderRow, reply: Reply, error: FederationError) -> Receipt:
         """Record why a reply is no reply; the round lives on if the quorum does."""
         failure = Failure(error.kind, str(error))
-        self.settle(row, replace(reply, files=(), failure=failure), OrderStatus.FAILED)
+        self.settle(row, Reply(reply.order, failure=failure), OrderStatus.FAILED)
         return Receipt("refused", error=failure)
 
     def settle(self, row: OrderRow, reply: Reply, status: OrderStatus) -> Receipt:
         """Write the answer; ring for the run."""
         with self._lock:
-            down, up = self._down.pop(row.id, 0), self._up.pop(row.id, 0)
+            down, up = self._down[row.id], self._up[row.id]
         after = self.journal.answer(row.id, reply, status, self.clock.now(), down, up)
         if after is None:
-            return Receipt("missing", tuple((d, 0) for d, _ in reply.files))
+            return Receipt("missing", self.room.missing(reply.files, row.run, row.client))
+        with self._lock:
+            del self._down[row.id], self._up[row.id]
         self.bell.ring(f"run:{row.run}")
         return Receipt("accepted" if after is status else "late" if after is OrderStatus.EXPIRED else "stale")
 

@@ -91,7 +91,8 @@ class MemoryJournal:
         return self._clients.get(name)
 
     def clients(self) -> tuple[Client, ...]:
-        return tuple(self._clients[n] for n in sorted(self._clients))
+        with self._lock:
+            return tuple(self._clients[n] for n in sorted(self._clients))
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
         with self._lock:
@@ -106,13 +107,14 @@ class MemoryJournal:
                 self._rounds[run.id] = []
                 self._note(run.id, "created", {"method": run.method}, run.created)
             for order in orders:
-                self._orders[order.id] = order
+                self._offer(order, order.created)
 
     def run(self, run: RunId) -> RunRow | None:
         return self._runs.get(run)
 
     def runs(self) -> tuple[RunRow, ...]:
-        return tuple(sorted(self._runs.values(), key=lambda r: (r.created, r.id)))
+        with self._lock:
+            return tuple(sorted(self._runs.values(), key=lambda r: (r.created, r.id)))
 
     def settle(
         self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, deadline_at: float | None = None
@@ -155,16 +157,19 @@ class MemoryJournal:
         return self._orders.get(order)
 
     def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]:
-        found = [o for o in self._orders.values() if o.run == run and cursor in (None, o.cursor)]
+        with self._lock:
+            found = [o for o in self._orders.values() if o.run == run and cursor in (None, o.cursor)]
         return tuple(sorted(found, key=lambda o: (o.cursor, o.client, o.attempt)))
 
     def open_orders(self, client: ClientId) -> tuple[OrderRow, ...]:
-        found = [o for o in self._orders.values() if o.client == client and o.status is OrderStatus.OPEN]
+        with self._lock:
+            found = [o for o in self._orders.values() if o.client == client and o.status is OrderStatus.OPEN]
         return tuple(sorted(found, key=lambda o: (o.created, o.id)))
 
     def last_answer(self, run: RunId, client: ClientId) -> int:
-        given = [o.cursor for o in self._orders.values() if o.run == run and o.client == client and o.answered and not o.failure]
-        return max(given, default=JOIN - 1)
+        with self._lock:
+            mine = [o for o in self._orders.values() if o.run == run and o.client == client]
+        return max((o.cursor for o in mine if o.answered is not None and o.failure is None), default=JOIN - 1)
 
     def answer(self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderStatus | None:
         with self._lock:
@@ -183,7 +188,9 @@ class MemoryJournal:
     def reissue(self, orders: Iterable[OrderRow]) -> None:
         with self._lock:
             for order in orders:
-                self._offer(order, order.created)
+                run = self._runs.get(order.run)
+                if order.id not in self._orders and run is not None and run.status not in FINAL:
+                    self._offer(order, order.created)
 
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
         with self._lock:
@@ -199,12 +206,14 @@ class MemoryJournal:
     def add_part(self, digest: Digest, size: int, run: RunId, client: ClientId, now: float) -> None:
         with self._lock:
             self._parts[digest] = now
+            self._once_referred.discard(digest)
             self._holders.add((digest, run, client))
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         with self._lock:
             here = [digest for digest, _ in files if digest in self._parts and (digest, run, client) in self._holders]
             self._parts.update(dict.fromkeys(here, now))
+            self._once_referred.difference_update(here)
             return frozenset(here)
 
     def collect(self, before: float) -> tuple[Digest, ...]:
@@ -222,7 +231,7 @@ class MemoryJournal:
             self._note(run, kind, data, now)
 
     def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
-        return tuple(self._events.get(run, ())[after:])
+        return tuple(self._events.get(run, ())[max(after, 0) :])
 
     def _note(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
         log = self._events.setdefault(run, [])

@@ -45,8 +45,8 @@ class NumericMill:
             "close": self.close,
             "check": self.check,
         }
-        # The state of a run between checkpoints, so that a quiet round is not computed again.
-        self._live: dict[str, tuple[int, Any]] = {}
+        # The state of a run between checkpoints and the rounds that made it, so that a quiet round is not computed again.
+        self._live: dict[str, tuple[Any, Any]] = {}
 
     def call(self, name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         """One call by name. Raises NotFound for an unknown one, else what the call raises."""
@@ -70,6 +70,7 @@ class NumericMill:
             "paper": algorithm.paper,
             "settings": settings_of(algorithm.config),
             "presets": {k: dict(v) for k, v in algorithm.presets.items()},
+            "cast": [role.value for role in algorithm.cast],
             "contract": to_json(clauses),
             "sentences": [c.sentence() for c in clauses],
             "digest": contract_digest(clauses),
@@ -100,14 +101,17 @@ class NumericMill:
         """The first state and the first orders."""
         game = self.game(spec, roster)
         game.algorithm.fits(game.config, game.world, game.roster)
-        return self.encoded(spec["id"], game, advance.begin(game), keep) | {"fingerprint": fingerprint(game.threads)}
+        return self.encoded(game, advance.begin(game), keep) | {"fingerprint": fingerprint(game.threads)}
 
     def close(self, spec: Any, roster: Any, checkpoint: Any, history: Any, closing: Any, keep: bool) -> dict[str, Any]:
         """Fold the closing round; rounds since the checkpoint are computed again where the mill does not hold their state."""
         game = self.game(spec, roster)
         state = self.state_at(spec["id"], game, checkpoint, history, closing)
         turned = advance.close(game, state, closing["cursor"], self.replies(game, state, closing))
-        return self.encoded(spec["id"], game, turned, keep)
+        made = self.encoded(game, turned, keep)
+        if not made["state"]:
+            self._live[spec["id"]] = ((checkpoint, [*history, closing]), turned.state)
+        return made
 
     def check(self, spec: Any, cursor: int, asked: Digest, reply: Digest) -> dict[str, Any]:
         """Hold a reply to its declaration."""
@@ -124,9 +128,10 @@ class NumericMill:
 
     def state_at(self, run: str, game: Game, checkpoint: Any, history: Any, closing: Any) -> Any:
         """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there."""
-        live = self._live.pop(run, None)
-        if live is not None and live[0] == closing["cursor"]:
-            return live[1]
+        made_by, live = self._live.pop(run, (None, None))
+        # Another coordinator may have closed a round with other replies than this mill did: the journal's history decides.
+        if made_by == (checkpoint, list(history)):
+            return live
         state = decode(game.algorithm.state, checkpoint["state"], self.parts)
         for i, past in enumerate(history):
             turned = advance.close(game, state, past["cursor"], self.replies(game, state, past))
@@ -159,13 +164,11 @@ class NumericMill:
         order = decode(step.takes, asked, self.parts, Rules(game.world.sizes))
         return decode(step.gives, digest, self.parts, Rules(game.world.sizes, (order, state)))
 
-    def encoded(self, run: str, game: Game, turned: Turned, keep: bool) -> dict[str, Any]:
+    def encoded(self, game: Game, turned: Turned, keep: bool) -> dict[str, Any]:
         """A turn as plain data: state (if it is kept, or the last) and orders, with their files."""
         done = turned.cursor == len(game.plan)
         memo = Memo()
         state = encode(turned.state, self.parts, memo=memo) if keep or done else None
-        if state is None:
-            self._live[run] = (turned.cursor, turned.state)
         orders = self.messages(game, turned, memo)
         return {
             "cursor": turned.cursor,

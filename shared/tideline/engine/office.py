@@ -38,7 +38,7 @@ class Office:
 
     def enrol(self, token: str, name: str, credential: str, roles: tuple[str, ...], version: str) -> Client:
         """Admit an agent. Repeating it with the same credential changes nothing, so a killed agent starts again the same way."""
-        check_client_name(name)
+        check_client_name(name, empty=False)
         known = self.journal.client(name)
         if known is not None:
             return self.again(known, credential, roles, version)
@@ -118,7 +118,7 @@ class Office:
 
     def check_member(self, name: ClientId, role: Role) -> None:
         """A named client may be enrolled later; one that is enrolled must allow the role."""
-        check_client_name(name)
+        check_client_name(name, empty=False)
         client = self.journal.client(name)
         if client is not None and role.value not in client.roles:
             allowed = ", ".join(client.roles)
@@ -181,16 +181,16 @@ class Office:
             raise Refused(f"Run {run} is {row.status.value}; only a stalled run can be resumed", "See its cause with run show")
         now = self.clock.now()
         latest = newest(self.journal.orders(run, row.cursor))
-        self.journal.reissue([self.next_attempt(o, now) for o in latest if o.status is not OrderStatus.ANSWERED])
+        # An order that is still open stays as it is, and may be answered while this runs.
+        again = [o for o in latest if o.status not in (OrderStatus.ANSWERED, OrderStatus.OPEN)]
+        self.journal.reissue([self.next_attempt(o, now) for o in again])
         status = Status.WAITING if row.cursor == JOIN else Status.RUNNING
         deadline = now + float(row.spec["waiting"]["deadline"])
         self.journal.settle(run, (Status.STALLED,), status, "resumed by a person", now, deadline)
         self.ring([row])
 
     def next_attempt(self, order: OrderRow, now: float) -> OrderRow:
-        """The same order once more: same seed, new name. An order that is still open stays as it is."""
-        if order.status is OrderStatus.OPEN:
-            return order
+        """The same order once more: same seed, new name."""
         attempt = order.attempt + 1
         name = order_id(order.run, order.cursor, order.client, attempt)
         after = self.journal.last_answer(order.run, order.client)
@@ -244,9 +244,9 @@ def secret_hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def check_client_name(name: str) -> None:
-    """Names are 1 to 64 letters, digits, dots, dashes and underscores (or empty where the client chooses)."""
-    good = all(c.isascii() and (c.isalnum() or c in "._-") for c in name) and len(name) <= 64
+def check_client_name(name: str, empty: bool = True) -> None:
+    """Names are 1 to 64 letters, digits, dots, dashes and underscores (or empty, in an invite that lets the client choose)."""
+    good = all(c.isascii() and (c.isalnum() or c in "._-") for c in name) and (empty or name) and len(name) <= 64
     if not good or name.startswith("."):
         raise ConfigRefused(
             f"{name[:80]!r} cannot name a client", "Use up to 64 letters, digits, dots, dashes, underscores", path="name"

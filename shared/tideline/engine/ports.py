@@ -90,16 +90,22 @@ class Journal(Protocol):
         ...
 
     def answer(self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderStatus | None:
-        """Record the first answer to an order. None if a part that it needs is gone; else the order's status afterwards."""
+        """Record the first answer to an order: the order's status afterwards, or None if a part that it needs is gone.
+
+        An expired order stays expired. CANCELLED: the order was settled before, and nothing changes.
+        """
         ...
 
-    def reissue(self, orders: Iterable[OrderRow]) -> None: ...
+    def reissue(self, orders: Iterable[OrderRow]) -> None:
+        """Offer orders again under new names. One whose name is known, or whose run has ended, is left as it is."""
+        ...
+
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
         """Note progress; gives those of the orders that are no longer open."""
         ...
 
     def add_part(self, digest: Digest, size: int, run: RunId, client: ClientId, now: float) -> None:
-        """Note a part that a client pushed for a run."""
+        """Note a part that a client pushed for a run: it may wait for the report that names it."""
         ...
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
@@ -110,7 +116,10 @@ class Journal(Protocol):
         ...
 
     def collect(self, before: float) -> tuple[Digest, ...]:
-        """Forget parts that nothing refers to: those once referred to at once, others if untouched since `before`."""
+        """Forget parts that nothing refers to: those that lost their last reference at once, others if untouched since `before`.
+
+        A part that is pushed or asked for (`held`) after its last reference is written counts as one of the others.
+        """
         ...
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None: ...

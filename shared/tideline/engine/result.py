@@ -28,7 +28,7 @@ def result_of(journal: Journal, run_id: RunId, now: float) -> dict[str, Any]:
         "status": run.status.value,
         "cause": run.cause,
         "waits_for": waits(journal, run, now),
-        "seconds": None if run.started is None else (run.ended or now) - run.created,
+        "seconds": None if run.started is None else (now if run.ended is None else run.ended) - run.created,
         "state_digest": run.state_digest,
         "fingerprint": run.fingerprint,
         "reference": run.reference,
@@ -65,7 +65,7 @@ def failure(run: RunRow, order: OrderRow) -> dict[str, Any]:
         "phase": fact.phase if fact else "join",
         "round": fact.round if fact else 1,
         "attempt": order.attempt,
-        "kind": order.failure.kind if order.failure else "Late" if order.answered else "Silent",
+        "kind": order.failure.kind if order.failure else "Late" if order.answered is not None else "Silent",
         "what": order.failure.what if order.failure else "no answer before the round closed",
     }
 

@@ -62,18 +62,27 @@ class Federation:
     def run(
         self, run: RunId, watch: Watch | None = None, order_of: Callable[[list[Order]], list[Order]] | None = None
     ) -> dict[str, Any]:
-        """Play until the run and its reference have ended or stalled; the result. `order_of` chooses the order of arrival."""
+        """Play until the run and its reference have ended or stalled; the result.
+
+        `order_of` chooses which orders are answered next, and in which order; when it chooses none, the deadline passes.
+        """
         runs = [r for r in (run, self.office.find(run).reference) if r is not None]
         while self.turn(runs):
             orders = list(self.waiting())
-            for order in order_of(orders) if order_of else orders:
+            played = order_of(orders) if order_of else orders
+            for order in played:
                 self.handle(order)
                 if watch:
                     self.turn(runs)
                     watch(result_of(self.journal, run, self.clock.now()))
-            if not orders:
-                self.clock.advance(self.office.find(run).deadline_at - self.clock.now() + 1.0)
+            if not played:
+                self.expire(runs)
         return result_of(self.journal, run, self.clock.now())
+
+    def expire(self, runs: list[RunId]) -> None:
+        """Nobody answers any more: let time pass to the next deadline of a run that is still open."""
+        ends = [row.deadline_at for row in map(self.office.find, runs) if row.status in OPEN]
+        self.clock.advance(max(min(ends) - self.clock.now(), 0.0))
 
     def turn(self, runs: list[RunId]) -> bool:
         """Let the conductor look at the runs; whether one is still open."""

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tideline.archive.codec import LAX, Rules, decode, encode, files_of
+from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
 from tideline.core.algorithm import Algorithm, contract
 from tideline.core.data import View
-from tideline.core.errors import ContractRefused, FederationError, StepFailed
+from tideline.core.errors import ContractRefused, FederationError, MemoryLost, StepFailed
 from tideline.core.privacy import Contract, contract_digest, from_json, to_json
 from tideline.core.registry import Methods, resolve
 from tideline.core.run import Role, RunId, World
@@ -38,7 +39,7 @@ class Stepper:
         shelf = self.shelf(world, role)
         step = None if job.cursor == JOIN else algorithm.plan(config)[job.cursor].step
         with reproducible(job.seed, job.brief["threads"]) as rng:
-            data = shelf.view(step.view if step else View.TRAIN, role)
+            data = guarded("that reads the data", shelf.view, step.view if step else View.TRAIN, role)
             site = Site(config, world, job.client, role, data, job.round, rng, self.device, tick=tick)
             if step is None:
                 return self.join(algorithm, job, site, clauses)
@@ -57,23 +58,28 @@ class Stepper:
         order = decode(step.takes, job.message, parts, Rules(sizes))
         memory = self.memory(algorithm, job, site)
         outcome: Outcome[Any, Any] = guarded(step.name, step.run, order, memory, site)
-        metrics = declared(step, outcome)
-        message = encode(outcome.message, parts, Rules(sizes, (order, memory)))
+        metrics = guarded(step.name, declared, step, outcome, algorithm.memory)
+        message = guarded(step.name, encode, outcome.message, parts, Rules(sizes, (order, memory)))
         if outcome.memory is memory and job.memory is not None:
             return Done(message.files, files_of(job.memory, parts), metrics)
-        return Done(message.files, encode(outcome.memory, parts, LAX).files, metrics)
+        return Done(message.files, guarded(step.name, encode, outcome.memory, parts, LAX).files, metrics)
 
     def memory(self, algorithm: Algorithm, job: Job, site: Site) -> Any:
         """The site's memory. A method that keeps none settles again wherever its memory is gone."""
         if job.memory is None:
             return guarded("settle", algorithm.settle, site.config, site)
-        return decode(algorithm.memory, job.memory, self.parts_of(job.run), LAX)
+        try:
+            return decode(algorithm.memory, job.memory, self.parts_of(job.run), LAX)
+        except PartMissing as cause:
+            raise MemoryLost(
+                "This site's memory of the run is no longer whole", "Restore the agent's home directory, or begin the run again"
+            ) from cause
 
     def shelf(self, world: World, role: Role) -> Shelf:
         """The site's data for a world, read once."""
         key = f"{plain(world)}{role}"
         if key not in self._shelves:
-            self._shelves = {key: self._open(world, role)}
+            self._shelves = {key: guarded("that opens the data", self._open, world, role)}
         return self._shelves[key]
 
 
@@ -89,10 +95,12 @@ def guarded(name: str, run: Callable[..., Any], *args: Any) -> Any:
         ) from cause
 
 
-def declared(step: Step, outcome: Outcome[Any, Any]) -> dict[str, float]:
-    """The outcome's metrics, if each is declared and finite, and its message is of the declared type."""
+def declared(step: Step, outcome: Outcome[Any, Any], memory: type[Any]) -> dict[str, float]:
+    """The outcome's metrics, if each is declared and finite, and its message and memory are of the declared types."""
     if type(outcome.message) is not step.gives:
         raise StepFailed(f"The step {step.name} gave a {type(outcome.message).__name__}; it declares {step.gives.__name__}")
+    if type(outcome.memory) is not memory:
+        raise StepFailed(f"The step {step.name} keeps a {type(outcome.memory).__name__}; the method keeps {memory.__name__}")
     metrics = {k: float(v) for k, v in outcome.metrics.items()}
     for name, value in metrics.items():
         if name not in step.metrics:

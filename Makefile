@@ -1,0 +1,62 @@
+# Every target makes .venv and installs what it needs when that is missing; the second time it is quick.
+#   make demo    a coordinator and four agents on this machine, trained and scored     ARGS="--rounds 2"
+#   make test    the whole suite                                                       ARGS="-k archive"
+#   make check   style, types, layers, sizes, and the stubs in step with the .proto
+#   make bench   speed beside its limits, written to benchmarks/out                     ARGS="--quick"
+
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+ROOTS := shared server client_agent protos
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench protos clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: .venv/.ready
+	@echo "==> A federation on this machine: one coordinator, four agents, real digits of four styles"
+	@$(BIN)/tideline demo $(ARGS)
+
+test: .venv/.ready
+	@echo "==> The test suite"
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/.ready .venv/protos/.ready
+	@echo "==> ruff"
+	@$(BIN)/ruff check $(ROOTS) tests benchmarks tools
+	@$(BIN)/ruff format --check $(ROOTS) tests benchmarks tools
+	@echo "==> mypy --strict"
+	@$(BIN)/mypy shared/tideline server/tideline_server client_agent/tideline_agent
+	@echo "==> layers, sizes, doors"
+	@$(BIN)/python -m pytest tests/architecture
+	@echo "==> stubs in step with federation.proto"
+	@$(BIN)/python tools/protos.py --check
+
+bench: .venv/.ready
+	@echo "==> Speed, in ratios to a bare stream of the same bytes"
+	@$(BIN)/python benchmarks/transport.py $(ARGS)
+
+protos: .venv/.ready .venv/protos/.ready
+	@$(BIN)/python tools/protos.py
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .hypothesis
+
+.venv/.ready: pyproject.toml
+	@echo "==> Installing Tideline and its tools into .venv (torch is large: some minutes the first time)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tideline needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --editable . --group dev | grep -v '^Requirement already' || true
+	@$(BIN)/python -c 'import tideline, torch, grpc, pytest'
+	@touch $@
+
+# The generator is older than what runs, so it lives apart (pyproject.toml says why).
+.venv/protos/.ready: pyproject.toml | .venv/.ready
+	@echo "==> Installing the stub generator into .venv/protos"
+	@$(PYTHON) -m venv .venv/protos
+	@.venv/protos/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@.venv/protos/bin/python -m pip install --quiet --disable-pip-version-check --group protos
+	@touch $@

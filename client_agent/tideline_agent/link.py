@@ -1,0 +1,249 @@
+"""The agent's line to the desk over gRPC. Outages are waited out with growing, jittered pauses; nothing is lost by them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import tenacity
+
+from tideline import __version__
+from tideline.archive.parts import Upload
+from tideline.core.errors import Cancelled, FederationError, IdentityRefused, StorageFull, Unreachable
+from tideline.core.run import Digest, OrderId, RunId
+from tideline.engine.pipe import from_plain
+from tideline.engine.rows import Failure, Order, Receipt, Reply
+from tideline_protos.v1 import federation_pb2 as pb
+
+T = TypeVar("T")
+Away = Callable[[BaseException | None], None]
+FULL_SECONDS = 5.0  # pause before bytes are offered again to a coordinator without room
+PROTOCOL = 1
+CHUNK = 1 << 20
+SERVICE = "/tideline.v1.Federation/"
+SILENCE_SECONDS = 45.0  # the coordinator ticks every 15; three missed ticks mean that the line is dead
+CALL_SECONDS = 30.0
+REPORT_SECONDS = 3600.0  # a report may wait while the coordinator crunches another run
+AWAY = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.INTERNAL,
+)
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+)
+
+
+def quietly(error: BaseException | None) -> None:
+    """Nobody is told of an outage."""
+
+
+class GrpcLink:
+    """The port Link, and what else an agent says: enrol, orders, beat. `stop` ends every wait."""
+
+    def __init__(
+        self, address: str, name: str, credential: str, ca: Path | None, stop: threading.Event, away: Away = quietly
+    ) -> None:
+        self.address, self.name, self.stop, self._away = address, name, stop, away
+        self._credential = credential
+        self._metadata = (("tideline-client", name), ("authorization", f"Bearer {credential}"))
+        self._channel = open_channel(address, ca)
+        unary, down, up = self._channel.unary_unary, self._channel.unary_stream, self._channel.stream_unary
+        self._enrol = unary(SERVICE + "Enrol", pb.EnrolRequest.SerializeToString, pb.EnrolReply.FromString)
+        self._orders = down(SERVICE + "Orders", pb.OrdersRequest.SerializeToString, pb.OrderOrTick.FromString)
+        self._fetch = down(SERVICE + "Fetch", pb.FetchRequest.SerializeToString, None)
+        self._push = up(SERVICE + "Push", None, pb.PushReply.FromString)
+        self._report = unary(SERVICE + "Report", pb.ReportRequest.SerializeToString, pb.Receipt.FromString)
+        self._beat = unary(SERVICE + "Beat", pb.BeatRequest.SerializeToString, pb.BeatReply.FromString)
+
+    def enrol(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
+        """Enrol, or come back. One try. Raises Unreachable, IdentityRefused, VersionRefused."""
+        request = pb.EnrolRequest(
+            protocol=PROTOCOL, token=token, name=self.name, credential=self._credential, roles=roles, version=__version__
+        )
+        reply: pb.EnrolReply = told(lambda: self._enrol(request, timeout=CALL_SECONDS), self.address)
+        return reply
+
+    def orders(self) -> Iterator[Order]:
+        """Open orders as they come, over as many connections as it takes, until `stop`. Raises IdentityRefused."""
+        while not self.stop.is_set():
+            stream, first = self._listen()
+            try:
+                with Watchdog(stream.cancel, SILENCE_SECONDS) as alive:
+                    for each in itertools.chain([first], self._told(stream)):
+                        alive.reset()
+                        if each.HasField("order"):
+                            yield order_in(each.order)
+            except Unreachable as error:
+                self._away(error)
+            self.stop.wait(0.2)
+
+    def _listen(self) -> tuple[Any, pb.OrderOrTick]:
+        """A stream of orders and the first thing that came over it, however long that takes."""
+        for attempt in self._retrying():
+            with attempt:
+                stream = self._orders(pb.OrdersRequest(), metadata=self._metadata)
+                with Watchdog(stream.cancel, SILENCE_SECONDS):
+                    return stream, next(self._told(stream))
+        raise Cancelled("The agent is stopping")
+
+    def fetch(self, order: Order, digest: Digest, upload: Upload) -> None:
+        for attempt in self._retrying():
+            with attempt:
+                request = pb.FetchRequest(order=order.id, digest=digest, offset=upload.offset)
+                for chunk in self._told(self._fetch(request, metadata=self._metadata)):
+                    upload.write(chunk)
+
+    def push(self, order: Order, digest: Digest, size: int, offset: int, view: memoryview) -> None:
+        """One try: after a cut, or where the coordinator has no room, the next report says where to go on."""
+        sent = {"order": order.id, "digest": digest, "size": str(size), "offset": str(offset)}
+        metadata = (*self._metadata, *((f"tideline-{k}", v) for k, v in sent.items()))
+        chunks = (bytes(view[at : at + CHUNK]) for at in range(offset, size, CHUNK))
+        try:
+            told(lambda: self._push(chunks, metadata=metadata), self.address)
+        except StorageFull as error:
+            self._away(error)
+            self.stop.wait(FULL_SECONDS)
+            raise Unreachable(error.what, error.todo) from None
+
+    def report(self, order: Order, reply: Reply) -> Receipt:
+        request = reply_out(reply)
+        for attempt in self._retrying():
+            with attempt:
+                return receipt_in(
+                    told(lambda: self._report(request, metadata=self._metadata, timeout=REPORT_SECONDS), self.address)
+                )
+        raise Cancelled("The agent is stopping")
+
+    def beat(self, progress: Mapping[OrderId, float]) -> tuple[OrderId, ...]:
+        """One sign of life, one try. Gives the orders to give up."""
+        request = pb.BeatRequest(progress={str(k): v for k, v in progress.items()})
+        reply = told(lambda: self._beat(request, metadata=self._metadata, timeout=CALL_SECONDS), self.address)
+        return tuple(OrderId(gone) for gone in reply.gone)
+
+    def close(self) -> None:
+        """End every call."""
+        self.stop.set()
+        self._channel.close()
+
+    def _told(self, stream: Iterator[T]) -> Iterator[T]:
+        """A stream whose errors are ours."""
+        iterator = iter(stream)
+        while True:
+            try:
+                each = told(lambda: next(iterator), self.address)
+            except StopIteration:
+                return
+            yield each
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, unless the agent is stopping."""
+        self.stop.wait(seconds)
+
+    def _retrying(self) -> tenacity.Retrying:
+        """Tries while the other end is away, until `stop`; pauses grow to ten seconds and are jittered."""
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Unreachable),
+            wait=tenacity.wait_random_exponential(multiplier=0.2, max=10.0),
+            stop=tenacity.stop_when_event_set(self.stop),
+            sleep=self._pause,
+            before_sleep=lambda state: self._away(state.outcome.exception() if state.outcome else None),
+            reraise=True,
+        )
+
+
+class Watchdog:
+    """Calls `bark` when `reset` was not called for so many seconds."""
+
+    def __init__(self, bark: Callable[[], Any], seconds: float) -> None:
+        self._bark, self._seconds = bark, seconds
+        self._fed = threading.Event()
+        self._done = False
+
+    def __enter__(self) -> Watchdog:
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def reset(self) -> None:
+        """Somebody is alive."""
+        self._fed.set()
+
+    def __exit__(self, *args: object) -> None:
+        self._done = True
+        self._fed.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while self._fed.wait(self._seconds):
+            if self._done:
+                return
+            self._fed.clear()
+        self._bark()
+
+
+def open_channel(address: str, ca: Path | None) -> Any:
+    """A channel, over TLS where a certificate is given."""
+    if ca is None:
+        return grpc.insecure_channel(address, OPTIONS)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(ca.read_bytes()), OPTIONS)
+
+
+def told(call: Callable[[], T], address: str) -> T:
+    """A call's answer; its errors as ours. Raises Unreachable where the other end is away."""
+    try:
+        return call()
+    except grpc.RpcError as error:
+        raise ours(error, address) from None
+    except ValueError as error:  # a channel that was closed under the call
+        raise Unreachable(f"The line to {address} is closed: {error}", "The agent is stopping") from None
+
+
+def ours(error: Any, address: str) -> FederationError:
+    """The FederationError that a gRPC error carries, or what its status means."""
+    for key, value in error.trailing_metadata() or ():
+        if key == "tideline-error-bin":
+            return from_plain(json.loads(value))
+    if error.code() in AWAY:
+        return Unreachable(f"{address} does not answer: {error.details()}", "Check the address and that the coordinator runs")
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return IdentityRefused(f"{address} is no Tideline coordinator", "Give the address of its agents' door (gRPC)")
+    return FederationError(f"{address} answered {error.code().name}: {error.details()}", "See the coordinator's log")
+
+
+def order_in(raw: pb.Order) -> Order:
+    """An order from the wire."""
+    files = tuple((Digest(f.digest), int(f.size)) for f in raw.files)
+    brief = json.loads(raw.brief)
+    place = (raw.cursor, raw.phase, raw.step, raw.round)
+    return Order(OrderId(raw.id), RunId(raw.run), *place, files, raw.seed, raw.after, raw.seconds_left, brief)
+
+
+def reply_out(reply: Reply) -> pb.ReportRequest:
+    """A reply for the wire."""
+    made = pb.ReportRequest(order=reply.order, metrics=dict(reply.metrics), facts=json.dumps(dict(reply.facts)))
+    made.files.extend(pb.File(digest=d, size=n) for d, n in reply.files)
+    if reply.failure:
+        made.failure.CopyFrom(pb.Failure(kind=reply.failure.kind, what=reply.failure.what))
+    return made
+
+
+def receipt_in(raw: pb.Receipt) -> Receipt:
+    """A receipt from the wire."""
+    error = Failure(raw.error.kind, raw.error.what) if raw.HasField("error") else None
+    return Receipt(raw.verdict, tuple((Digest(m.digest), int(m.offset)) for m in raw.missing), error)

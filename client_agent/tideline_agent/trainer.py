@@ -1,0 +1,55 @@
+"""The trainer: a program of its own that runs steps for one run. Started by exec; reads and writes files; sends nothing anywhere.
+
+python -m tideline_agent.trainer VAULT DATA METHODS DEVICE
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tideline.core.registry import load_methods
+from tideline.core.run import ClientId, Digest, Role, RunId, World
+from tideline.engine.pipe import Tick, serve
+from tideline.engine.ports import Job, Shelf
+from tideline.engine.stepper import Stepper
+from tideline.learning.folder import read_folder
+from tideline_agent.vault import FolderVault
+
+
+def main() -> None:
+    """Answer jobs until the agent closes the pipe."""
+    vault, data, methods, device = sys.argv[1:]
+
+    def open_shelf(world: World, role: Role) -> Shelf:
+        return read_folder(Path(data), world, role)
+
+    stepper = Stepper(load_methods(methods), FolderVault(Path(vault)).parts, open_shelf, chosen(device))
+
+    def handle(name: str, payload: Mapping[str, Any], tick: Tick) -> Mapping[str, Any]:
+        done = stepper.run(job_in(payload), tick)
+        return {"message": done.message, "memory": done.memory, "metrics": dict(done.metrics), "facts": dict(done.facts)}
+
+    serve(handle)
+
+
+def job_in(raw: Mapping[str, Any]) -> Job:
+    """A job from plain data."""
+    message, memory = (None if raw[k] is None else Digest(raw[k]) for k in ("message", "memory"))
+    place = (RunId(raw["run"]), ClientId(raw["client"]), raw["cursor"], raw["round"])
+    return Job(*place, raw["brief"], raw["seed"], message, memory)
+
+
+def chosen(device: str) -> str:
+    """`auto` takes a GPU where there is one."""
+    import torch
+
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""An agent's vault on disk: for each run a folder with its parts and a head, replaced by one rename.
+
+RUN/head.json   order, cursor, memory, reply: what was last done and must not be done twice
+RUN/parts/      files of the order at hand, of memory and of the reply
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tideline.archive.parts import FolderParts, sync
+from tideline.core.errors import MemoryLost
+from tideline.core.run import Digest, OrderId, RunId
+from tideline.engine.memory import collect
+from tideline.engine.ports import Head
+from tideline.engine.rows import Files
+
+
+class FolderVault:
+    """The port Vault. Memory survives a power cut (fsync); files that can be fetched or computed again need not."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, run: RunId) -> Path:
+        """A run's folder."""
+        return self.folder / run
+
+    def parts(self, run: RunId) -> FolderParts:
+        return FolderParts(self.path(run) / "parts", durable=False)
+
+    def head(self, run: RunId) -> Head | None:
+        try:
+            raw = json.loads((self.path(run) / "head.json").read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise MemoryLost(f"The vault's record of run {run} cannot be read", "Restore the agent's home directory") from None
+        files = {k: tuple((Digest(d), int(n)) for d, n in raw[k]) for k in ("memory", "reply")}
+        return Head(OrderId(raw["order"]), raw["cursor"], files["memory"], files["reply"], raw["metrics"], raw["facts"])
+
+    def commit(self, run: RunId, head: Head) -> None:
+        self.keep_memory(run, head)
+        path = self.path(run) / "head.json"
+        temporary = path.with_suffix(".tmp")
+        with temporary.open("w") as file:
+            json.dump(plain_head(head), file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync(path.parent)
+
+    def keep_memory(self, run: RunId, head: Head) -> None:
+        """fsync the memory's files that the last head did not have."""
+        before = self.head(run)
+        safe = {digest for digest, _ in before.memory} if before else set()
+        parts = self.parts(run)
+        for digest, _ in head.memory:
+            if digest not in safe:
+                sync(parts.path(digest))
+                sync(parts.path(digest).parent)
+
+    def keep(self, run: RunId, files: Files) -> None:
+        parts = self.parts(run)
+        parts.sweep()
+        collect(parts, self.head(run), files)
+
+    def runs(self) -> tuple[RunId, ...]:
+        """The runs that this site remembers."""
+        return tuple(RunId(f.parent.name) for f in sorted(self.folder.glob("*/head.json")))
+
+
+def plain_head(head: Head) -> dict[str, Any]:
+    """A head as JSON."""
+    return {
+        "order": head.order,
+        "cursor": head.cursor,
+        "memory": head.memory,
+        "reply": head.reply,
+        "metrics": dict(head.metrics),
+        "facts": dict(head.facts),
+    }

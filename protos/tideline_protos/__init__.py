@@ -1,0 +1,1 @@
+"""The wire: ids, digests, names and metrics. No method in it."""

@@ -1,0 +1,170 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class EnrolRequest(_message.Message):
+    __slots__ = ("protocol", "token", "name", "credential", "roles", "version")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    token: str
+    name: str
+    credential: str
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    version: str
+    def __init__(self, protocol: _Optional[int] = ..., token: _Optional[str] = ..., name: _Optional[str] = ..., credential: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ...) -> None: ...
+
+class EnrolReply(_message.Message):
+    __slots__ = ("name", "protocol", "version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    protocol: int
+    version: str
+    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+
+class OrdersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class OrderOrTick(_message.Message):
+    __slots__ = ("order", "tick")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    TICK_FIELD_NUMBER: _ClassVar[int]
+    order: Order
+    tick: Tick
+    def __init__(self, order: _Optional[_Union[Order, _Mapping]] = ..., tick: _Optional[_Union[Tick, _Mapping]] = ...) -> None: ...
+
+class Tick(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class File(_message.Message):
+    __slots__ = ("digest", "size")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    size: int
+    def __init__(self, digest: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
+
+class Order(_message.Message):
+    __slots__ = ("id", "run", "cursor", "phase", "step", "round", "files", "seed", "after", "seconds_left", "brief")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    BRIEF_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    run: str
+    cursor: int
+    phase: str
+    step: str
+    round: int
+    files: _containers.RepeatedCompositeFieldContainer[File]
+    seed: int
+    after: int
+    seconds_left: float
+    brief: str
+    def __init__(self, id: _Optional[str] = ..., run: _Optional[str] = ..., cursor: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[str] = ..., round: _Optional[int] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., seed: _Optional[int] = ..., after: _Optional[int] = ..., seconds_left: _Optional[float] = ..., brief: _Optional[str] = ...) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("order", "digest", "offset")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    order: str
+    digest: str
+    offset: int
+    def __init__(self, order: _Optional[str] = ..., digest: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class PushReply(_message.Message):
+    __slots__ = ("digest",)
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    def __init__(self, digest: _Optional[str] = ...) -> None: ...
+
+class ReportRequest(_message.Message):
+    __slots__ = ("order", "files", "metrics", "facts", "failure")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    order: str
+    files: _containers.RepeatedCompositeFieldContainer[File]
+    metrics: _containers.ScalarMap[str, float]
+    facts: str
+    failure: Failure
+    def __init__(self, order: _Optional[str] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., facts: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("kind", "what")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    what: str
+    def __init__(self, kind: _Optional[str] = ..., what: _Optional[str] = ...) -> None: ...
+
+class Missing(_message.Message):
+    __slots__ = ("digest", "offset")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    offset: int
+    def __init__(self, digest: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("verdict", "missing", "error")
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    verdict: str
+    missing: _containers.RepeatedCompositeFieldContainer[Missing]
+    error: Failure
+    def __init__(self, verdict: _Optional[str] = ..., missing: _Optional[_Iterable[_Union[Missing, _Mapping]]] = ..., error: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class BeatRequest(_message.Message):
+    __slots__ = ("progress",)
+    class ProgressEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    progress: _containers.ScalarMap[str, float]
+    def __init__(self, progress: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class BeatReply(_message.Message):
+    __slots__ = ("gone",)
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    gone: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, gone: _Optional[_Iterable[str]] = ...) -> None: ...

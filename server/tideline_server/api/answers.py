@@ -1,0 +1,97 @@
+"""Every error in one shape: {"error": {"kind", "what", "todo", "path", "context"}}."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tideline.core.errors import FederationError
+from tideline_server.errors import code_of
+
+LOG = structlog.get_logger("tideline_server.api")
+# What the framework itself refuses: kind and what to do.
+FRAMEWORK: Mapping[int, tuple[str, str]] = {
+    404: ("NotFound", "See /docs for the addresses"),
+    405: ("MethodNotAllowed", "See /docs for the methods of this address"),
+}
+
+
+def answer(
+    status: int,
+    error: FederationError,
+    *,
+    kind: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """An error as a response. Pure ASCII, so that no text in it can fail to be sent."""
+    context = dict(error.context)
+    path = context.pop("path", None)
+    told = {
+        "kind": kind or error.kind,
+        "what": error.what,
+        "todo": error.todo,
+        "path": str(path) if path else None,
+        "context": jsonable(context),
+    }
+    return Response(json.dumps({"error": told}), status, headers, "application/json")
+
+
+def jsonable(value: Any) -> Any:
+    """Plain data that JSON can carry: what is no number becomes null, what is no data becomes text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): jsonable(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [jsonable(v) for v in value]
+    return str(value)
+
+
+async def federation_error(request: Request, error: Exception) -> Response:
+    """An error of ours, by the table."""
+    assert isinstance(error, FederationError)
+    status = code_of(error).http
+    if status >= 500:
+        LOG.warning("refused", method=request.method, path=request.url.path, status=status, kind=error.kind, what=error.what)
+    return answer(status, error)
+
+
+async def invalid(request: Request, error: Exception) -> Response:
+    """A body or parameter of another type than the endpoint's. Places and reasons are told, values are not."""
+    assert isinstance(error, RequestValidationError)
+    found = [{"path": place(e["loc"]), "what": str(e["msg"])} for e in error.errors()[:10]]
+    first = found[0]
+    where = first["path"] or "the body"
+    told = FederationError(f"{where}: {first['what']}", "See /docs for what is asked", path=first["path"], all=found)
+    return answer(422, told, kind="ConfigRefused")
+
+
+def place(loc: tuple[int | str, ...]) -> str:
+    """The dotted place of a value, without the word for where it was carried."""
+    return ".".join(str(part) for part in loc[1:])
+
+
+async def framework(request: Request, error: Exception) -> Response:
+    """An unknown address, a wrong method, or another refusal of the framework."""
+    assert isinstance(error, HTTPException)
+    kind, todo = FRAMEWORK.get(error.status_code, ("Refused", "See /docs"))
+    told = FederationError(f"{request.method} {request.url.path[:200]}: {error.detail}", todo)
+    return answer(error.status_code, told, kind=kind, headers=error.headers)
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Let the app answer in the one shape. What is not expected here is met by doors.Shield."""
+    app.add_exception_handler(FederationError, federation_error)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, framework)

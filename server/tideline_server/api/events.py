@@ -1,0 +1,62 @@
+"""A run's events as a stream (server-sent events). The journal is the truth; the bell only says when to look again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+
+from tideline.core.run import RunId
+from tideline.engine.rows import FINAL, Event
+from tideline_server.api.answers import jsonable
+from tideline_server.api.services import ApiSettings, Given, Name, Responses, Services
+
+router = APIRouter(prefix="/runs", tags=["runs"])
+KEEP_ALIVE = ": still here\n\n"
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+STREAM: Responses = {200: {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+LATEST = (1 << 63) - 1
+
+After = Annotated[int, Query(ge=0, le=LATEST, description="leave out events up to this number")]
+LastEventId = Annotated[int | None, Header(ge=0, le=LATEST, description="as `after`, which it overrides")]
+Follow = Annotated[bool, Query(description="false: send what there is, and end")]
+
+
+@router.get("/{run}/events", summary="Follow a run's events", response_class=StreamingResponse, responses=STREAM)
+async def run_events(
+    request: Request, services: Given, run: Name, after: After = 0, follow: Follow = True, last_event_id: LastEventId = None
+) -> StreamingResponse:
+    """`id` is the event's number in the run, `event` its kind, `data` is JSON with seq, at, kind and data.
+
+    The stream ends after the last event of a run that has ended. A client that was cut off goes on without loss or repeat
+    by sending the last number that it saw as Last-Event-ID, which browsers do by themselves.
+    """
+    await run_in_threadpool(services.office.find, RunId(run))
+    settings: ApiSettings = request.app.state.settings
+    start = after if last_event_id is None else last_event_id
+    lines = told(services, RunId(run), start, follow, settings.keep_alive_seconds)
+    return StreamingResponse(lines, headers=HEADERS, media_type="text/event-stream")
+
+
+async def told(services: Services, run: RunId, after: int, follow: bool, pause: float) -> AsyncIterator[str]:
+    """Events after a number. Always reads the journal again after a wait, whether or not the bell was heard."""
+    while True:
+        # The status is read first: the final event is written with it, so it is among the events read next.
+        row = await run_in_threadpool(services.office.find, run)
+        for event in await run_in_threadpool(services.journal.events, run, after):
+            yield frame(event)
+            after = event.seq
+        if row.status in FINAL or not follow:
+            return
+        if not await services.moved(f"run:{run}", pause):
+            yield KEEP_ALIVE
+
+
+def frame(event: Event) -> str:
+    """One event on the wire."""
+    data = jsonable({"seq": event.seq, "at": event.at, "kind": event.kind, "data": event.data})
+    return f"id: {event.seq}\nevent: {event.kind}\ndata: {json.dumps(data)}\n\n"

@@ -1,0 +1,57 @@
+"""The files of a final state, so that `tideline run export` can build the model's file again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.responses import StreamingResponse
+
+from tideline.core.errors import NotFound, Refused
+from tideline.core.run import Digest, RunId
+from tideline.engine.rows import Files, Status
+from tideline_server.api.models import RunFiles
+from tideline_server.api.services import Given, Name, Responses, Services
+
+router = APIRouter(tags=["results"])
+CHUNK_BYTES = 1 << 20
+BYTES: Responses = {
+    200: {"description": "The file", "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+}
+
+PartDigest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the bytes")]
+OfRun = Annotated[str, Query(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="the completed run whose state names the file")]
+
+
+@router.get("/runs/{run}/files", summary="List the files of a completed run's final state")
+def run_files(services: Given, run: Name) -> RunFiles:
+    """The root, which names the others, and its parts. 409 while the run is not completed."""
+    files = final_files(services, RunId(run))
+    return RunFiles(root=files[0][0], files=list(files))
+
+
+@router.get("/parts/{digest}", summary="Download one file", response_class=StreamingResponse, responses=BYTES)
+def part_bytes(services: Given, digest: PartDigest, run: OfRun) -> StreamingResponse:
+    """Raw bytes. A digest alone opens nothing: the final state of the run that you name must name it."""
+    if digest not in dict(final_files(services, RunId(run))):
+        raise NotFound(f"The final state of run {run} names no file {digest[:12]}", f"See /runs/{run}/files")
+    view = services.parts.view(Digest(digest))
+    headers = {"Content-Length": str(len(view)), "ETag": f'"{digest}"'}
+    return StreamingResponse(chunks(view), headers=headers, media_type="application/octet-stream")
+
+
+def final_files(services: Services, run: RunId) -> Files:
+    """What the final state consists of. Raises NotFound; Refused while there is none."""
+    row = services.office.find(run)
+    if row.status is not Status.COMPLETED:
+        raise Refused(
+            f"Run {run} is {row.status.value}; only a completed run has a final state", f"Follow it: /runs/{run}/events"
+        )
+    return services.journal.rounds(run)[-1].state
+
+
+def chunks(view: memoryview) -> Iterator[bytes]:
+    """A file's bytes, copied piece by piece on the worker thread: that is where a mapped file is read from disk."""
+    for at in range(0, len(view), CHUNK_BYTES):
+        yield bytes(view[at : at + CHUNK_BYTES])

@@ -1,0 +1,72 @@
+"""Runs: start, look, cancel, resume."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Response
+
+from tideline.core.run import RunId
+from tideline.engine.experiment import Experiment
+from tideline.engine.result import result_of
+from tideline.engine.rows import RunRow
+from tideline_server.api.answers import jsonable
+from tideline_server.api.examples import EXPERIMENTS
+from tideline_server.api.models import RunLine, RunResult, Started
+from tideline_server.api.schema import body_of
+from tideline_server.api.services import Given, Name, Responses
+
+router = APIRouter(prefix="/runs", tags=["runs"])
+NEW: Responses = {201: {"headers": {"Location": {"description": "where the run is", "schema": {"type": "string"}}}}}
+
+
+@router.post("", status_code=201, summary="Start an experiment", openapi_extra=body_of(Experiment, EXPERIMENTS), responses=NEW)
+def start_run(services: Given, body: Annotated[dict[str, Any], Body()], response: Response) -> Started:
+    """Checks the experiment, down to the method's own settings, and asks its sites to join. Mistakes come with their place."""
+    run = services.office.start(body)
+    response.headers["Location"] = f"/runs/{run}"
+    return Started(run=run, reference=services.office.find(run).reference)
+
+
+@router.get("", summary="List the runs")
+def list_runs(services: Given) -> list[RunLine]:
+    """Oldest first."""
+    return [line(row) for row in services.journal.runs()]
+
+
+@router.get("/{run}", summary="Show a run", response_model=RunResult)
+def show_run(services: Given, run: Name) -> Any:
+    """The run's result, or as much as there is of it, and what it waits for."""
+    row = services.office.find(RunId(run))
+    result = result_of(services.journal, row.id, services.clock.now())
+    return jsonable(result | {"plan_length": len(row.plan), "cursor": row.cursor})
+
+
+@router.post("/{run}/cancel", summary="Cancel a run")
+def cancel_run(services: Given, run: Name) -> RunLine:
+    """Ends the run; its agents give up their steps at their next beat. 409 if it has ended already."""
+    services.office.cancel(RunId(run))
+    return line(services.office.find(RunId(run)))
+
+
+@router.post("/{run}/resume", summary="Resume a stalled run")
+def resume_run(services: Given, run: Name) -> RunLine:
+    """Asks those again who did not answer; what was answered stays. 409 unless the run is stalled."""
+    services.office.resume(RunId(run))
+    return line(services.office.find(RunId(run)))
+
+
+def line(row: RunRow) -> RunLine:
+    """A run's row in one line."""
+    return RunLine(
+        id=row.id,
+        name=row.name,
+        method=row.method,
+        status=row.status.value,
+        cause=row.cause,
+        cursor=row.cursor,
+        of=len(row.plan),
+        created=row.created,
+        ended=row.ended,
+        reference_of=row.reference_of,
+    )

@@ -1,0 +1,54 @@
+"""The bell within one process: wakes what waits on a topic. A hint only; whoever is woken reads the journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+
+class LocalBell:
+    """Rung from any thread, heard on one event loop. Topics count their rings, so that none is missed between look and wait."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._rings: Counter[str] = Counter()
+        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._heard: list[Callable[[str], None]] = []
+
+    def ring(self, topic: str) -> None:
+        """Wake everybody who waits on the topic."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._ring, topic)
+
+    def on_ring(self, heard: Callable[[str], None]) -> None:
+        """Call `heard` on the loop at every ring."""
+        self._heard.append(heard)
+
+    def count(self, topic: str) -> int:
+        """How often the topic has rung; give it to `moved`, then look, then wait."""
+        return self._rings[topic]
+
+    async def moved(self, topic: str, seen: int, timeout: float) -> bool:
+        """Wait until the topic has rung more than `seen` times; False when the time is up."""
+        event = asyncio.Event()
+        self._waiting[topic].add(event)
+        try:
+            if self._rings[topic] != seen:
+                return True
+            async with asyncio.timeout(timeout):
+                await event.wait()
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting[topic].discard(event)
+            if not self._waiting[topic]:
+                del self._waiting[topic]
+
+    def _ring(self, topic: str) -> None:
+        self._rings[topic] += 1
+        for event in self._waiting.get(topic, ()):
+            event.set()
+        for heard in self._heard:
+            heard(topic)

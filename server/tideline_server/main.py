@@ -1,0 +1,220 @@
+"""The coordinator's composition root: builds everything, opens both doors, and closes them again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+import uvicorn
+
+from tideline import __version__
+from tideline.archive.parts import FolderParts
+from tideline.core.errors import ConfigRefused, Refused
+from tideline.engine.conductor import Conductor
+from tideline.engine.desk import Desk
+from tideline.engine.office import Office
+from tideline.engine.storeroom import Storeroom
+from tideline_server.api import Services, create_app
+from tideline_server.bell import LocalBell
+from tideline_server.conducting import Conducting
+from tideline_server.rpc import OPTIONS, Door
+from tideline_server.settings import LOOPBACK, CoordinatorSettings
+from tideline_server.store import SqlJournal
+from tideline_server.worker import ProcessMill
+
+log = structlog.get_logger()
+
+
+class WallClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        return time.time()
+
+
+@dataclass(frozen=True)
+class Doors:
+    """Where a coordinator listens, as written to its home for the commands on the same machine."""
+
+    grpc: str
+    http: str
+    pid: int
+
+
+def run_coordinator(settings: CoordinatorSettings) -> None:
+    """Serve until interrupted. Raises Refused errors for what is wrong with settings, home or ports."""
+    check(settings)
+    settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with only_one(settings.folder):
+        asyncio.run(serve(settings))
+
+
+def check(settings: CoordinatorSettings) -> None:
+    """Beyond this machine only with TLS, or by an explicit word."""
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise ConfigRefused("TLS needs both a certificate and a key", "Give --tls-cert and --tls-key")
+    if settings.host not in LOOPBACK and settings.tls_cert is None and not settings.insecure:
+        raise ConfigRefused(
+            f"Listening on {settings.host} without TLS would send tokens and models in the clear",
+            "Give --tls-cert and --tls-key, or say --insecure on a network that you trust",
+        )
+
+
+@contextlib.contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """One coordinator per home."""
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(f"Another coordinator uses {folder}", "Stop it, or choose another --home") from None
+        yield
+
+
+async def serve(settings: CoordinatorSettings) -> None:
+    """Build, open the doors, wait for a signal, close in the opposite order."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as stack:
+        grpc_socket, http_socket = bound(settings)
+        doors = await stack.enter_async_context(coordinator(settings, http_socket, grpc_socket))
+        log.info("coordinator_ready", agents=doors.grpc, people=doors.http, home=str(settings.folder))
+        await stop.wait()
+        log.info("coordinator_stopping")
+
+
+def bound(settings: CoordinatorSettings) -> tuple[int, socket.socket]:
+    """A free or checked gRPC port, and the HTTP socket. Raises Refused for a port in use."""
+    http = listen(settings.host, settings.http_port, "--http-port")
+    probe = listen(settings.host, settings.grpc_port, "--grpc-port")
+    port = probe.getsockname()[1]
+    probe.close()
+    return port, http
+
+
+def listen(host: str, port: int, option: str) -> socket.socket:
+    """A bound socket. Raises Refused."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as cause:
+        made.close()
+        raise Refused(
+            f"Cannot listen on {host}:{port}: {cause.strerror}",
+            f"Stop what uses it, or choose another {option} (0 takes a free one)",
+        ) from None
+    return made
+
+
+@contextlib.asynccontextmanager
+async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket, grpc_port: int) -> AsyncIterator[Doors]:
+    """Everything running."""
+    folder, clock = settings.folder, WallClock()
+    bell = LocalBell(asyncio.get_running_loop())
+    parts = FolderParts(folder / "parts")
+    parts.sweep()
+    mill = ProcessMill(folder / "parts", settings.methods)
+    mill.start()
+    journal = SqlJournal(folder / "coordinator.db")
+    room = Storeroom(parts, journal, clock)
+    office = Office(journal, mill, bell, clock)
+    desk = Desk(journal, room, mill, bell, clock, __version__)
+    conducting = Conducting(Conductor(journal, room, mill, bell, clock), bell)
+    door = Door(desk, office, bell, __version__)
+    services = Services(
+        office=office,
+        journal=journal,
+        mill=mill,
+        parts=parts,
+        clock=clock,
+        moved=lambda topic, timeout: bell.moved(topic, bell.count(topic), min(timeout, 1.0)),
+        version=__version__,
+        api_key_hash=hashlib.sha256(admin_key(folder).encode()).hexdigest(),
+        health=lambda: {"worker": mill.pid is not None},
+    )
+    people = uvicorn.Server(http_config(settings, create_app(services)))
+    people.capture_signals = contextlib.nullcontext  # type: ignore[method-assign] - signals are ours
+    serving = asyncio.create_task(people.serve([http_socket]))
+    agents = await open_door(settings, door, grpc_port)
+    await conducting.start()
+    try:
+        yield announce(settings, grpc_port, http_socket)
+    finally:
+        door.close()
+        people.should_exit = True
+        await conducting.stop()
+        await agents.stop(1.0)
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+        mill.close()
+        journal.close()
+
+
+def http_config(settings: CoordinatorSettings, app: Any) -> uvicorn.Config:
+    """The people's door."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        ssl_certfile=None if settings.tls_cert is None else str(settings.tls_cert),
+        ssl_keyfile=None if settings.tls_key is None else str(settings.tls_key),
+    )
+
+
+async def open_door(settings: CoordinatorSettings, door: Door, port: int) -> Any:
+    """The agents' door, open."""
+    server = grpc.aio.server(options=OPTIONS)
+    server.add_generic_rpc_handlers((door.handler(),))
+    address = f"{bracketed(settings.host)}:{port}"
+    if settings.tls_cert is None or settings.tls_key is None:
+        server.add_insecure_port(address)
+    else:
+        pair = (settings.tls_key.read_bytes(), settings.tls_cert.read_bytes())
+        server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+    await server.start()
+    return server
+
+
+def announce(settings: CoordinatorSettings, grpc_port: int, http_socket: socket.socket) -> Doors:
+    """Write where the doors are, for the commands on this machine."""
+    scheme = "http" if settings.tls_cert is None else "https"
+    host = bracketed(settings.host)
+    doors = Doors(f"{host}:{grpc_port}", f"{scheme}://{host}:{http_socket.getsockname()[1]}", os.getpid())
+    temporary = settings.folder / "coordinator.json.tmp"
+    temporary.write_text(json.dumps(doors.__dict__))
+    temporary.replace(settings.folder / "coordinator.json")
+    return doors
+
+
+def bracketed(host: str) -> str:
+    """An address as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
+
+
+def admin_key(folder: Path) -> str:
+    """The key of the people's door, made at the first start and readable by the owner only."""
+    path = folder / "admin.key"
+    if not path.exists():
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(32))
+    return path.read_text().strip()

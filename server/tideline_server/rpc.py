@@ -1,0 +1,211 @@
+"""The agents' door: gRPC in, desk and office behind. It translates and holds no logic."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from tideline.core.errors import FederationError, IdentityRefused, VersionRefused
+from tideline.core.run import ClientId, Digest, OrderId
+from tideline.engine.desk import Desk
+from tideline.engine.office import Office
+from tideline.engine.pipe import to_plain
+from tideline.engine.rows import Failure, Order, Reply
+from tideline_protos.v1 import federation_pb2 as pb
+from tideline_server.bell import LocalBell
+from tideline_server.errors import grpc_status
+
+T = TypeVar("T")
+PROTOCOL = 1
+CHUNK = 1 << 20
+TICK_SECONDS = 15.0
+SERVICE = "tideline.v1.Federation"
+
+# Keepalive as agents need it behind proxies; gRPC's defaults end a quiet stream. No port is shared with another process.
+OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+Context = Any  # grpc.aio.ServicerContext, whose stubs are untyped
+
+
+class Door:
+    """The service. Kernel calls block, so they run on threads."""
+
+    def __init__(self, desk: Desk, office: Office, bell: LocalBell, version: str) -> None:
+        self.desk, self.office, self.bell, self.version = desk, office, bell, version
+        self._threads = ThreadPoolExecutor(16, "door")
+        self._closing = asyncio.Event()
+
+    async def run(self, call: Callable[..., T], *args: Any) -> T:
+        """A kernel call, on a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
+
+    async def client(self, context: Context) -> ClientId:
+        """The client that the call's credential proves."""
+        sent = dict(context.invocation_metadata())
+        name, bearer = sent.get("tideline-client", ""), sent.get("authorization", "")
+        if not name or not bearer.startswith("Bearer "):
+            raise IdentityRefused("The call carries no credential", "Enrol this agent first")
+        return await self.run(self.office.authenticate, name, bearer.removeprefix("Bearer "))
+
+    async def enrol(self, request: pb.EnrolRequest, context: Context) -> pb.EnrolReply:
+        if request.protocol != PROTOCOL:
+            raise VersionRefused(
+                f"The agent (tideline {request.version}) speaks protocol {request.protocol}; this coordinator"
+                f" (tideline {self.version}) speaks {PROTOCOL}",
+                "Install the same version on both ends",
+            )
+        roles = tuple(request.roles)
+        client = await self.run(self.office.enrol, request.token, request.name, request.credential, roles, request.version)
+        return pb.EnrolReply(name=client.name, protocol=PROTOCOL, version=self.version)
+
+    async def orders(self, request: pb.OrdersRequest, context: Context) -> AsyncIterator[pb.OrderOrTick]:
+        client = await self.client(context)
+        topic, sent = f"client:{client}", set[OrderId]()
+        while not self._closing.is_set():
+            seen = self.bell.count(topic)
+            for order in await self.run(self.desk.orders, client):
+                if order.id not in sent:
+                    sent.add(order.id)
+                    yield pb.OrderOrTick(order=order_out(order))
+            if not await self.bell.moved(topic, seen, TICK_SECONDS):
+                yield pb.OrderOrTick(tick=pb.Tick())
+
+    async def fetch(self, request: pb.FetchRequest, context: Context) -> AsyncIterator[bytes]:
+        client, order = await self.client(context), OrderId(request.order)
+        view = await self.run(self.desk.fetch, client, order, Digest(request.digest))
+        for at in range(request.offset, len(view), CHUNK):
+            chunk = bytes(view[at : at + CHUNK])
+            yield chunk
+            self.desk.sent(order, len(chunk))
+
+    async def push(self, chunks: AsyncIterator[bytes], context: Context) -> pb.PushReply:
+        client = await self.client(context)
+        sent = dict(context.invocation_metadata())
+        order, size = OrderId(sent["tideline-order"]), int(sent["tideline-size"])
+        upload = await self.run(self.desk.push, client, order, Digest(sent["tideline-digest"]), size)
+        offset = upload.offset
+        try:
+            await self.take(chunks, upload.write)
+            digest = await self.run(self.desk.received, client, order, upload, size, upload.offset - offset)
+        finally:
+            upload.close()
+        return pb.PushReply(digest=digest)
+
+    async def take(self, chunks: AsyncIterator[bytes], write: Callable[[bytes], None]) -> None:
+        """Write each chunk while the next one arrives."""
+        writing: asyncio.Future[None] | None = None
+        try:
+            async for chunk in chunks:
+                if writing is not None:
+                    await writing
+                writing = asyncio.ensure_future(self.run(write, chunk))
+        finally:
+            if writing is not None:
+                await writing
+
+    async def report(self, request: pb.ReportRequest, context: Context) -> pb.Receipt:
+        client = await self.client(context)
+        receipt = await self.run(self.desk.report, client, reply_in(request))
+        made = pb.Receipt(verdict=receipt.verdict)
+        made.missing.extend(pb.Missing(digest=d, offset=at) for d, at in receipt.missing)
+        if receipt.error:
+            made.error.CopyFrom(pb.Failure(kind=receipt.error.kind, what=receipt.error.what))
+        return made
+
+    async def beat(self, request: pb.BeatRequest, context: Context) -> pb.BeatReply:
+        client = await self.client(context)
+        progress = {OrderId(order): share for order, share in request.progress.items()}
+        return pb.BeatReply(gone=await self.run(self.desk.beat, client, progress))
+
+    def close(self) -> None:
+        """Let the streams end."""
+        self._closing.set()
+
+    def handler(self) -> Any:
+        """The service as gRPC wants it. Fetch and Push pass raw bytes (see federation.proto)."""
+        unary, down, up = (
+            grpc.unary_unary_rpc_method_handler,
+            grpc.unary_stream_rpc_method_handler,
+            grpc.stream_unary_rpc_method_handler,
+        )
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Enrol": unary(answered(self.enrol), pb.EnrolRequest.FromString, pb.EnrolReply.SerializeToString),
+                "Orders": down(streamed(self.orders), pb.OrdersRequest.FromString, pb.OrderOrTick.SerializeToString),
+                "Fetch": down(streamed(self.fetch), pb.FetchRequest.FromString, None),
+                "Push": up(answered(self.push), None, pb.PushReply.SerializeToString),
+                "Report": unary(answered(self.report), pb.ReportRequest.FromString, pb.Receipt.SerializeToString),
+                "Beat": unary(answered(self.beat), pb.BeatRequest.FromString, pb.BeatReply.SerializeToString),
+            },
+        )
+
+
+def answered(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A call whose errors become a status and the error as trailing metadata."""
+
+    async def safe(request: Any, context: Context) -> Any:
+        try:
+            return await call(request, context)
+        except FederationError as error:
+            await abort(context, error)
+
+    return safe
+
+
+def streamed(call: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+    """The same for a call that streams its answer."""
+
+    async def safe(request: Any, context: Context) -> AsyncIterator[Any]:
+        try:
+            async for each in call(request, context):
+                yield each
+        except FederationError as error:
+            await abort(context, error)
+
+    return safe
+
+
+async def abort(context: Context, error: FederationError) -> None:
+    """End a call with an error that the other end can rebuild."""
+    told = json.dumps({k: v for k, v in to_plain(error).items() if k != "context"}).encode()
+    status = grpc.StatusCode[grpc_status(error)]
+    await context.abort(status, error.what, trailing_metadata=(("tideline-error-bin", told),))
+
+
+def order_out(order: Order) -> pb.Order:
+    """An order for the wire."""
+    return pb.Order(
+        id=order.id,
+        run=order.run,
+        cursor=order.cursor,
+        phase=order.phase,
+        step=order.step,
+        round=order.round,
+        files=[pb.File(digest=d, size=n) for d, n in order.files],
+        seed=order.seed,
+        after=order.after,
+        seconds_left=order.seconds_left,
+        brief=json.dumps(order.brief),
+    )
+
+
+def reply_in(request: pb.ReportRequest) -> Reply:
+    """A reply from the wire."""
+    failure = Failure(request.failure.kind, request.failure.what) if request.HasField("failure") else None
+    facts: Mapping[str, Any] = json.loads(request.facts) if request.facts else {}
+    files = tuple((Digest(f.digest), int(f.size)) for f in request.files)
+    return Reply(OrderId(request.order), files, dict(request.metrics), facts, failure)

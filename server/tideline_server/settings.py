@@ -1,0 +1,30 @@
+"""The coordinator's settings: command line, then environment (TIDELINE_...), then these defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class CoordinatorSettings(BaseSettings):
+    """Where the coordinator keeps things and listens. Port 0 takes a free one."""
+
+    model_config = SettingsConfigDict(env_prefix="TIDELINE_", frozen=True)
+
+    home: Path = Field(Path("~/.tideline/coordinator"), description="database, parts and admin key")
+    host: str = Field("127.0.0.1", description="address that both doors listen on")
+    grpc_port: int = Field(7800, ge=0, le=65535, description="the agents' door")
+    http_port: int = Field(7880, ge=0, le=65535, description="the people's door")
+    tls_cert: Path | None = Field(None, description="certificate chain (PEM) for both doors")
+    tls_key: Path | None = Field(None, description="its key (PEM)")
+    insecure: bool = Field(False, description="listen beyond this machine without TLS")
+    methods: str = Field("tideline.algorithms:METHODS", description="the registry of methods, MODULE:TUPLE")
+
+    @property
+    def folder(self) -> Path:
+        """The home, with ~ resolved."""
+        return self.home.expanduser()

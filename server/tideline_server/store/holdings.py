@@ -1,0 +1,122 @@
+"""Parts: which are known, who refers to them, who may be told that they are here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, or_, select, update
+
+from tideline.core.run import ClientId, Digest, RunId
+from tideline.engine.rows import Files
+from tideline_server.store.dialect import INSERTS, upsert
+from tideline_server.store.listings import batches, digests_in, keep
+from tideline_server.store.schema import holders, listings, members, parts, refs, shown
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Somebody's reference to files: an order's message, a reply, or a run's state."""
+
+    kind: str
+    run: RunId
+    cursor: int
+    files: Files
+    owner: str = ""
+
+
+def refer(connection: Connection, claims: Iterable[Claim], known: Mapping[Files, int | None], now: float) -> None:
+    """Write references, and a row for every part that they name. `known`: the files' listings."""
+    real = [claim for claim in claims if claim.files]
+    if not real:
+        return
+    named = {claim.files: known[claim.files] for claim in real}
+    keep(connection, named)
+    rows = [{"run": c.run, "cursor": c.cursor, "kind": c.kind, "owner": c.owner, "listing": named[c.files]} for c in real]
+    connection.execute(insert(refs), rows)
+    touched = [{"digest": d, "touched": now, "once_referred": True} for d in digests_in(named)]
+    upsert(connection, parts, touched, ("touched", "once_referred"))
+
+
+def show(connection: Connection, sent: Iterable[tuple[RunId, ClientId, int | None]]) -> None:
+    """Clients know what they are sent."""
+    rows = [{"run": run, "client": client, "listing": listing} for run, client, listing in sent if listing is not None]
+    upsert(connection, shown, rows)
+
+
+def trim(connection: Connection, run: RunId, keep_from: int) -> None:
+    """Let go of what lies before a cursor."""
+    connection.execute(delete(refs).where(refs.c.run == run, refs.c.cursor < keep_from))
+
+
+def release(connection: Connection, run: RunId) -> None:
+    """Let go of all but the last state."""
+    states = (refs.c.run == run) & (refs.c.kind == "state")
+    last = connection.scalar(select(func.max(refs.c.cursor)).where(states))
+    others = True if last is None else or_(refs.c.kind != "state", refs.c.cursor < last)
+    connection.execute(delete(refs).where(refs.c.run == run, others))
+
+
+def add(connection: Connection, digest: Digest, run: RunId, client: ClientId, now: float) -> None:
+    """Note a pushed part. It waits for the report that names it, whatever it was before."""
+    upsert(connection, parts, [{"digest": digest, "touched": now, "once_referred": False}], ("touched", "once_referred"))
+    upsert(connection, holders, [{"digest": digest, "run": run, "client": client}])
+
+
+def present(connection: Connection, digests: Collection[Digest]) -> bool:
+    """Whether every one of the parts has a row."""
+    return all(
+        connection.scalar(select(func.count()).select_from(parts).where(parts.c.digest.in_(batch))) == len(batch)
+        for batch in batches(digests)
+    )
+
+
+def held(connection: Connection, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
+    """Those of the files that are here and known to this client in this run, touched."""
+    here: list[Digest] = []
+    known = or_(pushed_by(run, client), sent_to(run, client))
+    for batch in batches(digests_in([files])):
+        here += connection.scalars(select(parts.c.digest).where(parts.c.digest.in_(batch), known))
+    for batch in batches(here):
+        connection.execute(update(parts).where(parts.c.digest.in_(batch)).values(touched=now, once_referred=False))
+    return frozenset(here)
+
+
+def pushed_by(run: RunId, client: ClientId) -> ColumnElement[bool]:
+    """Whether a client holds a part by itself."""
+    return exists().where(holders.c.digest == parts.c.digest, holders.c.run == run, holders.c.client == client)
+
+
+def sent_to(run: RunId, client: ClientId) -> ColumnElement[bool]:
+    """Whether a client was sent a message with a part."""
+    joined = members.join(shown, shown.c.listing == members.c.listing)
+    return exists().select_from(joined).where(members.c.digest == parts.c.digest, shown.c.run == run, shown.c.client == client)
+
+
+def collect(connection: Connection, before: float) -> tuple[Digest, ...]:
+    """Forget the parts that nothing refers to: once referred to, at once; else if untouched since `before`."""
+    live = exists().select_from(members.join(refs, refs.c.listing == members.c.listing))
+    idle = or_(parts.c.once_referred, parts.c.touched < before)
+    gone = connection.scalars(select(parts.c.digest).where(idle, ~live.where(members.c.digest == parts.c.digest))).all()
+    for batch in batches(gone):
+        connection.execute(delete(parts).where(parts.c.digest.in_(batch)))
+        connection.execute(delete(holders).where(holders.c.digest.in_(batch)))
+        retire(connection, batch)
+    return tuple(Digest(digest) for digest in gone)
+
+
+def retire(connection: Connection, gone: list[str]) -> None:
+    """Break up the listings that have lost a part; the clients that they were shown to still hold what is left."""
+    broken = connection.scalars(select(members.c.listing).distinct().where(members.c.digest.in_(gone))).all()
+    for batch in batches(broken):
+        left = (
+            select(members.c.digest, shown.c.run, shown.c.client)
+            .join_from(members, shown, shown.c.listing == members.c.listing)
+            .where(members.c.listing.in_(batch), exists().where(parts.c.digest == members.c.digest))
+            .distinct()
+        )
+        fresh = INSERTS[connection.dialect.name](holders).from_select(["digest", "run", "client"], left)
+        connection.execute(fresh.on_conflict_do_nothing())
+        connection.execute(delete(members).where(members.c.listing.in_(batch)))
+        connection.execute(delete(shown).where(shown.c.listing.in_(batch)))
+        connection.execute(update(listings).where(listings.c.id.in_(batch)).values(name=None, kept=False))

@@ -1,0 +1,174 @@
+"""The journal port on a database: each method is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+
+from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.engine.memory import answered
+from tideline.engine.ports import Advance
+from tideline.engine.rows import (
+    OPEN,
+    Client,
+    Event,
+    Files,
+    Invite,
+    OrderRow,
+    OrderStatus,
+    Reply,
+    RoundRow,
+    RunRow,
+    Status,
+)
+from tideline_server.store import holdings, listings, moves, orders, people, runs, schema
+from tideline_server.store.access import open_store
+
+
+class SqlJournal:
+    """The journal in an SQLite file. Any number of threads; other processes are kept out of a transaction by the file's lock.
+
+    Raises StoreRefused if the file cannot be used, Unreachable and StorageFull where a transaction cannot be had, and
+    KeyError for a run or an order that is not there where the port says so; then nothing was written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._store = open_store(path)
+        self._known = runs.Remembered()
+
+    def close(self) -> None:
+        """Wait for the transactions under way and let go of the file."""
+        self._store.close()
+
+    def add_invite(self, invite: Invite) -> None:
+        with self._store.writing() as connection:
+            people.add_invite(connection, invite)
+
+    def invite(self, token_hash: str) -> Invite | None:
+        with self._store.reading() as connection:
+            return people.invite(connection, token_hash)
+
+    def enrol(self, token_hash: str, client: Client) -> bool:
+        with self._store.writing() as connection:
+            return people.enrol(connection, token_hash, client)
+
+    def client(self, name: str) -> Client | None:
+        with self._store.reading() as connection:
+            return people.known(connection, name)
+
+    def clients(self) -> tuple[Client, ...]:
+        with self._store.reading() as connection:
+            return people.everybody(connection)
+
+    def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
+        with self._store.writing() as connection:
+            people.saw(connection, name, now, version, roles)
+
+    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
+        with self._store.writing() as connection:
+            moves.create(connection, runs, orders)
+
+    def run(self, run: RunId) -> RunRow | None:
+        with self._store.reading() as connection:
+            return runs.find(connection, self._known, run)
+
+    def runs(self) -> tuple[RunRow, ...]:
+        with self._store.reading() as connection:
+            return runs.every(connection, self._known)
+
+    def settle(
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, deadline_at: float | None = None
+    ) -> bool:
+        with self._store.writing() as connection:
+            row = self._row(connection, run)
+            if row.status not in tuple(among):
+                return False
+            at = row.deadline_at if deadline_at is None else deadline_at
+            moves.settle(connection, replace(row, deadline_at=at), status, cause, now)
+            return True
+
+    def advance(self, step: Advance) -> bool:
+        with self._store.writing() as connection:
+            row = self._row(connection, step.run)
+            if row.cursor != step.from_cursor or row.status not in OPEN:
+                return False
+            moves.advance(connection, row, step)
+            return True
+
+    def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
+        with self._store.reading() as connection:
+            return self._known.rounds(connection, run)
+
+    def order(self, order: OrderId) -> OrderRow | None:
+        with self._store.reading() as connection:
+            return next(iter(orders.find(connection, schema.orders.c.id == order)), None)
+
+    def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]:
+        scope = schema.orders.c.run == run
+        scope = scope if cursor is None else scope & (schema.orders.c.cursor == cursor)
+        with self._store.reading() as connection:
+            return tuple(sorted(orders.find(connection, scope), key=lambda o: (o.cursor, o.client, o.attempt)))
+
+    def open_orders(self, client: ClientId) -> tuple[OrderRow, ...]:
+        scope = (schema.orders.c.client == client) & (schema.orders.c.status == OrderStatus.OPEN)
+        with self._store.reading() as connection:
+            return tuple(sorted(orders.find(connection, scope), key=lambda o: (o.created, o.id)))
+
+    def last_answer(self, run: RunId, client: ClientId) -> int:
+        with self._store.reading() as connection:
+            return orders.last_answer(connection, run, client)
+
+    def answer(self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderStatus | None:
+        with self._store.writing() as connection:
+            row = orders.bare(connection, order)
+            if row is None:
+                raise KeyError(order)
+            if row.answered is not None or row.status is OrderStatus.CANCELLED:
+                return OrderStatus.CANCELLED
+            if not holdings.present(connection, listings.digests_in([reply.files])):
+                return None
+            after = status if row.status is OrderStatus.OPEN else row.status
+            moves.answer(connection, answered(row, reply, after, now, down, up), reply, now)
+            return after
+
+    def reissue(self, orders: Iterable[OrderRow]) -> None:
+        with self._store.writing() as connection:
+            moves.reissue(connection, orders)
+
+    def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
+        if not progress:
+            return ()
+        with self._store.writing() as connection:
+            return orders.beat(connection, client, progress, now)
+
+    def add_part(self, digest: Digest, size: int, run: RunId, client: ClientId, now: float) -> None:
+        with self._store.writing() as connection:
+            holdings.add(connection, digest, run, client, now)
+
+    def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
+        if not files:
+            return frozenset()
+        with self._store.writing() as connection:
+            return holdings.held(connection, files, run, client, now)
+
+    def collect(self, before: float) -> tuple[Digest, ...]:
+        with self._store.writing() as connection:
+            return holdings.collect(connection, before)
+
+    def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+        with self._store.writing() as connection:
+            runs.note(connection, run, kind, data, now)
+
+    def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
+        with self._store.reading() as connection:
+            return runs.events_after(connection, run, after)
+
+    def _row(self, connection: Connection, run: RunId) -> RunRow:
+        row = runs.find(connection, self._known, run)
+        if row is None:
+            raise KeyError(run)
+        return row

@@ -1,0 +1,81 @@
+"""What one transaction writes when a run moves: it begins, closes a round, gets an answer, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from tideline.core.run import RunId
+from tideline.engine.memory import advanced, closed_event, reply_event
+from tideline.engine.ports import Advance
+from tideline.engine.rows import FINAL, OrderRow, OrderStatus, Reply, RunRow, Status
+from tideline_server.store import holdings, orders, runs
+from tideline_server.store.holdings import Claim
+from tideline_server.store.listings import interned
+
+
+def create(connection: Connection, new: Iterable[RunRow], asked: Iterable[OrderRow]) -> None:
+    """Write new runs and their first orders."""
+    for run in new:
+        runs.write(connection, run)
+        runs.note(connection, run.id, "created", {"method": run.method}, run.created)
+    for order in asked:
+        offer(connection, [order], order.created)
+
+
+def offer(connection: Connection, new: Sequence[OrderRow], now: float) -> None:
+    """Write new orders; what they send is kept, and known to those who get it."""
+    known = interned(connection, [files for o in new for files in (o.files, o.reply)])
+    orders.write(connection, new, known)
+    holdings.refer(connection, [Claim("order", o.run, o.cursor, o.files, o.id) for o in new], known, now)
+    holdings.show(connection, [(o.run, o.client, known[o.files]) for o in new])
+
+
+def settle(connection: Connection, row: RunRow, status: Status, cause: str, now: float) -> None:
+    """Write a run's new status."""
+    ended = now if status in FINAL else None
+    runs.rewrite(connection, replace(row, status=status, cause=cause, ended=ended))
+    runs.note(connection, row.id, status.value, {"cause": cause}, now)
+    if status in FINAL:
+        end(connection, row.id)
+
+
+def advance(connection: Connection, row: RunRow, step: Advance) -> None:
+    """Close a round and offer what comes next."""
+    now, closed = step.closed.closed, step.closed
+    orders.close(connection, step.run, step.from_cursor, OrderStatus.EXPIRED)
+    known = interned(connection, [closed.state])
+    runs.write_round(connection, closed, known)
+    holdings.refer(connection, [Claim("state", step.run, closed.next_cursor, closed.state)], known, now)
+    offer(connection, step.orders, now)
+    runs.rewrite(connection, advanced(row, step))
+    holdings.trim(connection, step.run, step.keep_from)
+    runs.note(connection, step.run, "closed", closed_event(step), now)
+    if step.status in FINAL:
+        runs.note(connection, step.run, step.status.value, {"cause": ""}, now)
+        end(connection, step.run)
+
+
+def end(connection: Connection, run: RunId) -> None:
+    """A final run asks nothing more and keeps its last state only."""
+    orders.close(connection, run, None, OrderStatus.CANCELLED)
+    holdings.release(connection, run)
+
+
+def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> None:
+    """Write an order's reply: `row` has it. A late one keeps nothing alive."""
+    known = interned(connection, [reply.files])
+    orders.note_answer(connection, row, known)
+    if row.status is OrderStatus.ANSWERED:
+        holdings.refer(connection, [Claim("reply", row.run, row.cursor, reply.files, row.id)], known, now)
+    kind = "late" if row.status is OrderStatus.EXPIRED else row.status.value
+    runs.note(connection, row.run, kind, reply_event(row, reply), now)
+
+
+def reissue(connection: Connection, again: Iterable[OrderRow]) -> None:
+    """Offer those of the orders that are not written yet and whose run has not ended."""
+    for order in again:
+        if orders.bare(connection, order.id) is None and runs.status_of(connection, order.run) not in (None, *FINAL):
+            offer(connection, [order], order.created)

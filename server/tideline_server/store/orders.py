@@ -1,0 +1,92 @@
+"""Orders and their replies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, insert, select, update
+
+from tideline.core.run import ClientId, OrderId, RunId
+from tideline.engine.rows import JOIN, Failure, Files, OrderRow, OrderStatus
+from tideline_server.store.listings import files_of
+from tideline_server.store.schema import listings, orders
+
+BEAT = update(orders).where(orders.c.id == bindparam("order")).values(progress=bindparam("share"), beat=bindparam("at"))
+
+
+def order_of(row: Row[Any], files: Mapping[int | None, Files]) -> OrderRow:
+    """An order from its columns."""
+    told = dict(row._mapping)
+    told |= {
+        "files": files.get(told.pop("message"), ()),
+        "reply": files.get(row.reply, ()),
+        "status": OrderStatus(row.status),
+        "failure": Failure(**row.failure) if row.failure else None,
+    }
+    return OrderRow(**told)
+
+
+def columns_of(order: OrderRow, known: Mapping[Files, int | None]) -> dict[str, Any]:
+    """An order's columns. `known`: the listings of its files and of its reply."""
+    told = dict(vars(order))
+    told |= {
+        "message": known[told.pop("files")],
+        "reply": known[order.reply],
+        "failure": asdict(order.failure) if order.failure else None,
+    }
+    return told
+
+
+def find(connection: Connection, condition: ColumnElement[bool]) -> list[OrderRow]:
+    """The orders that meet a condition, in no order."""
+    rows = connection.execute(select(orders).where(condition)).all()
+    named = select(orders.c.message).where(condition).union(select(orders.c.reply).where(condition))
+    found = connection.execute(select(listings.c.id, listings.c.files).where(listings.c.id.in_(named)))
+    files = {row.id: files_of(row.files) for row in found}
+    return [order_of(row, files) for row in rows]
+
+
+def bare(connection: Connection, order: OrderId) -> OrderRow | None:
+    """An order without its files."""
+    row = connection.execute(select(orders).where(orders.c.id == order)).one_or_none()
+    return order_of(row, {}) if row else None
+
+
+def write(connection: Connection, new: Iterable[OrderRow], known: Mapping[Files, int | None]) -> None:
+    """Write new orders. Raises IntegrityError for one that is there."""
+    rows = [columns_of(order, known) for order in new]
+    if rows:
+        connection.execute(insert(orders), rows)
+
+
+def note_answer(connection: Connection, row: OrderRow, known: Mapping[Files, int | None]) -> None:
+    """Write an order's reply; what it asked for stays as it is."""
+    told = columns_of(row, {row.files: None, **known})
+    answer = ("status", "reply", "metrics", "facts", "failure", "answered", "progress", "bytes_down", "bytes_up")
+    connection.execute(update(orders).where(orders.c.id == row.id).values({name: told[name] for name in answer}))
+
+
+def close(connection: Connection, run: RunId, cursor: int | None, status: OrderStatus) -> None:
+    """End the open orders of a round, or of the whole run."""
+    scope = orders.c.run == run if cursor is None else (orders.c.run == run) & (orders.c.cursor == cursor)
+    connection.execute(update(orders).where(scope, orders.c.status == OrderStatus.OPEN).values(status=status))
+
+
+def last_answer(connection: Connection, run: RunId, client: ClientId) -> int:
+    """The cursor of a client's last reply, or JOIN - 1."""
+    mine = (orders.c.run == run) & (orders.c.client == client)
+    given = orders.c.answered.is_not(None) & orders.c.failure.is_(None)
+    last = connection.scalar(select(func.max(orders.c.cursor)).where(mine, given))
+    return JOIN - 1 if last is None else int(last)
+
+
+def beat(connection: Connection, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
+    """Note progress on the client's open orders; the others."""
+    mine = (orders.c.client == client) & (orders.c.status == OrderStatus.OPEN)
+    known = set(connection.scalars(select(orders.c.id).where(mine)))
+    rows = [{"order": order, "share": share, "at": now} for order, share in progress.items() if order in known]
+    if rows:
+        connection.execute(BEAT, rows)
+    return tuple(order for order in progress if order not in known)

@@ -1,0 +1,145 @@
+"""Runs, their closed rounds and their events."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from tideline.core.run import RunId
+from tideline.engine.rows import Event, Files, PhaseFact, RoundRow, RunRow, Status
+from tideline_server.store.listings import batches, files_of
+from tideline_server.store.schema import drafts, events, listings, rounds, runs
+
+KEPT_RUNS = 64  # runs whose unchanging facts stay decoded
+KEPT_FILES = 100_000  # a run's rounds are remembered up to so many files of states; later ones are read each time
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What never changes in a run."""
+
+    spec: Mapping[str, Any]
+    roster: Mapping[Any, str]
+    plan: tuple[PhaseFact, ...]
+    contract: tuple[Mapping[str, Any], ...]
+
+
+class Remembered:
+    """Facts that never change once they are written, decoded once: drafts, and closed rounds. Any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._drafts: dict[RunId, Draft] = {}
+        self._rounds: dict[RunId, tuple[RoundRow, ...]] = {}
+
+    def drafts(self, connection: Connection, wanted: Iterable[RunId]) -> dict[RunId, Draft]:
+        """The drafts of these runs."""
+        wanted = list(wanted)
+        with self._lock:
+            found = {run: self._drafts[run] for run in wanted if run in self._drafts}
+        for batch in batches([run for run in wanted if run not in found]):
+            found |= {r.run: draft_of(r) for r in connection.execute(select(drafts).where(drafts.c.run.in_(batch)))}
+        with self._lock:
+            self._drafts = newest(self._drafts, found)
+        return found
+
+    def rounds(self, connection: Connection, run: RunId) -> tuple[RoundRow, ...]:
+        """A run's closed rounds: only those since the last look are read."""
+        with self._lock:
+            known = self._rounds.get(run, ())
+        every = known + rounds_since(connection, run, known[-1].cursor if known else None)
+        if every and sum(len(r.state) for r in every) <= KEPT_FILES:
+            with self._lock:
+                self._rounds = newest(self._rounds, {run: every})
+        return every
+
+
+def newest(known: dict[RunId, Any], more: Mapping[RunId, Any]) -> dict[RunId, Any]:
+    """The last few of what is known and more."""
+    joined = {k: v for k, v in known.items() if k not in more} | dict(more)
+    return dict(list(joined.items())[-KEPT_RUNS:])
+
+
+def draft_of(row: Row[Any]) -> Draft:
+    """A draft from its columns."""
+    return Draft(row.spec, row.roster, tuple(PhaseFact(*fact) for fact in row.plan), tuple(row.contract))
+
+
+def run_of(row: Row[Any], draft: Draft) -> RunRow:
+    """A run from its columns."""
+    return RunRow(**{**row._mapping, **vars(draft), "status": Status(row.status), "members": tuple(row.members)})
+
+
+def write(connection: Connection, run: RunRow) -> None:
+    """Write a new run. Raises IntegrityError for one that is there."""
+    plan = [[fact.phase, fact.step, fact.round, fact.floor] for fact in run.plan]
+    connection.execute(insert(runs), changing(run))
+    connection.execute(
+        insert(drafts), {"run": run.id, "spec": run.spec, "roster": run.roster, "plan": plan, "contract": run.contract}
+    )
+
+
+def rewrite(connection: Connection, run: RunRow) -> None:
+    """Write how far a run is."""
+    connection.execute(update(runs).where(runs.c.id == run.id).values(changing(run)))
+
+
+def changing(run: RunRow) -> dict[str, Any]:
+    """A run's columns without its draft."""
+    return {column.name: getattr(run, column.name) for column in runs.columns}
+
+
+def find(connection: Connection, memory: Remembered, run: RunId) -> RunRow | None:
+    """A run by id."""
+    row = connection.execute(select(runs).where(runs.c.id == run)).one_or_none()
+    return run_of(row, memory.drafts(connection, [run])[run]) if row else None
+
+
+def status_of(connection: Connection, run: RunId) -> Status | None:
+    """A run's status."""
+    found = connection.scalar(select(runs.c.status).where(runs.c.id == run))
+    return Status(found) if found else None
+
+
+def every(connection: Connection, memory: Remembered) -> tuple[RunRow, ...]:
+    """Every run, the oldest first."""
+    rows = connection.execute(select(runs)).all()
+    known = memory.drafts(connection, [row.id for row in rows])
+    return tuple(sorted((run_of(row, known[row.id]) for row in rows), key=lambda r: (r.created, r.id)))
+
+
+def write_round(connection: Connection, closed: RoundRow, known: Mapping[Files, int | None]) -> None:
+    """Write a closed round. `known`: the listing of its state."""
+    connection.execute(insert(rounds), {**vars(closed), "state": known[closed.state]})
+
+
+def rounds_since(connection: Connection, run: RunId, cursor: int | None) -> tuple[RoundRow, ...]:
+    """A run's rounds closed after the one at `cursor`, or all."""
+    joined = rounds.outerjoin(listings, rounds.c.state == listings.c.id)
+    chosen = select(rounds, listings.c.files).select_from(joined).where(rounds.c.run == run)
+    if cursor is not None:
+        chosen = chosen.where(rounds.c.cursor > cursor)
+    return tuple(round_of(row) for row in connection.execute(chosen.order_by(rounds.c.cursor)))
+
+
+def round_of(row: Row[Any]) -> RoundRow:
+    """A round from its columns, joined with its state's listing."""
+    told = dict(row._mapping)
+    told |= {"state": files_of(told.pop("files")), "folded": tuple(row.folded)}
+    return RoundRow(**told)
+
+
+def note(connection: Connection, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+    """Write the run's next event."""
+    last = connection.scalar(select(func.max(events.c.seq)).where(events.c.run == run)) or 0
+    connection.execute(insert(events), {"run": run, "seq": last + 1, "at": now, "kind": kind, "data": data})
+
+
+def events_after(connection: Connection, run: RunId, after: int) -> tuple[Event, ...]:
+    """The run's events with a higher number, in order."""
+    chosen = select(events).where(events.c.run == run, events.c.seq > after).order_by(events.c.seq)
+    return tuple(Event(**row._mapping) for row in connection.execute(chosen))

@@ -1,0 +1,212 @@
+"""The tables. Generic types only, so that they mean the same in SQLite and Postgres.
+
+A listing is a message's files, stored once however many orders name it; listings are never changed or removed, so that
+old orders stay readable. `members` says what a listing keeps alive: its rows are there from the first reference on
+until one of its parts is collected. From then on the listing is retired (it has no name), what is left of it is held
+by the clients that it was shown to, and the same files sent again make a new listing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    insert,
+    inspect,
+    select,
+)
+
+from tideline_server.store.errors import StoreRefused
+
+VERSION = 1
+metadata = MetaData()
+
+
+def text(name: str, *more: ForeignKey, key: bool = False, null: bool = False) -> Column[str]:
+    """A column of text."""
+    return Column(name, String, *more, primary_key=key, nullable=null)
+
+
+def whole(name: str, *more: ForeignKey, key: bool = False, null: bool = False) -> Column[int]:
+    """A column of whole numbers. A key is counted up by nobody but us."""
+    return Column(name, Integer, *more, primary_key=key, nullable=null, autoincrement=False)
+
+
+def seconds(name: str, null: bool = False) -> Column[float]:
+    """A column of real numbers."""
+    return Column(name, Double, nullable=null)
+
+
+def plain(name: str) -> Column[object]:
+    """A column of plain data. None is no value."""
+    return Column(name, JSON(none_as_null=True), nullable=True)
+
+
+meta = Table("meta", metadata, text("name", key=True), text("value"))
+
+invites = Table(
+    "invites", metadata, text("token_hash", key=True), text("name"), plain("labels"), seconds("expires"), text("used_by")
+)
+
+clients = Table(
+    "clients",
+    metadata,
+    text("name", key=True),
+    text("credential_hash"),
+    plain("roles"),
+    plain("labels"),
+    text("version"),
+    seconds("enrolled"),
+    seconds("seen"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    text("id", key=True),
+    text("name"),
+    text("method"),
+    seconds("created"),
+    seconds("deadline_at"),
+    text("status"),
+    text("cause"),
+    whole("cursor"),
+    plain("members"),
+    seconds("opened"),
+    seconds("started", null=True),
+    seconds("ended", null=True),
+    text("state_digest", null=True),
+    text("fingerprint"),
+    text("reference", null=True),
+    text("reference_of", null=True),
+)
+
+# What never changes in a run lies apart: a plan of thousands of phases is not written again with each round.
+drafts = Table(
+    "drafts",
+    metadata,
+    text("run", ForeignKey("runs.id"), key=True),
+    plain("spec"),
+    plain("roster"),
+    plain("plan"),
+    plain("contract"),
+)
+
+listings = Table(
+    "listings",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, unique=True, nullable=True),
+    Column("kept", Boolean, nullable=False),
+    plain("files"),
+)
+
+rounds = Table(
+    "rounds",
+    metadata,
+    text("run", ForeignKey("runs.id"), key=True),
+    whole("cursor", key=True),
+    text("phase"),
+    whole("round"),
+    seconds("opened"),
+    seconds("closed"),
+    plain("folded"),
+    whole("next_cursor"),
+    whole("state", ForeignKey("listings.id"), null=True),
+    plain("asked"),
+)
+
+orders = Table(
+    "orders",
+    metadata,
+    text("id", key=True),
+    text("run", ForeignKey("runs.id")),
+    whole("cursor"),
+    whole("attempt"),
+    text("client"),
+    whole("message", ForeignKey("listings.id"), null=True),
+    Column("seed", BigInteger, nullable=False),
+    whole("after"),
+    seconds("created"),
+    text("status"),
+    seconds("progress"),
+    seconds("beat"),
+    whole("reply", ForeignKey("listings.id"), null=True),
+    plain("metrics"),
+    plain("facts"),
+    plain("failure"),
+    seconds("answered", null=True),
+    Column("bytes_down", BigInteger, nullable=False),
+    Column("bytes_up", BigInteger, nullable=False),
+    Index("orders_of_round", "run", "cursor"),
+    Index("orders_of_client", "client", "status"),
+    Index("orders_of_member", "run", "client", "cursor"),
+)
+
+events = Table("events", metadata, text("run", key=True), whole("seq", key=True), seconds("at"), text("kind"), plain("data"))
+
+parts = Table("parts", metadata, text("digest", key=True), seconds("touched"), Column("once_referred", Boolean, nullable=False))
+
+members = Table(
+    "members",
+    metadata,
+    whole("listing", ForeignKey("listings.id"), key=True),
+    text("digest", key=True),
+    Index("members_of_digest", "digest"),
+)
+
+# Who keeps a listing alive: kind is order, reply or state; owner is the order's id.
+refs = Table(
+    "refs",
+    metadata,
+    text("run", key=True),
+    whole("cursor", key=True),
+    text("kind", key=True),
+    text("owner", key=True),
+    whole("listing", ForeignKey("listings.id")),
+    Index("refs_of_listing", "listing"),
+)
+
+# Who knows a part in a run: listings sent whole, and single parts pushed (or left of a retired listing).
+shown = Table(
+    "shown",
+    metadata,
+    text("run", key=True),
+    text("client", key=True),
+    whole("listing", ForeignKey("listings.id"), key=True),
+    Index("shown_of_listing", "listing"),
+)
+holders = Table("holders", metadata, text("digest", key=True), text("run", key=True), text("client", key=True))
+
+
+def agree(connection: Connection, path: Path) -> None:
+    """Make the tables in an empty database; refuse one that holds anything but a store of this version."""
+    found = inspect(connection).get_table_names()
+    if not found:
+        metadata.create_all(connection)
+        connection.execute(insert(meta), {"name": "schema", "value": str(VERSION)})
+        return
+    if meta.name not in found:
+        raise StoreRefused(
+            f"{path} is a database of something else", "Give the path of a store, or of a file that is not there yet"
+        )
+    version = connection.scalar(select(meta.c.value).where(meta.c.name == "schema"))
+    if version != str(VERSION):
+        raise StoreRefused(
+            f"The store {path} has schema version {version}; this Tideline needs version {VERSION}",
+            "Run the Tideline that wrote it, or name another path to begin a new store",
+            found=version,
+            needed=VERSION,
+        )

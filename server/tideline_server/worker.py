@@ -1,0 +1,73 @@
+"""The numeric worker: all of the coordinator's arithmetic, in a process of its own, one call at a time.
+
+Torch's global generator is not safe across threads, and the doors must answer while numbers are crunched.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tideline.core.errors import Cancelled
+from tideline.engine.pipe import Child, ChildDied, Tick, serve
+
+TRIES = 3
+
+
+class ShuttingDown(BaseException):
+    """The coordinator is ending: whatever waits for numbers lets go. No Exception, so that no run is ended for it."""
+
+
+class ProcessMill:
+    """The port Mill, answered by a child process. A call whose process died is made again: calls have no effect but parts."""
+
+    def __init__(self, parts: Path, methods: str) -> None:
+        self._closed = False
+        self._child = Child([sys.executable, "-m", "tideline_server.worker", str(parts), methods])
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process id."""
+        return self._child.pid
+
+    def start(self) -> None:
+        """Start ahead of the first call: loading torch takes seconds."""
+        self._child.start()
+
+    def call(self, name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        for left in reversed(range(TRIES)):
+            try:
+                return self._child.call(name, payload)
+            except (ChildDied, Cancelled):
+                if self._closed:
+                    raise ShuttingDown from None
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """End the worker."""
+        self._closed = True
+        self._child.kill()
+        self._child.close()
+
+
+def main() -> None:
+    """The worker's process: PARTS METHODS."""
+    from tideline.archive.parts import FolderParts
+    from tideline.core.registry import load_methods
+    from tideline.engine.mill import NumericMill
+
+    parts, methods = sys.argv[1:]
+    mill = NumericMill(FolderParts(Path(parts)), load_methods(methods))
+
+    def handle(name: str, payload: Mapping[str, Any], tick: Tick) -> Mapping[str, Any]:
+        return mill.call(name, payload)
+
+    serve(handle)
+
+
+if __name__ == "__main__":
+    main()

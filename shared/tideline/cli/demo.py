@@ -1,0 +1,228 @@
+"""The demonstration: a coordinator and its agents as child processes, real digits of several styles, a table and a report.
+
+Loads no torch: the numbers are crunched by the children.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tideline.core.errors import ConfigRefused, FederationError, Unreachable
+
+# The last domain is the last site's. USPS comes from other scanners and other writers than the three before it.
+DOMAINS = ("mnist", "coloured", "optdigits", "usps")
+SHAPE = (3, 28, 28)
+START_SECONDS = 60.0
+STOP_SECONDS = 8.0
+POLL_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class DemoSite:
+    """One site of the demonstration."""
+
+    name: str
+    domain: str
+    role: str
+    folder: Path
+    samples: int
+
+
+@dataclass
+class Children:
+    """Child processes with their logs; all of them end with this block, Ctrl-C included."""
+
+    home: Path
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, name: str, *args: str) -> None:
+        """Start `tideline ARGS` with its output in a log file."""
+        with (self.home / f"{name}.log").open("wb") as log:
+            command = [sys.executable, "-m", "tideline", *args]
+            self.running[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+
+    def check(self) -> None:
+        """Raise what a child that ended by itself said last."""
+        for name, process in self.running.items():
+            if process.poll() is not None:
+                last = (self.home / f"{name}.log").read_text(errors="replace").strip().splitlines()[-12:]
+                raise FederationError(f"The process {name} ended with code {process.returncode}:\n" + "\n".join(last))
+
+    def stop(self) -> None:
+        """Ask, wait, then end."""
+        for process in self.running.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + STOP_SECONDS
+        for process in self.running.values():
+            try:
+                process.wait(max(until - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def run_demo(method: str, agents: int, rounds: int | None, seed: int, out: Path | None, as_json: bool) -> int:
+    """Run the demonstration; 0 if its run completed. Raises FederationError."""
+    from tideline.cli.report import write_report
+
+    began = time.monotonic()
+    say = quiet if as_json else console
+    with (
+        tempfile.TemporaryDirectory(prefix="tideline-demo-") as temporary,
+        federation(Path(temporary), say) as (children, client),
+    ):
+        say(f"coordinator ready at {client.base_url}")
+        description = client.get(f"/algorithms/{method}")
+        sites = write_sites(Path(temporary), casting(description["cast"], agents))
+        start_agents(children, client, sites, Path(temporary))
+        say(f"{len(sites)} agents started: " + ", ".join(f"{s.name} ({s.domain}, {s.role})" for s in sites))
+        run = client.post("/runs", experiment(method, description, sites, rounds, seed))["run"]
+        result = watch(children, client, run, as_json)
+    for line in result["clients"]:
+        site = next(s for s in sites if s.name == line["name"])
+        line.update(domain=site.domain, samples=site.samples)
+    result["demo_seconds"] = time.monotonic() - began
+    where = out or Path("demo-out")
+    where.mkdir(parents=True, exist_ok=True)
+    (where / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_report(result, where / "report.html")
+    show(result, where, as_json)
+    return 0 if result["status"] == "completed" else 1
+
+
+@contextlib.contextmanager
+def federation(home: Path, say: Callable[[str], None]) -> Iterator[tuple[Children, Any]]:
+    """A coordinator on free loopback ports, and a client of its people's door."""
+    from tideline.cli.client import Client
+
+    children = Children(home)
+    # A second Ctrl-C while the children stop must not leave them behind.
+    try:
+        say("starting a coordinator")
+        folder = home / "coordinator"
+        children.start("coordinator", "coordinator", "--home", str(folder), "--grpc-port", "0", "--http-port", "0")
+        wait_for(children, folder / "coordinator.json")
+        yield children, Client.of_home(folder)
+    finally:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        children.stop()
+        signal.signal(signal.SIGINT, before)
+
+
+def wait_for(children: Children, path: Path) -> None:
+    """Until a file that a child writes is there."""
+    until = time.monotonic() + START_SECONDS
+    while not path.exists():
+        children.check()
+        if time.monotonic() > until:
+            raise Unreachable(f"The coordinator did not start within {START_SECONDS:.0f} s", "Try again on a quieter machine")
+        time.sleep(0.05)
+
+
+def casting(cast: list[str], n: int) -> list[str]:
+    """Roles for n sites: the last takes the last role, the others cycle through the rest."""
+    if not 2 <= n <= 64:
+        raise ConfigRefused(f"--agents is {n}; it should be between 2 and 64", "Correct the number", path="agents")
+    rest = cast[:-1] or cast
+    return [rest[i % len(rest)] for i in range(n - 1)] + [cast[-1]]
+
+
+def write_sites(home: Path, roles: list[str]) -> list[DemoSite]:
+    """A data folder for each site: a domain each, or a random part of one where there are more sites than domains."""
+    from tideline.learning.datasets import digits
+    from tideline.learning.deals import by_domain
+
+    domains = by_domain(DOMAINS, len(roles))
+    sites = []
+    for i, (domain, role) in enumerate(zip(domains, roles, strict=True)):
+        part, parts = domains[:i].count(domain), domains.count(domain)
+        folder = home / f"data-{i + 1}"
+        written = digits.write_site(folder, domain, part, parts)
+        sites.append(DemoSite(f"site-{i + 1}", domain, role, folder, written["samples"]))
+    return sites
+
+
+def start_agents(children: Children, client: Any, sites: list[DemoSite], home: Path) -> None:
+    """Invite each site and start its agent."""
+    address = json.loads((home / "coordinator" / "coordinator.json").read_text())["grpc"]
+    for site in sites:
+        token = client.post("/invites", {"name": site.name, "ttl_seconds": 600})["token"]
+        children.start(
+            site.name,
+            *("agent", "--coordinator", address, "--token", token, "--name", site.name, "--role", site.role),
+            *("--data", str(site.folder), "--home", str(home / f"home-{site.name}"), "--device", "cpu"),
+        )
+
+
+def experiment(
+    method: str, description: Mapping[str, Any], sites: list[DemoSite], rounds: int | None, seed: int
+) -> dict[str, Any]:
+    """The demonstration's experiment: the method's own demo preset, with FedAvg over the labelled sites beside it."""
+    return {
+        "name": f"demo of {method}",
+        "method": method,
+        "preset": "demo" if "demo" in description["presets"] else None,
+        "config": {} if rounds is None else {"rounds": rounds},
+        "world": {"model": "lenet", "inputs": list(SHAPE), "classes": 10},
+        "roster": {site.name: site.role for site in sites},
+        "seed": seed,
+        "waiting": {"deadline": 600},
+        "reference": {"method": "fedavg"},
+    }
+
+
+def watch(children: Children, client: Any, run: str, as_json: bool) -> dict[str, Any]:
+    """Show the run until it and its reference have ended; the result."""
+    from tideline.cli.watching import Watcher
+
+    with Watcher(quiet=as_json) as watcher:
+        while True:
+            result: dict[str, Any] = client.get(f"/runs/{run}")
+            watcher.show(result)
+            if ended(result) and (not result["reference"] or ended(client.get(f"/runs/{result['reference']}"))):
+                return dict(client.get(f"/runs/{run}"))
+            children.check()
+            time.sleep(POLL_SECONDS)
+
+
+def ended(result: Mapping[str, Any]) -> bool:
+    """Whether a run will not move by itself any more."""
+    return result["status"] not in ("waiting", "running")
+
+
+def show(result: dict[str, Any], where: Path, as_json: bool) -> None:
+    """The table, or the JSON."""
+    from rich.console import Console
+
+    from tideline.cli.tables import result_table
+
+    if as_json:
+        sys.stdout.write(json.dumps(result) + "\n")
+        return
+    screen = Console()
+    screen.print(result_table(result))
+    if result["cause"]:
+        screen.print(f"{result['status']}: {result['cause']}")
+    screen.print(f"result: {where / 'result.json'}   report: {where / 'report.html'}   ({result['demo_seconds']:.0f} s in all)")
+
+
+def console(line: str) -> None:
+    """A line for a person."""
+    sys.stderr.write(f"==> {line}\n")
+
+
+def quiet(line: str) -> None:
+    """Nobody reads along."""

@@ -1,0 +1,283 @@
+"""A federation in one process whose objects may be thrown away at any moment and built again over what is durable."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from types import ModuleType
+from typing import Any
+
+from tideline.archive.parts import Buffer, MemoryParts, Upload
+from tideline.core.algorithm import Algorithm
+from tideline.core.registry import Methods, resolve
+from tideline.core.run import ClientId, Digest, RunId
+from tideline.engine.agent import Agent
+from tideline.engine.conductor import Conductor
+from tideline.engine.desk import Desk
+from tideline.engine.memory import LocalLink, ManualClock, MemoryJournal, MemoryVault, QuietBell
+from tideline.engine.mill import NumericMill
+from tideline.engine.office import Office
+from tideline.engine.ports import Advance, Done, Head, Job
+from tideline.engine.result import result_of
+from tideline.engine.rows import OPEN, Files, Order, Receipt, Reply, RunRow
+from tideline.engine.simulate import SimSite
+from tideline.engine.stepper import Stepper
+from tideline.engine.storeroom import Storeroom
+
+ROLES = ("source", "target", "peer")
+numbers = count()
+
+
+class Crash(BaseException):
+    """The process ends here. No `except` of the engine may stop it."""
+
+
+@dataclass
+class Cuts:
+    """Places where a process may end. `every`: at each place once. `reached` lists them in order."""
+
+    every: bool = False
+    reached: list[tuple[object, ...]] = field(default_factory=list)
+
+    def point(self, *place: object) -> None:
+        """Pass a place, or end there."""
+        first = place not in self.reached
+        self.reached.append(place)
+        if self.every and first:
+            raise Crash
+
+
+@dataclass
+class Wire:
+    """Every byte that crossed a link: (client, cursor, bytes) down and up, and the words of the replies."""
+
+    down: list[tuple[ClientId, int, bytes]] = field(default_factory=list)
+    up: list[tuple[ClientId, int, bytes]] = field(default_factory=list)
+    words: list[tuple[ClientId, int, str]] = field(default_factory=list)
+
+    def all(self) -> bytes:
+        """Everything, both ways."""
+        return b"|".join([*(b for _, _, b in (*self.down, *self.up)), *(w.encode() for _, _, w in self.words)])
+
+
+class WatchedUpload:
+    """An upload at a site that notes what comes, half by half."""
+
+    def __init__(self, upload: Upload, note: Callable[[Buffer], None]) -> None:
+        self._upload, self._note = upload, note
+
+    @property
+    def offset(self) -> int:
+        return self._upload.offset
+
+    def write(self, chunk: Buffer) -> None:
+        half = len(chunk) // 2
+        self._upload.write(chunk[:half])
+        self._note(chunk)
+        self._upload.write(chunk[half:])
+
+    def commit(self) -> Digest:
+        return self._upload.commit()
+
+    def close(self) -> None:
+        self._upload.close()
+
+
+class WatchedLink(LocalLink):
+    """The in-process link, with a record of what passes and places where the process may end, in the middle of parts too."""
+
+    def __init__(self, client: ClientId, desk: Desk, cuts: Cuts, wire: Wire) -> None:
+        super().__init__(client, desk)
+        self.cuts, self.wire = cuts, wire
+
+    def fetch(self, order: Order, digest: Digest, upload: Upload) -> None:
+        def note(chunk: Buffer) -> None:
+            self.wire.down.append((self.client, order.cursor, bytes(chunk)))
+            self.cuts.point("fetch", order.id, digest)
+
+        super().fetch(order, digest, WatchedUpload(upload, note))
+        self.cuts.point("fetched", order.id, digest)
+
+    def push(self, order: Order, digest: Digest, size: int, offset: int, view: memoryview) -> None:
+        self.wire.up.append((self.client, order.cursor, bytes(view)))
+        upload = self.desk.push(self.client, order.id, digest, size)
+        half = (offset + size) // 2
+        upload.write(view[offset:half])
+        self.cuts.point("push", order.id, digest)
+        upload.write(view[half:])
+        self.desk.received(self.client, order.id, upload, size, size - offset)
+        self.cuts.point("pushed", order.id, digest)
+
+    def report(self, order: Order, reply: Reply) -> Receipt:
+        words = json.dumps([dict(reply.metrics), dict(reply.facts), reply.failure and asdict(reply.failure)])
+        self.wire.words.append((self.client, order.cursor, words))
+        self.cuts.point("report", order.id, len(self.wire.up))
+        receipt = super().report(order, reply)
+        self.cuts.point("reported", order.id, receipt.verdict)
+        return receipt
+
+
+class WatchedVault(MemoryVault):
+    """A vault whose process may end before and after the commit."""
+
+    def __init__(self, cuts: Cuts) -> None:
+        super().__init__()
+        self.cuts = cuts
+        self.past: list[Head] = []
+
+    def commit(self, run: RunId, head: Head) -> None:
+        self.cuts.point("commit", head.order)
+        self.past.append(head)
+        super().commit(run, head)
+        self.cuts.point("committed", head.order)
+
+    def restore(self, run: RunId, head: Head | None) -> None:
+        """A home directory from an earlier day."""
+        if head is None:
+            self._heads.pop(run, None)
+        else:
+            self._heads[run] = head
+
+
+class WatchedJournal(MemoryJournal):
+    """A journal whose process may end before and after the transaction that closes a round."""
+
+    def __init__(self, cuts: Cuts) -> None:
+        super().__init__()
+        self.cuts = cuts
+
+    def advance(self, step: Advance) -> bool:
+        self.cuts.point("advance", step.run, step.from_cursor)
+        done = super().advance(step)
+        self.cuts.point("advanced", step.run, step.from_cursor)
+        return done
+
+
+class CountingPool:
+    """A pool that counts how often each step was run."""
+
+    def __init__(self, stepper: Stepper, jobs: list[tuple[ClientId, int]]) -> None:
+        self._stepper, self._jobs = stepper, jobs
+
+    def run(self, job: Job, tick: Callable[[float], None]) -> Done:
+        self._jobs.append((job.client, job.cursor))
+        return self._stepper.run(job, tick)
+
+
+class HoardingParts(MemoryParts):
+    """Parts that are never forgotten, so that a test can look at all of them afterwards."""
+
+    def drop(self, digest: Digest) -> None:
+        return
+
+
+class Stage:
+    """Durable: clock, journal, the coordinator's parts, every site's vault. All else is built by `rebuild`."""
+
+    def __init__(
+        self, methods: Methods, sites: Mapping[str, SimSite], cuts: Cuts | None = None, parts: MemoryParts | None = None
+    ) -> None:
+        self.methods, self.sites = methods, sites
+        self.cuts, self.wire = cuts or Cuts(), Wire()
+        self.clock, self.bell, self.journal = ManualClock(1000.0), QuietBell(), WatchedJournal(self.cuts)
+        self.parts = parts or MemoryParts()
+        self.vaults = {ClientId(name): WatchedVault(self.cuts) for name in sorted(sites)}
+        self.jobs: list[tuple[ClientId, int]] = []
+        self.rebuild()
+        for name in self.vaults:
+            self.office.enrol(self.office.invite(name, {}, 60.0), name, f"credential of {name}", ROLES, "test")
+
+    def rebuild(self) -> None:
+        """Every process starts anew."""
+        self.room = Storeroom(self.parts, self.journal, self.clock)
+        self.mill = NumericMill(self.parts, self.methods)
+        self.desk = Desk(self.journal, self.room, self.mill, self.bell, self.clock)
+        self.office = Office(self.journal, self.mill, self.bell, self.clock)
+        self.conductor = Conductor(self.journal, self.room, self.mill, self.bell, self.clock)
+        self.agents = {name: self.agent(name) for name in self.vaults}
+
+    def agent(self, name: ClientId) -> Agent:
+        """A site's agent over its vault."""
+        stepper = Stepper(self.methods, self.vaults[name].parts, self.sites[name].open_shelf)
+        link = WatchedLink(name, self.desk, self.cuts, self.wire)
+        return Agent(name, link, self.vaults[name], CountingPool(stepper, self.jobs), self.sites[name].policy)
+
+    def start(self, experiment: Mapping[str, Any]) -> RunId:
+        """Start an experiment."""
+        return self.office.start(experiment)
+
+    def waiting(self) -> list[Order]:
+        """Every open order, by client."""
+        return [order for name in self.agents for order in self.desk.orders(name)]
+
+    def handle(self, order: Order) -> Receipt | None:
+        """Let the order's site live it."""
+        row = self.journal.order(order.id)
+        assert row is not None
+        return self.agents[row.client].handle(order)
+
+    def alive(self, action: Callable[[], Any]) -> None:
+        """Do something, starting anew as often as the process ends."""
+        while True:
+            try:
+                action()
+            except Crash:
+                self.rebuild()
+            else:
+                return
+
+    def actions(self, run: RunId, choose: Callable[[list[Order]], list[Order]] | None = None) -> Iterator[Callable[[], Any]]:
+        """What happens one after the other until the run ends or stalls: the conductor's turns and the sites' answers."""
+        while True:
+            yield lambda: self.conductor.turn(run)
+            if self.row(run).status not in OPEN:
+                return
+            orders = self.waiting()
+            chosen = choose(orders) if choose else orders
+            for order in chosen:
+                yield lambda order=order: self.handle(order)
+            if not chosen:
+                self.clock.advance(self.row(run).deadline_at - self.clock.now())
+
+    def play(self, run: RunId, choose: Callable[[list[Order]], list[Order]] | None = None) -> RunRow:
+        """Until the run ends or stalls. `choose` says who answers next; nobody: the deadline passes."""
+        for action in self.actions(run, choose):
+            self.alive(action)
+        return self.row(run)
+
+    def row(self, run: RunId) -> RunRow:
+        """The run as it is."""
+        return self.office.find(run)
+
+    def result(self, run: RunId) -> dict[str, Any]:
+        """What people read of it."""
+        return result_of(self.journal, run, self.clock.now())
+
+    def memories(self, run: RunId) -> dict[ClientId, Files]:
+        """Every site's memory, by digest."""
+        heads = {name: vault.head(run) for name, vault in self.vaults.items()}
+        return {name: head.memory for name, head in heads.items() if head is not None}
+
+
+def registered(algorithm: Algorithm) -> Methods:
+    """A registry that holds one method made by a test."""
+    module = ModuleType(f"method_of_a_test_{next(numbers)}")
+    module.__dict__["method"] = algorithm
+    sys.modules[module.__name__] = module
+    return ((algorithm.name, f"{module.__name__}:method"),)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method under the laws: its registry and name, and three sites in the roles of its own cast."""
+
+    methods: Methods
+    name: str
+    world: Mapping[str, Any]
+
+    @property
+    def algorithm(self) -> Algorithm:
+        return resolve(self.methods, self.name)
