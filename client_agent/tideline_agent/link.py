@@ -59,7 +59,8 @@ class GrpcLink:
     def __init__(
         self, address: str, name: str, credential: str, ca: Path | None, stop: threading.Event, away: Away = quietly
     ) -> None:
-        self.address, self.name, self.stop, self._away = address, name, stop, away
+        self.address, self.name, self.stop = address, name, stop
+        self._away: Away = lambda error: None if stop.is_set() else away(error)
         self._credential = credential
         self._metadata = (("tideline-client", name), ("authorization", f"Bearer {credential}"))
         self._channel = open_channel(address, ca)

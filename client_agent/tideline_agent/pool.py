@@ -1,4 +1,4 @@
-"""Trainer processes, one per run, ended when idle. Loads no torch."""
+"""Trainer processes: an idle one is used again, by any run; more are started only while all are busy. Loads no torch."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from tideline.engine.pipe import Child, ChildDied
 from tideline.engine.ports import Done, Job
 from tideline.engine.rows import Files
 
+SPAWN_AFTER_SECONDS = 10.0  # how long a run waits for another's trainer before it gets one of its own
 TRIES = 3  # a step whose trainer died is run again, at most twice
 PATIENCE_SECONDS = 1800.0  # a step that has ticked and then is silent for so long is hung
 
 
 class Trainer:
-    """One run's process and when it was last used."""
+    """One process: the run that it works for, if any, and when it was last used."""
 
     def __init__(self, command: list[str]) -> None:
         self.child = Child(command)
         self.used = time.monotonic()
-        self.busy = 0
+        self.run: RunId | None = None
 
 
 class TrainerPool:
@@ -37,17 +38,17 @@ class TrainerPool:
     ) -> None:
         self._command = [sys.executable, "-m", "tideline_agent.trainer", str(vault), str(data), methods, device]
         self._idle, self._patience = idle, patience
-        self._trainers: dict[RunId, Trainer] = {}
-        self._lock = threading.Lock()
+        self._trainers: list[Trainer] = []
+        self._freed = threading.Condition()
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         trainer = self._take(job.run)
         try:
             return self._tried(trainer, job, tick)
         finally:
-            with self._lock:
-                trainer.busy -= 1
-                trainer.used = time.monotonic()
+            with self._freed:
+                trainer.run, trainer.used = None, time.monotonic()
+                self._freed.notify()
 
     def _tried(self, trainer: Trainer, job: Job, tick: Callable[[float], None]) -> Done:
         """Run, and run again if the process died: memory is uncommitted, so nothing is done twice."""
@@ -66,39 +67,43 @@ class TrainerPool:
         raise AssertionError("unreachable")
 
     def cancel(self, run: RunId) -> None:
-        """End a run's trainer in the middle of its step."""
-        with self._lock:
-            trainer = self._trainers.get(run)
-        if trainer is not None:
+        """End the trainers that work for a run, in the middle of their steps."""
+        with self._freed:
+            found = [t for t in self._trainers if t.run == run]
+        for trainer in found:
             trainer.child.kill()
 
     def sweep(self) -> None:
         """End trainers that have been idle for long."""
         now = time.monotonic()
-        with self._lock:
-            idle = [run for run, t in self._trainers.items() if not t.busy and now - t.used > self._idle]
-            gone = [self._trainers.pop(run) for run in idle]
+        with self._freed:
+            gone = [t for t in self._trainers if t.run is None and now - t.used > self._idle]
+            self._trainers = [t for t in self._trainers if t not in gone]
         for trainer in gone:
             trainer.child.close()
 
     def close(self) -> None:
         """End every trainer."""
-        with self._lock:
-            gone, self._trainers = list(self._trainers.values()), {}
+        with self._freed:
+            gone, self._trainers = self._trainers, []
         for trainer in gone:
             trainer.child.kill()
             trainer.child.close()
 
-    def pids(self) -> dict[RunId, int]:
-        """The living trainers, for people and tests."""
-        with self._lock:
-            return {run: pid for run, t in self._trainers.items() if (pid := t.child.pid) is not None}
-
     def _take(self, run: RunId) -> Trainer:
-        with self._lock:
-            trainer = self._trainers.setdefault(run, Trainer(self._command))
-            trainer.busy += 1
+        """An idle trainer; or, if none is free after a short wait (a start costs seconds and memory), another one."""
+        with self._freed:
+            if self._trainers and not self._idle_ones():
+                self._freed.wait_for(self._idle_ones, SPAWN_AFTER_SECONDS)
+            trainer = next(iter(self._idle_ones()), None)
+            if trainer is None:
+                trainer = Trainer(self._command)
+                self._trainers.append(trainer)
+            trainer.run = run
             return trainer
+
+    def _idle_ones(self) -> list[Trainer]:
+        return [t for t in self._trainers if t.run is None]
 
 
 class Patience:

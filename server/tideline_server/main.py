@@ -47,6 +47,14 @@ class WallClock:
         return time.time()
 
 
+class QuietServer(uvicorn.Server):
+    """Uvicorn without signal handlers of its own: the coordinator closes both doors in order."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
 @dataclass(frozen=True)
 class Doors:
     """Where a coordinator listens, as written to its home for the commands on the same machine."""
@@ -150,8 +158,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         api_key_hash=hashlib.sha256(admin_key(folder).encode()).hexdigest(),
         health=lambda: {"worker": mill.pid is not None},
     )
-    people = uvicorn.Server(http_config(settings, create_app(services)))
-    people.capture_signals = contextlib.nullcontext  # type: ignore[method-assign] - signals are ours
+    people = QuietServer(http_config(settings, create_app(services)))
     serving = asyncio.create_task(people.serve([http_socket]))
     agents = await open_door(settings, door, grpc_port)
     await conducting.start()

@@ -19,7 +19,7 @@ from tideline.engine.pipe import to_plain
 from tideline.engine.rows import Failure, Order, Reply
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
-from tideline_server.errors import grpc_status
+from tideline_server.errors import code_of
 
 T = TypeVar("T")
 PROTOCOL = 1
@@ -182,7 +182,7 @@ def streamed(call: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIter
 async def abort(context: Context, error: FederationError) -> None:
     """End a call with an error that the other end can rebuild."""
     told = json.dumps({k: v for k, v in to_plain(error).items() if k != "context"}).encode()
-    status = grpc.StatusCode[grpc_status(error)]
+    status = grpc.StatusCode[code_of(error).grpc]
     await context.abort(status, error.what, trailing_metadata=(("tideline-error-bin", told),))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tideline.archive.parts import Buffer, MemoryParts, Upload
 from tideline.core.algorithm import Algorithm
-from tideline.core.registry import Methods, resolve
+from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.agent import Agent
 from tideline.engine.conductor import Conductor
@@ -268,16 +268,3 @@ def registered(algorithm: Algorithm) -> Methods:
     module.__dict__["method"] = algorithm
     sys.modules[module.__name__] = module
     return ((algorithm.name, f"{module.__name__}:method"),)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A method under the laws: its registry and name, and three sites in the roles of its own cast."""
-
-    methods: Methods
-    name: str
-    world: Mapping[str, Any]
-
-    @property
-    def algorithm(self) -> Algorithm:
-        return resolve(self.methods, self.name)

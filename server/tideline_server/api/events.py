@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated
 
+import anyio
 from fastapi import APIRouter, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
@@ -44,16 +45,19 @@ async def run_events(
 
 async def told(services: Services, run: RunId, after: int, follow: bool, pause: float) -> AsyncIterator[str]:
     """Events after a number. Always reads the journal again after a wait, whether or not the bell was heard."""
+    spoken = anyio.current_time()
     while True:
         # The status is read first: the final event is written with it, so it is among the events read next.
         row = await run_in_threadpool(services.office.find, run)
         for event in await run_in_threadpool(services.journal.events, run, after):
             yield frame(event)
-            after = event.seq
+            after, spoken = event.seq, anyio.current_time()
         if row.status in FINAL or not follow:
             return
-        if not await services.moved(f"run:{run}", pause):
+        if anyio.current_time() >= spoken + pause:
             yield KEEP_ALIVE
+            spoken = anyio.current_time()
+        await services.moved(f"run:{run}", spoken + pause - anyio.current_time())
 
 
 def frame(event: Event) -> str:

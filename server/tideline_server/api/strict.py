@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from tideline.core.errors import Malformed
 
 MAX_DEPTH = 32
 INT64 = 1 << 63
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def check_json(body: bytes) -> None:
@@ -71,5 +73,5 @@ def check_value(value: Any, depth: int) -> None:
 
 def check_text(text: str) -> None:
     """No NUL, which databases refuse, and no half of a surrogate pair, which UTF-8 cannot carry."""
-    if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+    if UNSTORABLE.search(text):
         raise Malformed("A text in the body holds a NUL or half a surrogate pair", "Send plain Unicode text")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event
+from sqlalchemy import URL, Connection, Engine, Executable, Table, create_engine, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
@@ -17,7 +18,7 @@ from tideline.core.errors import FederationError, StorageFull, Unreachable
 
 BUSY_SECONDS = 30.0  # how long a writer waits for another process's transaction
 WRITES = "tideline_writes"  # the execution option that marks a writing transaction
-INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+INSERTS: Mapping[str, Callable[[Table], Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 AWAY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL)
 
 
@@ -57,17 +58,20 @@ def write_ahead(engine: Engine) -> None:
         raw.close()
 
 
-def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], update: Sequence[str] = ()) -> None:
-    """Insert rows; where the primary key is there already, take over the columns of `update`, or leave the row as it is."""
-    if not rows:
-        return
-    statement = INSERTS[connection.dialect.name](table)
+def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *renew: str) -> None:
+    """Insert rows; where the primary key is there already, renew these columns of the row."""
+    if rows:
+        connection.execute(upserting(connection.dialect.name, table, renew), rows)
+
+
+@cache
+def upserting(dialect: str, table: Table, renew: tuple[str, ...]) -> Executable:
+    """The statement for it."""
+    statement = INSERTS[dialect](table)
     keys = list(table.primary_key.columns)
-    if update:
-        statement = statement.on_conflict_do_update(keys, set_={name: statement.excluded[name] for name in update})
-    else:
-        statement = statement.on_conflict_do_nothing(keys)
-    connection.execute(statement, rows)
+    if renew:
+        return cast(Executable, statement.on_conflict_do_update(keys, set_={n: statement.excluded[n] for n in renew}))
+    return cast(Executable, statement.on_conflict_do_nothing(keys))
 
 
 def meaning(error: DBAPIError) -> FederationError | None:

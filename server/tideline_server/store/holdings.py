@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, insert, or_, select, update
 
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.rows import Files
 from tideline_server.store.dialect import INSERTS, upsert
-from tideline_server.store.listings import batches, digests_in, keep
+from tideline_server.store.listings import Listed, batches, digests_in
 from tideline_server.store.schema import holders, listings, members, parts, refs, shown
+
+TRIM = delete(refs).where(refs.c.run == bindparam("of"), refs.c.cursor < bindparam("before"))
+PRESENT = select(func.count()).select_from(parts).where(parts.c.digest.in_(bindparam("digests", expanding=True)))
 
 
 @dataclass(frozen=True)
@@ -25,17 +28,15 @@ class Claim:
     owner: str = ""
 
 
-def refer(connection: Connection, claims: Iterable[Claim], known: Mapping[Files, int | None], now: float) -> None:
-    """Write references, and a row for every part that they name. `known`: the files' listings."""
+def refer(connection: Connection, claims: Iterable[Claim], known: Listed, now: float) -> None:
+    """Write references, and a row for every part that they name. `known`: the files' listings, kept."""
     real = [claim for claim in claims if claim.files]
-    if not real:
-        return
-    named = {claim.files: known[claim.files] for claim in real}
-    keep(connection, named)
-    rows = [{"run": c.run, "cursor": c.cursor, "kind": c.kind, "owner": c.owner, "listing": named[c.files]} for c in real]
-    connection.execute(insert(refs), rows)
-    touched = [{"digest": d, "touched": now, "once_referred": True} for d in digests_in(named)]
-    upsert(connection, parts, touched, ("touched", "once_referred"))
+    rows = [{"run": c.run, "cursor": c.cursor, "kind": c.kind, "owner": c.owner, "listing": known[c.files]} for c in real]
+    if rows:
+        connection.execute(insert(refs), rows)
+    named = digests_in({claim.files: None for claim in real})
+    touched = [{"digest": digest, "touched": now, "once_referred": True} for digest in named]
+    upsert(connection, parts, touched, "touched", "once_referred")
 
 
 def show(connection: Connection, sent: Iterable[tuple[RunId, ClientId, int | None]]) -> None:
@@ -46,29 +47,25 @@ def show(connection: Connection, sent: Iterable[tuple[RunId, ClientId, int | Non
 
 def trim(connection: Connection, run: RunId, keep_from: int) -> None:
     """Let go of what lies before a cursor."""
-    connection.execute(delete(refs).where(refs.c.run == run, refs.c.cursor < keep_from))
+    connection.execute(TRIM, {"of": run, "before": keep_from})
 
 
 def release(connection: Connection, run: RunId) -> None:
     """Let go of all but the last state."""
     states = (refs.c.run == run) & (refs.c.kind == "state")
-    last = connection.scalar(select(func.max(refs.c.cursor)).where(states))
-    others = True if last is None else or_(refs.c.kind != "state", refs.c.cursor < last)
-    connection.execute(delete(refs).where(refs.c.run == run, others))
+    last = connection.scalar(select(func.max(refs.c.cursor)).where(states)) or 0
+    connection.execute(delete(refs).where(refs.c.run == run, or_(refs.c.kind != "state", refs.c.cursor != last)))
 
 
 def add(connection: Connection, digest: Digest, run: RunId, client: ClientId, now: float) -> None:
     """Note a pushed part. It waits for the report that names it, whatever it was before."""
-    upsert(connection, parts, [{"digest": digest, "touched": now, "once_referred": False}], ("touched", "once_referred"))
+    upsert(connection, parts, [{"digest": digest, "touched": now, "once_referred": False}], "touched", "once_referred")
     upsert(connection, holders, [{"digest": digest, "run": run, "client": client}])
 
 
 def present(connection: Connection, digests: Collection[Digest]) -> bool:
     """Whether every one of the parts has a row."""
-    return all(
-        connection.scalar(select(func.count()).select_from(parts).where(parts.c.digest.in_(batch))) == len(batch)
-        for batch in batches(digests)
-    )
+    return all(connection.scalar(PRESENT, {"digests": batch}) == len(batch) for batch in batches(digests))
 
 
 def held(connection: Connection, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from tideline.core.run import Digest
 from tideline.engine.rows import Files
@@ -14,7 +14,10 @@ from tideline_server.store.dialect import to_json
 from tideline_server.store.schema import listings, members
 
 T = TypeVar("T")
+Listed = Mapping[Files, int | None]  # files and their listing; no files have none
 BATCH = 500  # values that one statement may name
+
+NAMED = select(listings.c.name, listings.c.id, listings.c.kept).where(listings.c.name.in_(bindparam("names", expanding=True)))
 
 
 def batches(values: Collection[T]) -> Iterator[list[T]]:
@@ -34,32 +37,33 @@ def digests_in(many: Iterable[Files]) -> list[Digest]:
     return list(dict.fromkeys(digest for files in many for digest, _ in files))
 
 
-def interned(connection: Connection, many: Iterable[Files]) -> dict[Files, int | None]:
-    """The listing of each of the files; new ones are written. No files have no listing."""
+def interned(connection: Connection, many: Iterable[Files], keep: bool) -> Listed:
+    """The listing of each of the files; new ones are written. `keep`: they are about to be referred to."""
     names = {hashlib.sha256(to_json(files).encode()).hexdigest(): files for files in set(many) if files}
-    found = ids(connection, names)
-    new = [{"name": name, "kept": False, "files": files} for name, files in names.items() if name not in found]
+    found = named(connection, names)
+    new = [name for name in names if name not in found]
+    loose = {listing for listing, kept in found.values() if not kept}
     if new:
-        connection.execute(insert(listings), new)
-        found = ids(connection, names)
-    return {(): None} | {files: found[name] for name, files in names.items()}
+        connection.execute(insert(listings), [{"name": name, "kept": keep, "files": names[name]} for name in new])
+        found |= named(connection, new)
+    if keep:
+        fresh = loose | {found[name][0] for name in new}
+        join(connection, {found[name][0]: files for name, files in names.items() if found[name][0] in fresh}, loose)
+    return {(): None} | {files: found[name][0] for name, files in names.items()}
 
 
-def ids(connection: Connection, names: Collection[str]) -> dict[str, int]:
-    """The listings of these names."""
-    found: dict[str, int] = {}
+def named(connection: Connection, names: Collection[str]) -> dict[str, tuple[int, bool]]:
+    """The listings of these names, and whether they are kept."""
+    found: dict[str, tuple[int, bool]] = {}
     for batch in batches(names):
-        rows = connection.execute(select(listings.c.name, listings.c.id).where(listings.c.name.in_(batch)))
-        found |= {row.name: row.id for row in rows}
+        found |= {row.name: (row.id, row.kept) for row in connection.execute(NAMED, {"names": batch})}
     return found
 
 
-def keep(connection: Connection, known: dict[Files, int | None]) -> None:
-    """From here on these listings count as members' keepers."""
-    wanted = {listing: files for files, listing in known.items() if listing is not None}
-    for batch in batches(wanted):
-        loose = connection.scalars(select(listings.c.id).where(listings.c.id.in_(batch), ~listings.c.kept)).all()
-        if loose:
-            rows = [{"listing": i, "digest": digest} for i in loose for digest in digests_in([wanted[i]])]
-            connection.execute(insert(members), rows)
-            connection.execute(update(listings).where(listings.c.id.in_(loose)).values(kept=True))
+def join(connection: Connection, fresh: Mapping[int, Files], loose: Collection[int]) -> None:
+    """Write the members of listings that had none; the loose ones among them were written before as not kept."""
+    rows = [{"listing": listing, "digest": digest} for listing, files in fresh.items() for digest in digests_in([files])]
+    if rows:
+        connection.execute(insert(members), rows)
+    for batch in batches(loose):
+        connection.execute(update(listings).where(listings.c.id.in_(batch)).values(kept=True))

@@ -13,7 +13,7 @@ from tideline.engine.ports import Advance
 from tideline.engine.rows import FINAL, OrderRow, OrderStatus, Reply, RunRow, Status
 from tideline_server.store import holdings, orders, runs
 from tideline_server.store.holdings import Claim
-from tideline_server.store.listings import interned
+from tideline_server.store.listings import Listed, interned
 
 
 def create(connection: Connection, new: Iterable[RunRow], asked: Iterable[OrderRow]) -> None:
@@ -25,12 +25,14 @@ def create(connection: Connection, new: Iterable[RunRow], asked: Iterable[OrderR
         offer(connection, [order], order.created)
 
 
-def offer(connection: Connection, new: Sequence[OrderRow], now: float) -> None:
-    """Write new orders; what they send is kept, and known to those who get it."""
-    known = interned(connection, [files for o in new for files in (o.files, o.reply)])
+def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Claim) -> Listed:
+    """Write new orders, and more references. What orders send is kept, and known to those who get it."""
+    claims = [*more, *(Claim("order", o.run, o.cursor, o.files, o.id) for o in new)]
+    known = interned(connection, [claim.files for claim in claims], keep=True)
     orders.write(connection, new, known)
-    holdings.refer(connection, [Claim("order", o.run, o.cursor, o.files, o.id) for o in new], known, now)
+    holdings.refer(connection, claims, known, now)
     holdings.show(connection, [(o.run, o.client, known[o.files]) for o in new])
+    return known
 
 
 def settle(connection: Connection, row: RunRow, status: Status, cause: str, now: float) -> None:
@@ -46,10 +48,8 @@ def advance(connection: Connection, row: RunRow, step: Advance) -> None:
     """Close a round and offer what comes next."""
     now, closed = step.closed.closed, step.closed
     orders.close(connection, step.run, step.from_cursor, OrderStatus.EXPIRED)
-    known = interned(connection, [closed.state])
+    known = offer(connection, step.orders, now, Claim("state", step.run, closed.next_cursor, closed.state))
     runs.write_round(connection, closed, known)
-    holdings.refer(connection, [Claim("state", step.run, closed.next_cursor, closed.state)], known, now)
-    offer(connection, step.orders, now)
     runs.rewrite(connection, advanced(row, step))
     holdings.trim(connection, step.run, step.keep_from)
     runs.note(connection, step.run, "closed", closed_event(step), now)
@@ -66,9 +66,10 @@ def end(connection: Connection, run: RunId) -> None:
 
 def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> None:
     """Write an order's reply: `row` has it. A late one keeps nothing alive."""
-    known = interned(connection, [reply.files])
+    accepted = row.status is OrderStatus.ANSWERED
+    known = interned(connection, [reply.files], keep=accepted)
     orders.note_answer(connection, row, known)
-    if row.status is OrderStatus.ANSWERED:
+    if accepted:
         holdings.refer(connection, [Claim("reply", row.run, row.cursor, reply.files, row.id)], known, now)
     kind = "late" if row.status is OrderStatus.EXPIRED else row.status.value
     runs.note(connection, row.run, kind, reply_event(row, reply), now)

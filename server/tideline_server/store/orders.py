@@ -10,10 +10,13 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, insert, 
 
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.engine.rows import JOIN, Failure, Files, OrderRow, OrderStatus
-from tideline_server.store.listings import files_of
+from tideline_server.store.listings import Listed, files_of
 from tideline_server.store.schema import listings, orders
 
+ANSWER = ("status", "reply", "metrics", "facts", "failure", "answered", "progress", "bytes_down", "bytes_up")
+ONE = select(orders).where(orders.c.id == bindparam("order"))
 BEAT = update(orders).where(orders.c.id == bindparam("order")).values(progress=bindparam("share"), beat=bindparam("at"))
+NOTE_ANSWER = update(orders).where(orders.c.id == bindparam("order")).values({name: bindparam(name) for name in ANSWER})
 
 
 def order_of(row: Row[Any], files: Mapping[int | None, Files]) -> OrderRow:
@@ -28,7 +31,7 @@ def order_of(row: Row[Any], files: Mapping[int | None, Files]) -> OrderRow:
     return OrderRow(**told)
 
 
-def columns_of(order: OrderRow, known: Mapping[Files, int | None]) -> dict[str, Any]:
+def columns_of(order: OrderRow, known: Listed) -> dict[str, Any]:
     """An order's columns. `known`: the listings of its files and of its reply."""
     told = dict(vars(order))
     told |= {
@@ -50,22 +53,21 @@ def find(connection: Connection, condition: ColumnElement[bool]) -> list[OrderRo
 
 def bare(connection: Connection, order: OrderId) -> OrderRow | None:
     """An order without its files."""
-    row = connection.execute(select(orders).where(orders.c.id == order)).one_or_none()
+    row = connection.execute(ONE, {"order": order}).one_or_none()
     return order_of(row, {}) if row else None
 
 
-def write(connection: Connection, new: Iterable[OrderRow], known: Mapping[Files, int | None]) -> None:
+def write(connection: Connection, new: Iterable[OrderRow], known: Listed) -> None:
     """Write new orders. Raises IntegrityError for one that is there."""
     rows = [columns_of(order, known) for order in new]
     if rows:
         connection.execute(insert(orders), rows)
 
 
-def note_answer(connection: Connection, row: OrderRow, known: Mapping[Files, int | None]) -> None:
+def note_answer(connection: Connection, row: OrderRow, known: Listed) -> None:
     """Write an order's reply; what it asked for stays as it is."""
-    told = columns_of(row, {row.files: None, **known})
-    answer = ("status", "reply", "metrics", "facts", "failure", "answered", "progress", "bytes_down", "bytes_up")
-    connection.execute(update(orders).where(orders.c.id == row.id).values({name: told[name] for name in answer}))
+    told = columns_of(row, {row.files: None} | dict(known))
+    connection.execute(NOTE_ANSWER, {"order": row.id} | {name: told[name] for name in ANSWER})
 
 
 def close(connection: Connection, run: RunId, cursor: int | None, status: OrderStatus) -> None:

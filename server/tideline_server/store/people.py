@@ -25,7 +25,7 @@ def client_of(row: Row[Any]) -> Client:
 
 def add_invite(connection: Connection, given: Invite) -> None:
     """Write an invite; the same token replaces the one before."""
-    upsert(connection, invites, [asdict(given)], ("name", "labels", "expires", "used_by"))
+    upsert(connection, invites, [asdict(given)], "name", "labels", "expires", "used_by")
 
 
 def invite(connection: Connection, token_hash: str) -> Invite | None:

@@ -7,15 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
 from tideline.core.run import RunId
-from tideline.engine.rows import Event, Files, PhaseFact, RoundRow, RunRow, Status
-from tideline_server.store.listings import batches, files_of
+from tideline.engine.rows import Event, PhaseFact, RoundRow, RunRow, Status
+from tideline_server.store.listings import Listed, batches, files_of
 from tideline_server.store.schema import drafts, events, listings, rounds, runs
 
 KEPT_RUNS = 64  # runs whose unchanging facts stay decoded
 KEPT_FILES = 100_000  # a run's rounds are remembered up to so many files of states; later ones are read each time
+
+ONE = select(runs).where(runs.c.id == bindparam("of"))
+REWRITE = update(runs).where(runs.c.id == bindparam("of")).values({column.name: bindparam(column.name) for column in runs.c})
+LAST = select(func.coalesce(func.max(events.c.seq), 0) + 1).where(events.c.run == bindparam("of")).scalar_subquery()
+NOTE = insert(events).values({column.name: bindparam(column.name) for column in events.c} | {"seq": LAST})
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def write(connection: Connection, run: RunRow) -> None:
 
 def rewrite(connection: Connection, run: RunRow) -> None:
     """Write how far a run is."""
-    connection.execute(update(runs).where(runs.c.id == run.id).values(changing(run)))
+    connection.execute(REWRITE, {"of": run.id} | changing(run))
 
 
 def changing(run: RunRow) -> dict[str, Any]:
@@ -95,7 +100,7 @@ def changing(run: RunRow) -> dict[str, Any]:
 
 def find(connection: Connection, memory: Remembered, run: RunId) -> RunRow | None:
     """A run by id."""
-    row = connection.execute(select(runs).where(runs.c.id == run)).one_or_none()
+    row = connection.execute(ONE, {"of": run}).one_or_none()
     return run_of(row, memory.drafts(connection, [run])[run]) if row else None
 
 
@@ -112,7 +117,7 @@ def every(connection: Connection, memory: Remembered) -> tuple[RunRow, ...]:
     return tuple(sorted((run_of(row, known[row.id]) for row in rows), key=lambda r: (r.created, r.id)))
 
 
-def write_round(connection: Connection, closed: RoundRow, known: Mapping[Files, int | None]) -> None:
+def write_round(connection: Connection, closed: RoundRow, known: Listed) -> None:
     """Write a closed round. `known`: the listing of its state."""
     connection.execute(insert(rounds), {**vars(closed), "state": known[closed.state]})
 
@@ -135,8 +140,7 @@ def round_of(row: Row[Any]) -> RoundRow:
 
 def note(connection: Connection, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
     """Write the run's next event."""
-    last = connection.scalar(select(func.max(events.c.seq)).where(events.c.run == run)) or 0
-    connection.execute(insert(events), {"run": run, "seq": last + 1, "at": now, "kind": kind, "data": data})
+    connection.execute(NOTE, {"of": run, "run": run, "at": now, "kind": kind, "data": data})
 
 
 def events_after(connection: Connection, run: RunId, after: int) -> tuple[Event, ...]:

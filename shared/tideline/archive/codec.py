@@ -12,7 +12,6 @@ Legend of the structure kept in a root's metadata (walked by the type, so it nee
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -234,7 +233,9 @@ def raw(tensor: Tensor) -> Buffer:
     """A tensor's bytes, little-endian, without a copy where it is contiguous and on the CPU."""
     if tensor.numel() == 0:
         return b""
-    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
+    dense = tensor.detach().cpu().resolve_neg().contiguous()
+    # A single element of a strided view counts as contiguous, and `view` would keep its stride.
+    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8).numpy().data
 
 
 def only(tree: Any, path: str) -> Any:

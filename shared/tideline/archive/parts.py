@@ -57,8 +57,8 @@ class Parts(Protocol):
         """Keep the joined buffers. A part that is already here is not written again. Raises StorageFull."""
         ...
 
-    def upload(self, digest: Digest, size: int) -> Upload:
-        """Begin, or go on with, receiving a part."""
+    def upload(self, digest: Digest, size: int, sender: str = "") -> Upload:
+        """Begin, or go on with, receiving a part. Two senders of one part do not meet until it is whole."""
         ...
 
     def drop(self, digest: Digest) -> None:
@@ -83,7 +83,7 @@ class MemoryParts:
 
     def __init__(self) -> None:
         self._held: dict[Digest, bytes] = {}
-        self._arriving: dict[Digest, bytearray] = {}
+        self._arriving: dict[tuple[Digest, str], bytearray] = {}
 
     def has(self, digest: Digest) -> bool:
         return digest in self._held
@@ -101,8 +101,8 @@ class MemoryParts:
             self._held[digest] = b"".join(buffers)
         return digest
 
-    def upload(self, digest: Digest, size: int) -> MemoryUpload:
-        return MemoryUpload(self, digest, size)
+    def upload(self, digest: Digest, size: int, sender: str = "") -> MemoryUpload:
+        return MemoryUpload(self, digest, size, sender)
 
     def drop(self, digest: Digest) -> None:
         self._held.pop(digest, None)
@@ -120,9 +120,9 @@ class MemoryParts:
 class MemoryUpload:
     """An upload into a dictionary."""
 
-    def __init__(self, parts: MemoryParts, digest: Digest, size: int) -> None:
-        self._parts, self._digest, self._size = parts, digest, size
-        self._bytes = parts._arriving.setdefault(digest, bytearray())
+    def __init__(self, parts: MemoryParts, digest: Digest, size: int, sender: str) -> None:
+        self._parts, self._digest, self._size, self._sender = parts, digest, size, sender
+        self._bytes = parts._arriving.setdefault((digest, sender), bytearray())
         self.offset = len(self._bytes)
 
     def write(self, chunk: Buffer) -> None:
@@ -130,7 +130,7 @@ class MemoryUpload:
         self._bytes += chunk
 
     def commit(self) -> Digest:
-        self._parts._arriving.pop(self._digest, None)
+        self._parts._arriving.pop((self._digest, self._sender), None)
         agree(self._digest, digest_of([self._bytes]))
         whole(self._digest, len(self._bytes), self._size)
         return self._parts.put([bytes(self._bytes)])
@@ -179,8 +179,8 @@ class FolderParts:
             self.adopt(temporary, digest)
         return digest
 
-    def upload(self, digest: Digest, size: int) -> FolderUpload:
-        return FolderUpload(self, digest, size)
+    def upload(self, digest: Digest, size: int, sender: str = "") -> FolderUpload:
+        return FolderUpload(self, digest, size, sender)
 
     def drop(self, digest: Digest) -> None:
         self.path(digest).unlink(missing_ok=True)
@@ -191,7 +191,7 @@ class FolderParts:
     def sweep(self) -> None:
         """Forget the writes that a killed process left half done. Uploads stay: they are named by digest and can go on."""
         for leftover in self._tmp.iterdir():
-            if len(leftover.name) != DIGEST_LENGTH:
+            if len(leftover.name) < DIGEST_LENGTH:
                 leftover.unlink(missing_ok=True)
 
     def adopt(self, temporary: Path, digest: Digest) -> None:
@@ -212,9 +212,9 @@ class FolderParts:
 class FolderUpload:
     """An upload into a folder: bytes append to `tmp/<digest>`, hashed as they come, so that a cut upload goes on."""
 
-    def __init__(self, parts: FolderParts, digest: Digest, size: int) -> None:
+    def __init__(self, parts: FolderParts, digest: Digest, size: int, sender: str) -> None:
         self._parts, self._digest, self._size = parts, check_digest(digest), size
-        self._path = parts._tmp / digest
+        self._path = parts._tmp / f"{digest}{sender}"
         self._sha = hashlib.sha256()
         self.offset = self._reread()
         self._file = self._path.open("ab", buffering=0)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from tideline.core.errors import ContractRefused
 from tideline.core.run import Digest
 
 
@@ -66,8 +67,8 @@ DEFAULT_POLICY: Policy = frozenset(
 
 
 def refused(contract: Contract, policy: Policy) -> Contract:
-    """The clauses that a site with this policy says no to."""
-    return tuple(c for c in contract if any((c.exposure, a) not in policy for a in c.audience))
+    """The clauses that a site with this policy says no to. A clause that names no audience is never agreed to."""
+    return tuple(c for c in contract if not c.audience or any((c.exposure, a) not in policy for a in c.audience))
 
 
 def to_json(contract: Contract) -> list[dict[str, Any]]:
@@ -81,19 +82,20 @@ def to_json(contract: Contract) -> list[dict[str, Any]]:
 
 
 def from_json(clauses: Iterable[Mapping[str, Any]]) -> Contract:
-    """The inverse of `to_json`."""
-    return tuple(
-        Clause(
-            c["phase"],
-            c["step"],
-            c["field"],
-            c["dims"],
-            Exposure(c["exposure"]),
-            frozenset(Audience(a) for a in c["audience"]),
-            c.get("doc", ""),
-        )
-        for c in clauses
-    )
+    """The inverse of `to_json`. Raises ContractRefused for clauses of another version."""
+    try:
+        return tuple(clause_of(c) for c in clauses)
+    except (KeyError, TypeError, ValueError) as cause:
+        raise ContractRefused(
+            f"A clause of the contract cannot be understood: {type(cause).__name__}: {cause}",
+            "Install the same version on both ends",
+        ) from None
+
+
+def clause_of(c: Mapping[str, Any]) -> Clause:
+    """One clause from plain data."""
+    audience = frozenset(Audience(a) for a in c["audience"])
+    return Clause(c["phase"], c["step"], c["field"], c["dims"], Exposure(c["exposure"]), audience, c.get("doc", ""))
 
 
 def contract_digest(contract: Contract) -> Digest:

@@ -29,6 +29,7 @@ else:
     Weights = Mapping
 
 T = TypeVar("T")
+DEEPEST = 32
 HOLDS = "Tensor, Weights, int, float, str, bool, Handle, a record, dict[str, T], tuple[T, ...], T | None"
 
 
@@ -45,7 +46,7 @@ def field(
     default: Any = dataclasses.MISSING,
 ) -> Any:
     """A record's field: its dims, what it exposes (required in replies), whom it may reach, and a sentence."""
-    meta = {"dims": dims, "exposure": exposure, "audience": audience, "doc": doc}
+    meta = {"dims": " ".join(dims.split()), "exposure": exposure, "audience": audience, "doc": doc}
     return dataclasses.field(default=default, metadata=meta)
 
 
@@ -111,9 +112,30 @@ def resolved(kind: Any) -> tuple[Spec, ...]:
     hints = typing.get_type_hints(kind)
     made = []
     for f in dataclasses.fields(kind):
+        where = f"{kind.__name__}.{f.name}"
         meta: Mapping[str, Any] = f.metadata or {"dims": "", "exposure": None, "audience": TO_COORDINATOR, "doc": ""}
-        made.append(Spec(f.name, resolve(hints[f.name], f"{kind.__name__}.{f.name}"), **meta))
+        what = resolve(hints[f.name], where)
+        check_dims(meta["dims"].split(), what, where)
+        made.append(Spec(f.name, what, **meta))
     return tuple(made)
+
+
+def check_dims(words: list[str], kind: Kind, where: str) -> None:
+    """Dims that the archive can hold a value to: `like NAME` on Weights, names and numbers on tensors, none on the rest."""
+    while kind.what in ("dict", "tuple", "optional"):
+        assert kind.of is not None
+        kind = kind.of
+    if kind.what == "weights":
+        good = not words or (len(words) == 2 and words[0] == "like" and words[1].isidentifier())
+    else:
+        names = words[:-1] if words[-1:] == ["..."] else words
+        good = all(n != "like" and (n.isidentifier() or (n.isascii() and n.isdigit())) for n in names)
+        good = good and (kind.what == "tensor" or not words)
+    if not good:
+        raise Undeclarable(
+            f"{where} has the dims {' '.join(words)!r}, which nothing could be held to",
+            'Write names and numbers ("K n ..."), on Weights "like NAME", on other types nothing',
+        )
 
 
 def resolve(hint: Any, where: str) -> Kind:
@@ -128,10 +150,10 @@ def resolve(hint: Any, where: str) -> Kind:
         return Kind("scalar", type=hint)
     if is_record(hint):
         return Kind("record", type=hint)
-    if hint is Mapping or (origin in (dict, Mapping) and args[1] is Tensor):
+    if hint is Mapping:
         return Kind("weights")
     if origin in (dict, Mapping) and getattr(args[0], "__supertype__", args[0]) is str:
-        return Kind("dict", of=resolve(args[1], where))
+        return Kind("weights") if args[1] is Tensor else Kind("dict", of=resolve(args[1], where))
     if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
         return Kind("tuple", of=resolve(args[0], where))
     if origin in (typing.Union, types.UnionType) and len(args) == 2 and type(None) in args:
@@ -152,6 +174,8 @@ class Leaf:
 
 def leaves(kind: type[Any], prefix: str = "") -> Iterator[Leaf]:
     """Every leaf of a record type. An exposure declared on an outer field covers what lies inside it."""
+    if prefix.count(".") > DEEPEST:
+        raise Undeclarable(f"{kind.__name__} holds itself, so what it exposes has no end", "Send a tuple of records instead")
     for spec in specs(kind):
         yield from leaf(spec, spec.kind, prefix + spec.name)
 
@@ -178,4 +202,9 @@ def require_exposures(kind: type[Any]) -> None:
             raise Undeclarable(
                 f"{kind.__name__}.{each.path} may leave a site but does not say what it exposes",
                 'Declare it: field("dims", Exposure...., doc="...")',
+            )
+        if not each.audience:
+            raise Undeclarable(
+                f"{kind.__name__}.{each.path} may leave a site but reaches nobody, so no policy could refuse it",
+                "Declare its audience, or leave the field out",
             )

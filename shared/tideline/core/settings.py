@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -51,7 +52,8 @@ def parse(kind: type[T], given: Mapping[str, Any], where: str = "") -> T:
     values = {name: read(hints[name], given[name], join(where, name), fields[name].metadata) for name in given}
     for name, f in fields.items():
         if name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise ConfigRefused(f"{join(where, name)} is missing", f"Add {name}: {f.metadata.get('doc', '')}", path=where)
+            path = join(where, name)
+            raise ConfigRefused(f"{path} is missing", f"Add {name}: {f.metadata.get('doc', '')}", path=path)
     return kind(**values)
 
 
@@ -63,7 +65,9 @@ def plain(value: Any) -> Any:
         return value.value
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (tuple, list, frozenset)):
+    if isinstance(value, frozenset):
+        return sorted((plain(v) for v in value), key=repr)
+    if isinstance(value, (tuple, list)):
         return [plain(v) for v in value]
     return value
 
@@ -105,7 +109,17 @@ def read_scalar(hint: Any, value: Any, path: str) -> Any:
     base = getattr(hint, "__supertype__", hint)
     if not isinstance(value, SCALARS[base]) or (isinstance(value, bool) and base is not bool):
         raise refuse(path, value, f"should be {WORDS[base]}")
+    if base is float and not finite(value):
+        raise refuse(path, value, "should be a number that is finite and fits 64 bits")
     return base(value)
+
+
+def finite(value: float) -> bool:
+    """Whether a number is one that JSON and a float can hold. A whole number may be too large for either."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def bounded(value: Any, path: str, meta: Mapping[str, Any]) -> Any:
@@ -114,20 +128,30 @@ def bounded(value: Any, path: str, meta: Mapping[str, Any]) -> Any:
     if choices is not None and value not in choices:
         words = [str(c) for c in choices]
         raise refuse(path, value, f"should be one of {', '.join(words)}{nearest(str(value), words)}")
-    if isinstance(value, float) and value != value:
-        raise refuse(path, value, "should be a number")
     if low is not None and value < low:
-        raise refuse(path, value, f"should be at least {low:g}")
+        raise refuse(path, value, f"should be at least {number(low)}")
     if high is not None and value > high:
-        raise refuse(path, value, f"should be at most {high:g}")
+        raise refuse(path, value, f"should be at most {number(high)}")
     return value
 
 
 def refuse(path: str, value: Any, should: str) -> ConfigRefused:
     """The refusal of one value, with its place."""
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return ConfigRefused(f"{path or 'the experiment'} is {shown}; it {should}", "Correct the value", path=path)
+    return ConfigRefused(f"{path or 'the experiment'} is {show(value)}; it {should}", "Correct the value", path=path)
+
+
+def number(bound: float) -> str:
+    """A bound as a person would write it, every digit kept."""
+    return str(int(bound)) if bound == int(bound) else repr(bound)
+
+
+def show(value: Any) -> str:
+    """A value in at most 80 characters."""
+    try:
+        shown = repr(value)
+    except ValueError:
+        return "a whole number of thousands of digits"
+    return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
 def unknown(path: str, key: str, allowed: list[str]) -> ConfigRefused:

@@ -68,7 +68,7 @@ class Desk:
             raise Stale(f"Order {order[:8]} is {row.status.value}")
         if not 0 < size <= MAX_PART_BYTES:
             raise TooLarge(f"A part of {size} bytes is announced; the limit is {MAX_PART_BYTES}")
-        return self.room.parts.upload(digest, size)
+        return self.room.upload(digest, size, row.run, client)
 
     def received(self, client: ClientId, order: OrderId, upload: Upload, size: int, nbytes: int) -> Digest:
         """Keep a pushed part: from here on it survives a power cut."""

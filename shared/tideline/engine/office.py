@@ -86,12 +86,20 @@ class Office:
         main = self.draft(run, experiment, roster)
         rows = [main]
         if experiment.reference is not None and not tells_source_only(main):
-            sibling = self.draft(RunId(f"{run}-ref"), reference_of(experiment, main, self.mill), roster)
+            sibling = self.sibling(RunId(f"{run}-ref"), experiment, main, roster)
             main = replace(main, reference=sibling.id)
             rows = [main, replace(sibling, reference_of=run)]
         self.journal.create(rows, [order for row in rows for order in joins(row, self.clock.now())])
         self.ring(rows)
         return run
+
+    def sibling(self, run: RunId, experiment: Experiment, main: RunRow, roster: Mapping[ClientId, Role]) -> RunRow:
+        """The reference's run. What is wrong with it is named at its own place in the experiment."""
+        try:
+            return self.draft(run, reference_of(experiment, main, self.mill), roster)
+        except Refused as error:
+            path = f"reference.{error.context.get('path', '')}".rstrip(".")
+            raise type(error)(f"The reference: {error.what}", error.todo, **{**error.context, "path": path}) from error
 
     def ring(self, rows: list[RunRow]) -> None:
         """Wake the clients that a run asks for, and its conductor."""

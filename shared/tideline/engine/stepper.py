@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tideline.archive.codec import LAX, Rules, decode, encode, files_of
 from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
 from tideline.core.algorithm import Algorithm, contract
-from tideline.core.data import View
+from tideline.core.data import Data, View
 from tideline.core.errors import ContractRefused, FederationError, MemoryLost, StepFailed
 from tideline.core.privacy import Contract, contract_digest, from_json, to_json
 from tideline.core.registry import Methods, resolve
@@ -39,7 +40,8 @@ class Stepper:
         shelf = self.shelf(world, role)
         step = None if job.cursor == JOIN else algorithm.plan(config)[job.cursor].step
         with reproducible(job.seed, job.brief["threads"]) as rng:
-            data = guarded("that reads the data", shelf.view, step.view if step else View.TRAIN, role)
+            view = step.view if step else View.TRAIN
+            data = masked(guarded("that reads the data", shelf.view, view, role), view, role)
             site = Site(config, world, job.client, role, data, job.round, rng, self.device, tick=tick)
             if step is None:
                 return self.join(algorithm, job, site, clauses)
@@ -81,6 +83,11 @@ class Stepper:
         if key not in self._shelves:
             self._shelves = {key: guarded("that opens the data", self._open, world, role)}
         return self._shelves[key]
+
+
+def masked(data: Data, view: View, role: Role) -> Data:
+    """A target's training labels are absent, even where its shelf forgot to hide them."""
+    return replace(data, y=None) if view is View.TRAIN and role is Role.TARGET else data
 
 
 def guarded(name: str, run: Callable[..., Any], *args: Any) -> Any:

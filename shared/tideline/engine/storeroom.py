@@ -38,11 +38,15 @@ class Storeroom:
         """Those of the files that this client must send first, in order, with the offset from which an upload would go on."""
         here = self.journal.held(files, run, client, self.clock.now())
         lacking = [(d, size) for d, size in files if d not in here or not self.parts.has(d)]
-        return tuple((digest, self.offset(digest, size)) for digest, size in lacking)
+        return tuple((digest, self.offset(digest, size, run, client)) for digest, size in lacking)
 
-    def offset(self, digest: Digest, size: int) -> int:
+    def upload(self, digest: Digest, size: int, run: RunId, client: ClientId) -> Upload:
+        """Take in a part from a client. Its bytes lie apart from those of another that sends the same part."""
+        return self.parts.upload(digest, size, f"-{run}-{client}")
+
+    def offset(self, digest: Digest, size: int, run: RunId, client: ClientId) -> int:
         """How much of a part an earlier, cut upload left."""
-        upload = self.parts.upload(digest, size)
+        upload = self.upload(digest, size, run, client)
         upload.close()
         return upload.offset
 

@@ -1,0 +1,12 @@
+"""The command line. It stands above every other layer and loads them only when a command runs, so that help is quick.
+
+app          the commands put together
+serving      coordinator, agent, invite       runs    run start, list, show, watch, cancel, resume, export
+local        methods, contract, simulate, demo, version
+options      options that several commands share
+guard        errors as sentences and exit codes
+client       the coordinator's HTTP door, from the other side     following  a run, watched until it ends
+yamlines     YAML that remembers its lines    experiments  experiment files, and errors with their line
+simulating   sites of a `data:` section       exporting    a run's final state as one file
+tables       results for people               watching     progress for people             logs  the log of long-lived commands
+"""

@@ -1,0 +1,24 @@
+"""The commands put together. Nothing here loads more than typer."""
+
+from __future__ import annotations
+
+import typer
+
+from tideline.cli import local, runs, serving
+from tideline.cli.guard import Guarded
+
+# Plain help: rich would double the time that it takes.
+app = typer.Typer(
+    cls=Guarded,
+    help="Federated learning for data that shift from place to place.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(serving.coordinator)
+app.command()(serving.agent)
+app.command()(serving.invite)
+app.add_typer(runs.app, name="run")
+for each in (local.methods, local.contract, local.simulate, local.demo, local.version):
+    app.command()(each)

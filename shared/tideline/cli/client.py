@@ -1,0 +1,250 @@
+"""The coordinator's people's door, from the other side."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from tideline.cli.options import Door
+from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, Malformed, Refused, Unreachable
+from tideline.engine.pipe import from_plain
+
+DEFAULT_HOME = Path("~/.tideline/coordinator")
+AGENTS_PORT = 7800
+TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+# The stream says every 15 s that it is alive.
+STREAM_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+PATIENCE_SECONDS = 60.0
+PAUSE_SECONDS = 1.0
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class Told(FederationError):
+    """An error of a kind that this version does not know."""
+
+    @property
+    def kind(self) -> str:
+        """As the coordinator named it."""
+        return str(self.context["kind"])
+
+
+class Client:
+    """One coordinator. Raises its errors as our own, and Unreachable where nobody answers."""
+
+    def __init__(self, base_url: str, key: str | None, agents: str | None = None, said: str = "", ca: Path | None = None) -> None:
+        self.base_url, self._agents, self._said = base_url, agents, said
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        # A proxy stands between us and the world, not between us and this machine.
+        outside = not is_loopback(host_of(base_url))
+        self._http = httpx.Client(headers=headers, timeout=TIMEOUT, verify=ssl_context(ca), trust_env=outside)
+
+    @classmethod
+    def of(cls, door: Door) -> Client:
+        """The coordinator that the options, the environment or a home on this machine name."""
+        home = (door.home or DEFAULT_HOME).expanduser()
+        url, agents, said = find(door, home)
+        # The key of this machine's coordinator is not shown to others by mistake.
+        ours = door.url is None or door.home is not None or is_loopback(host_of(url))
+        key = door.api_key or (read_key(home / "admin.key") if ours else None)
+        return cls(url, key, agents, said, door.ca)
+
+    @classmethod
+    def of_home(cls, home: Path) -> Client:
+        """The coordinator that runs with a home on this machine."""
+        return cls.of(Door(home=home))
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, path: str, patience: float = 0.0) -> Any:
+        """What stands at an address. `patience`: seconds for which an unreachable coordinator is asked again."""
+        until = time.monotonic() + patience
+        while True:
+            try:
+                return self._call("GET", path)
+            except Unreachable:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(PAUSE_SECONDS)
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """Ask for something to be done."""
+        return self._call("POST", path, body)
+
+    def download(self, path: str) -> Iterator[bytes]:
+        """A file's bytes, piece by piece."""
+        with self._reached(), self._http.stream("GET", self.base_url + path) as answer:
+            checked(answer, self.base_url)
+            yield from answer.iter_bytes(1 << 20)
+
+    def events(self, run: str, after: int = 0) -> Iterator[dict[str, Any]]:
+        """A run's events so far."""
+        with self._reached(), self._http.stream("GET", f"{self.base_url}/runs/{run}/events?after={after}&follow=false") as answer:
+            checked(answer, self.base_url)
+            yield from (event for event in frames(answer.iter_lines()) if event)
+
+    def follow(self, run: str, after: int) -> Iterator[dict[str, Any] | None]:
+        """A run's events as they come, without end; None says: look for yourself. What is cut is begun again, for a while."""
+        heard = time.monotonic()
+        while True:
+            try:
+                for event in self._follow(run, after):
+                    heard = time.monotonic()
+                    after = event["seq"] if event else after
+                    yield event
+                yield None
+            except Unreachable:
+                if time.monotonic() - heard > PATIENCE_SECONDS:
+                    raise
+            time.sleep(PAUSE_SECONDS)
+
+    def _follow(self, run: str, after: int) -> Iterator[dict[str, Any] | None]:
+        path = f"/runs/{run}/events?after={after}"
+        with self._reached(), self._http.stream("GET", self.base_url + path, timeout=STREAM_TIMEOUT) as answer:
+            checked(answer, self.base_url)
+            yield from frames(answer.iter_lines())
+
+    def agents_door(self) -> str:
+        """Where agents knock, with the scheme of the people's door. A guess where only an URL was given."""
+        there = urlsplit(self.base_url)
+        host = f"[{there.hostname}]" if ":" in (there.hostname or "") else there.hostname
+        return f"{there.scheme}://{self._agents or f'{host}:{AGENTS_PORT}'}"
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        with self._reached():
+            answer = self._http.request(method, self.base_url + path, json=body)
+        checked(answer, self.base_url)
+        try:
+            return answer.json()
+        except ValueError:
+            raise stranger(self.base_url) from None
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except (httpx.TransportError, httpx.StreamError, httpx.InvalidURL) as cause:
+            raise Unreachable(
+                f"No coordinator answers at {self.base_url} (from {self._said}): {cause or type(cause).__name__}",
+                "Start one with `tideline coordinator`, or say where it is with --url or --home",
+                url=self.base_url,
+            ) from None
+
+
+def find(door: Door, home: Path) -> tuple[str, str | None, str]:
+    """The people's door, the agents' door if it is known, and where that was read."""
+    if door.url is not None:
+        return door.url.rstrip("/"), None, "--url or TIDELINE_URL"
+    path = home / "coordinator.json"
+    try:
+        doors = json.loads(path.read_text(encoding="utf-8"))
+        return reachable(doors["http"]), reachable(f"//{doors['grpc']}")[2:], str(path)
+    except FileNotFoundError:
+        raise Unreachable(
+            f"No coordinator has run with the home {home}: there is no {path.name}",
+            "Start one with `tideline coordinator`, or say where it is with --url or --home",
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise Refused(f"{path} cannot be read ({type(cause).__name__})", "Give --url, or start the coordinator again") from None
+
+
+def reachable(url: str) -> str:
+    """An address to call. A coordinator that listens on every address of this machine is called on this machine."""
+    there = urlsplit(url)
+    host = ANYWHERE.get(there.hostname or "")
+    if host is None:
+        return url
+    bracketed = f"[{host}]" if ":" in host else host
+    return there._replace(netloc=f"{bracketed}:{there.port}").geturl()
+
+
+def host_of(url: str) -> str:
+    """The host of an address. Raises ConfigRefused for what is none."""
+    try:
+        there = urlsplit(url)
+        good = there.scheme in ("http", "https") and there.hostname is not None and there.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise ConfigRefused(f"{url!r} is no address", "Write it as http://HOST:PORT", path="url")
+    return there.hostname or ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
+    return host in ("127.0.0.1", "::1", "localhost")
+
+
+def read_key(path: Path) -> str | None:
+    """The key that the coordinator left for this machine's commands. Raises IdentityRefused if it may not be read."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+    except OSError as cause:
+        raise IdentityRefused(
+            f"The key {path} cannot be read: {cause.strerror}", "Give --api-key or TIDELINE_API_KEY, or ask its owner"
+        ) from None
+
+
+def ssl_context(ca: Path | None) -> ssl.SSLContext | bool:
+    """What vouches for the coordinator's certificate. Raises ConfigRefused."""
+    if ca is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=str(ca))
+    except (OSError, ssl.SSLError) as cause:
+        raise ConfigRefused(f"--ca {ca} cannot be used: {cause}", "Give a certificate as a PEM file") from None
+
+
+def checked(answer: httpx.Response, url: str) -> None:
+    """Raise the error that an answer tells, if it tells one."""
+    if answer.is_success:
+        return
+    try:
+        answer.read()
+        told = answer.json()["error"]
+        kind, what, todo = str(told["kind"]), str(told["what"]), str(told["todo"])
+        context = {str(k): v for k, v in dict(told.get("context") or {}).items()}
+    except (ValueError, KeyError, TypeError):
+        raise stranger(url) from None
+    if answer.status_code == httpx.codes.UNAUTHORIZED:
+        todo = "Give --api-key or TIDELINE_API_KEY; the coordinator keeps its key in HOME/admin.key"
+    raise rebuilt(kind, what, todo, context, told.get("path"))
+
+
+def rebuilt(kind: str, what: str, todo: str, context: Mapping[str, Any], path: Any) -> FederationError:
+    """The coordinator's error, of its own class where this version knows it."""
+    free = {k: v for k, v in context.items() if k not in ("self", "what", "todo", "kind", "path")}
+    place = {"path": path} if path else {}
+    made = from_plain({"kind": kind, "what": what, "todo": todo, "context": free | place})
+    return made if made.kind == kind else Told(what, todo, **free, **place, kind=kind)
+
+
+def stranger(url: str) -> Malformed:
+    """Somebody else answered."""
+    return Malformed(f"What answers at {url} is no Tideline coordinator", "Check the address: it is the people's door, HTTP")
+
+
+def frames(lines: Iterator[str]) -> Iterator[dict[str, Any] | None]:
+    """The events of a stream of server-sent events; None for a comment, which is a sign of life."""
+    for line in lines:
+        if line.startswith("data:"):
+            event: dict[str, Any] = json.loads(line[5:])
+            yield event
+        elif line.startswith(":"):
+            yield None
+
+
+__all__ = ["Client", "Told", "is_loopback"]

@@ -1,0 +1,75 @@
+"""What every command ends with: an exit code and, where something is wrong, a sentence instead of a traceback."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from tideline.core.errors import Cancelled, FederationError, Refused, Stalled, StepFailed, Unreachable
+
+DONE, ENDED_BADLY, REFUSED, UNREACHABLE, OTHER, INTERRUPTED = 0, 1, 2, 3, 4, 130
+# The first row that fits tells the code.
+CODES: tuple[tuple[tuple[type[FederationError], ...], int], ...] = (
+    ((StepFailed, Stalled, Cancelled), ENDED_BADLY),
+    ((Refused,), REFUSED),
+    ((Unreachable,), UNREACHABLE),
+    ((FederationError,), OTHER),
+)
+JSON_WANTED = "tideline.json"
+
+
+class Guarded(TyperGroup):
+    """The root of the commands: turns errors into sentences and exit codes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except FederationError as error:
+            raise typer.Exit(report(error, bool(ctx.meta.get(JSON_WANTED)))) from None
+        except KeyboardInterrupt:
+            typer.echo("Interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def report(error: FederationError, as_json: bool) -> int:
+    """Tell an error: in words on stderr and, if JSON is wanted, as data on stdout. Gives the exit code."""
+    typer.echo(f"Error: {clean(error.what)}", err=True)
+    if error.todo:
+        typer.echo(f"What to do: {clean(error.todo)}", err=True)
+    if as_json:
+        say_json({"error": as_data(error)})
+    return code_of(error)
+
+
+def code_of(error: FederationError) -> int:
+    """The exit code of an error."""
+    return next(code for kinds, code in CODES if isinstance(error, kinds))
+
+
+def code_of_run(result: Mapping[str, Any]) -> int:
+    """The exit code of a run's result: 0 if it completed."""
+    return DONE if result["status"] == "completed" else ENDED_BADLY
+
+
+def as_data(error: FederationError) -> dict[str, Any]:
+    """An error in the shape that the coordinator's door uses."""
+    context = dict(error.context)
+    path = context.pop("path", None)
+    told = {k: v if isinstance(v, (str, int, float, bool, type(None))) else str(v) for k, v in context.items()}
+    return {"kind": error.kind, "what": error.what, "todo": error.todo, "path": str(path) if path else None, "context": told}
+
+
+def say_json(value: Any) -> None:
+    """A value on stdout, for programs."""
+    typer.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def clean(text: str) -> str:
+    """A text from elsewhere, without anything that would steer the terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -1,0 +1,108 @@
+"""The commands that need no coordinator: methods, contract, simulate, demo, version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tideline.cli.guard import code_of_run, say_json
+from tideline.cli.options import REGISTRY, ExperimentFile, Json, Methods, Settings
+
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the results into this folder.")]
+
+
+def methods(methods: Methods = REGISTRY, as_json: Json = False) -> None:
+    """List the methods."""
+    from tideline.cli.tables import methods_table, show
+    from tideline.core.registry import load_methods, resolve
+
+    registry = load_methods(methods)
+    found = [resolve(registry, name) for name, _ in registry]
+    rows = [{"name": a.name, "summary": a.summary, "paper": a.paper, "presets": sorted(a.presets)} for a in found]
+    if as_json:
+        say_json(rows)
+    else:
+        show(methods_table(rows))
+
+
+def contract(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The method, see `tideline methods`.")],
+    preset: Annotated[str | None, typer.Option(help="One of the method's presets. [default: the method's defaults]")] = None,
+    methods: Methods = REGISTRY,
+    as_json: Json = False,
+) -> None:
+    """Show what a method makes sites send, and its settings. Derived from the code that is installed here."""
+    from tideline.archive.parts import MemoryParts
+    from tideline.cli.tables import contract_table, settings_table, show
+    from tideline.core.registry import load_methods
+    from tideline.engine.mill import NumericMill
+
+    facts = NumericMill(MemoryParts(), load_methods(methods)).call("describe", {"method": name, "preset": preset})
+    if as_json:
+        say_json(facts)
+        return
+    typer.echo(f"{facts['name']}: {facts['summary']}\n{facts['paper']}\n\nWhat leaves a site:")
+    for sentence in facts["sentences"]:
+        typer.echo(f"- {sentence}")
+    typer.echo(f"\nContract {facts['digest'][:12]}" + (f", preset {preset}" if preset else ""))
+    show(contract_table(facts["contract"]))
+    show(settings_table(facts["settings"]))
+
+
+def simulate(
+    file: ExperimentFile,
+    out: Out = None,
+    settings: Settings = None,
+    methods: Methods = REGISTRY,
+    as_json: Json = False,
+) -> None:
+    """Run an experiment in this process, on the sites of its `data:` section."""
+    from tideline.cli.experiments import read_file
+    from tideline.cli.simulating import simulate_text
+    from tideline.cli.tables import result_table, show
+    from tideline.core.registry import load_methods
+
+    result = simulate_text(read_file(file).changed(settings or ()), load_methods(methods), out)
+    if as_json:
+        say_json(result)
+    else:
+        show(result_table(result))
+        if result["cause"]:
+            typer.echo(result["cause"])
+    raise typer.Exit(code_of_run(result))
+
+
+def demo(
+    method: Annotated[str, typer.Option(help="The method, see `tideline methods`.")] = "fedavg",
+    agents: Annotated[int, typer.Option(min=1, help="How many agents.")] = 4,
+    rounds: Annotated[int | None, typer.Option(min=0, help="Rounds. [default: the method's preset for demonstrations]")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Start a coordinator and agents on this machine, train on real digits of four styles, and show the result."""
+    from tideline.cli.demo import run_demo
+
+    raise typer.Exit(run_demo(method, agents, rounds, seed, out, as_json))
+
+
+def version(as_json: Json = False) -> None:
+    """Print the versions of Tideline and of what its bytes depend on."""
+    import platform
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    from tideline import __version__
+
+    found = {"tideline": __version__, "python": platform.python_version()}
+    for name in ("torch", "grpcio"):
+        try:
+            found[name] = installed(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    if as_json:
+        say_json(found)
+    else:
+        typer.echo("\n".join(f"{name} {number}" for name, number in found.items()))

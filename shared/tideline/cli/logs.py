@@ -1,0 +1,33 @@
+"""The log of the commands that live long: to stderr, for people or as JSON lines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+
+def configure(as_json: bool) -> None:
+    """Send our log, and warnings of libraries, to stderr. Colours only on a terminal."""
+    shared: list[Any] = [structlog.stdlib.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
+    tail = renderers(as_json)
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, *shared, *tail],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    drop = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[drop, *tail], foreign_pre_chain=shared))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def renderers(as_json: bool) -> list[Any]:
+    """The last steps of a log line."""
+    if as_json:
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    # Tracebacks without the values of variables: those may hold data.
+    formatter = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=formatter)]

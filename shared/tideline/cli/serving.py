@@ -1,0 +1,177 @@
+"""The commands that serve: coordinator and agent; and the invitation that brings them together."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tideline.cli.guard import say_json
+from tideline.cli.options import REGISTRY, Door, Json, Methods, at_door
+
+if TYPE_CHECKING:
+    from tideline.core.errors import ConfigRefused
+
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+LOG_JSON = typer.Option("--log-json", envvar="TIDELINE_LOG_JSON", help="Log JSON lines instead of text.")
+
+
+def coordinator(
+    home: Annotated[Path | None, typer.Option(help="Database, parts and key. [default: ~/.tideline/coordinator]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    grpc_port: Annotated[int | None, typer.Option(help="The agents' door; 0: a free one. [default: 7800]")] = None,
+    http_port: Annotated[int | None, typer.Option(help="The people's door; 0: a free one. [default: 7880]")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM) for both doors.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
+    insecure: Annotated[bool | None, typer.Option("--insecure", help="Listen beyond this machine without TLS.")] = None,
+    methods: Annotated[str | None, typer.Option(metavar="MODULE:TUPLE", help="The registry of methods.")] = None,
+    log_json: Annotated[bool, LOG_JSON] = False,
+) -> None:
+    """Run the coordinator until it is interrupted.
+
+    Every option may also be given by the environment: TIDELINE_HOME, TIDELINE_GRPC_PORT and so on; options win.
+    """
+    from tideline.cli import logs
+    from tideline_server.main import run_coordinator
+
+    given = {
+        "home": home,
+        "host": host,
+        "grpc_port": grpc_port,
+        "http_port": http_port,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "insecure": insecure,
+        "methods": methods,
+    }
+    settings = coordinator_settings({name: value for name, value in given.items() if value is not None})
+    logs.configure(log_json)
+    run_coordinator(settings)
+
+
+def coordinator_settings(given: dict[str, Any]) -> Any:
+    """Settings from options over the environment. Raises ConfigRefused."""
+    from pydantic import ValidationError
+
+    from tideline.core.errors import ConfigRefused
+    from tideline_server.settings import CoordinatorSettings
+
+    try:
+        return CoordinatorSettings(**given)
+    except ValidationError as cause:
+        first = cause.errors()[0]
+        name = str(first["loc"][0]).removeprefix("TIDELINE_").removeprefix("tideline_")
+        option = f"--{name.replace('_', '-')}"
+        place = option if name in given else f"TIDELINE_{name.upper()}"
+        raise ConfigRefused(f"{place} is {first['input']!r}: {first['msg']}", f"Correct {place}", path=name) from None
+
+
+def agent(
+    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="The coordinator's door for agents.")],
+    data: Annotated[Path, typer.Option(metavar="DIR", help="The folder that holds the site's .npz files.")],
+    role: Annotated[list[str], typer.Option(help="A role that this site allows: source, target or peer. Repeatable.")],
+    token: Annotated[str, typer.Option(envvar="TIDELINE_TOKEN", help="From `tideline invite`; needed the first time.")] = "",
+    name: Annotated[str | None, typer.Option(help="The client's name. [default: the host's name]")] = None,
+    home: Annotated[Path | None, typer.Option(help="Credential and memory. [default: ~/.tideline/agents/NAME]")] = None,
+    policy: Annotated[Path | None, typer.Option(help="What this site lets out (TOML).")] = None,
+    device: Annotated[str, typer.Option(help="Where steps compute: auto, cpu, cuda, ...")] = "auto",
+    ca: Annotated[Path | None, typer.Option(help="Certificate (PEM) that vouches for the coordinator's.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Call beyond this machine without TLS.")] = False,
+    parallel: Annotated[int, typer.Option(min=1, help="Runs served at once.")] = 4,
+    trainer_idle: Annotated[float, typer.Option(min=0, help="Seconds after which an idle trainer ends.")] = 60.0,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for a coordinator at the start.")] = 60.0,
+    methods: Methods = REGISTRY,
+    log_json: Annotated[bool, LOG_JSON] = False,
+) -> None:
+    """Run an agent beside its data until it is interrupted. It calls the coordinator; nothing calls it."""
+    from tideline.cli import logs
+    from tideline.core.run import Role
+    from tideline.core.settings import read_scalar
+    from tideline_agent.main import run_agent
+    from tideline_agent.settings import AgentSettings
+
+    settings = AgentSettings(
+        coordinator=coordinator,
+        data=data,
+        roles=tuple(dict.fromkeys(read_scalar(Role, each, "--role") for each in role)),
+        name=name or host_name(),
+        token=token,
+        home=home,
+        policy=policy,
+        device=device,
+        methods=methods,
+        ca=ca,
+        insecure=insecure,
+        parallel=parallel,
+        trainer_idle=trainer_idle,
+        wait=wait,
+    )
+    logs.configure(log_json)
+    run_agent(settings)
+
+
+def host_name() -> str:
+    """This host's name, as far as it can name a client."""
+    import socket
+
+    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip(".")[:64] or "agent"
+
+
+@at_door
+def invite(
+    door: Door,
+    name: Annotated[str, typer.Option(help="The only name that the token admits.")],
+    labels: Annotated[str, typer.Option(metavar="KEY=VALUE,...", help="What experiments may select the client by.")] = "",
+    ttl: Annotated[str, typer.Option(help="How long the token can be used: 90s, 30m, 1h, 2d.")] = "24h",
+    as_json: Json = False,
+) -> None:
+    """Make a one-use token for an agent, and the command that uses it."""
+    from tideline.cli.client import Client
+
+    asked = {"name": name, "labels": read_labels(labels), "ttl_seconds": read_seconds(ttl)}
+    with Client.of(door) as there:
+        made = there.post("/invites", asked)
+        made["command"] = command = agent_command(there.agents_door(), name, made["token"])
+    if as_json:
+        say_json(made)
+        return
+    typer.echo(
+        f"Token for {name}, good once, within {ttl}:\n\n  {made['token']}\n\nOn the machine beside the data:\n\n  {command}"
+    )
+
+
+def read_labels(text: str) -> dict[str, str]:
+    """`a=1,b=2` as a mapping. Raises ConfigRefused."""
+    pairs = [each.partition("=") for each in text.split(",") if each.strip()]
+    for key, equals, _ in pairs:
+        if not equals or not key.strip():
+            raise wrong("--labels", text, "Write it as KEY=VALUE,KEY=VALUE, such as site=a,gpu=1")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def read_seconds(text: str) -> float:
+    """`90s`, `30m`, `1h`, `2d`, or seconds. Raises ConfigRefused."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd]?)", text.strip())
+    if found is None:
+        raise wrong("--ttl", text, "Write a number and a unit, such as 90s, 30m, 1h or 2d")
+    return float(found[1]) * SECONDS[found[2] or "s"]
+
+
+def wrong(option: str, text: str, todo: str) -> ConfigRefused:
+    """The refusal of an option's value."""
+    from tideline.core.errors import ConfigRefused
+
+    return ConfigRefused(f"{option} is {text!r}", todo, path=option)
+
+
+def agent_command(address: str, name: str, token: str) -> str:
+    """What the owner of the data types. DIR and the role are for the owner to fill in."""
+    from urllib.parse import urlsplit
+
+    from tideline.cli.client import is_loopback
+
+    there = urlsplit(address)
+    extra = " --ca CERTIFICATE" if there.scheme == "https" else "" if is_loopback(there.hostname or "") else " --insecure"
+    return f"tideline agent --coordinator {there.netloc} --token {token} --name {name} --data DIR --role source{extra}"

@@ -1,0 +1,140 @@
+"""An experiment with a `data:` section, run in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tideline.cli.experiments import ExperimentText
+from tideline.cli.exporting import export
+from tideline.cli.watching import Watcher
+from tideline.core.errors import ConfigRefused
+from tideline.core.registry import Methods
+from tideline.core.run import Digest, Role, RunId, World
+from tideline.engine.experiment import Experiment, SiteData, read_experiment
+from tideline.engine.rows import Status
+from tideline.engine.simulate import Federation, SimSite
+from tideline.learning.datasets import digits
+from tideline.learning.folder import find, read_folder
+from tideline.learning.holdings import Holdings
+
+SETS = {"digits": digits.write_site}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A site's data, opened when the run's world is known."""
+
+    path: Path
+
+    def __call__(self, world: World, role: Role) -> Holdings:
+        """Read the folder as an agent would."""
+        return read_folder(self.path, world, role)
+
+    @property
+    def domains(self) -> str:
+        """The names of the folder's domains."""
+        return ", ".join(f.stem for f in find(self.path))
+
+
+def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = None) -> dict[str, Any]:
+    """Run an experiment; its result. `out` takes result.json and, of a completed run, the final state."""
+    with text.located():
+        experiment = read_experiment(text.value)
+        roster = roster_of(experiment)
+    if out is not None:
+        make(out)
+    # Roles stand in `data`; what the office says of the roster is said of them.
+    mirrored = {f"roster.{name}": text.place(f"data.{name}") for name in roster} | {"roster": text.place("data")}
+    placed = ExperimentText(text.name, {**text.value, "roster": roster}, {**mirrored, **text.places})
+    with tempfile.TemporaryDirectory(prefix="tideline-") as scratch:
+        with placed.located():
+            folders = {n: folder_of(n, site, text, Path(scratch) / n) for n, site in experiment.data.items()}
+        federation = Federation(methods, {name: SimSite(folder) for name, folder in folders.items()})
+        return play(federation, placed, folders, out)
+
+
+def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Folder], out: Path | None) -> dict[str, Any]:
+    """Start, watch to the end, and write what is asked for."""
+    begun = time.monotonic()
+    with text.located():
+        run = federation.start(text.value)
+    with Watcher() as watcher:
+        result = federation.run(run, lambda seen: watcher.show(seen | progress(federation, run)))
+        watcher.show(result | progress(federation, run))
+    # The simulation's clock stands still between deadlines; people want to know how long they waited.
+    result["seconds"] = time.monotonic() - begun
+    for client in result["clients"]:
+        client["domain"] = folders[client["name"]].domains
+    if out is not None:
+        write(federation, run, result, out)
+    return result
+
+
+def progress(federation: Federation, run: RunId) -> dict[str, int]:
+    """How far a run is, for the watcher."""
+    row = federation.office.find(run)
+    return {"plan_length": len(row.plan), "cursor": row.cursor}
+
+
+def roster_of(experiment: Experiment) -> dict[str, str]:
+    """Who takes part: the sites of `data`, in their roles. Raises ConfigRefused where something else is said, too."""
+    roster = {name: site.role.value for name, site in experiment.data.items()}
+    if not roster:
+        raise ConfigRefused(
+            "data is missing", "A simulation needs data: {SITE: {role: source, dataset: digits, ...}}", path="data"
+        )
+    if experiment.select:
+        raise ConfigRefused("select has no meaning in a simulation", "Leave it out; data names the sites", path="select")
+    if experiment.roster and {n: r.value for n, r in experiment.roster.items()} != roster:
+        raise ConfigRefused("roster differs from the sites and roles of data", "Leave it out of simulations", path="roster")
+    return roster
+
+
+def folder_of(name: str, site: SiteData, text: ExperimentText, scratch: Path) -> Folder:
+    """A site's folder: as it is named, seen from the experiment's file, or written from a shipped set."""
+    place = f"data.{name}"
+    if bool(site.folder) == bool(site.dataset):
+        raise ConfigRefused(f"{place} needs either folder or dataset", "Give one of the two", path=place)
+    if site.folder:
+        path = Path(text.name).parent / Path(site.folder).expanduser()
+        if not path.is_dir():
+            raise ConfigRefused(f"{place}.folder: there is no folder {path}", "Correct the path", path=f"{place}.folder")
+        return Folder(path)
+    if site.dataset not in SETS:
+        known = ", ".join(SETS)
+        raise ConfigRefused(f"{place}.dataset is {site.dataset!r}", f"Use one of: {known}", path=f"{place}.dataset")
+    try:
+        SETS[site.dataset](scratch, site.domain, site.part, site.parts, site.rows)
+    except ConfigRefused as error:
+        wrong = f"{place}.{error.context.get('path', '')}"
+        raise ConfigRefused(f"{place}: {error.what}", error.todo, path=wrong) from None
+    return Folder(scratch)
+
+
+def make(out: Path) -> None:
+    """The folder for results. Raises ConfigRefused."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise ConfigRefused(f"--out {out} cannot be made: {cause.strerror}", "Choose another folder") from None
+
+
+def write(federation: Federation, run: RunId, result: Mapping[str, Any], out: Path) -> None:
+    """result.json and, where there is one, state.safetensors."""
+    (out / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    if federation.office.find(run).status is not Status.COMPLETED:
+        return
+    root, size = federation.journal.rounds(run)[-1].state[0]
+
+    @contextlib.contextmanager
+    def held(digest: Digest, size: int) -> Iterator[memoryview]:
+        yield federation.parts.view(digest)
+
+    export(held, root, size, out / "state.safetensors")

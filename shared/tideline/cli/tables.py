@@ -1,0 +1,140 @@
+"""Results for people: rich tables. Whatever comes from elsewhere stands in them as plain text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tideline.cli.guard import clean
+
+# Where nobody looks, nothing is cut to a window's width.
+WIDTH_WITHOUT_WINDOW = 200
+NOTHING = "–"
+
+
+def show(what: RenderableType) -> None:
+    """Print to stdout."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH_WITHOUT_WINDOW, file=sys.stdout)
+    console.print(what)
+
+
+def result_table(result: Mapping[str, Any]) -> Table:
+    """A run's result, a line per site. `result`: what engine.result gives."""
+    columns = ("site", "domain", "role", "samples", "source-only", "result", "bytes up", "bytes down", "failures")
+    return table(title(result), columns, (site_row(result, client) for client in result["clients"]), right=range(3, 8))
+
+
+def title(result: Mapping[str, Any]) -> str:
+    """Run, method, status, seconds, digest."""
+    seconds = result.get("seconds")
+    words = [f"Run {result['run']}", result["method"], result["status"]]
+    words += [] if seconds is None else [f"{seconds:.1f} s"]
+    words += [f"state {result['state_digest'][:12]}"] if result.get("state_digest") else []
+    return ", ".join(words)
+
+
+def site_row(result: Mapping[str, Any], client: Mapping[str, Any]) -> list[str]:
+    """One site."""
+    ended = result["status"] == "completed"
+    return [
+        client["name"],
+        client["domain"] or NOTHING,
+        client["role"],
+        NOTHING if client["samples"] is None else str(client["samples"]),
+        share(client["source_only"]),
+        "no labels" if client["accuracy"] is None and ended else share(client["accuracy"]),
+        size(client["bytes_up"]),
+        size(client["bytes_down"]),
+        failures(client["failures"]),
+    ]
+
+
+def failures(told: Iterable[Mapping[str, Any]]) -> str:
+    """How many, and of which kinds."""
+    kinds = [each["kind"] for each in told]
+    return f"{len(kinds)} ({', '.join(sorted(set(kinds)))})" if kinds else "0"
+
+
+def runs_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """The list of runs."""
+    columns = ("run", "name", "method", "status", "progress", "started", "cause")
+    return table(
+        "", columns, ([r["id"], r["name"], r["method"], r["status"], far(r), day(r["created"]), r["cause"]] for r in rows)
+    )
+
+
+def far(row: Mapping[str, Any]) -> str:
+    """Exchanges closed, of all."""
+    return f"{max(row['cursor'], 0)} of {row['of']}"
+
+
+def methods_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """The list of methods."""
+    columns = ("method", "summary", "presets", "paper")
+    return table("", columns, ([r["name"], r["summary"], ", ".join(r["presets"]), r["paper"]] for r in rows))
+
+
+def contract_table(clauses: Iterable[Mapping[str, Any]]) -> Table:
+    """A contract, a line per clause."""
+    columns = ("phase", "step", "field", "dims", "exposure", "audience")
+    rows = ([c["phase"], c["step"], c["field"], c["dims"], c["exposure"], ", ".join(c["audience"])] for c in clauses)
+    return table("", columns, rows)
+
+
+def settings_table(settings: Iterable[Mapping[str, Any]]) -> Table:
+    """A method's settings, a line each."""
+    columns = ("setting", "default", "allowed", "meaning")
+    return table("Settings", columns, ([s["name"], word(s["default"]), allowed(s), s["doc"]] for s in settings))
+
+
+def allowed(setting: Mapping[str, Any]) -> str:
+    """A setting's choices or bounds."""
+    if setting.get("choices"):
+        return ", ".join(map(str, setting["choices"]))
+    low, high = setting.get("low"), setting.get("high")
+    return " ".join(([] if low is None else [f"≥ {low:g}"]) + ([] if high is None else [f"≤ {high:g}"]))
+
+
+def word(value: Any) -> str:
+    """A default, as it would be written."""
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def table(heading: str, columns: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[int] = ()) -> Table:
+    """A table of plain texts."""
+    made = Table(title=Text(clean(heading)) if heading else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    to_the_right = set(right)
+    for i, column in enumerate(columns):
+        made.add_column(column, justify="right" if i in to_the_right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(clean(each)) for each in row))
+    return made
+
+
+def share(value: float | None) -> str:
+    """An accuracy."""
+    return NOTHING if value is None else f"{value:.3f}"
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def day(at: float) -> str:
+    """A moment, in this machine's time."""
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")

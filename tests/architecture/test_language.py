@@ -1,0 +1,61 @@
+"""No layer but the methods' own knows the name of a method."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+
+import pytest
+
+from tests.architecture.sources import Source, sources
+from tideline.algorithms import METHODS
+
+BLIND = (
+    *("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning", "tideline.nets", "tideline.numerics"),
+    *("tideline_server", "tideline_agent", "tideline_protos"),
+)
+NAMES = frozenset(name for name, _ in METHODS)
+# English words that are methods' names as well: looked for as a name alone, not as a word in a sentence.
+ENGLISH = frozenset({"local", "central"})
+# The reference that an experiment means if it names none; an experiment is what a person writes, and people write names.
+EXCEPTIONS = {("tideline.engine.experiment", "fedavg")}
+
+
+def mentions(source: Source) -> Iterator[tuple[str, int]]:
+    """Each method's name in a module, and its line: identifiers, and words of texts and comments' neighbours, the docstrings."""
+    for token in tokenize.generate_tokens(io.StringIO(source.path.read_text()).readline):
+        if token.type == tokenize.NAME and token.string.lower() in NAMES:
+            yield token.string.lower(), token.start[0]
+        if token.type == tokenize.STRING:
+            yield from ((name, token.start[0]) for name in named(token.string))
+
+
+def named(text: str) -> Iterator[str]:
+    """The methods that a text names, as whole words in any case."""
+    words = set(re.findall(r"\w+", text.lower()))
+    alone = text.strip("rbuf'\"").lower()
+    for name in NAMES:
+        if (name in words and name not in ENGLISH) or name == alone:
+            yield name
+
+
+@pytest.mark.parametrize("source", [s for s in sources() if s.module.startswith(BLIND)], ids=lambda s: s.module)
+def test_no_method_is_named(source: Source) -> None:
+    """Neither as a string nor as an identifier: what depends on a method's name belongs into its folder."""
+    found = [(name, line) for name, line in mentions(source) if (source.module, name) not in EXCEPTIONS]
+    assert not found, f"{source.path} names {found}"
+
+
+def test_the_search_finds_names() -> None:
+    """A name alone, a word in a sentence, a capital letter; not a part of a word, not plain English."""
+    assert NAMES
+    found = {text: sorted(named(text)) for text in ("'fedavg'", '"like FedAvg."', "'fedavgs'", "'local'", "'a local model'")}
+    assert list(found.values()) == [["fedavg"], ["fedavg"], [], ["local"], []]
+
+
+def test_every_exception_is_still_one() -> None:
+    """An exception that is no longer needed is removed."""
+    told = {(s.module, name) for s in sources() for name, _ in mentions(s)}
+    assert told >= EXCEPTIONS

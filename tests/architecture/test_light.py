@@ -1,0 +1,55 @@
+"""What has to start fast, or must not hold tensors, loads no torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+
+import pytest
+
+from tests.architecture.sources import sources
+
+# Modules of otherwise light packages that work on tensors. Everything else in those packages loads none.
+WITH_TORCH = {
+    "tideline.archive.codec",
+    "tideline.archive.rules",
+    "tideline.engine.advance",
+    "tideline.engine.mill",
+    "tideline.engine.stepper",
+    "tideline.engine.simulate",
+}
+LIGHT = ("tideline.core", "tideline.archive", "tideline.engine")
+ENTRIES = ("tideline_agent.main", "tideline_server.main", "tideline.__main__")
+
+PROBE = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+    if 'torch' in sys.modules:
+        sys.exit(f'{name} loads torch')
+"""
+
+
+def probe(modules: Iterable[str]) -> str:
+    """Import modules one after the other in a fresh interpreter; what the first says that loads torch."""
+    done = subprocess.run([sys.executable, "-c", PROBE, *modules], capture_output=True, text=True, check=False)
+    return done.stderr.strip()
+
+
+def test_light_modules_load_no_torch() -> None:
+    """The vocabulary, the layout of files and the coordinator's bookkeeping are usable where torch is not."""
+    names = [s.module for s in sources() if s.module.startswith(LIGHT) and s.module not in WITH_TORCH]
+    assert len(names) > 20
+    assert probe(names) == ""
+
+
+def test_the_exceptions_exist() -> None:
+    """A module that is gone leaves the list."""
+    assert {s.module for s in sources()} >= WITH_TORCH
+
+
+@pytest.mark.parametrize("entry", [e for e in ENTRIES if any(s.module == e for s in sources())])
+def test_processes_start_without_torch(entry: str) -> None:
+    """The agent's process, the coordinator's process and the command line load none, nor does anything that they import."""
+    assert probe([entry]) == ""

@@ -1,0 +1,113 @@
+"""What reading may cost: no copies of tensors, no time that grows faster than the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.archive import values
+from tests.archive.values import head
+from tideline.archive import errors, layout
+
+MAPPED = """
+import sys
+from pathlib import Path
+import torch
+from torch import Tensor
+from tideline.archive.codec import decode, encode
+from tideline.archive.parts import FolderParts
+from tideline.core.record import record
+
+@record
+class Model:
+    w: Tensor
+
+def anonymous():
+    rows = dict(line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+    return int(rows["Anonymous"].split()[0]) / 1024
+
+parts = FolderParts(Path(sys.argv[1]), durable=False)
+small, large = (encode(Model(torch.ones(n)), parts) for n in (1, 50 << 20))
+decode(Model, small.digest, parts).w.sum()
+before = anonymous()
+model = decode(Model, large.digest, parts)
+right = bool((model.w[:: 1 << 20] == 1).all())
+read = anonymous()
+model.w[: 10 << 20] = 7
+print(large.files[1][0], model.w.nbytes >> 20, right, read - before, anonymous() - read)
+"""
+
+
+def python(code: str, *args: str) -> str:
+    """What a fresh interpreter prints."""
+    return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's account of a process's memory")
+def test_decoding_copies_nothing_and_writing_reaches_no_file(tmp_path: Path) -> None:
+    """A part of 200 MB is decoded and checked in under 10 MB of memory of its own; what is written costs its own size."""
+    part, size, right, read, written = python(MAPPED, str(tmp_path)).split()
+    assert (size, right) == ("200", "True")
+    assert float(read) < 10
+    assert 35 < float(written) < 60
+    with (tmp_path / part[:2] / part).open("rb") as file:
+        assert hashlib.file_digest(file, "sha256").hexdigest() == part
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """Processor time of the better of two."""
+    best = float("inf")
+    for _ in range(2):
+        start = time.process_time()
+        work()
+        best = min(best, time.process_time() - start)
+    return best
+
+
+def test_a_header_of_fifty_thousand_tensors_is_read_in_a_second() -> None:
+    """Large models cost little: every rule is one pass."""
+    n = 50_000
+    record = json.dumps({"w": {f"layer.{i}.weight": None for i in range(n)}})
+    made, _ = layout.build({f"w/layer.{i}.weight": ("F32", (2, 3)) for i in range(n)}, {layout.RECORD: record})
+    data = memoryview(made + bytes(24 * n))
+    assert seconds(lambda: layout.parse(data)) < 1
+    assert seconds(lambda: layout.named_parts(layout.Header({}, {layout.RECORD: record}, 0))) < 0.5
+
+
+def twice(n: int) -> bytes:
+    """A header whose last key is its last but one."""
+    keys = ",".join(f'"t{min(i, n - 2)}":0' for i in range(n))
+    return values.file(b"{" + keys.encode() + b"}")
+
+
+HOSTILE: dict[str, tuple[type[Exception], Callable[[], bytes]]] = {
+    "a key twice among many": (errors.DuplicateKey, lambda: twice(200_000)),
+    "many texts that never end": (errors.HeaderNotJson, lambda: values.file(b'{"' + b'\\"' * 2_000_000)),
+    "many backslashes": (errors.HeaderNotJson, lambda: values.file(b'{"' + b"\\" * 4_000_001)),
+    "deep": (errors.HeaderTooDeep, lambda: values.file(b"[" * 4_000_000)),
+    "wide": (errors.BadEntry, lambda: values.file(head(x=[[]] * 1_000_000))),
+    "a long name": (errors.BadName, lambda: values.file(head(**{"a/" * 1_000_000 + "b": 0}))),
+    "a long shape": (errors.BadShape, lambda: values.file(head(x={"dtype": "U8", "shape": [1] * 1_000_000, "data_offsets": [0, 1]}))),
+    "large numbers": (
+        errors.BadShape,
+        lambda: values.file(head(**{f"t{i}": {"dtype": "U8", "shape": [10**4000], "data_offsets": [0, 1]} for i in range(300)})),
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "make"), HOSTILE.values(), ids=HOSTILE)
+def test_no_header_costs_more_than_its_length(kind: type[Exception], make: Callable[[], bytes]) -> None:
+    """A few megabytes of spite are refused within seconds, where a quadratic path would take hours."""
+    data = memoryview(make())
+    start = time.process_time()
+    with pytest.raises(kind):
+        layout.parse(data)
+    assert time.process_time() - start < 3

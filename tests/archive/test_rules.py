@@ -1,0 +1,242 @@
+"""What a message is held to: dims, `like`, and parts that are written once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.archive.values import Flags, bytes_of, equal
+from tideline.archive import errors
+from tideline.archive.codec import LAX, PART_BYTES, Memo, Rules, decode, encode
+from tideline.archive.parts import Buffer, MemoryParts
+from tideline.core.errors import Malformed
+from tideline.core.record import Weights, field, record
+from tideline.core.run import Digest
+
+
+@record
+class Cloud:
+    """Dims in all their places."""
+
+    z: Tensor = field("K n d")
+    y: Tensor = field("K n 10")
+    means: tuple[Tensor, ...] = field("d", default=())
+    images: tuple[Tensor, ...] = field("n ...", default=())
+    extra: Tensor | None = field("d d", default=None)
+
+
+Z, Y = torch.zeros(2, 3, 4), torch.zeros(2, 3, 10)
+
+
+def cloud(z: Tensor = Z, y: Tensor = Y, images: tuple[Tensor, ...] = (), extra: Tensor | None = None, d: int = 4) -> Cloud:
+    """A cloud that keeps its dims, unless told otherwise."""
+    return Cloud(z, y, (torch.zeros(d), torch.zeros(4)), images, extra)
+
+
+GOOD = {
+    "plain": cloud(),
+    "dots stand for nothing": cloud(images=(torch.zeros(3),)),
+    "dots stand for anything": cloud(images=(torch.zeros(3, 1, 28, 28), torch.zeros(3, 5))),
+    "optional": cloud(extra=torch.zeros(4, 4)),
+    "empty": Cloud(torch.zeros(0, 0, 0), torch.zeros(0, 0, 10)),
+}
+BAD = {
+    "one axis less": (cloud(z=torch.zeros(2, 3)), "z"),
+    "one axis more": (cloud(z=torch.zeros(2, 3, 4, 1)), "z"),
+    "another K": (cloud(y=torch.zeros(3, 3, 10)), "K"),
+    "another n": (cloud(y=torch.zeros(2, 2, 10)), "n"),
+    "not ten": (cloud(y=torch.zeros(2, 3, 11)), "10"),
+    "in another tuple": (cloud(d=5), "means/0"),
+    "in a tuple": (cloud(images=(torch.zeros(3), torch.zeros(2, 3))), "images/1"),
+    "before the dots": (cloud(images=(torch.zeros(()),)), "images/0"),
+    "in an optional": (cloud(extra=torch.zeros(4, 5)), "extra"),
+}
+
+
+@pytest.mark.parametrize("value", GOOD.values(), ids=GOOD)
+def test_dims_that_agree(value: Cloud) -> None:
+    """A name is bound where it is met first, a number is itself, dots are any further axes."""
+    parts = MemoryParts()
+    assert equal(decode(Cloud, encode(value, parts).digest, parts), value)
+
+
+@record
+class Undimmed:
+    """A cloud whose maker declared no dims: what a dishonest site would send."""
+
+    z: Tensor
+    y: Tensor
+    means: tuple[Tensor, ...]
+    images: tuple[Tensor, ...]
+    extra: Tensor | None
+
+
+@pytest.mark.parametrize(("value", "named"), BAD.values(), ids=BAD)
+def test_dims_that_contradict(value: Cloud, named: str) -> None:
+    """A contradiction is refused by name, on writing and on reading."""
+    parts = MemoryParts()
+    with pytest.raises(errors.WrongDims, match=named):
+        encode(value, parts)
+    sent = encode(Undimmed(value.z, value.y, value.means, value.images, value.extra), parts)
+    with pytest.raises(errors.WrongDims, match=named):
+        decode(Cloud, sent.digest, parts)
+
+
+def test_dims_are_bound_anew_in_each_message() -> None:
+    """Two messages of one type may have different sizes; those of the world hold for all."""
+    parts = MemoryParts()
+    small = encode(Cloud(torch.zeros(1, 1, 1), torch.zeros(1, 1, 10)), parts)
+    assert decode(Cloud, encode(cloud(), parts).digest, parts, Rules({"d": 4})).z.shape == Z.shape
+    with pytest.raises(errors.WrongDims, match="d = 1; expected 4"):
+        decode(Cloud, small.digest, parts, Rules({"d": 4}))
+
+
+@record
+class Model:
+    """What is asked."""
+
+    model: Weights
+
+
+@record
+class Update:
+    """What is answered: like what was asked."""
+
+    model: Weights = field("like model")
+
+
+@record
+class Clouds:
+    """An answer for each of several models."""
+
+    each: dict[str, Weights] = field("like model")
+
+
+TEMPLATE = Model({"a": torch.zeros(2, 3), "b": torch.zeros((), dtype=torch.int64)})
+UNLIKE = {
+    "a name less": ({"a": torch.zeros(2, 3)}, "lacks 'b'"),
+    "a name more": ({**TEMPLATE.model, "c": torch.zeros(1)}, "unexpected tensor 'c'"),
+    "another name": ({"a": torch.zeros(2, 3), "B": torch.zeros((), dtype=torch.int64)}, "'B'"),
+    "another shape": ({**TEMPLATE.model, "a": torch.zeros(3, 2)}, r"model/a is \[3, 2\]"),
+    "an axis of one": ({**TEMPLATE.model, "b": torch.zeros(1, dtype=torch.int64)}, "model/b"),
+    "another dtype": ({**TEMPLATE.model, "a": torch.zeros(2, 3).double()}, "float64"),
+}
+
+
+@pytest.mark.parametrize(("weights", "words"), UNLIKE.values(), ids=UNLIKE)
+def test_like_ties_names_shapes_and_dtypes(weights: dict[str, Tensor], words: str) -> None:
+    """Weights that are `like model` differ from the order's model in nothing but numbers."""
+    parts, rules = MemoryParts(), Rules(like=(TEMPLATE,))
+    with pytest.raises(errors.WrongDims, match=words):
+        encode(Update(weights), parts, rules)
+    with pytest.raises(errors.WrongDims, match=words):
+        decode(Update, encode(Model(weights), parts).digest, parts, rules)
+    with pytest.raises(errors.WrongDims):
+        encode(Clouds({"k": weights}), parts, rules)
+
+
+def test_like_looks_at_the_order_first_and_then_at_the_state() -> None:
+    """The first record that has the field is the template; where none has it, nothing is accepted."""
+    parts, good = MemoryParts(), Update({n: t + 1 for n, t in TEMPLATE.model.items()})
+    for like in ((TEMPLATE,), (Flags(torch.zeros(1)), TEMPLATE), (TEMPLATE, Model({})), (None, TEMPLATE)):
+        sent = encode(good, parts, Rules(like=like))
+        assert equal(decode(Update, sent.digest, parts, Rules(like=like)), good)
+    for like in ((), (None,), (Flags(torch.zeros(1)),), (Model({}), TEMPLATE)):
+        with pytest.raises(errors.WrongDims):
+            encode(good, parts, Rules(like=like))
+
+
+def test_only_memory_may_hold_what_is_not_finite() -> None:
+    """The strict rules are the default; the lax ones let NaN through, and nothing else that is malformed."""
+    parts, value = MemoryParts(), Flags(torch.tensor([1.0, float("nan")]))
+    with pytest.raises(errors.NotFinite, match="on holds a NaN"):
+        encode(value, parts)
+    sent = encode(value, parts, LAX)
+    assert equal(decode(Flags, sent.digest, parts, LAX), value)
+    with pytest.raises(errors.NotFinite):
+        decode(Flags, sent.digest, parts)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("at", [0, 5_000, 9_999])
+def test_one_bad_number_is_found_anywhere(dtype: torch.dtype, bad: float, at: int) -> None:
+    """The finite check looks at every element of every floating dtype."""
+    numbers = torch.linspace(-1, 1, 10_000).to(dtype)
+    encode(Flags(numbers), MemoryParts())
+    numbers[at] = bad
+    with pytest.raises(errors.NotFinite):
+        encode(Flags(numbers), MemoryParts())
+
+
+class Counting(MemoryParts):
+    """A store that counts what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def put(self, buffers: Sequence[Buffer]) -> Digest:
+        self.sizes.append(sum(len(b) for b in buffers))
+        return super().put(buffers)
+
+    @property
+    def large(self) -> int:
+        """How many parts were given."""
+        return sum(size > PART_BYTES for size in self.sizes)
+
+
+def test_a_part_that_two_records_share_is_written_once() -> None:
+    """One turn hashes and writes a tensor once, however many messages and states hold it."""
+    parts, memo, big = Counting(), Memo(), torch.zeros(PART_BYTES)
+    first = encode(Model({"a": big}), parts, memo=memo)
+    second = encode(Flags(big), parts, memo=memo)
+    assert parts.large == 1
+    assert first.files[1:] == second.files[1:]
+    encode(Flags(big), parts)
+    assert parts.large == 2
+
+
+def test_a_part_that_changed_in_place_is_written_again() -> None:
+    """The memo notices changes in place, through views and on the way back too."""
+    parts, memo, big = Counting(), Memo(), torch.zeros(PART_BYTES)
+    digests = [encode(Flags(big), parts, memo=memo).files[1][0]]
+    for change in (lambda: big.add_(1), lambda: big[:2].zero_(), lambda: big.detach().zero_()):
+        change()
+        sent = encode(Flags(big), parts, memo=memo)
+        digests.append(sent.files[1][0])
+        assert bytes_of(decode(Flags, sent.digest, parts).on) == bytes_of(big)
+    assert parts.large == 4
+    assert len(set(digests[:3])) == 3
+    assert digests[3] == digests[0]
+
+
+def test_a_tensor_without_a_version_is_never_remembered() -> None:
+    """Inference tensors cannot say that they changed, so they are hashed each time."""
+    parts, memo = Counting(), Memo()
+    with torch.inference_mode():
+        big = torch.zeros(PART_BYTES)
+        first = encode(Flags(big), parts, memo=memo)
+        big.add_(1)
+        second = encode(Flags(big), parts, memo=memo)
+    assert first.digest != second.digest
+    assert parts.large == 2
+
+
+def test_a_memo_holds_its_tensors() -> None:
+    """A tensor that was let go cannot lend its identity to another one."""
+    parts, memo = MemoryParts(), Memo()
+    for i in range(20):
+        sent = encode(Flags(torch.full((PART_BYTES,), float(i))), parts, memo=memo)
+        assert decode(Flags, sent.digest, parts).on[0].item() == i
+
+
+def test_extra_records_of_another_type_are_malformed() -> None:
+    """A file of one type is not read as another."""
+    parts = MemoryParts()
+    for kind in (Flags, Update, Clouds, Cloud):
+        with pytest.raises(Malformed):
+            decode(kind, encode(TEMPLATE, parts).digest, parts)

@@ -1,0 +1,37 @@
+"""What the tests of the command line share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.world import Coordinator
+from tideline.learning.datasets import digits
+
+NAMES = ("TIDELINE_HOME", "TIDELINE_URL", "TIDELINE_API_KEY", "TIDELINE_TOKEN")
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody's own settings reach the commands."""
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two sites' folders of few digits."""
+    folder = tmp_path_factory.mktemp("data")
+    for name, domain in (("anna", "mnist"), ("bert", "usps")):
+        digits.write_site(folder / name, domain, rows=40)
+    return {name: folder / name for name in ("anna", "bert")}
+
+
+@pytest.fixture
+def there(tmp_path: Path, data: dict[str, Path]) -> Iterator[Coordinator]:
+    """A coordinator behind its door."""
+    with Coordinator(tmp_path / "home", data).open() as opened:
+        yield opened

@@ -1,0 +1,183 @@
+"""Enter and close, seeds, and what a step sees of its site."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.toys import METHODS, ROSTER, stage, start, toy
+from tests.synthetic import NAMES, SimSite, blobs, experiment, sites
+from tideline.core.data import Data, View
+from tideline.core.errors import NotFound
+from tideline.core.phase import Phase, Replies
+from tideline.core.record import Nothing, field, record
+from tideline.core.run import EMPTY, ClientId, Digest, Member, Role, RunId, World
+from tideline.core.step import Outcome, Site, step
+from tideline.engine import advance
+from tideline.engine.advance import Game
+from tideline.engine.mill import NumericMill
+from tideline.engine.rows import Status
+from tideline.engine.seeds import Purpose, order_id, seed_for
+from tideline.engine.simulate import simulate
+
+ROLL = tuple(Member(ClientId(n), Role.SOURCE, True) for n in ("carl", "anna", "bert"))
+
+
+@record
+class Log:
+    """A state that says what happened to it."""
+
+    said: str = field(doc="words")
+
+
+@step()
+def idle(order: Log, memory: Nothing, site: Site) -> Outcome[Nothing, Nothing]:
+    """Nothing."""
+    return Outcome(Nothing(), memory)
+
+
+def told(name: str) -> Any:
+    return lambda state, replies, turn: Log(f"{state.said} {name}{turn.round}({len(replies)})")
+
+
+def game(*plan: Phase) -> Game:
+    algorithm = replace(toy, begin=lambda c, w, r, g: Log("begun"), plan=lambda c: plan, state=Log)
+    return Game(algorithm, None, World(), plan, ROLL, 3)
+
+
+def to_everybody(state: Log, turn: Any) -> Any:
+    return {m.id: state for m in turn.roster}
+
+
+def test_phases_that_ask_nobody_are_passed() -> None:
+    """A computation is told at once, an empty ask is skipped without being told, and a skipped phase leaves no trace."""
+    fold = Phase("fold", None, tell=told("fold"))
+    empty = Phase("empty", idle, tell=told("empty"))
+    ask = Phase("ask", idle, ask=to_everybody, tell=told("ask"))
+    over = Phase("over", idle, ask=to_everybody, tell=told("over"), skip=lambda state: "fold2" in state.said)
+    plan = game(fold, empty, fold, over, ask, fold, over)
+    turned = advance.begin(plan)
+    assert (turned.state.said, turned.cursor) == ("begun fold1(0) fold2(0)", 4)
+    assert list(turned.orders) == ["anna", "bert", "carl"]
+    last = advance.close(plan, turned.state, turned.cursor, Replies({ClientId("anna"): Nothing}))
+    assert (last.state.said, last.cursor, dict(last.orders)) == ("begun fold1(0) fold2(0) ask1(1) fold3(0)", 7, {})
+
+
+def test_an_empty_plan_ends_where_it_begins() -> None:
+    """A plan without phases gives the first state."""
+    turned = advance.begin(game())
+    assert (turned.state.said, turned.cursor, turned.orders) == ("begun", 0, EMPTY)
+
+
+def test_replies_are_read_in_sorted_order() -> None:
+    """However they are given, replies are iterated by client and decoded when they are looked at."""
+    looked: list[str] = []
+    replies = Replies({ClientId(c): (lambda c=c: looked.append(c) or c) for c in ("bert", "carl", "anna")})
+    assert list(replies) == ["anna", "bert", "carl"]
+    assert looked == []
+    assert list(replies.values()) == looked == ["anna", "bert", "carl"]
+
+
+def test_the_host_process_is_left_as_it_was() -> None:
+    """A turn uses generators and threads of its own; the host's are untouched, also after an error."""
+    torch.manual_seed(5)
+    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    with pytest.raises(ValueError, match="x"), advance.reproducible(1, threads + 1) as rng:
+        assert torch.get_num_threads() == threads + 1
+        torch.randn(3)
+        torch.randn(3, generator=rng)
+        raise ValueError("x")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == threads
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 2**62), st.sampled_from(Purpose), st.integers(-1, 1000), st.text(max_size=8))
+def test_seeds_fit_and_differ(seed: int, purpose: Purpose, cursor: int, client: str) -> None:
+    """A seed fits torch's generator and changes with each of its four ingredients."""
+    made = seed_for(seed, purpose, cursor, client)
+    assert 0 <= made < 2**63
+    others = [seed_for(seed + 1, purpose, cursor, client), seed_for(seed, purpose, cursor + 1, client)]
+    others += [
+        seed_for(seed, purpose, cursor, client + "x"),
+        *(seed_for(seed, p, cursor, client) for p in Purpose if p != purpose),
+    ]
+    assert made not in others
+
+
+def test_seeds_and_order_ids_never_change() -> None:
+    """Golden values: a release that changed them would break every recorded run."""
+    assert seed_for(7, Purpose.STEP, 3, "anna") == GOLDEN_SEED
+    assert order_id(RunId("r"), 3, ClientId("anna"), 1) == GOLDEN_ORDER
+
+
+GOLDEN_SEED = 8987740226232045516
+GOLDEN_ORDER = "049d8d03e10a6263656e118a5ab00c68"
+
+
+class Poisoned(torch.Tensor):
+    """Labels that nobody may read."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError("a target's training labels were read")
+
+
+class Careless:
+    """A shelf that forgets to hide a target's labels."""
+
+    def view(self, view: View, role: Role) -> Data:
+        data = blobs(41, 2, 0)
+        if view is View.HELD_OUT or role is not Role.TARGET:
+            return data
+        assert data.y is not None
+        return replace(data, y=data.y.as_subclass(Poisoned))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "toy"])
+def test_a_targets_training_labels_reach_no_step(method: str) -> None:
+    """Even a careless shelf's labels are taken away before the site's code sees them; held-out labels still score."""
+    result = simulate(METHODS, experiment(method, ROSTER), sites() | {"carl": SimSite(lambda world, role: Careless())})
+    assert result["status"] == "completed", result["cause"]
+    assert result["clients"][2]["accuracy"] is not None
+
+
+def test_a_site_that_cannot_read_its_data_says_no_more_than_that() -> None:
+    """An error while data are opened or read is told by its type only."""
+
+    def broken(world: World, role: Role) -> Any:
+        raise OSError("/home/owner/patients.csv is locked")
+
+    on = stage(bert=SimSite(broken))
+    row = on.play(start(on))
+    assert row.status is Status.STALLED
+    assert "raised OSError" in row.cause
+    assert "patients" not in row.cause
+
+
+def test_the_mill_knows_its_calls() -> None:
+    """An unknown call is refused; the known ones give plain data."""
+    mill = NumericMill(stage().parts, METHODS)
+    assert [m["name"] for m in mill.call("methods", {})["methods"]] == ["toy", "fedavg"]
+    described = mill.call("describe", {"method": "fedavg", "preset": "tiny"})
+    assert {s["name"] for s in described["settings"]} >= {"rounds", "epochs", "rate"}
+    assert all(s["doc"] for s in described["settings"])
+    assert len(Digest(described["digest"])) == 64
+    with pytest.raises(NotFound, match="no call 'halt'"):
+        mill.call("halt", {})
+
+
+def test_names_of_sites_do_not_meet_their_data() -> None:
+    """Every site opens its own shelf, once a run, for the world and role that the run gives it."""
+    opened: list[tuple[str, Role]] = []
+
+    def opening(name: str, site: SimSite) -> SimSite:
+        return SimSite(lambda world, role: opened.append((name, role)) or site.open_shelf(world, role))  # type: ignore[func-returns-value]
+
+    simulate(METHODS, experiment("toy", ROSTER), {n: opening(n, s) for n, s in sites().items()})
+    assert opened == [(NAMES[0], Role.SOURCE), (NAMES[1], Role.SOURCE), (NAMES[2], Role.TARGET)]

@@ -1,0 +1,86 @@
+"""A method under the laws, and what its own folder cannot say: its bar, its kind of data, and its exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.laws.stage import Cuts, HoardingParts, Stage
+from tests.synthetic import FEATURES, IMAGES, NAMES, experiment, sites
+from tideline.core.algorithm import Algorithm
+from tideline.core.registry import Methods, resolve
+from tideline.core.run import EMPTY, RunId
+from tideline.engine.simulate import SimSite
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a method must reach on held-out rows: the mean accuracy of the sites that are told one."""
+
+    accuracy: float
+    preset: str = "demo"
+    config: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    role: str = ""  # only sites of this role count; empty: all
+
+
+# One line a method. A registered method without a line fails law 8.
+BARS: Mapping[str, Bar] = {
+    "fedavg": Bar(0.9),
+    "fedprox": Bar(0.9),
+    "local": Bar(0.9),
+}
+# Methods that work on images only.
+ON_IMAGES: frozenset[str] = frozenset()
+# Memory fields whose values a declared field of a reply sends too, or whose shapes it happens to share: method -> fields.
+ALSO_SENT: Mapping[str, tuple[str, ...]] = {}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One method: three sites in the roles of its own cast, the preset `tiny`, a small world."""
+
+    name: str
+    methods: Methods
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def algorithm(self) -> Algorithm:
+        return resolve(self.methods, self.name)
+
+    @property
+    def config(self) -> Any:
+        """The settings of the preset."""
+        return self.algorithm.configure({}, "tiny")
+
+    @property
+    def roster(self) -> dict[str, str]:
+        """Name and role of each site."""
+        return {name: role.value for name, role in zip(NAMES, self.algorithm.casting(3), strict=False)}
+
+    def experiment(self, **more: Any) -> dict[str, Any]:
+        """What a person would write to run it."""
+        world = dict(IMAGES if self.name in ON_IMAGES else FEATURES)
+        return experiment(self.name, more.pop("roster", self.roster), world=world, **more)
+
+    def sites(self) -> dict[str, SimSite]:
+        """Its sites."""
+        return sites(tuple(self.roster))
+
+    def stage(self, methods: Methods | None = None, cuts: Cuts | None = None, **sites: SimSite) -> Stage:
+        """A federation that forgets no part; some sites may be exchanged."""
+        return Stage(methods or self.methods, self.sites() | sites, cuts, HoardingParts())
+
+    def played(self, stage: Stage | None = None, **more: Any) -> tuple[Stage, RunId]:
+        """A run from beginning to end."""
+        stage = stage or self.stage()
+        run = stage.start(self.experiment(**more))
+        stage.play(run)
+        return stage, run
+
+
+def cases(methods: Methods) -> list[Case]:
+    """Every method of a registry."""
+    return [Case(name, methods) for name, _ in methods]

@@ -1,0 +1,450 @@
+"""The laws that every method keeps, as functions of a case, so that a method outside the registry can be held to them too."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tests.laws.case import ALSO_SENT, Bar, Case
+from tests.laws.stage import Cuts, Stage, registered
+from tests.laws.trace import answered, asked
+from tests.laws.values import leaves, like, raw, repeated, seen, survives
+from tests.synthetic import CLASSES, TRAIN, Rows, rows
+from tideline.archive.codec import LAX, decode
+from tideline.core.algorithm import contract
+from tideline.core.data import Data
+from tideline.core.errors import Refused
+from tideline.core.privacy import Audience, Clause, Exposure
+from tideline.core.record import leaves as declared_leaves
+from tideline.core.run import ClientId, RunId, World
+from tideline.core.step import no_tick
+from tideline.engine.rows import JOIN, Order, OrderRow, Status
+from tideline.engine.simulate import SimSite
+
+EVERYTHING = frozenset((e, a) for e in Exposure for a in Audience)
+WINDOW = 32  # bytes that are recognised: eight float32
+
+
+def ending(stage: Stage, run: RunId) -> tuple[Any, ...]:
+    """What must be equal: the final state, every order, every reply, every memory."""
+    row = stage.row(run)
+    assert row.status is Status.COMPLETED, row.cause
+    return row.state_digest, asked(stage.journal, run), answered(stage.journal, run), stage.memories(run)
+
+
+# Law 1
+
+
+def archive_keeps_all(case: Case) -> None:
+    """State, memory and every message come back from the archive bit for bit, and the files say what the values said."""
+    shown: list[str] = []
+
+    def look(kind: str, value: Any) -> None:
+        shown.append(kind)
+        survives(value)
+
+    stage, run = case.played(case.stage(registered(seen(case.algorithm, look))))
+    assert stage.row(run).status is Status.COMPLETED, stage.row(run).cause
+    assert {"state", "order", "reply", "memory"} <= set(shown)
+    files_hold_records(case, stage, run)
+
+
+def files_hold_records(case: Case, stage: Stage, run: RunId) -> None:
+    """Every recorded file is one of its declared type, and survives too."""
+    plan = case.algorithm.plan(case.config)
+    for order in stage.journal.orders(run):
+        if order.cursor != JOIN:
+            step = plan[order.cursor].step
+            assert step is not None
+            survives(decode(step.takes, order.files[0][0], stage.parts, LAX))
+            survives(reply_of(case, stage, order))
+    for closed in stage.journal.rounds(run):
+        if closed.state:
+            survives(decode(case.algorithm.state, closed.state[0][0], stage.parts, LAX))
+    for name, files in stage.memories(run).items():
+        survives(decode(case.algorithm.memory, files[0][0], stage.vaults[name].parts(run), LAX))
+
+
+# Law 2
+
+
+def functions_are_pure(case: Case) -> None:
+    """begin, settle, ask, tell and step give equal bytes when they are called again, and leave their arguments alone."""
+    stage, run = case.played(case.stage(registered(repeated(case.algorithm))))
+    plain, other = case.played()
+    # Being called twice changes nothing either.
+    assert ending(stage, run) == ending(plain, other)
+
+
+# Law 3
+
+
+@contextmanager
+def another_process(seed: int, threads: int) -> Iterator[None]:
+    """The host process has other global generators and another number of threads."""
+    before, kept = torch.get_num_threads(), (random.getstate(), np.random.get_state(), torch.get_rng_state())
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+        torch.set_rng_state(kept[2])
+
+
+def arrival_does_not_matter(case: Case) -> None:
+    """Any order of arrival, any duplicate, any global seed, number of threads and pace of checkpoints: the same ending."""
+    expected = ending(*case.played())
+    for seed, (threads, every) in enumerate(((2, 1), (1, 2), (2, 3)), 1):
+        with another_process(seed, threads):
+            stage = case.stage()
+            run = stage.start(case.experiment(checkpoint_every=every))
+            shuffled(stage, run, random.Random(seed))
+        assert ending(stage, run) == expected
+
+
+def shuffled(stage: Stage, run: RunId, rng: random.Random) -> None:
+    """Play a run with replies in random order, everything delivered twice, old orders again among the new."""
+    old: list[Order] = []
+
+    def choose(orders: list[Order]) -> list[Order]:
+        old.extend(orders)
+        chosen = [*orders, *orders, *rng.sample(old, min(len(old), 3))]
+        rng.shuffle(chosen)
+        return chosen
+
+    stage.play(run, choose)
+    assert len(stage.jobs) == len(set(stage.jobs)), "a step was run twice"
+
+
+# Law 4
+
+
+def restarts_change_nothing(case: Case) -> None:
+    """Everything is started anew before any one action: the same ending. The same where it is cut at every place at once."""
+    whole = case.stage()
+    run = whole.start(case.experiment())
+    length = sum(1 for action in whole.actions(run) if action() or True)
+    expected = ending(whole, run)
+    for at in range(length):
+        stage = case.stage()
+        run = stage.start(case.experiment())
+        for i, action in enumerate(stage.actions(run)):
+            if i == at:
+                stage.rebuild()
+            action()
+        assert ending(stage, run) == expected, f"cut before action {at}"
+    for every in (1, 2):
+        cuts = Cuts(every=True)
+        stage, run = case.played(case.stage(cuts=cuts), checkpoint_every=every)
+        assert {place[0] for place in cuts.reached} >= {"commit", "committed", "report", "reported", "advance", "advanced"}
+        assert ending(stage, run) == expected
+
+
+def old_memory_is_noticed(case: Case) -> None:
+    """A site restored to before its last commit: a method that keeps memory stalls and says so, any other goes on."""
+    expected = ending(*case.played())
+    stage = case.stage()
+    run = stage.start(case.experiment())
+    keeps = stage.row(run).spec["keeps"]
+    victim = busiest(case)
+    for action in stage.actions(run):
+        action()
+        if len(stage.vaults[victim].past) == 3:
+            break
+    stage.vaults[victim].restore(run, stage.vaults[victim].past[1])
+    row = stage.play(run)
+    if not keeps:
+        assert ending(stage, run) == expected
+        return
+    assert row.status is Status.STALLED
+    assert victim in row.cause
+    assert "memory" in row.cause
+    assert kinds(stage, run, victim) == ["MemoryLost"]
+    # The owner puts the right home back, and the run goes on as if nothing had been.
+    stage.vaults[victim].restore(run, stage.vaults[victim].past[2])
+    stage.office.resume(run)
+    stage.play(run)
+    assert ending(stage, run) == expected
+
+
+def lost_reply_is_noticed(case: Case) -> None:
+    """A site that worked but whose reply is gone cannot work again from the wrong memory: the run stalls and says so."""
+    cuts = Cuts()
+    stage = case.stage(cuts=cuts)
+    run = stage.start(case.experiment())
+    victim = busiest(case)
+    vault = stage.vaults[victim]
+    for action in stage.actions(run):
+        action()
+        if any(o.cursor != JOIN for o in stage.desk.orders(victim)):
+            break
+    (order,) = stage.desk.orders(victim)
+    head = stage.agents[victim].ready(order, no_tick)
+    for digest, _ in head.reply:
+        vault.parts(run).drop(digest)
+    row = stage.play(run)
+    assert row.status is Status.STALLED
+    assert victim in row.cause
+    assert kinds(stage, run, victim) == ["MemoryAhead"]
+
+
+def busiest(case: Case) -> ClientId:
+    """The site that is asked most often, the first of them."""
+    stage, run = case.played()
+    names = [o.client for o in stage.journal.orders(run)]
+    return max(sorted(set(names)), key=names.count)
+
+
+def kinds(stage: Stage, run: RunId, client: str) -> list[str]:
+    """The kinds of a site's failures."""
+    found = next(c for c in stage.result(run)["clients"] if c["name"] == client)
+    return [f["kind"] for f in found["failures"]]
+
+
+# Law 6
+
+
+def site_data_stay(case: Case) -> None:
+    """Rows, runs of labels and memory never appear among the bytes that pass a link, and nothing has a row per sample."""
+    stage = case.stage(**{name: planted(i) for i, name in enumerate(case.roster)})
+    run = stage.start(case.experiment())
+    stage.play(run)
+    assert stage.row(run).status is Status.COMPLETED, stage.row(run).cause
+    wire = stage.wire.all()
+    assert len(wire) > 0
+    clauses = contract(case.algorithm, case.config)
+    open_rows = any(c.exposure in (Exposure.FEATURES, Exposure.SAMPLES) for c in clauses)
+    for canary in () if open_rows else canaries(case):
+        assert canary not in wire
+    up = b"|".join(b for _, _, b in stage.wire.up) + repr(stage.wire.words).encode()
+    for field, tensor in memory_tensors(case, stage, run):
+        for window in windows(tensor):
+            assert window not in up, f"memory's {field} left the site"
+    no_shape_of_memory(case, stage, run, open_rows)
+
+
+def planted(domain: int) -> SimSite:
+    """A site whose first rows, and the order of whose labels, are recognisable."""
+    return SimSite(lambda world, role: canary_rows(domain, world))
+
+
+def canary_rows(domain: int, world: World) -> Rows:
+    """Rows with canaries: random numbers that nothing else holds, and labels in a random order."""
+    plain = rows(domain, world)
+
+    def plant(data: Data, seed: int) -> Data:
+        rng = torch.Generator().manual_seed(seed)
+        x = data.x.clone()
+        x[:4] = torch.rand(x[:4].shape, generator=rng)
+        return replace(data, x=x, y=torch.randint(CLASSES, (len(data),), generator=rng))
+
+    return Rows(plant(plain.train, 99 + domain), plant(plain.held_out, 199 + domain))
+
+
+def canaries(case: Case) -> list[bytes]:
+    """The bytes of the planted rows and label runs of every site, in the types that a message may have."""
+    found = []
+    world = World(**{k: tuple(v) if isinstance(v, list) else v for k, v in case.experiment()["world"].items()})
+    for i in range(len(case.roster)):
+        both = canary_rows(i, world)
+        for data in (both.train, both.held_out):
+            assert data.y is not None
+            for dtype in (torch.float32, torch.float64):
+                found += [raw(row.to(dtype))[:WINDOW] for row in data.x[:4]]
+            for dtype in (torch.int64, torch.uint8, torch.float32):
+                found.append(raw(data.y[:32].to(dtype)))
+    return found
+
+
+def windows(tensor: Tensor) -> Iterator[bytes]:
+    """Pieces of a tensor that are long and varied enough to be recognised."""
+    data = raw(tensor)
+    for at in range(0, len(data) - WINDOW + 1, WINDOW):
+        piece = data[at : at + WINDOW]
+        if tensor.is_floating_point() and len(set(piece)) > 8:
+            yield piece
+
+
+def memory_tensors(case: Case, stage: Stage, run: RunId) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor that any site ever kept, outside the fields that the method also sends."""
+    known = {c.field.split(".")[0] for c in contract(case.algorithm, case.config)}
+    for vault in stage.vaults.values():
+        for head in vault.past:
+            if not vault.parts(run).has(head.memory[0][0]):
+                continue
+            memory = decode(case.algorithm.memory, head.memory[0][0], vault.parts(run), LAX)
+            for path, value in leaves(memory):
+                if isinstance(value, Tensor) and path.split(".")[0] not in ALSO_SENT.get(case.name, ()):
+                    yield f"{path} (reply fields: {sorted(known)})", value
+
+
+def no_shape_of_memory(case: Case, stage: Stage, run: RunId, open_rows: bool) -> None:
+    """No tensor of a reply has the shape of one that only memory holds, or an axis of a row per sample."""
+    sent = {tuple(t.shape) for _, _, t in reply_tensors(case, stage, run)}
+    kept = {tuple(t.shape) for _, t in memory_tensors(case, stage, run)}
+    assert not sent & kept
+    assert open_rows or not any(TRAIN in shape for shape in sent)
+
+
+def reply_tensors(case: Case, stage: Stage, run: RunId) -> Iterator[tuple[Any, str, Tensor]]:
+    """(order row, field, tensor) of every reply."""
+    for order in stage.journal.orders(run):
+        if order.cursor != JOIN and order.reply:
+            for path, value in leaves(reply_of(case, stage, order)):
+                if isinstance(value, Tensor):
+                    yield order, path, value
+
+
+def peers_see_what_is_declared(case: Case) -> None:
+    """One site's own value reaches no other site's order, unless its clause says so."""
+    stage, run = case.played()
+    plan = case.algorithm.plan(case.config)
+    wire = stage.wire
+    for order, path, tensor in reply_tensors(case, stage, run):
+        step = plan[order.cursor].step
+        assert step is not None
+        declared = next(leaf for leaf in declared_leaves(step.gives) if path_fits(leaf.path, path))
+        if Audience.PEERS in declared.audience:
+            continue
+        # What the site was sent, or what another site answered too (weights that no row reaches), is not its own.
+        common = [b for name, cursor, b in wire.down if name == order.client and cursor <= order.cursor]
+        common += [b for name, cursor, b in wire.up if name != order.client and cursor == order.cursor]
+        others = b"|".join(b for name, cursor, b in wire.down if name != order.client and cursor > order.cursor)
+        for window in windows(tensor):
+            if window in others:
+                assert any(window in b for b in common), f"{order.client}'s {path} reached another site"
+
+
+def reply_of(case: Case, stage: Stage, order: OrderRow) -> Any:
+    """A recorded reply; what it must be like stands in the order, the first state or the site's memory."""
+    step = case.algorithm.plan(case.config)[order.cursor].step
+    assert step is not None
+    parts = stage.parts
+    asked_for = decode(step.takes, order.files[0][0], parts, LAX)
+    state = decode(case.algorithm.state, stage.journal.rounds(order.run)[0].state[0][0], parts, LAX)
+    return decode(step.gives, order.reply[0][0], parts, like(asked_for, state))
+
+
+def path_fits(declared: str, path: str) -> bool:
+    """Whether a value's place lies in a declared field; `*` stands for a key."""
+    ours, theirs = declared.split("."), path.split(".")
+    return all(a in ("*", b) for a, b in zip(ours, theirs, strict=False))
+
+
+# Law 7
+
+
+def first_exchange(case: Case) -> tuple[int, list[ClientId]]:
+    """The first cursor at which more than one site is asked, and who."""
+    stage, run = case.played()
+    orders = stage.journal.orders(run)
+    for cursor in sorted({o.cursor for o in orders} - {JOIN}):
+        names = sorted(o.client for o in orders if o.cursor == cursor)
+        if len(names) > 1:
+            return cursor, names
+    raise AssertionError("the method never asks two sites at once: give it a case of its own")
+
+
+def a_quorum_goes_on(case: Case) -> None:
+    """One site is lost: with a quorum the round closes at the deadline without it, and the reason is recorded."""
+    cursor, names = first_exchange(case)
+    stage = case.stage()
+    run = stage.start(case.experiment(waiting={"min_replies": 1, "deadline": 60.0}))
+    row = stage.play(run, lose(stage, names[0], cursor))
+    if row.status is not Status.COMPLETED:
+        assert row.status in (Status.STALLED, Status.FAILED)
+        assert row.cause
+        return
+    closed = next(r for r in stage.journal.rounds(run) if r.cursor == cursor)
+    assert names[0] not in closed.folded
+    assert closed.closed - closed.opened >= 60.0
+    failures = next(c for c in stage.result(run)["clients"] if c["name"] == names[0])["failures"]
+    assert failures[0]["kind"] == "Silent"
+    assert failures[0]["phase"] == closed.phase
+    assert failures[0]["what"]
+
+
+def no_quorum_stalls(case: Case) -> None:
+    """One site is lost without a quorum: the run stalls naming site and phase; resumed, it ends as if nothing had been."""
+    expected = ending(*case.played())
+    cursor, names = first_exchange(case)
+    stage = case.stage()
+    run = stage.start(case.experiment())
+    row = stage.play(run, lose(stage, names[0], cursor))
+    assert row.status is Status.STALLED
+    assert names[0] in row.cause
+    assert row.plan[cursor].phase in row.cause
+    stage.office.resume(run)
+    stage.play(run)
+    assert ending(stage, run) == expected
+
+
+def lose(stage: Stage, client: ClientId, cursor: int) -> Callable[[list[Order]], list[Order]]:
+    """Everybody answers but one site, from an exchange on."""
+
+    def choose(orders: list[Order]) -> list[Order]:
+        silent = {o.id for o in stage.journal.open_orders(client) if o.cursor >= cursor}
+        return [o for o in orders if o.id not in silent]
+
+    return choose
+
+
+def one_site_in_all(case: Case) -> None:
+    """With a single site a method works, or refuses with a sentence that says what to do."""
+    for name, role in case.roster.items():
+        stage = case.stage()
+        try:
+            run = stage.start(case.experiment(roster={name: role}))
+        except Refused as refusal:
+            assert refusal.what
+            assert refusal.todo
+            continue
+        row = stage.play(run)
+        assert row.status is Status.COMPLETED or row.cause
+
+
+def every_clause_can_be_forbidden(case: Case) -> None:
+    """A site whose owner forbids any one clause joins no run: the run stalls before any step and names the clause."""
+    for clause in contract(case.algorithm, case.config):
+        for audience in clause.audience:
+            forbidding(case, clause, audience)
+
+
+def forbidding(case: Case, clause: Clause, audience: Audience) -> None:
+    """One site says no to one clause."""
+    name = min(case.roster)
+    site = replace(case.sites()[name], policy=EVERYTHING - {(clause.exposure, audience)})
+    stage = case.stage(**{name: site})
+    run = stage.start(case.experiment())
+    row = stage.play(run)
+    assert row.status is Status.STALLED
+    assert row.cursor == JOIN
+    assert name in row.cause
+    assert clause.sentence() in row.cause
+    assert all(cursor == JOIN for _, cursor in stage.jobs)
+
+
+# Law 8
+
+
+def learns(case: Case, bar: Bar) -> None:
+    """On held-out rows of the small shift the method clears its bar."""
+    stage = case.stage()
+    run = stage.start(case.experiment(preset=bar.preset, config=dict(bar.config)))
+    row = stage.play(run)
+    assert row.status is Status.COMPLETED, row.cause
+    told = [c for c in stage.result(run)["clients"] if c["accuracy"] is not None and bar.role in ("", c["role"])]
+    assert told
+    assert sum(c["accuracy"] for c in told) / len(told) >= bar.accuracy

@@ -1,0 +1,90 @@
+"""One suite for every method: a new one is in it by being registered."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.laws import laws
+from tests.laws.case import BARS, Case, cases
+from tideline.algorithms import METHODS
+
+every = pytest.mark.parametrize("case", cases(METHODS), ids=str)
+
+
+@every
+def test_state_memory_and_messages_survive_the_archive(case: Case) -> None:
+    """Law 1: state, memory and every message come back from the archive bit for bit."""
+    laws.archive_keeps_all(case)
+
+
+@every
+def test_its_functions_are_pure(case: Case) -> None:
+    """Law 2: ask, tell and step called again give equal bytes and leave their arguments unchanged."""
+    laws.functions_are_pure(case)
+
+
+@every
+def test_arrival_duplicates_and_the_host_process_do_not_matter(case: Case) -> None:
+    """Law 3: any arrival, duplicate, global seed, number of threads and pace of checkpoints gives the same ending."""
+    laws.arrival_does_not_matter(case)
+
+
+@every
+def test_restarts_change_nothing(case: Case) -> None:
+    """Law 4: a stop at any moment and a restart end where the uninterrupted run ends."""
+    laws.restarts_change_nothing(case)
+
+
+@every
+def test_a_site_restored_from_an_old_copy_is_noticed(case: Case) -> None:
+    """Law 4: a vault that lacks its last commit is MemoryLost, and the run waits for its owner."""
+    laws.old_memory_is_noticed(case)
+
+
+@every
+def test_a_site_whose_reply_is_gone_is_noticed(case: Case) -> None:
+    """Law 4: a vault that worked and lost its reply is MemoryAhead, and the run waits for its owner."""
+    laws.lost_reply_is_noticed(case)
+
+
+@every
+def test_what_is_not_declared_stays(case: Case) -> None:
+    """Law 6: canaries in data and memory never appear among the bytes that leave."""
+    laws.site_data_stay(case)
+
+
+@every
+def test_peers_see_only_what_is_declared_for_them(case: Case) -> None:
+    """Law 6: one site's value reaches another site's order only where its clause says PEERS."""
+    laws.peers_see_what_is_declared(case)
+
+
+@every
+def test_a_lost_site_is_survived_with_a_quorum(case: Case) -> None:
+    """Law 7: with a quorum the round closes at the deadline and the reason is recorded."""
+    laws.a_quorum_goes_on(case)
+
+
+@every
+def test_a_lost_site_without_a_quorum_stalls_the_run(case: Case) -> None:
+    """Law 7: without a quorum the run stalls with the reason, and resumed it ends as if nothing had been."""
+    laws.no_quorum_stalls(case)
+
+
+@every
+def test_one_site_works_or_is_refused(case: Case) -> None:
+    """Law 7: one site in all works, or is refused with a sentence."""
+    laws.one_site_in_all(case)
+
+
+@every
+def test_every_clause_can_be_forbidden(case: Case) -> None:
+    """Law 7: a site refuses when its owner forbids any one clause, and the run says which."""
+    laws.every_clause_can_be_forbidden(case)
+
+
+@every
+def test_it_learns(case: Case) -> None:
+    """Law 8: it clears its bar on held-out rows."""
+    assert case.name in BARS, "add a bar for the method to tests/laws/case.py"
+    laws.learns(case, BARS[case.name])

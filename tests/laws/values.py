@@ -1,0 +1,173 @@
+"""Records as bytes and back, compared leaf by leaf; and a method whose every function is looked at while it runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from tideline.archive.codec import Rules, decode, encode
+from tideline.archive.parts import MemoryParts
+from tideline.core.algorithm import Algorithm
+from tideline.core.phase import Phase, Replies, Turn
+from tideline.core.step import Outcome, Site
+
+Check = Callable[[str, Any], None]
+
+
+def digest(value: Any) -> str:
+    """A record's bytes in one word."""
+    return encode(value, MemoryParts(), like(value)).digest
+
+
+def copied(value: Any) -> Any:
+    """A record that shares no memory with the given one."""
+    parts, rules = MemoryParts(), like(value)
+    return decode(type(value), encode(value, parts, rules).digest, parts, rules)
+
+
+def like(*values: Any) -> Rules:
+    """No rules but that weights are like those of these records."""
+    return Rules(like=values, finite=False)
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every tensor and scalar in a value, with its place."""
+    if is_dataclass(value):
+        for f in fields(value):
+            yield from leaves(getattr(value, f.name), f"{path}.{f.name}".strip("."))
+    elif isinstance(value, Mapping):
+        for name in sorted(value):
+            yield from leaves(value[name], f"{path}.{name}".strip("."))
+    elif isinstance(value, tuple):
+        for i, each in enumerate(value):
+            yield from leaves(each, f"{path}.{i}".strip("."))
+    else:
+        yield path, value
+
+
+def raw(tensor: Tensor) -> bytes:
+    """A tensor's bytes."""
+    return bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data) if tensor.numel() else b""
+
+
+def same(a: Any, b: Any) -> None:
+    """Two values have the same leaves: names, types, dtypes, shapes and every bit."""
+    ours, theirs = dict(leaves(a)), dict(leaves(b))
+    assert ours.keys() == theirs.keys()
+    for path, value in ours.items():
+        other = theirs[path]
+        if isinstance(value, Tensor):
+            assert (value.dtype, value.shape) == (other.dtype, other.shape), path
+            assert raw(value) == raw(other), path
+        else:
+            assert type(value) is type(other), path
+            assert value == other, path
+
+
+def survives(value: Any) -> None:
+    """A value comes back from the archive as it went in, and gives the same bytes again."""
+    back = copied(value)
+    same(value, back)
+    assert digest(back) == digest(value)
+
+
+def seen(algorithm: Algorithm, look: Check) -> Algorithm:
+    """The same method; `look(kind, value)` is shown every state, memory and message as its functions give them."""
+
+    def phase(p: Phase) -> Phase:
+        def ask(state: Any, turn: Turn) -> Mapping[Any, Any]:
+            look("state", state)
+            orders = p.ask(state, turn)
+            for order in orders.values():
+                look("order", order)
+            return orders
+
+        def tell(state: Any, replies: Replies[Any], turn: Turn) -> Any:
+            told = p.tell(state, replies, turn)
+            look("state", told)
+            return told
+
+        def run(order: Any, memory: Any, site: Site) -> Outcome[Any, Any]:
+            assert p.step is not None
+            look("memory", memory)
+            outcome = p.step.run(order, memory, site)
+            look("reply", outcome.message)
+            look("memory", outcome.memory)
+            return outcome
+
+        return replace(p, ask=ask, tell=tell, step=replace(p.step, run=run) if p.step else None)
+
+    return replace(algorithm, plan=lambda c: tuple(phase(p) for p in algorithm.plan(c)))
+
+
+def repeated(algorithm: Algorithm) -> Algorithm:
+    """The same method; each of its functions is called twice from equal beginnings and must give equal bytes."""
+
+    def begin(config: Any, world: Any, roster: Any, rng: Generator) -> Any:
+        first, second = twice(rng, lambda: algorithm.begin(config, world, roster, rng))
+        assert digest(first) == digest(second), "begin gives other bytes the second time"
+        return first
+
+    def settle(config: Any, site: Site) -> Any:
+        first, second = twice(site.rng, lambda: algorithm.settle(config, site))
+        assert digest(first) == digest(second), "settle gives other bytes the second time"
+        return first
+
+    return replace(algorithm, begin=begin, settle=settle, plan=lambda c: tuple(repeated_phase(p) for p in algorithm.plan(c)))
+
+
+def repeated_phase(p: Phase) -> Phase:
+    """One phase of `repeated`."""
+
+    def ask(state: Any, turn: Turn) -> Mapping[Any, Any]:
+        before = digest(state)
+        first, second = twice(turn.rng, lambda: p.ask(state, turn))
+        assert digest(state) == before, f"ask of {p.name} changes the state"
+        assert {c: digest(o) for c, o in first.items()} == {c: digest(o) for c, o in second.items()}
+        return first
+
+    def tell(state: Any, replies: Replies[Any], turn: Turn) -> Any:
+        # A tell may consume its state: it is called on copies.
+        spare, before = copied(state), {c: digest(r) for c, r in replies.items()}
+        first, second = twice(turn.rng, lambda: p.tell(state, replies, turn), lambda: p.tell(spare, replies, turn))
+        assert digest(first) == digest(second), f"tell of {p.name} gives other bytes the second time"
+        assert {c: digest(r) for c, r in replies.items()} == before, f"tell of {p.name} changes the replies"
+        return first
+
+    def run(order: Any, memory: Any, site: Site) -> Outcome[Any, Any]:
+        assert p.step is not None
+        step = p.step.run
+        before = (digest(order), digest(memory), rows(site))
+        first, second = twice(site.rng, lambda: step(order, memory, site))
+        assert (digest(order), digest(memory), rows(site)) == before, f"the step of {p.name} changes its arguments"
+        assert outcome(first) == outcome(second), f"the step of {p.name} gives other bytes the second time"
+        return first
+
+    return replace(p, ask=ask, tell=tell, step=replace(p.step, run=run) if p.step else None)
+
+
+def twice(rng: Generator, first: Callable[[], Any], second: Callable[[], Any] | None = None) -> tuple[Any, Any]:
+    """Two calls that begin with the same generators."""
+    own, common = rng.get_state(), torch.get_rng_state()
+    one = first()
+    rng.set_state(own)
+    torch.set_rng_state(common)
+    return one, (second or first)()
+
+
+def outcome(given: Outcome[Any, Any]) -> tuple[str, str, dict[str, float]]:
+    """All that a step gives, comparable."""
+    return digest(given.message), digest(given.memory), {k: float(v) for k, v in given.metrics.items()}
+
+
+def rows(site: Site) -> str:
+    """The site's rows in one word."""
+    sha = hashlib.sha256()
+    for tensor in (site.data.x, site.data.y, site.data.domain):
+        sha.update(b"none" if tensor is None else raw(tensor))
+    return sha.hexdigest()

@@ -1,0 +1,86 @@
+"""Scoring on held-out rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tideline.core.data import Data, View
+from tideline.core.record import Nothing
+from tideline.core.run import ClientId, Role, World
+from tideline.core.step import Site
+from tideline.learning.evaluate import ROWS, accuracy, evaluate, outputs
+
+
+def data(n: int, labelled: bool = True) -> Data:
+    """Rows whose feature is their number, labels in turn."""
+    y = torch.arange(n) % 3
+    return Data(torch.arange(n).float().view(n, 1), y if labelled else None, torch.zeros(n, dtype=torch.int64), ("d",))
+
+
+def site(given: Data, **more: Any) -> Site:
+    return Site(None, World(), ClientId("anna"), Role.TARGET, given, 1, torch.Generator(), **more)
+
+
+def by_number(order: Any, memory: Any, site: Site, x: Tensor) -> Tensor:
+    """Right for even row numbers, wrong for odd ones."""
+    row = x[:, 0].long()
+    return nn.functional.one_hot((row + row % 2) % 3, 3).float()
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 3 * ROWS))
+def test_accuracy_is_the_share_of_right_rows(n: int) -> None:
+    """However many rows are scored at once, the accuracy is the exact share of right ones."""
+    assert accuracy(by_number, None, None, site(data(n))) == ((n + 1) // 2) / n
+
+
+def test_without_labels_nothing_is_told() -> None:
+    """A site without labels to score with gives no metric, instead of a wrong one."""
+    phase = evaluate(lambda state, turn: {}, by_number)
+    assert phase.step is not None
+    for given_data in (data(5, labelled=False), data(0)):
+        assert dict(phase.step.run(Nothing(), Nothing(), site(given_data)).metrics) == {}
+
+
+def test_the_step_sends_nothing_and_keeps_its_memory() -> None:
+    """A scoring gives Nothing, leaves memory as it is, and tells the accuracy under each declared name."""
+    phase = evaluate(lambda state, turn: {}, by_number, name="rate", metrics=("accuracy", "source_only"))
+    step, memory = phase.step, Nothing()
+    assert step is not None
+    assert (step.name, step.gives, step.view, step.metrics) == ("rate", Nothing, View.HELD_OUT, ("accuracy", "source_only"))
+    outcome = step.run(Nothing(), memory, site(data(4)))
+    assert type(outcome.message) is Nothing
+    assert outcome.memory is memory
+    assert dict(outcome.metrics) == {"accuracy": 0.5, "source_only": 0.5}
+    state = Nothing()
+    assert phase.tell(state, {}, None) is state  # type: ignore[arg-type]
+
+
+def test_progress_rises_to_one() -> None:
+    """A long scoring ticks after each portion of rows."""
+    ticks: list[float] = []
+    accuracy(by_number, None, None, site(data(2 * ROWS + 1), tick=ticks.append))
+    assert ticks == pytest.approx([ROWS / (2 * ROWS + 1), 2 * ROWS / (2 * ROWS + 1), 1.0])
+
+
+def test_outputs_are_those_of_evaluation_mode() -> None:
+    """Dropout is off, batch norm uses its running statistics, and no gradient is kept."""
+    net = nn.Sequential(nn.BatchNorm1d(1), nn.Dropout(0.9), nn.Linear(1, 3)).train()
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    x = data(6).x
+    first, second = outputs(net, x, "cpu"), outputs(net.train(), x, "cpu")
+    assert torch.equal(first, second)
+    assert not first.requires_grad
+    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+
+
+def test_a_target_is_scored_with_its_held_out_labels() -> None:
+    """The role does not matter to a scoring."""
+    assert accuracy(by_number, None, None, replace(site(data(4)), role=Role.SOURCE)) == 0.5

@@ -1,0 +1,139 @@
+"""Values that the journal's tests write: small, whole, and different wherever the journal could mix them up."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.engine.ports import Advance, Journal
+from tideline.engine.rows import JOIN, Client, Files, Invite, OrderRow, OrderStatus, PhaseFact, Reply, RoundRow, RunRow, Status
+
+RUN = RunId("run-a")
+OTHER = RunId("run-b")
+ANN, BOB, CYD = ClientId("ann"), ClientId("bob"), ClientId("cyd")
+TEAM = (ANN, BOB, CYD)
+
+
+def digest(name: object) -> Digest:
+    """A digest that stands for a part of this name."""
+    return Digest(hashlib.sha256(repr(name).encode()).hexdigest())
+
+
+def files(*names: object) -> Files:
+    """Files whose parts have these names; sizes differ."""
+    return tuple((digest(name), 100 + at) for at, name in enumerate(names))
+
+
+def invite(token: str = "token", **changes: Any) -> Invite:
+    """An unused invite."""
+    return Invite(**{"token_hash": token, "name": "", "labels": {"site": "north"}, "expires": 99.5, **changes})
+
+
+def client(name: str = ANN, **changes: Any) -> Client:
+    """An enrolled client."""
+    given = {"credential_hash": f"hash of {name}", "roles": ("source", "peer"), "labels": {"site": "north"}}
+    return Client(**{"name": ClientId(name), **given, "version": "1", "enrolled": 1.0, "seen": 1.0, **changes})
+
+
+def run_row(run: RunId = RUN, **changes: Any) -> RunRow:
+    """A run that waits for its sites."""
+    given: dict[str, Any] = {
+        "name": f"name of {run}",
+        "method": "fedavg",
+        "spec": {"seed": 7, "waiting": {"deadline": 60.0, "min_replies": None}, "world": {"inputs": [1, 8, 8]}},
+        "roster": dict.fromkeys(TEAM, "peer"),
+        "plan": tuple(PhaseFact("train", "train", at + 1, None if at % 2 else 2) for at in range(6)),
+        "contract": ({"phase": "train", "field": "model", "dims": ["n", "d"], "exposure": "weights"},),
+        "created": 1.5,
+        "deadline_at": 61.5,
+        "opened": 1.5,
+    }
+    return RunRow(run, **{**given, **changes})
+
+
+def order_row(cursor: int, who: ClientId, sent: Files = (), run: RunId = RUN, **changes: Any) -> OrderRow:
+    """An open order."""
+    attempt = changes.pop("attempt", 1)
+    name = OrderId(f"{run}/{cursor}/{who}/{attempt}")
+    given = {"seed": 2**62 + cursor, "after": cursor - 1, "created": 10.0 + cursor}
+    return OrderRow(name, run, cursor, attempt, who, sent, **{**given, **changes})
+
+
+def joins(run: RunId = RUN) -> list[OrderRow]:
+    """The orders with which a run begins."""
+    return [order_row(JOIN, who, run=run) for who in TEAM]
+
+
+def advance(cursor: int, sent: Files = (), state: Files = (), run: RunId = RUN, **changes: Any) -> Advance:
+    """Close the round at `cursor` and send the same to everybody in the next."""
+    now = changes.pop("now", 20.0 + cursor)
+    asked = {who: digest(("asked", cursor)) for who in TEAM}
+    closed = RoundRow(run, cursor, "train", cursor + 2, now - 1.0, now, TEAM[:2], cursor + 1, state, asked)
+    final = changes.get("status") in (Status.COMPLETED, Status.FAILED)
+    orders = () if final else tuple(order_row(cursor + 1, who, sent, run, created=now) for who in TEAM)
+    given: dict[str, Any] = {"orders": orders, "cursor": cursor + 1, "deadline_at": now + 60.0, "status": Status.RUNNING}
+    given["keep_from"] = JOIN
+    return Advance(run, cursor, closed, **{**given, **changes})
+
+
+def began(journal: Journal, run: RunId = RUN) -> None:
+    """A run that has just been started."""
+    journal.create([run_row(run)], joins(run))
+
+
+def push(journal: Journal, sent: Files, who: ClientId = ANN, run: RunId = RUN, now: float = 15.0) -> None:
+    """A client pushes parts."""
+    for part, size in sent:
+        journal.add_part(part, size, run, who, now)
+
+
+def reply(order: OrderId, sent: Files = (), **changes: Any) -> Reply:
+    """A reply with metrics."""
+    return Reply(order, sent, **{"metrics": {"loss": 0.25, "rows": 3}, **changes})
+
+
+def answer(journal: Journal, order: OrderId, sent: Files = (), now: float = 30.0) -> OrderStatus | None:
+    """Answer an order."""
+    return journal.answer(order, reply(order, sent), OrderStatus.ANSWERED, now, 11, 12)
+
+
+def visible(journal: Journal) -> dict[str, Any]:
+    """All that can be seen of a journal without changing it."""
+    runs = journal.runs()
+    each = [r.id for r in runs]
+    return {
+        "runs": runs,
+        "one by one": [journal.run(r) for r in each],
+        "orders": {r: journal.orders(r) for r in each},
+        "of each round": {r: [journal.orders(r, at) for at in range(JOIN, 8)] for r in each},
+        "rounds": {r: journal.rounds(r) for r in each},
+        "events": {r: journal.events(r) for r in each},
+        "open": {who: journal.open_orders(who) for who in TEAM},
+        "last": {(r, who): journal.last_answer(r, who) for r in each for who in TEAM},
+        "clients": journal.clients(),
+    }
+
+
+def together(*calls: Callable[[], object]) -> list[object]:
+    """The results of calls that begin at the same moment, each in a thread of its own."""
+    results: list[object] = [None] * len(calls)
+    gate = threading.Barrier(len(calls))
+
+    def play(at: int) -> None:
+        gate.wait()
+        results[at] = calls[at]()
+
+    threads = [threading.Thread(target=play, args=(at,)) for at in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def first(who: str = ANN, cursor: int = JOIN) -> OrderId:
+    """The first order of a client in a round."""
+    return OrderId(f"{RUN}/{cursor}/{who}/1")

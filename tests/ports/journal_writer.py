@@ -1,0 +1,30 @@
+"""A process that writes a journal until it is killed: `python journal_writer.py PATH` prints each cursor once it is committed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from journal_values import ANN, RUN, advance, answer, began, files, push
+
+from tideline.core.run import OrderId
+from tideline_server.store import SqlJournal
+
+
+def main(path: Path) -> None:
+    """Begin the run or go on with it, round after round."""
+    journal = SqlJournal(path)
+    if journal.run(RUN) is None:
+        began(journal)
+    run = journal.run(RUN)
+    assert run is not None
+    for cursor in range(run.cursor, 10**6):
+        push(journal, files(("r", cursor)))
+        answer(journal, OrderId(f"{RUN}/{cursor}/{ANN}/1"), files(("r", cursor)))
+        journal.advance(advance(cursor, files(("m", cursor), "frozen"), files(("s", cursor)), keep_from=cursor - 1))
+        journal.collect(0.0)
+        print(cursor + 1, flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,178 @@
+"""One suite for every journal: runs, their rounds and their events, and who wins a race."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from journal_values import (
+    ANN,
+    BOB,
+    OTHER,
+    RUN,
+    advance,
+    answer,
+    began,
+    digest,
+    files,
+    first,
+    joins,
+    order_row,
+    run_row,
+    together,
+    visible,
+)
+
+from tideline.core.run import RunId
+from tideline.engine.ports import Journal
+from tideline.engine.rows import JOIN, OPEN, OrderStatus, Status
+
+
+def test_a_run_comes_back_as_it_was_written(journal: Journal) -> None:
+    """Every field of the run and of its orders survives, and the event says that it was created."""
+    began(journal)
+    assert journal.run(RUN) == run_row()
+    assert journal.orders(RUN) == tuple(joins())
+    assert [(e.seq, e.kind, dict(e.data), e.at) for e in journal.events(RUN)] == [(1, "created", {"method": "fedavg"}, 1.5)]
+    assert journal.rounds(RUN) == ()
+    assert journal.run(OTHER) is None
+
+
+def test_runs_are_listed_by_age(journal: Journal) -> None:
+    """The oldest first; of two of one age, by id."""
+    ages = {"z": 1.0, "c": 2.0, "b": 2.0, "a": 3.0}
+    journal.create([run_row(RunId(name), created=age) for name, age in ages.items()], [])
+    assert [r.id for r in journal.runs()] == ["z", "b", "c", "a"]
+
+
+def test_settling_needs_one_of_the_named_statuses(journal: Journal) -> None:
+    """A run in another status is left alone, without an event."""
+    began(journal)
+    before = visible(journal)
+    assert not journal.settle(RUN, (Status.STALLED,), Status.RUNNING, "resumed", 9.0)
+    assert visible(journal) == before
+
+
+def test_a_stalled_run_keeps_its_open_orders(journal: Journal) -> None:
+    """Stalling and going on change status, cause and deadline, and say so."""
+    began(journal)
+    assert journal.settle(RUN, OPEN, Status.STALLED, "too few", 9.0)
+    assert journal.run(RUN) == run_row(status=Status.STALLED, cause="too few")
+    assert journal.settle(RUN, (Status.STALLED,), Status.WAITING, "resumed", 10.0, 70.0)
+    assert journal.run(RUN) == run_row(cause="resumed", deadline_at=70.0)
+    assert [e.kind for e in journal.events(RUN)] == ["created", "stalled", "waiting"]
+    assert journal.open_orders(ANN) == (order_row(JOIN, ANN),)
+
+
+def test_a_final_status_cancels_what_is_open(journal: Journal) -> None:
+    """The run has an end, its open orders are cancelled, what was answered stays, other runs go on."""
+    began(journal)
+    began(journal, OTHER)
+    answer(journal, first(ANN))
+    assert journal.settle(RUN, OPEN, Status.CANCELLED, "by a person", 40.0)
+    assert journal.run(RUN) == run_row(status=Status.CANCELLED, cause="by a person", ended=40.0)
+    assert [o.status for o in journal.orders(RUN)] == [OrderStatus.ANSWERED, OrderStatus.CANCELLED, OrderStatus.CANCELLED]
+    assert len(journal.open_orders(BOB)) == 1
+    assert not journal.settle(RUN, OPEN, Status.FAILED, "again", 41.0)
+
+
+def test_an_unknown_run_or_order_is_a_key_error(journal: Journal) -> None:
+    """Whoever changes what is not there has a fault of its own."""
+    with pytest.raises(KeyError):
+        journal.settle(RUN, OPEN, Status.FAILED, "", 1.0)
+    with pytest.raises(KeyError):
+        journal.advance(advance(JOIN))
+    with pytest.raises(KeyError):
+        answer(journal, first())
+
+
+# Rounds
+
+
+def test_a_closed_round_is_written_whole(journal: Journal) -> None:
+    """The round, the run's new place, the next orders and the event are there; who had not answered is expired."""
+    began(journal)
+    answer(journal, first(ANN))
+    members = ({"id": ANN, "role": "peer", "labelled": True},)
+    step = advance(JOIN, files("m"), files("s"), members=members, fingerprint="cpu")
+    assert journal.advance(step)
+    assert journal.rounds(RUN) == (step.closed,)
+    changes = {"status": Status.RUNNING, "cursor": 0, "deadline_at": 79.0, "opened": 19.0, "started": 19.0}
+    assert journal.run(RUN) == run_row(members=members, fingerprint="cpu", **changes)
+    assert journal.orders(RUN, 0) == step.orders
+    assert [o.status for o in journal.orders(RUN, JOIN)] == [OrderStatus.ANSWERED, OrderStatus.EXPIRED, OrderStatus.EXPIRED]
+    told = journal.events(RUN)[-1]
+    assert (told.kind, told.at) == ("closed", 19.0)
+    assert dict(told.data) == {"phase": "train", "round": 1, "seconds": 1.0, "replies": 2, "cursor": 0}
+
+
+def test_a_round_is_closed_once(journal: Journal) -> None:
+    """A second advance from the same cursor changes nothing."""
+    began(journal)
+    assert journal.advance(advance(JOIN))
+    before = visible(journal)
+    assert not journal.advance(advance(JOIN, now=99.0))
+    assert visible(journal) == before
+
+
+@pytest.mark.parametrize("status", [Status.STALLED, Status.CANCELLED, Status.FAILED])
+def test_a_run_that_is_not_open_does_not_advance(journal: Journal, status: Status) -> None:
+    """Stalled and ended runs stay where they are."""
+    began(journal)
+    journal.settle(RUN, OPEN, status, "", 5.0)
+    before = visible(journal)
+    assert not journal.advance(advance(JOIN))
+    assert visible(journal) == before
+
+
+def test_one_of_two_advances_at_once_wins(journal: Journal) -> None:
+    """Of two conductors that close the same round at the same moment, exactly one writes it."""
+    began(journal)
+    for cursor in range(JOIN, 8):
+        mine, yours = advance(cursor, now=50.0), advance(cursor, now=60.0)
+        won = together(partial(journal.advance, mine), partial(journal.advance, yours))
+        assert sorted(won, key=bool) == [False, True]
+        assert journal.rounds(RUN)[-1] == (mine if won[0] else yours).closed
+        assert len(journal.rounds(RUN)) == cursor + 2
+
+
+def test_the_last_round_ends_the_run(journal: Journal) -> None:
+    """A final advance sets digest and end, cancels what is open, and tells of both the round and the end."""
+    began(journal)
+    journal.advance(advance(JOIN, files("m"), files("s")))
+    step = advance(0, state=files("t"), status=Status.COMPLETED, state_digest=digest("t"), now=33.0)
+    assert journal.advance(step)
+    run = journal.run(RUN)
+    assert run is not None
+    assert (run.status, run.ended, run.state_digest, run.cause) == (Status.COMPLETED, 33.0, digest("t"), "")
+    assert [e.kind for e in journal.events(RUN)[-2:]] == ["closed", "completed"]
+    assert journal.open_orders(ANN) == ()
+
+
+def test_rounds_come_in_order_however_often_they_are_asked_for(journal: Journal) -> None:
+    """A look between two rounds does not hide the second."""
+    began(journal)
+    for cursor in range(JOIN, 4):
+        journal.advance(advance(cursor, state=files(cursor) if cursor % 2 else ()))
+        assert [r.cursor for r in journal.rounds(RUN)] == list(range(JOIN, cursor + 1))
+        assert journal.rounds(RUN)[-1].state == (files(cursor) if cursor % 2 else ())
+
+
+def test_events_are_numbered_within_their_run(journal: Journal) -> None:
+    """From 1, without gaps; a reader goes on after the last that it saw."""
+    began(journal)
+    began(journal, OTHER)
+    for at in range(3):
+        journal.event(RUN, "note", {"at": at}, float(at))
+    assert [e.seq for e in journal.events(RUN)] == [1, 2, 3, 4]
+    assert [e.data["at"] for e in journal.events(RUN, 2)] == [1, 2]
+    assert journal.events(RUN, 4) == () == journal.events(RUN, 99)
+    assert len(journal.events(RUN, -1)) == 4
+    assert len(journal.events(OTHER)) == 1
+
+
+def test_events_written_at_once_have_different_numbers(journal: Journal) -> None:
+    """Writers in several threads never share a number."""
+    for turn in range(10):
+        together(*(partial(journal.event, RUN, "note", {"n": n}, 1.0) for n in range(4)))
+        assert [e.seq for e in journal.events(RUN)] == list(range(1, 4 * turn + 5))

@@ -1,0 +1,180 @@
+"""One suite for every journal: orders, replies, and which of two answers counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from journal_values import (
+    ANN,
+    BOB,
+    CYD,
+    OTHER,
+    RUN,
+    advance,
+    answer,
+    began,
+    digest,
+    files,
+    first,
+    joins,
+    order_row,
+    push,
+    reply,
+    together,
+    visible,
+)
+
+from tideline.core.run import OrderId
+from tideline.engine.ports import Journal
+from tideline.engine.rows import JOIN, OPEN, Failure, OrderStatus, Status
+
+
+def test_orders_are_sorted(journal: Journal) -> None:
+    """By cursor, client and attempt; open ones of a client by age and id."""
+    began(journal)
+    journal.advance(advance(JOIN))
+    journal.reissue([order_row(JOIN, BOB, attempt=2, created=3.0), order_row(0, ANN, attempt=2, created=90.0)])
+    placed = [(o.cursor, o.client, o.attempt) for o in journal.orders(RUN)]
+    assert placed == sorted(placed)
+    assert len(placed) == 8
+    assert [(o.cursor, o.attempt) for o in journal.open_orders(BOB)] == [(JOIN, 2), (0, 1)]
+    assert [o.attempt for o in journal.open_orders(ANN)] == [1, 2]
+    assert journal.order(first(CYD)) is not None
+    assert journal.order(OrderId("unknown")) is None
+
+
+def test_an_answer_is_written_whole(journal: Journal) -> None:
+    """The reply's files, metrics, facts and bytes are in the order's row, and an event tells of it."""
+    began(journal)
+    journal.advance(advance(JOIN, files("m")))
+    push(journal, files("r", "r2"))
+    order = first(ANN, 0)
+    given = reply(order, files("r", "r2"), facts={"labelled": True})
+    assert journal.answer(order, given, OrderStatus.ANSWERED, 30.0, 11, 12) is OrderStatus.ANSWERED
+    done = {"reply": files("r", "r2"), "metrics": {"loss": 0.25, "rows": 3}, "facts": {"labelled": True}, "answered": 30.0}
+    wanted = replace(order_row(0, ANN, files("m"), created=19.0), **done, status=OrderStatus.ANSWERED, progress=1.0)
+    assert journal.order(order) == replace(wanted, bytes_down=11, bytes_up=12)
+    told = journal.events(RUN)[-1]
+    assert (told.kind, dict(told.data)) == ("answered", {"client": ANN, "cursor": 0, "metrics": {"loss": 0.25, "rows": 3}})
+
+
+def test_a_failure_is_an_answer(journal: Journal) -> None:
+    """It settles the order with its reason; what comes later is stale."""
+    began(journal)
+    failure = Failure("StepFailed", "the step raised ValueError")
+    given = reply(first(), failure=failure, metrics={})
+    assert journal.answer(first(), given, OrderStatus.FAILED, 30.0, 0, 0) is OrderStatus.FAILED
+    row = journal.order(first())
+    assert row is not None and (row.status, row.failure) == (OrderStatus.FAILED, failure)
+    told = journal.events(RUN)[-1]
+    assert (told.kind, told.data["what"]) == ("failed", failure.what)
+    assert answer(journal, first()) is OrderStatus.CANCELLED
+
+
+def test_the_first_answer_counts(journal: Journal) -> None:
+    """A second one is stale and changes nothing, also where the first came at time zero."""
+    began(journal)
+    assert answer(journal, first(), now=0.0) is OrderStatus.ANSWERED
+    before = visible(journal)
+    assert answer(journal, first(), now=31.0) is OrderStatus.CANCELLED
+    assert visible(journal) == before
+
+
+def test_an_answer_to_a_cancelled_order_is_stale(journal: Journal) -> None:
+    """Nothing is written."""
+    began(journal)
+    journal.settle(RUN, OPEN, Status.CANCELLED, "", 5.0)
+    before = visible(journal)
+    assert answer(journal, first()) is OrderStatus.CANCELLED
+    assert visible(journal) == before
+
+
+def test_a_late_answer_is_recorded_and_not_kept(journal: Journal) -> None:
+    """The order stays expired with its reply in the row, the event says late, and the reply's parts are soon collected."""
+    began(journal)
+    journal.advance(advance(JOIN))
+    push(journal, files("late"))
+    assert answer(journal, first(), files("late")) is OrderStatus.EXPIRED
+    row = journal.order(first())
+    assert row is not None and (row.status, row.reply, row.answered) == (OrderStatus.EXPIRED, files("late"), 30.0)
+    assert journal.events(RUN)[-1].kind == "late"
+    assert answer(journal, first(), files("late")) is OrderStatus.CANCELLED
+    assert journal.collect(16.0) == (digest("late"),)
+
+
+def test_an_answer_whose_parts_are_gone_is_not_taken(journal: Journal) -> None:
+    """Nothing is written; with its parts the same answer is taken."""
+    began(journal)
+    push(journal, files("r"))
+    before = visible(journal)
+    assert answer(journal, first(), files("r", "lost")) is None
+    assert visible(journal) == before
+    push(journal, files("r", "lost"))
+    assert answer(journal, first(), files("r", "lost")) is OrderStatus.ANSWERED
+
+
+def test_one_of_two_answers_at_once_wins(journal: Journal) -> None:
+    """Of two answers to one order at the same moment exactly one is recorded."""
+    began(journal)
+    for cursor in range(JOIN, 8):
+        order = first(ANN, cursor)
+        won = together(partial(answer, journal, order, now=40.0), partial(answer, journal, order, now=50.0))
+        assert sorted(map(str, won)) == ["answered", "cancelled"]
+        row = journal.order(order)
+        assert row is not None and row.answered == (40.0 if won[0] is OrderStatus.ANSWERED else 50.0)
+        assert [e.kind for e in journal.events(RUN)].count("answered") == cursor + 2
+        journal.advance(advance(cursor))
+
+
+def test_the_last_answer_counts_late_ones_and_not_failures(journal: Journal) -> None:
+    """Work that was done counts, also at time zero; a failure does not; nobody's answer is before the join."""
+    began(journal)
+    assert journal.last_answer(RUN, ANN) == JOIN - 1
+    answer(journal, first(ANN), now=0.0)
+    assert journal.last_answer(RUN, ANN) == JOIN
+    journal.advance(advance(JOIN))
+    journal.advance(advance(0))
+    answer(journal, first(ANN, 0))
+    assert journal.last_answer(RUN, ANN) == 0
+    order = first(ANN, 1)
+    journal.answer(order, reply(order, failure=Failure("StepFailed", "no")), OrderStatus.FAILED, 30.0, 0, 0)
+    assert journal.last_answer(RUN, ANN) == 0
+    assert journal.last_answer(OTHER, ANN) == JOIN - 1
+
+
+def test_reissued_orders_are_offered_beside_the_old(journal: Journal) -> None:
+    """A new attempt is open; its message is known to the client again."""
+    began(journal)
+    journal.reissue([order_row(JOIN, ANN, files("m"), attempt=2)])
+    assert [o.attempt for o in journal.orders(RUN, JOIN) if o.client == ANN] == [1, 2]
+    assert journal.held(files("m"), RUN, ANN, 5.0) == {digest("m")}
+
+
+def test_reissuing_never_undoes_an_answer(journal: Journal) -> None:
+    """An order whose name is known stays as it is, answered or not."""
+    began(journal)
+    answer(journal, first(ANN))
+    before = visible(journal)
+    journal.reissue(joins())
+    assert visible(journal) == before
+
+
+def test_nothing_is_reissued_in_a_run_that_has_ended(journal: Journal) -> None:
+    """Else somebody would work for a run that is over."""
+    began(journal)
+    journal.settle(RUN, OPEN, Status.CANCELLED, "", 5.0)
+    before = visible(journal)
+    journal.reissue([order_row(JOIN, ANN, attempt=2)])
+    assert visible(journal) == before
+
+
+def test_a_beat_notes_progress_and_names_what_is_over(journal: Journal) -> None:
+    """Unknown, settled and other clients' orders are given back, in the order asked; open ones are noted."""
+    began(journal)
+    answer(journal, first(BOB))
+    unknown = OrderId("unknown")
+    assert journal.beat(BOB, {first(BOB): 0.5, unknown: 0.5, first(ANN): 0.5}, 8.0) == (first(BOB), unknown, first(ANN))
+    assert journal.beat(ANN, {first(ANN): 0.5}, 8.0) == ()
+    assert journal.order(first(ANN)) == replace(order_row(JOIN, ANN), progress=0.5, beat=8.0)
+    assert journal.beat(ANN, {}, 9.0) == ()

@@ -1,0 +1,173 @@
+"""One suite for every journal: which parts it knows, whom it tells, and what it lets go."""
+
+from __future__ import annotations
+
+import pytest
+from journal_values import ANN, BOB, OTHER, RUN, advance, answer, began, digest, files, order_row, push
+
+from tideline.core.run import OrderId
+from tideline.engine.ports import Journal
+from tideline.engine.rows import JOIN, OPEN, OrderStatus, Status
+
+LATER = 1000.0
+
+
+@pytest.fixture(autouse=True)
+def begun(journal: Journal) -> None:
+    """In every test a run has begun."""
+    began(journal)
+
+
+def gone(journal: Journal, before: float = 0.0) -> set[str]:
+    """What a collection forgets."""
+    found = journal.collect(before)
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def every(*names: object) -> set[str]:
+    """The digests of these names."""
+    return {digest(name) for name in names}
+
+
+def test_a_pushed_part_is_held_by_who_pushed_it(journal: Journal) -> None:
+    """Another client, or the same in another run, does not hear of it."""
+    push(journal, files("p"))
+    assert journal.held(files("p", "q"), RUN, ANN, 16.0) == every("p")
+    assert journal.held(files("p"), RUN, BOB, 16.0) == frozenset()
+    assert journal.held(files("p"), OTHER, ANN, 16.0) == frozenset()
+    assert journal.held((), RUN, ANN, 16.0) == frozenset()
+
+
+def test_a_sent_part_is_held_by_whom_it_was_sent_to(journal: Journal) -> None:
+    """Every part of a message counts, and only for its addressee."""
+    journal.reissue([order_row(JOIN, ANN, files("m", "m2"), attempt=2)])
+    assert journal.held(files("m2", "m", "m"), RUN, ANN, 16.0) == every("m", "m2")
+    assert journal.held(files("m"), RUN, BOB, 16.0) == frozenset()
+
+
+def test_a_state_is_held_by_nobody(journal: Journal) -> None:
+    """What the coordinator keeps for itself is known to no client."""
+    journal.advance(advance(JOIN, files("m"), files("s", "m")))
+    assert journal.held(files("s", "m"), RUN, ANN, 16.0) == every("m")
+
+
+def test_a_part_that_was_collected_is_held_by_nobody(journal: Journal) -> None:
+    """If another client brings it back, those who knew it before do not hear of it."""
+    push(journal, files("p"))
+    journal.reissue([order_row(JOIN, ANN, files("m", "p"), attempt=2)])
+    journal.advance(advance(JOIN, keep_from=1))
+    assert gone(journal, LATER) == every("m", "p")
+    push(journal, files("p", "m"), BOB)
+    assert journal.held(files("p", "m"), RUN, ANN, 16.0) == frozenset()
+    assert journal.held(files("p", "m"), RUN, BOB, 16.0) == every("p", "m")
+
+
+def test_what_is_left_of_a_message_stays_held(journal: Journal) -> None:
+    """One part of a message is collected; who was sent the message still holds the other, and the same message may come again."""
+    journal.reissue([order_row(JOIN, ANN, files("m", "shared"), attempt=2)])
+    journal.advance(advance(JOIN, files("n", "shared"), keep_from=0))
+    assert gone(journal) == every("m")
+    assert journal.held(files("m", "shared"), RUN, ANN, 16.0) == every("shared")
+    journal.reissue([order_row(0, BOB, files("m", "shared"), attempt=2)])
+    assert journal.held(files("m", "shared"), RUN, BOB, 16.0) == every("m", "shared")
+    assert journal.held(files("m", "shared"), RUN, ANN, 16.0) == every("shared")
+    row = journal.order(OrderId(f"{RUN}/{JOIN}/{ANN}/2"))
+    assert row is not None and row.files == files("m", "shared")
+
+
+def test_two_messages_with_one_root_are_told_apart(journal: Journal) -> None:
+    """What a client says of sizes never changes what another order says."""
+    told = ((digest("root"), 1), (digest("part"), 10**30))
+    true = ((digest("root"), 500), (digest("part"), 600))
+    push(journal, true)
+    assert answer(journal, OrderId(f"{RUN}/{JOIN}/{ANN}/1"), told) is OrderStatus.ANSWERED
+    journal.reissue([order_row(JOIN, BOB, true, attempt=2)])
+    assert [o.files for o in journal.open_orders(BOB)] == [(), true]
+    assert journal.orders(RUN, JOIN)[0].reply == told
+
+
+def test_a_pushed_part_waits_for_its_report(journal: Journal) -> None:
+    """It is collected only if it was not touched since; asking whether it is held touches it."""
+    push(journal, files("p"), now=15.0)
+    assert gone(journal, 15.0) == set()
+    journal.held(files("p"), RUN, ANN, 20.0)
+    assert gone(journal, 20.0) == set()
+    assert gone(journal, 20.5) == every("p")
+    assert gone(journal, LATER) == set()
+
+
+def test_who_may_not_know_a_part_does_not_keep_it(journal: Journal) -> None:
+    """Another client's question touches nothing."""
+    push(journal, files("p"), now=15.0)
+    journal.held(files("p"), RUN, BOB, 20.0)
+    assert gone(journal, 16.0) == every("p")
+
+
+def test_referred_parts_stay_and_then_go_at_once(journal: Journal) -> None:
+    """While a message, a reply or a state names a part it stays however old; when none does, it goes however young."""
+    push(journal, files("r"))
+    answer(journal, OrderId(f"{RUN}/{JOIN}/{ANN}/1"), files("r"))
+    journal.advance(advance(JOIN, files("m"), files("s")))
+    assert gone(journal, LATER) == set()
+    journal.advance(advance(0, files("m2"), files("s2"), keep_from=1))
+    assert gone(journal) == every("r", "m", "s")
+    assert gone(journal, LATER) == set()
+
+
+def test_a_part_that_is_pushed_again_waits_again(journal: Journal) -> None:
+    """What lost its last reference and is pushed before it is collected may wait for the report that names it."""
+    journal.reissue([order_row(JOIN, ANN, files("m", "n"), attempt=2)])
+    journal.settle(RUN, OPEN, Status.FAILED, "", 14.0)
+    began(journal, OTHER)
+    push(journal, files("m"), run=OTHER, now=15.0)
+    assert gone(journal, 15.0) == every("n")
+    assert gone(journal, 15.5) == every("m")
+
+
+def test_a_part_that_is_asked_for_waits_again(journal: Journal) -> None:
+    """The answer "held" is a promise until the report has come."""
+    journal.reissue([order_row(JOIN, ANN, files("m", "n"), attempt=2)])
+    journal.advance(advance(JOIN, keep_from=1))
+    assert journal.held(files("m"), RUN, ANN, 20.0) == every("m")
+    assert gone(journal, 20.0) == every("n")
+    assert gone(journal, 20.5) == every("m")
+
+
+def test_a_part_that_two_name_stays_for_the_second(journal: Journal) -> None:
+    """One reference is enough, of whichever run."""
+    began(journal, OTHER)
+    journal.advance(advance(JOIN, files("m"), files("both")))
+    journal.advance(advance(JOIN, files("m"), files("mine", "both"), OTHER))
+    journal.settle(OTHER, OPEN, Status.CANCELLED, "", 30.0)
+    journal.settle(RUN, OPEN, Status.CANCELLED, "", 30.0)
+    assert gone(journal, LATER) == every("m")
+    journal.create([], [])
+    assert gone(journal, LATER) == set()
+
+
+def test_an_ended_run_keeps_its_last_state(journal: Journal) -> None:
+    """Everything else of it goes: replies, messages, earlier states."""
+    journal.advance(advance(JOIN, files("m"), files("s0")))
+    push(journal, files("r"))
+    answer(journal, OrderId(f"{RUN}/0/{ANN}/1"), files("r"))
+    journal.advance(advance(0, state=files("s1"), status=Status.COMPLETED, state_digest=digest("s1")))
+    assert gone(journal) == every("m", "r", "s0")
+
+
+def test_a_run_that_ends_before_it_has_a_state_keeps_nothing(journal: Journal) -> None:
+    """All that was sent goes."""
+    journal.reissue([order_row(JOIN, ANN, files("m"), attempt=2)])
+    journal.settle(RUN, OPEN, Status.CANCELLED, "", 30.0)
+    assert gone(journal) == every("m")
+
+
+def test_messages_of_a_thousand_parts(journal: Journal) -> None:
+    """No statement is too long for a large message."""
+    many, other = files(*range(1200)), files(*range(1300, 2500))
+    journal.advance(advance(JOIN, many, other))
+    push(journal, other)
+    assert journal.held(many, RUN, ANN, 16.0) == {d for d, _ in many}
+    assert answer(journal, OrderId(f"{RUN}/0/{ANN}/1"), many + other) is OrderStatus.ANSWERED
+    journal.settle(RUN, OPEN, Status.CANCELLED, "", 30.0)
+    assert gone(journal, LATER) == {d for d, _ in many}

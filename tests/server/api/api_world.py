@@ -1,0 +1,137 @@
+"""A whole federation in this process with the HTTP door in front of it, and a client that knocks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import httpx
+import torch
+
+from tideline.algorithms import METHODS
+from tideline.core.data import Data
+from tideline.core.run import Role, World
+from tideline.engine.memory import QuietBell
+from tideline.engine.simulate import Federation, SimSite
+from tideline.learning.holdings import Holdings
+from tideline_server.api import ApiSettings, Services, create_app
+
+SITES = ("anna", "bert", "carl")
+EXPERIMENT: dict[str, Any] = {
+    "name": "a small one",
+    "method": "fedavg",
+    "config": {"rounds": 2, "batch": 4},
+    "world": {"inputs": [4], "classes": 2, "model": "mlp"},
+    "roster": {"anna": "source", "bert": "source", "carl": "target"},
+    "seed": 3,
+}
+QUICK = ApiSettings(keep_alive_seconds=0.02)
+
+
+class LoudBell(QuietBell):
+    """A bell that can be awaited from a loop and rung from any thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = defaultdict(set)
+
+    def ring(self, topic: str) -> None:
+        super().ring(topic)
+        for loop, event in tuple(self._waiting[topic]):
+            with contextlib.suppress(RuntimeError):  # a loop that has ended since
+                loop.call_soon_threadsafe(event.set)
+
+    async def moved(self, topic: str, seconds: float) -> bool:
+        """Whether the topic rang before the time was up."""
+        waiter = (asyncio.get_running_loop(), asyncio.Event())
+        self._waiting[topic].add(waiter)
+        try:
+            with anyio.move_on_after(seconds):
+                await waiter[1].wait()
+                return True
+            return False
+        finally:
+            self._waiting[topic].discard(waiter)
+
+
+def holdings(name: str) -> Holdings:
+    """Twelve rows with two classes that a network can tell apart, other ones at each site."""
+    rng = torch.Generator().manual_seed(SITES.index(name))
+    y = torch.arange(12) % 2
+    data = Data(torch.randn(12, 4, generator=rng) + y[:, None], y, torch.zeros(12, dtype=torch.int64), (name,))
+    return Holdings(data, data)
+
+
+class Coordinator:
+    """The kernel with its sites, and the door to it."""
+
+    def __init__(self, settings: ApiSettings = QUICK, **other: Any) -> None:
+        def site(name: str) -> SimSite:
+            def open_shelf(world: World, role: Role) -> Holdings:
+                return holdings(name)
+
+            return SimSite(open_shelf)
+
+        self.federation = Federation(METHODS, {name: site(name) for name in SITES})
+        self.bell = LoudBell()
+        for part in (self.federation.office, self.federation.desk, self.federation.conductor):
+            part.bell = self.bell
+        self.services = replace(self.plain_services(), **other)
+        self.app = create_app(self.services, settings)
+
+    def plain_services(self) -> Services:
+        """What a shell would hand in, without a key."""
+        f = self.federation
+        return Services(f.office, f.journal, f.parts, f.mill, f.clock, self.bell.moved, "1.2.3", None, lambda: {"replicas": 1})
+
+    async def asend(self, method: str, path: str, **how: Any) -> httpx.Response:
+        """One request, within a running loop."""
+        transport = httpx.ASGITransport(self.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://coordinator") as client:
+            return await client.request(method, path, **how)
+
+    def send(self, method: str, path: str, **how: Any) -> httpx.Response:
+        """One request."""
+
+        async def main() -> httpx.Response:
+            return await self.asend(method, path, **how)
+
+        return anyio.run(main)
+
+    def get(self, path: str, **how: Any) -> httpx.Response:
+        """One GET."""
+        return self.send("GET", path, **how)
+
+    def post(self, path: str, json: Any = None, **how: Any) -> httpx.Response:
+        """One POST with a JSON body, if any."""
+        return self.send("POST", path, **how) if json is None else self.send("POST", path, json=json, **how)
+
+    def start(self, **changes: Any) -> str:
+        """A run of the small experiment; its id."""
+        answer = self.post("/runs", EXPERIMENT | changes)
+        assert answer.status_code == 201, answer.text
+        run: str = answer.json()["run"]
+        return run
+
+    def play(self, run: str) -> None:
+        """Let the sites and the conductor do their work until the run has ended or stalled."""
+        self.federation.run(self.federation.office.find(run).id)  # type: ignore[arg-type]
+
+
+def refused(answer: httpx.Response, status: int, kind: str, path: str | None = None) -> dict[str, Any]:
+    """The error of an answer in the one shape, with this status, kind and place."""
+    body = answer.json()
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    assert set(body) == {"error"}
+    error: dict[str, Any] = body["error"]
+    assert set(error) == {"kind", "what", "todo", "path", "context"}
+    assert isinstance(error["what"], str) and error["what"] and isinstance(error["todo"], str)
+    assert isinstance(error["context"], Mapping)
+    assert (error["kind"], error["path"]) == (kind, path), error
+    return error

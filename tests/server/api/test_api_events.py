@@ -1,0 +1,188 @@
+"""The stream of a run's events: complete, in order, resumable, and it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import pytest
+from api_world import Coordinator, refused
+
+from tideline_server.api import ApiSettings
+
+
+def parsed(text: str) -> list[dict[str, Any]]:
+    """The events of a stream; id and event must say what data says."""
+    found = []
+    for block in text.split("\n\n"):
+        lines = [line.partition(": ")[::2] for line in block.splitlines() if not line.startswith(":")]
+        if lines:
+            fields = dict(lines)
+            data = json.loads(fields["data"])
+            assert (int(fields["id"]), fields["event"]) == (data["seq"], data["kind"])
+            found.append(data)
+    return found
+
+
+def recorded(coordinator: Coordinator, run: str, after: int = 0) -> list[dict[str, Any]]:
+    """The journal's events in the stream's shape."""
+    events = coordinator.federation.journal.events(run, after)  # type: ignore[arg-type]
+    return [{"seq": e.seq, "at": e.at, "kind": e.kind, "data": dict(e.data)} for e in events]
+
+
+def test_the_past_is_told_in_order(finished: tuple[Coordinator, str]) -> None:
+    """A finished run's stream holds every event of the journal and ends by itself, with the completion last."""
+    coordinator, run = finished
+    answer = coordinator.get(f"/runs/{run}/events")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["cache-control"] == "no-cache"
+    told = parsed(answer.text)
+    assert told == recorded(coordinator, run)
+    assert (told[0]["kind"], told[-1]["kind"]) == ("created", "completed")
+
+
+def test_a_cut_stream_goes_on_without_loss_or_repeat(finished: tuple[Coordinator, str]) -> None:
+    """Wherever a stream was cut, Last-Event-ID or ?after= gives exactly the rest; the header wins over the address."""
+    coordinator, run = finished
+    n_events = len(recorded(coordinator, run))
+    for cut in range(n_events + 2):
+        rest = recorded(coordinator, run, cut)
+        headers = {"Last-Event-ID": str(cut)}
+        assert parsed(coordinator.get(f"/runs/{run}/events", headers=headers).text) == rest
+        assert parsed(coordinator.get(f"/runs/{run}/events?after={cut}").text) == rest
+        assert parsed(coordinator.get(f"/runs/{run}/events?after=1", headers=headers).text) == rest
+
+
+def test_not_following_ends_at_once(coordinator: Coordinator) -> None:
+    """With follow=false an open run's stream ends with what there is."""
+    run = coordinator.start()
+    assert [e["kind"] for e in parsed(coordinator.get(f"/runs/{run}/events?follow=false").text)] == ["created"]
+
+
+@pytest.mark.parametrize("value", ["-1", "first", str(1 << 64)])
+def test_a_wrong_place_is_refused(finished: tuple[Coordinator, str], value: str) -> None:
+    """Events are counted from 1; anything else is refused with the parameter's name."""
+    coordinator, run = finished
+    refused(coordinator.get(f"/runs/{run}/events", params={"after": value}), 422, "ConfigRefused", "after")
+    refused(coordinator.get(f"/runs/{run}/events", headers={"Last-Event-ID": value}), 422, "ConfigRefused", "last-event-id")
+
+
+async def followed(coordinator: Coordinator, run: str) -> str:
+    """The whole stream of a run that is played meanwhile on another thread."""
+    texts = []
+
+    async def follow() -> None:
+        texts.append((await coordinator.asend("GET", f"/runs/{run}/events")).text)
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            group.start_soon(follow)
+            await anyio.to_thread.run_sync(coordinator.play, run)
+    return texts[0]
+
+
+def test_a_run_is_followed_to_its_end(coordinator: Coordinator) -> None:
+    """A follower from the beginning is told every event while the run is played, and is let go at its completion."""
+    run = coordinator.start()
+    told = parsed(anyio.run(followed, coordinator, run))
+    assert told == recorded(coordinator, run)
+    assert told[-1]["kind"] == "completed"
+
+
+def test_a_bell_that_never_rings_loses_nothing() -> None:
+    """The bell is a hint: with one that is always lost, every event arrives all the same."""
+
+    async def lost(topic: str, seconds: float) -> bool:
+        with anyio.move_on_after(seconds):
+            await anyio.Event().wait()
+        return False
+
+    coordinator = Coordinator(moved=lost)
+    run = coordinator.start()
+    assert parsed(anyio.run(followed, coordinator, run)) == recorded(coordinator, run)
+
+
+def test_an_impatient_bell_makes_no_noise() -> None:
+    """Comments come after a quiet while, not whenever a wait was cut short."""
+
+    async def impatient(topic: str, seconds: float) -> bool:
+        await anyio.lowlevel.checkpoint()
+        return False
+
+    coordinator = Coordinator(ApiSettings(keep_alive_seconds=3600), moved=impatient)
+    run = coordinator.start()
+    assert ": still here" not in anyio.run(followed, coordinator, run)
+
+
+class Listener:
+    """An ASGI client that reads a stream chunk by chunk and goes away when it has seen enough."""
+
+    def __init__(self, enough: str) -> None:
+        self.enough, self.text = enough, ""
+        self._gone = anyio.Event()
+        self._asked = False
+
+    async def receive(self) -> Mapping[str, Any]:
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        self.text += message.get("body", b"").decode()
+        if self.enough in self.text:
+            self._gone.set()
+
+    async def listen(self, coordinator: Coordinator, run: str, after: int = 0) -> str:
+        """The text up to the moment of going away; the stream must end then."""
+        headers = [(b"last-event-id", str(after).encode())]
+        scope = {"type": "http", "method": "GET", "path": f"/runs/{run}/events", "query_string": b"", "headers": headers}
+        with anyio.fail_after(10):
+            await coordinator.app(scope, self.receive, self.send)
+        return self.text
+
+
+def test_a_quiet_stream_is_kept_alive(coordinator: Coordinator) -> None:
+    """While nothing happens, comments keep proxies from cutting the line; a client that leaves is let go."""
+    run = coordinator.start()
+
+    async def main() -> str:
+        return await Listener(": still here\n\n").listen(coordinator, run)
+
+    text = anyio.run(main)
+    assert [e["kind"] for e in parsed(text)] == ["created"]
+
+
+def test_a_follower_that_left_in_the_middle_comes_back(coordinator: Coordinator) -> None:
+    """Leaving an open run's stream and coming back with the last number gives each event once."""
+    run = coordinator.start()
+
+    async def leave() -> str:
+        return await Listener("event: created").listen(coordinator, run)
+
+    first = parsed(anyio.run(leave))
+    coordinator.play(run)
+    rest = coordinator.get(f"/runs/{run}/events", headers={"Last-Event-ID": str(first[-1]["seq"])})
+    assert first + parsed(rest.text) == recorded(coordinator, run)
+
+
+def test_a_cancelled_run_ends_its_streams(coordinator: Coordinator) -> None:
+    """Whoever follows a run that is cancelled is told so, and let go."""
+    run = coordinator.start()
+
+    async def main() -> str:
+        texts = []
+
+        async def follow() -> None:
+            texts.append((await coordinator.asend("GET", f"/runs/{run}/events")).text)
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(follow)
+                await coordinator.asend("POST", f"/runs/{run}/cancel")
+        return texts[0]
+
+    assert [e["kind"] for e in parsed(anyio.run(main))] == ["created", "cancelled"]

@@ -1,0 +1,159 @@
+"""What every request passes: the key, the limits, strict JSON, and the one shape of errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from api_world import EXPERIMENT, Coordinator, refused
+from structlog.testing import capture_logs
+
+from tideline.engine.office import secret_hash
+
+KEY = "correct horse"
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def locked() -> Coordinator:
+    """A coordinator that asks for a key."""
+    return Coordinator(api_key_hash=secret_hash(KEY))
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", "Bearer wrong", f"Basic {KEY}", KEY, f"Bearer {KEY}x", "Bearer \u00e9".encode()]
+)
+@pytest.mark.parametrize("path", ["/runs", "/clients", "/nowhere", "/health/", "//health", "/docs/../runs"])
+def test_without_the_key_nothing_is_told(locked: Coordinator, header: str | bytes | None, path: str) -> None:
+    """Whatever is asked for, even if it does not exist, a wrong key gets 401 and the challenge."""
+    answer = locked.get(path, headers={} if header is None else {"Authorization": header})
+    refused(answer, 401, "IdentityRefused")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_with_the_key_the_door_is_open(locked: Coordinator) -> None:
+    """The scheme's name may be written either way; health and the manual need no key."""
+    for scheme in ("Bearer", "bearer"):
+        assert locked.get("/runs", headers={"Authorization": f"{scheme} {KEY}"}).status_code == 200
+    for path in ("/health", "/docs", "/openapi.json"):
+        assert locked.get(path).status_code == 200
+
+
+def test_a_body_is_not_read_without_the_key(locked: Coordinator) -> None:
+    """Strangers are turned away before the first byte of what they send is taken."""
+
+    async def endless() -> AsyncIterator[bytes]:
+        raise AssertionError("read")
+        yield b""
+
+    refused(locked.post("/runs", content=endless()), 401, "IdentityRefused")
+
+
+def test_unknown_addresses_and_wrong_methods(coordinator: Coordinator) -> None:
+    """404 and 405 come in the one shape; 405 says what is allowed; there is no redirection."""
+    refused(coordinator.get("/nowhere"), 404, "NotFound")
+    refused(coordinator.get("/runs/"), 404, "NotFound")
+    answer = coordinator.send("DELETE", "/health")
+    refused(answer, 405, "MethodNotAllowed")
+    assert answer.headers["allow"] == "GET"
+
+
+def test_a_long_body_is_refused_when_announced(coordinator: Coordinator) -> None:
+    """A body that says that it is above the limit is not read at all."""
+
+    async def endless() -> AsyncIterator[bytes]:
+        raise AssertionError("read")
+        yield b""
+
+    headers = JSON | {"Content-Length": str((1 << 20) + 1)}
+    error = refused(coordinator.post("/runs", content=endless(), headers=headers), 413, "TooLarge")
+    assert error["context"] == {"limit": 1 << 20}
+
+
+def test_a_long_body_is_refused_while_it_comes(coordinator: Coordinator) -> None:
+    """A body of unknown length is read up to the limit and no further."""
+    taken = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for i in range(64):
+            taken.append(i)
+            yield b" " * (1 << 16)
+
+    refused(coordinator.post("/runs", content=chunks(), headers=JSON), 413, "TooLarge")
+    assert len(taken) <= 18
+
+
+def test_a_body_at_the_limit_is_read(coordinator: Coordinator) -> None:
+    """The limit itself is allowed."""
+    padding = b" " * ((1 << 20) - 2)
+    refused(coordinator.post("/runs", content=b"{" + padding + b"}", headers=JSON), 422, "ConfigRefused", "method")
+
+
+NOT_JSON: list[tuple[bytes, str]] = [
+    (b"{", "Malformed"),
+    (b"method: fedavg", "Malformed"),
+    (b"\xff\xfe", "Malformed"),
+    (b'{"seed": NaN}', "Malformed"),
+    (b'{"seed": -Infinity}', "Malformed"),
+    (b'{"seed": 1e999}', "Malformed"),
+    (b'{"seed": 9223372036854775808}', "Malformed"),
+    (b'{"seed": 1' + b"0" * 5000 + b"}", "Malformed"),
+    (b'{"seed": 1, "seed": 2}', "DuplicateKey"),
+    (b'{"name": "\\ud800"}', "Malformed"),
+    (b'{"\\udfff": 1}', "Malformed"),
+    (b'{"name": "a\\u0000b"}', "Malformed"),
+    (b"[" * 40 + b"]" * 40, "Malformed"),
+    (b"[" * 500_000, "Malformed"),
+    (b'{"a":' * 100_000, "Malformed"),
+]
+
+
+@pytest.mark.parametrize(("body", "kind"), NOT_JSON, ids=lambda v: str(v)[:32])
+@pytest.mark.parametrize("path", ["/runs", "/invites"])
+def test_only_strict_json_comes_in(coordinator: Coordinator, path: str, body: bytes, kind: str) -> None:
+    """Broken, ambiguous, bottomless and unstorable bodies are refused at the door."""
+    refused(coordinator.post(path, content=body, headers=JSON), 400, kind)
+
+
+@pytest.mark.parametrize("label", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp"])
+def test_a_body_says_that_it_is_json(coordinator: Coordinator, label: str | None) -> None:
+    """Without its label a body is refused, so no web page can have a browser send one."""
+    headers = {} if label is None else {"Content-Type": label}
+    refused(coordinator.post("/runs", content=b"{}", headers=headers), 415, "Malformed")
+
+
+def test_half_a_body_starts_nothing(coordinator: Coordinator) -> None:
+    """A client that breaks off while it sends has asked for nothing, even where the part that came is whole JSON."""
+    messages = [
+        {"type": "http.request", "body": json.dumps(EXPERIMENT).encode(), "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        return
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/runs", "query_string": b"", "headers": headers}
+    anyio.run(coordinator.app, scope, receive, send)
+    assert coordinator.get("/runs").json() == []
+
+
+def test_the_unexpected_is_logged_and_not_told() -> None:
+    """A bug is answered with a number that the log has too; its words and traceback stay inside."""
+
+    def health() -> dict[str, Any]:
+        raise RuntimeError("the password is swordfish")
+
+    with capture_logs() as logs:
+        answer = Coordinator(health=health).get("/health")
+    error = refused(answer, 500, "InternalError")
+    assert "swordfish" not in answer.text and "Traceback" not in answer.text
+    (entry,) = logs
+    assert (entry["event"], entry["incident"]) == ("request_failed", error["context"]["incident"])
+    assert entry["exc_info"]

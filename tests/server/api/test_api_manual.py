@@ -1,0 +1,123 @@
+"""The manual, written and generated, says what the door does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import EXPERIMENT, Coordinator
+
+from tideline.core.settings import plain
+from tideline.engine.experiment import Experiment, read_experiment
+from tideline_server.api.answers import jsonable
+from tideline_server.api.schema import schema_of
+
+PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
+ROUTES = [
+    "GET /algorithms",
+    "GET /algorithms/{name}",
+    "GET /algorithms/{name}/contract",
+    "GET /clients",
+    "GET /health",
+    "GET /parts/{digest}",
+    "GET /runs",
+    "GET /runs/{run}",
+    "GET /runs/{run}/events",
+    "GET /runs/{run}/files",
+    "POST /invites",
+    "POST /runs",
+    "POST /runs/{run}/cancel",
+    "POST /runs/{run}/resume",
+]
+
+
+@pytest.fixture(scope="module")
+def openapi() -> dict[str, Any]:
+    """The generated description."""
+    described: dict[str, Any] = Coordinator().get("/openapi.json").json()
+    return described
+
+
+def operations(openapi: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every operation by method and path."""
+    return {f"{method.upper()} {path}": op for path, ops in openapi["paths"].items() for method, op in ops.items()}
+
+
+def test_the_surface_is_a_decision(openapi: dict[str, Any]) -> None:
+    """An address is added or removed here and in the manual, on purpose."""
+    assert sorted(operations(openapi)) == ROUTES
+
+
+def test_every_address_is_in_the_manual(openapi: dict[str, Any]) -> None:
+    """docs/http-api.md has a paragraph and one curl line for each address, and for none that does not exist."""
+    sections = re.findall(r"\*\*`((?:GET|POST) [^`]+)`\*\*[^`].*?```sh\n([^\n]+)\n```", PAGE.read_text(), re.S)
+    assert sorted(name for name, _ in sections) == ROUTES
+    for name, line in sections:
+        pattern = re.sub(r"\\{\w+\\}", r"[^/?\\s\"]+", re.escape(name.partition(" ")[2]))
+        assert re.search(rf"\$URL{pattern}(\?|\"|$)", line), line
+        assert name.startswith("POST") == ("--json" in line or "-X POST" in line), line
+
+
+def test_every_operation_is_good_reading(openapi: dict[str, Any]) -> None:
+    """Each has a tag, a summary, a description, a name for generated clients, and its errors in the one shape."""
+    found = operations(openapi)
+    assert len({op["operationId"] for op in found.values()}) == len(found)
+    for name, op in found.items():
+        assert op["tags"] and op["summary"] and op["description"], name
+        errors = {status: r for status, r in op["responses"].items() if status >= "400"}
+        schemas = {r["content"]["application/json"]["schema"]["$ref"] for r in errors.values()}
+        assert schemas == {"#/components/schemas/ErrorBody"}, name
+        keyed = bool(op.get("security"))
+        assert keyed == (name != "GET /health") and keyed == ("401" in errors), name
+
+
+def test_every_declared_tag_is_explained(openapi: dict[str, Any]) -> None:
+    """Tags in use are those with a description."""
+    used = {tag for op in operations(openapi).values() for tag in op["tags"]}
+    assert used == {tag["name"] for tag in openapi["tags"]}
+
+
+def test_the_experiments_schema_is_that_of_the_reader(openapi: dict[str, Any]) -> None:
+    """The manual's experiment has the settings of the engine's, with documentation, bounds and words."""
+    body = operations(openapi)["POST /runs"]["requestBody"]["content"]["application/json"]
+    schema = body["schema"]
+    assert set(schema["properties"]) == set(plain(read_experiment(EXPERIMENT)))
+    assert schema["required"] == ["method"] and schema["additionalProperties"] is False
+    assert schema["properties"]["roster"]["additionalProperties"] == {"type": "string", "enum": ["source", "target", "peer"]}
+    assert schema["properties"]["threads"]["minimum"] == 1 and schema["properties"]["threads"]["maximum"] == 1024
+    assert all(p.get("description") for p in schema["properties"].values())
+    assert len(body["examples"]) == 3
+
+
+def test_a_schema_of_everything() -> None:
+    """Nested dataclasses, lists, optional values and free mappings have a schema each."""
+    properties = schema_of(Experiment)["properties"]
+    assert properties["world"]["properties"]["inputs"]["items"] == {"type": "integer", "minimum": 1}
+    assert properties["preset"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
+    assert properties["config"]["additionalProperties"] == {}
+    assert properties["select"]["items"]["required"] == ["labels", "role"]
+
+
+def test_the_pages_are_served(openapi: dict[str, Any]) -> None:
+    """/docs shows the description; there is no second page."""
+    coordinator = Coordinator()
+    assert "/openapi.json" in coordinator.get("/docs").text
+    assert coordinator.get("/redoc").status_code == 404
+    assert openapi["info"]["version"] == "1.2.3"
+
+
+def test_plain_data_is_what_json_carries() -> None:
+    """Context of any kind becomes data; what is no number becomes null."""
+    given = {1: (1.5, float("inf")), "set": {2}, "path": Path("a"), "no": None, "yes": True}
+    assert jsonable(given) == {"1": [1.5, None], "set": [2], "path": "a", "no": None, "yes": True}
+
+
+def test_the_door_loads_neither_numbers_nor_stores() -> None:
+    """Importing the door brings in no torch, no database and no gRPC: they are the shell's to choose."""
+    script = "import sys, tideline_server.api; print({'torch', 'sqlalchemy', 'grpc'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,158 @@
+"""Starting, looking at, cancelling and resuming runs over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from api_world import EXPERIMENT, Coordinator, refused
+
+from tideline.engine.result import result_of
+from tideline_server.api.examples import EXPERIMENTS
+from tideline_server.api.models import RunResult
+
+
+def test_an_experiment_becomes_a_run(coordinator: Coordinator) -> None:
+    """POST /runs answers with the id and says where the run is; it waits for its sites by name."""
+    answer = coordinator.post("/runs", EXPERIMENT)
+    run = answer.json()["run"]
+    assert (answer.status_code, answer.json()["reference"]) == (201, None)
+    shown = coordinator.get(answer.headers["location"]).json()
+    assert (shown["run"], shown["status"], shown["cursor"], shown["plan_length"]) == (run, "waiting", -1, 4)
+    assert "anna, bert, carl" in shown["waits_for"]
+
+
+def test_a_reference_runs_beside(coordinator: Coordinator) -> None:
+    """A method that does not score the source-only model itself gets a sibling, which names the run that it is for."""
+    answer = coordinator.post("/runs", EXPERIMENT | {"method": "fedprox", "reference": {"method": "fedavg"}}).json()
+    rows = {row["id"]: row for row in coordinator.get("/runs").json()}
+    assert rows[answer["reference"]]["reference_of"] == answer["run"]
+    coordinator.play(answer["run"])
+    sites = coordinator.get(f"/runs/{answer['run']}").json()["clients"]
+    assert all(site["source_only"] is not None for site in sites)
+
+
+def test_runs_are_listed_in_one_line_each(finished: tuple[Coordinator, str]) -> None:
+    """GET /runs tells how far each run is and when it ended."""
+    coordinator, run = finished
+    (row,) = coordinator.get("/runs").json()
+    assert row.pop("ended") >= row.pop("created")
+    assert row == {
+        "id": run,
+        "name": "a small one",
+        "method": "fedavg",
+        "status": "completed",
+        "cause": "",
+        "cursor": 4,
+        "of": 4,
+        "reference_of": None,
+    }
+
+
+def test_a_run_shows_the_result_of_the_engine(finished: tuple[Coordinator, str]) -> None:
+    """GET /runs/{id} is the engine's result, every key of it described in the manual, and nothing but two numbers more."""
+    coordinator, run = finished
+    shown = coordinator.get(f"/runs/{run}").json()
+    own = result_of(coordinator.federation.journal, run, coordinator.federation.clock.now())  # type: ignore[arg-type]
+    assert set(RunResult.model_fields) == set(own) | {"plan_length", "cursor"}
+    assert (shown.pop("plan_length"), shown.pop("cursor")) == (4, 4)
+    assert shown == own
+    assert all(0 <= site["accuracy"] <= 1 for site in shown["clients"])
+
+
+WRONG: list[tuple[dict[str, Any], int, str, str | None, str]] = [
+    ({"method": "fedagv"}, 404, "NotFound", "method", "did you mean fedavg?"),
+    ({"metod": "fedavg"}, 422, "ConfigRefused", "metod", "did you mean method?"),
+    ({"config": {"ronds": 3}}, 422, "ConfigRefused", "config.ronds", "did you mean rounds?"),
+    ({"config": {"rounds": -1}}, 422, "ConfigRefused", "config.rounds", "Correct the value"),
+    ({"config": {"rate": "fast"}}, 422, "ConfigRefused", "config.rate", "Correct the value"),
+    ({"preset": "tinny"}, 422, "ConfigRefused", "preset", "did you mean tiny?"),
+    ({"world": {"model": "mpl"}}, 422, "ConfigRefused", "world.model", "did you mean mlp?"),
+    ({"roster": {"anna": "sauce"}}, 422, "ConfigRefused", "roster.anna", "Correct the value"),
+    ({"roster": {}}, 422, "RosterRefused", "roster", "Add roster"),
+    ({"roster": {"carl": "target"}}, 422, "RosterRefused", "roster", "role source or peer"),
+    ({"roster": {"carl": "target", "dora": "source"}}, 422, "RosterRefused", "roster.dora", "--role source"),
+    ({"roster": {"../x": "source"}}, 422, "ConfigRefused", "name", "letters"),
+    ({"select": [{"labels": {"country": "nl"}, "role": "source"}]}, 422, "RosterRefused", "select[0]", "/clients"),
+    ({"waiting": {"deadline": 0}}, 422, "ConfigRefused", "waiting.deadline", "Correct the value"),
+    ({"reference": {"method": "fedavgg"}}, 404, "NotFound", "reference.method", "did you mean fedavg?"),
+]
+
+
+@pytest.mark.parametrize(("changes", "status", "kind", "path", "todo"), WRONG, ids=lambda v: str(v)[:40])
+def test_mistakes_are_answered_with_their_place(
+    coordinator: Coordinator, changes: dict[str, Any], status: int, kind: str, path: str, todo: str
+) -> None:
+    """Each mistake in an experiment is refused with its dotted place and what to do, and no run is begun."""
+    office = coordinator.federation.office
+    office.enrol(office.invite("dora", {}, 60.0), "dora", "a secret", ("target",), "1")
+    base = EXPERIMENT if changes.get("reference") is None else EXPERIMENT | {"method": "fedprox"}
+    error = refused(coordinator.post("/runs", base | changes), status, kind, path)
+    assert todo in error["todo"]
+    assert coordinator.get("/runs").json() == []
+
+
+def test_an_experiment_needs_a_method(coordinator: Coordinator) -> None:
+    """What is missing is named."""
+    error = refused(coordinator.post("/runs", {}), 422, "ConfigRefused", "method")
+    assert error["what"] == "method is missing"
+
+
+@pytest.mark.parametrize("body", [[], "fedavg", 3, True])
+def test_an_experiment_is_an_object(coordinator: Coordinator, body: Any) -> None:
+    """A list, a text or a number is no experiment."""
+    refused(coordinator.post("/runs", body), 422, "ConfigRefused")
+
+
+def test_no_body_is_no_experiment(coordinator: Coordinator) -> None:
+    """An empty POST is answered in the one shape too."""
+    refused(coordinator.post("/runs"), 422, "ConfigRefused")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_manuals_examples_can_be_started(coordinator: Coordinator, name: str) -> None:
+    """What /docs offers to begin from is accepted as it stands."""
+    assert coordinator.post("/runs", EXPERIMENTS[name]["value"]).status_code == 201
+
+
+@pytest.mark.parametrize(("method", "tail"), [("GET", ""), ("GET", "/events"), ("GET", "/files"), ("POST", "/cancel")])
+def test_an_unknown_run_is_not_found(finished: tuple[Coordinator, str], method: str, tail: str) -> None:
+    """Every address of a run answers 404 for one that does not exist, with a guess at what was meant."""
+    coordinator, run = finished
+    error = refused(coordinator.send(method, f"/runs/{run[:-1]}{tail}"), 404, "NotFound")
+    assert f"did you mean {run}?" in error["todo"]
+
+
+def test_an_odd_name_is_no_run(coordinator: Coordinator) -> None:
+    """Characters that no id has never reach a store."""
+    refused(coordinator.get("/runs/a%00b"), 422, "ConfigRefused", "run")
+
+
+def test_a_run_is_cancelled_once(coordinator: Coordinator) -> None:
+    """Cancelling ends the run and rings for its agents; a second time is a conflict."""
+    run = coordinator.start()
+    rung = len(coordinator.bell.rung)
+    answer = coordinator.post(f"/runs/{run}/cancel")
+    assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+    assert coordinator.bell.rung[rung:] == [f"run:{run}", "client:anna", "client:bert", "client:carl"]
+    error = refused(coordinator.post(f"/runs/{run}/cancel"), 409, "Refused")
+    assert "cancelled already" in error["what"]
+
+
+def test_only_a_stalled_run_is_resumed(coordinator: Coordinator) -> None:
+    """A site that never comes stalls the run, visibly; resuming asks again, and resuming an open run is a conflict."""
+    run = coordinator.start(roster=EXPERIMENT["roster"] | {"nobody": "source"})
+    refused(coordinator.post(f"/runs/{run}/resume"), 409, "Refused")
+    coordinator.play(run)
+    stalled = coordinator.get(f"/runs/{run}").json()
+    assert stalled["status"] == "stalled" and "nobody: no answer in time" in stalled["cause"]
+    assert coordinator.post(f"/runs/{run}/resume").json()["status"] == "waiting"
+    refused(coordinator.post(f"/runs/{run}/resume"), 409, "Refused")
+
+
+def test_numbers_that_json_cannot_carry_are_told_as_null(coordinator: Coordinator) -> None:
+    """A metric that went to infinity at a site does not break the page that shows it."""
+    run = coordinator.start()
+    coordinator.federation.journal.event(run, "note", {"loss": float("nan")}, 0.0)  # type: ignore[arg-type]
+    told = coordinator.get(f"/runs/{run}/events?follow=false").text
+    assert '"loss": null' in told
