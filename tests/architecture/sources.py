@@ -28,12 +28,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Import:
-    """One imported name, where it stands. `typing_only`: under `if TYPE_CHECKING`."""
+    """One imported name, and where it stands."""
 
-    by: str
     name: str
     line: int
-    typing_only: bool
 
 
 def written(path: Path) -> bool:
@@ -59,7 +57,6 @@ def read() -> Iterator[Source]:
 
 def imports(source: Source) -> Iterator[Import]:
     """Every import of a module, also those inside functions. `from a import b` gives a.b, which may be a module or a name."""
-    typing_only = {id(inner) for node in ast.walk(source.tree) if guards_types(node) for inner in ast.walk(node)}
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -68,7 +65,7 @@ def imports(source: Source) -> Iterator[Import]:
         else:
             continue
         for name in names:
-            yield Import(source.module, name, node.lineno, id(node) in typing_only)
+            yield Import(name, node.lineno)
 
 
 def origin(source: Source, node: ast.ImportFrom) -> str:
@@ -78,8 +75,3 @@ def origin(source: Source, node: ast.ImportFrom) -> str:
     above = source.package.split(".")
     base = ".".join(above[: len(above) - node.level + 1])
     return f"{base}.{node.module}" if node.module else base
-
-
-def guards_types(node: ast.AST) -> bool:
-    """Whether this is `if TYPE_CHECKING:`."""
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"

@@ -79,7 +79,9 @@ class Words:
     rate: float = 0.0
 
 
-@pytest.mark.parametrize("texts", [("part", "a", "b", "c", "d"), ("part", "0" * 64, "F32", "[]", "1"), ("[" * 100,), ("]" * 100,)])
+@pytest.mark.parametrize(
+    "texts", [("part", "a", "b", "c", "d"), ("part", "0" * 64, "F32", "[]", "1"), ("[" * 100,), ("]" * 100,)]
+)
 def test_texts_are_only_texts(texts: tuple[str, ...]) -> None:
     """A tuple of texts that spells a part names none, and brackets inside texts are no nesting."""
     parts = MemoryParts()

@@ -15,6 +15,7 @@ from tideline.archive import errors, layout
 from tideline.archive.codec import PART_NAME, RULES, Rules, decode, encode
 from tideline.archive.parts import MemoryParts
 from tideline.core.errors import Malformed
+from tideline.core.run import Digest
 
 EIGHT = b"\0" * 8
 NONE = "0" * 64
@@ -140,8 +141,8 @@ FILES: dict[type[Malformed], dict[str, Callable[[], bytes]]] = {
 }
 
 X, Y = torch.zeros(2, 2), torch.zeros(2, 2)
-TREE = {"x": None, "y": None, "rate": 0.5, "count": 1, "w": {}}
-Case = tuple[MemoryParts, str]
+TREE: dict[str, Any] = {"x": None, "y": None, "rate": 0.5, "count": 1, "w": {}}
+Case = tuple[MemoryParts, Digest]
 
 
 def square(x: torch.Tensor = X, y: torch.Tensor = Y, **changes: Any) -> Case:
@@ -162,7 +163,7 @@ def named_part(part: Any, *files: bytes) -> Case:
 def lie(change: Callable[[list[Any]], Any], record: bool = False, name: str = PART_NAME) -> Case:
     """A Square whose root lies about its part."""
     made, _ = layout.build({name: ("F32", (2,))}, {layout.RECORD: "{}"} if record else {})
-    parts, digest = stored(made + EIGHT)
+    digest = stored(made + EIGHT)[1]
     told: list[Any] = ["part", digest, "F32", [2], len(made) + 8]
     change(told)
     return named_part(told, made + EIGHT)
@@ -291,7 +292,7 @@ def test_a_record_against_its_type_is_named(kind: type[Malformed], make: Callabl
     """The decoder gives exactly the named error, with a message that can be sent on."""
     parts, digest = make()
     with pytest.raises(Malformed) as seen:
-        decode(Flags if rb'{\"on\"' in bytes(parts.view(digest)) else Square, digest, parts)
+        decode(Flags if rb"{\"on\"" in bytes(parts.view(digest)) else Square, digest, parts)
     assert type(seen.value) is kind
     assert len(str(seen.value)) < 1000
     str(seen.value).encode()
@@ -318,7 +319,9 @@ def test_every_error_has_a_case() -> None:
     """A new error without hostile bytes of its own fails here."""
     tested = set(FILES) | set(RECORDS) | {errors.DigestMismatch}
     groups = {errors.ArchiveBroken}
-    made = {c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, Malformed) and c.__module__ == errors.__name__}
+    made = {
+        c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, Malformed) and c.__module__ == errors.__name__
+    }
     assert made - groups == tested
 
 

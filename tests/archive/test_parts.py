@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,9 +81,7 @@ def test_a_part_without_bytes_is_malformed_and_no_crash(parts: Parts) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, len(DATA)), max_size=5), st.sets(st.integers(0, 5)))
 @pytest.mark.parametrize("kind", ["memory", "folder"])
-def test_a_cut_upload_goes_on(
-    kind: str, tmp_path_factory: pytest.TempPathFactory, cuts: list[int], breaks: set[int]
-) -> None:
+def test_a_cut_upload_goes_on(kind: str, tmp_path_factory: pytest.TempPathFactory, cuts: list[int], breaks: set[int]) -> None:
     """Chunks of any size, and any number of broken connections, end in the same part."""
     parts = STORES[kind](tmp_path_factory.mktemp("parts"))
     upload = parts.upload(NAME, len(DATA))
@@ -144,7 +143,6 @@ def test_a_full_folder_is_swept(tmp_path: Path) -> None:
 
 def test_what_a_root_names_is_listed_without_torch() -> None:
     """A root that names one part twice lists it once, in the order of its structure; a size that is none counts as 0."""
-    told = [["part", "a" * 64, "U8", [1], 9], ["part", "b" * 64, "U8", [1], True], ["part", "a" * 64, "U8", [2], 8]]
-    header = layout.Header({}, {layout.RECORD: '{"w":{"x":%s,"t":[[%s],%s]}}' % tuple(map(str, told))}, 0)
-    header = layout.Header({}, {layout.RECORD: header.meta[layout.RECORD].replace("'", '"').replace("True", "true")}, 0)
-    assert layout.named_parts(header) == (("a" * 64, 9), ("b" * 64, 0))
+    first, second, again = (["part", letter * 64, "U8", [1], size] for letter, size in (("a", 9), ("b", True), ("a", 8)))
+    tree = json.dumps({"w": {"x": first, "t": [[second], again]}, "texts": ["part", "b", "c", "d", "e"], "n": 1})
+    assert layout.named_parts(layout.Header({}, {layout.RECORD: tree}, 0)) == (("a" * 64, 9), ("b" * 64, 0))

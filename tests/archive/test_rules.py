@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -141,10 +142,13 @@ def test_like_ties_names_shapes_and_dtypes(weights: dict[str, Tensor], words: st
 def test_like_looks_at_the_order_first_and_then_at_the_state() -> None:
     """The first record that has the field is the template; where none has it, nothing is accepted."""
     parts, good = MemoryParts(), Update({n: t + 1 for n, t in TEMPLATE.model.items()})
-    for like in ((TEMPLATE,), (Flags(torch.zeros(1)), TEMPLATE), (TEMPLATE, Model({})), (None, TEMPLATE)):
+    other = Flags(torch.zeros(1))
+    found: list[tuple[Any, ...]] = [(TEMPLATE,), (other, TEMPLATE), (TEMPLATE, Model({})), (None, TEMPLATE)]
+    lost: list[tuple[Any, ...]] = [(), (None,), (other,), (Model({}), TEMPLATE)]
+    for like in found:
         sent = encode(good, parts, Rules(like=like))
         assert equal(decode(Update, sent.digest, parts, Rules(like=like)), good)
-    for like in ((), (None,), (Flags(torch.zeros(1)),), (Model({}), TEMPLATE)):
+    for like in lost:
         with pytest.raises(errors.WrongDims):
             encode(good, parts, Rules(like=like))
 
@@ -204,7 +208,8 @@ def test_a_part_that_changed_in_place_is_written_again() -> None:
     """The memo notices changes in place, through views and on the way back too."""
     parts, memo, big = Counting(), Memo(), torch.zeros(PART_BYTES)
     digests = [encode(Flags(big), parts, memo=memo).files[1][0]]
-    for change in (lambda: big.add_(1), lambda: big[:2].zero_(), lambda: big.detach().zero_()):
+    changes: list[Callable[[], Any]] = [lambda: big.add_(1), lambda: big[:2].zero_(), lambda: big.detach().zero_()]
+    for change in changes:
         change()
         sent = encode(Flags(big), parts, memo=memo)
         digests.append(sent.files[1][0])

@@ -169,7 +169,7 @@ def file(head: Any, data: bytes = b"", size: int | None = None) -> bytes:
     return (len(text) if size is None else size).to_bytes(8, "little") + text + data
 
 
-def head(meta: Mapping[str, Any] | None = None, **entries: Any) -> dict[str, Any]:
+def head(meta: Any = None, **entries: Any) -> dict[str, Any]:
     """A header's object, with our layout's version."""
     return {layout.META: {layout.VERSION: layout.LAYOUT, **(meta or {})}, **entries}
 
@@ -191,4 +191,5 @@ def root(tree: Any, tensors: Mapping[str, Tensor] | None = None) -> bytes:
 def stored(*files: bytes) -> tuple[MemoryParts, Digest]:
     """A store with these files, and the digest of the first."""
     parts = MemoryParts()
-    return parts, [parts.put([f]) for f in files][0]
+    digests = [parts.put([f]) for f in files]
+    return parts, digests[0]

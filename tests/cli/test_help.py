@@ -95,6 +95,8 @@ def test_the_page_has_the_exit_codes() -> None:
 
 def test_version_loads_no_torch() -> None:
     """`version` tells torch's version without importing it."""
-    code = "import sys; from tideline.cli.app import app; app(['version'], standalone_mode=False); assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from tideline.cli.app import app; app(['version'], standalone_mode=False); assert 'torch' not in sys.modules"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith("tideline ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -61,8 +62,15 @@ def start(*_: Any) -> Nothing:
     return Nothing()
 
 
-TOY = Algorithm("toy", "no paper", "A toy", Config, Nothing, start, plan, presets={"tiny": {"rounds": 1}, "silent": {"quiet": True}})
-METHODS = (("toy", f"{__name__}:TOY"), ("config", f"{__name__}:Config"), ("gone", f"{__name__}:gone"), ("nowhere", "no.where:toy"))
+TOY = Algorithm(
+    "toy", "no paper", "A toy", Config, Nothing, start, plan, presets={"tiny": {"rounds": 1}, "silent": {"quiet": True}}
+)
+METHODS = (
+    ("toy", f"{__name__}:TOY"),
+    ("config", f"{__name__}:Config"),
+    ("gone", f"{__name__}:gone"),
+    ("nowhere", "no.where:toy"),
+)
 NOT_ROWS = (("toy", 3),)
 TRIPLE = (("toy", "a:b", "c"),)
 TWICE = (METHODS[0], METHODS[0])
@@ -95,7 +103,7 @@ def test_settings_come_over_a_preset() -> None:
     with pytest.raises(ConfigRefused, match="did you mean tiny") as seen:
         TOY.configure({}, "tny")
     assert seen.value.context["path"] == "preset"
-    with pytest.raises(ConfigRefused, match="config.rounds is -1; it should be at least 0"):
+    with pytest.raises(ConfigRefused, match=r"config\.rounds is -1; it should be at least 0"):
         TOY.configure({"rounds": -1}, "tiny")
 
 
@@ -116,7 +124,7 @@ def test_replies_come_in_sorted_order_whoever_came_first(arrival: list[ClientId]
         loaded.append(client)
         return client.upper()
 
-    replies = Replies({c: (lambda c=c: load(c)) for c in arrival}, {arrival[0]: {"loss": 1.0}})
+    replies = Replies({c: partial(load, c) for c in arrival}, {arrival[0]: {"loss": 1.0}})
     assert len(replies) == len(arrival)
     assert list(replies) == sorted(arrival)
     assert loaded == []
@@ -167,5 +175,5 @@ def test_an_operators_registry_is_checked(place: str, reason: str) -> None:
     """`--methods` with a wrong place or a wrong tuple is refused with the place and the reason."""
     with pytest.raises(ConfigRefused, match=reason) as seen:
         load_methods(place)
-    assert f"--methods" in str(seen.value)
+    assert "--methods" in str(seen.value)
     assert load_methods(f"{__name__}:METHODS") == METHODS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -79,7 +80,7 @@ def test_the_digest_is_that_of_the_meaning(contract: tuple[Clause, ...], random:
     assert contract_digest(tuple(mixed)) == contract_digest(contract)
 
 
-CHANGES = {
+CHANGES: dict[str, Any] = {
     "phase": "embed",
     "step": "run",
     "field": "y",

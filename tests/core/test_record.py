@@ -41,7 +41,11 @@ def test_leaves_are_every_declared_thing_once() -> None:
     """The path says where a leaf lies; an exposure on an outer field covers what is inside."""
     found = {leaf.path: (leaf.dims, leaf.exposure, leaf.audience) for leaf in leaves(Told)}
     features, count = ("n d", Exposure.FEATURES, TO_COORDINATOR), ("", Exposure.COUNT, TO_BOTH)
-    inside = {f"{path}.{name}": what for path in ("point", "maybe", "points.*", "table.*.*") for name, what in (("x", features), ("n", count))}
+    inside = {
+        f"{path}.{name}": what
+        for path in ("point", "maybe", "points.*", "table.*.*")
+        for name, what in (("x", features), ("n", count))
+    }
     weights = ("like model", Exposure.WEIGHTS, TO_COORDINATOR)
     assert found == {"w": weights, **inside, "covered.*": ("", Exposure.SAMPLES, TO_PEERS), "named": weights}
     require_exposures(Told)

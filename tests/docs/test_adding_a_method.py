@@ -26,6 +26,8 @@ LAWS = [
     laws.lost_reply_is_noticed,
     laws.site_data_stay,
     laws.peers_see_what_is_declared,
+    laws.a_quorum_goes_on,
+    laws.no_quorum_stalls,
     laws.one_site_in_all,
     laws.every_clause_can_be_forbidden,
 ]
@@ -60,8 +62,8 @@ def test_the_pages_method_keeps_the_laws(case: Case, law: object) -> None:
 
 
 def test_the_pages_method_learns(case: Case) -> None:
-    """The shift that a target finds brings it over its bar."""
-    laws.learns(case, Bar(0.9, role="target"))
+    """The nearest class mean clears the bar on the small shift."""
+    laws.learns(case, Bar(0.9))
 
 
 def test_the_page_has_seven_steps_and_eight_laws() -> None:

@@ -73,7 +73,7 @@ def test_a_name_belongs_to_its_credential(on: Stage) -> None:
     for token in (on.office.invite("", {}, 60.0), "invented"):
         with pytest.raises(IdentityRefused, match="belongs to another agent"):
             enrol(on, token, "dora", "another secret")
-    with pytest.raises(IdentityRefused, match="enrolled already"):
+    with pytest.raises(Refused, match="enrolled already"):
         on.office.invite("dora", {}, 60.0)
 
 

@@ -122,7 +122,8 @@ def mean(state: Sum, replies: Replies[Part], turn: Turn) -> Sum:
     n = len(replies)
     v = sum((reply.v / n for reply in replies.values()), torch.zeros(4))
     return Sum(
-        v + torch.randn(4, generator=turn.rng), {"w": sum((r.model["w"] / n for r in replies.values()), torch.zeros(3, 2))}
+        0.5 * state.v + v + torch.randn(4, generator=turn.rng),
+        {"w": sum((r.model["w"] / n for r in replies.values()), torch.zeros(3, 2))},
     )
 
 

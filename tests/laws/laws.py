@@ -161,9 +161,10 @@ def old_memory_is_noticed(case: Case) -> None:
     victim = busiest(case)
     for action in stage.actions(run):
         action()
-        if len(stage.vaults[victim].past) == 3:
+        if len(stage.vaults[victim].past) == 2:
             break
-    stage.vaults[victim].restore(run, stage.vaults[victim].past[1])
+    joined, worked = stage.vaults[victim].past
+    stage.vaults[victim].restore(run, joined)
     row = stage.play(run)
     if not keeps:
         assert ending(stage, run) == expected
@@ -173,7 +174,7 @@ def old_memory_is_noticed(case: Case) -> None:
     assert "memory" in row.cause
     assert kinds(stage, run, victim) == ["MemoryLost"]
     # The owner puts the right home back, and the run goes on as if nothing had been.
-    stage.vaults[victim].restore(run, stage.vaults[victim].past[2])
+    stage.vaults[victim].restore(run, worked)
     stage.office.resume(run)
     stage.play(run)
     assert ending(stage, run) == expected

@@ -149,7 +149,8 @@ def find(door: Door, home: Path) -> tuple[str, str | None, str]:
     path = home / "coordinator.json"
     try:
         doors = json.loads(path.read_text(encoding="utf-8"))
-        return reachable(doors["http"]), reachable(f"//{doors['grpc']}")[2:], str(path)
+        people, agents = str.strip(doors["http"]), str.strip(doors["grpc"])
+        return reachable(people), reachable(f"//{agents}")[2:], str(path)
     except FileNotFoundError:
         raise Unreachable(
             f"No coordinator has run with the home {home}: there is no {path.name}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,16 @@ def clauses(phase: Phase) -> Iterator[Clause]:
         yield Clause(phase.name, step.name, leaf.path, leaf.dims, leaf.exposure, leaf.audience, leaf.doc)
     for name in step.metrics:
         yield Clause(phase.name, step.name, f"metrics.{name}", "", Exposure.METRIC, TO_COORDINATOR, "one number per reply")
+
+
+def rounds_of(plan: Plan) -> tuple[int, ...]:
+    """For each place in a plan, 1 + the number of earlier phases of the same name."""
+    seen: Counter[str] = Counter()
+    rounds = []
+    for phase in plan:
+        seen[phase.name] += 1
+        rounds.append(seen[phase.name])
+    return tuple(rounds)
 
 
 def round_of(plan: Plan, cursor: int) -> int:

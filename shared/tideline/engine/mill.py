@@ -11,7 +11,7 @@ import torch
 
 from tideline.archive.codec import Memo, Message, Rules, decode, encode
 from tideline.archive.parts import Parts
-from tideline.core.algorithm import contract, round_of
+from tideline.core.algorithm import contract, rounds_of
 from tideline.core.errors import Diverged, NotFound
 from tideline.core.phase import Replies
 from tideline.core.privacy import contract_digest, to_json
@@ -85,8 +85,8 @@ class NumericMill:
         clauses = contract(algorithm, settings)
         plan = algorithm.plan(settings)
         facts = [
-            {"phase": p.name, "step": p.step.name if p.step else "", "round": round_of(plan, i), "floor": p.floor}
-            for i, p in enumerate(plan)
+            {"phase": p.name, "step": p.step.name if p.step else "", "round": r, "floor": p.floor}
+            for p, r in zip(plan, rounds_of(plan), strict=True)
         ]
         return {
             "config": plain(settings),

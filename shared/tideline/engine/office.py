@@ -29,7 +29,7 @@ class Office:
         """A one-use token, shown once and stored hashed. Raises ConfigRefused."""
         check_client_name(name)
         if name and self.journal.client(name):
-            raise IdentityRefused(f"A client named {name!r} is enrolled already", "Invite under another name")
+            raise Refused(f"A client named {name!r} is enrolled already", "Invite under another name")
         if not 0 < ttl <= 366 * 86400:
             raise ConfigRefused(f"A lifetime of {ttl:g} s is out of range", "Give between a second and a year", path="ttl")
         token = secrets.token_urlsafe(24)
@@ -176,26 +176,40 @@ class Office:
         )
 
     def cancel(self, run: RunId) -> None:
-        """End a run. Its agents give up their steps at the next beat."""
-        row = self.find(run)
-        if not self.journal.settle(run, (*OPEN, Status.STALLED), Status.CANCELLED, "cancelled by a person", self.clock.now()):
-            raise Refused(f"Run {run} is {row.status.value} already", "Nothing is left to cancel")
-        self.ring([row])
+        """End a run and its reference. Their agents give up the steps at the next beat."""
+        rows, now = self.with_reference(run), self.clock.now()
+        among = (*OPEN, Status.STALLED)
+        ended = [r for r in rows if self.journal.settle(r.id, among, Status.CANCELLED, "cancelled by a person", now)]
+        if not ended:
+            raise Refused(f"Run {run} is {rows[0].status.value} already", "Nothing is left to cancel")
+        self.ring(ended)
 
     def resume(self, run: RunId) -> None:
-        """Ask those again who did not answer, with the same seed; what was answered stays."""
+        """Ask those again who did not answer, with the same seed; what was answered stays. The run's reference likewise."""
+        rows = self.with_reference(run)
+        stalled = [r for r in rows if r.status is Status.STALLED]
+        if not stalled:
+            raise Refused(f"Run {run} is {rows[0].status.value}; only a stalled run can be resumed", "See its cause with run show")
+        for row in stalled:
+            self.resume_one(row)
+        self.ring(stalled)
+
+    def with_reference(self, run: RunId) -> list[RunRow]:
+        """A run, and the run that it is compared with."""
         row = self.find(run)
-        if row.status is not Status.STALLED:
-            raise Refused(f"Run {run} is {row.status.value}; only a stalled run can be resumed", "See its cause with run show")
+        return [row] if row.reference is None else [row, self.find(row.reference)]
+
+    def resume_one(self, row: RunRow) -> None:
+        """Reissue and reopen in one transaction, so that a cancel at the same moment wins or loses as a whole."""
         now = self.clock.now()
-        latest = newest(self.journal.orders(run, row.cursor))
+        latest = newest(self.journal.orders(row.id, row.cursor))
         # An order that is still open stays as it is, and may be answered while this runs.
         again = [o for o in latest if o.status not in (OrderStatus.ANSWERED, OrderStatus.OPEN)]
-        self.journal.reissue([self.next_attempt(o, now) for o in again])
+        orders = [self.next_attempt(o, now) for o in again]
         status = Status.WAITING if row.cursor == JOIN else Status.RUNNING
         deadline = now + float(row.spec["waiting"]["deadline"])
-        self.journal.settle(run, (Status.STALLED,), status, "resumed by a person", now, deadline)
-        self.ring([row])
+        if not self.journal.reopen(row.id, status, "resumed by a person", now, deadline, orders):
+            raise Refused(f"Run {row.id} is no longer stalled", "See its state with run show")
 
     def next_attempt(self, order: OrderRow, now: float) -> OrderRow:
         """The same order once more: same seed, new name."""

@@ -70,10 +70,14 @@ class Journal(Protocol):
     def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None: ...
     def run(self, run: RunId) -> RunRow | None: ...
     def runs(self) -> tuple[RunRow, ...]: ...
-    def settle(
-        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, deadline_at: float | None = None
-    ) -> bool:
+    def settle(self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float) -> bool:
         """Change a run's status if it is one of `among`. A final status cancels what is open."""
+        ...
+
+    def reopen(
+        self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow]
+    ) -> bool:
+        """Open a stalled run again, with a new deadline and new attempts of orders; False if it is not stalled."""
         ...
 
     def advance(self, step: Advance) -> bool:

@@ -30,8 +30,16 @@ def build(world: World) -> nn.Module:
 
 def check(world: World) -> None:
     """The network exists and takes the world's inputs. Costs no memory: it is built without storage."""
-    with torch.device("meta"):
-        build(world)
+    try:
+        with torch.device("meta"):
+            build(world)
+    except (RuntimeError, TypeError, OverflowError) as cause:
+        raise ConfigRefused(
+            f"world.inputs {list(world.inputs)} and {world.classes} classes are more than {world.model} can be built for"
+            f" ({type(cause).__name__})",
+            "Write the shape of one sample, such as [1, 28, 28]",
+            path="world",
+        ) from None
 
 
 def weights_of(net: nn.Module) -> dict[str, Tensor]:

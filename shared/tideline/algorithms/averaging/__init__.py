@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from tideline.numerics.averaging import weighted_sum
 class FedAvg:
     """Settings of federated averaging."""
 
-    rounds: int = setting(10, low=0, doc="rounds of averaging, R")
+    rounds: int = setting(10, low=0, high=100_000, doc="rounds of averaging, R")
     epochs: int = setting(1, low=1, doc="local epochs a round, E")
     batch: int = setting(32, low=1, doc="rows in a mini-batch")
     rate: float = setting(1e-2, low=0.0, doc="learning rate of the local SGD, eta")
@@ -92,8 +93,8 @@ def averaging(
     def plan(c: Any) -> Plan:
         fold = Phase("train", train, ask=model_to_learners, tell=average_models)
         score = evaluate(model_to_all, predict, takes=Model, metrics=told)
-        rounds = [(fold, score) if due(c, r) else (fold,) for r in range(1, c.rounds + 1)]
-        return sum(rounds, ()) or (score,)
+        rounds = ((fold, score) if due(c, r) else (fold,) for r in range(1, c.rounds + 1))
+        return tuple(chain.from_iterable(rounds)) or (score,)
 
     return Algorithm(name, paper, summary, config, State, begin, plan, fits=needs_learners, presets=presets or PRESETS)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ from tideline.learning.fit import cross_entropy, fit
 class LocalConfig:
     """Settings of local training."""
 
-    rounds: int = setting(10, low=1, doc="exchanges, R; each site trains R x E epochs in all")
+    rounds: int = setting(10, low=1, high=100_000, doc="exchanges, R; each site trains R x E epochs in all")
     epochs: int = setting(1, low=1, doc="epochs between two exchanges, E")
     batch: int = setting(32, low=1, doc="rows in a mini-batch")
     rate: float = setting(1e-2, low=0.0, doc="learning rate of SGD")
@@ -99,7 +100,8 @@ def plan(c: LocalConfig) -> Plan:
     """(train, score) x R."""
     work = Phase("train", train, ask=seed_to_labelled, tell=unchanged)
     score = evaluate(nothing_to_labelled, predict, keeps=Mine)
-    return sum(((work, score) if r == c.rounds or r % c.evaluate_every == 0 else (work,) for r in range(1, c.rounds + 1)), ())
+    rounds = ((work, score) if r == c.rounds or r % c.evaluate_every == 0 else (work,) for r in range(1, c.rounds + 1))
+    return tuple(chain.from_iterable(rounds))
 
 
 def needs_labels(config: LocalConfig, world: World, roster: Roster) -> None:

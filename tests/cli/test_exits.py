@@ -1,0 +1,164 @@
+"""Exit codes, and errors as sentences and as data."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.cli.world import tide, tide_process
+from tideline.archive.errors import DigestMismatch
+from tideline.cli import guard
+from tideline.core import errors
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConfigRefused("a"), 2),
+        (errors.NotFound("a"), 2),
+        (errors.IdentityRefused("a"), 2),
+        (errors.StepFailed("a"), 1),
+        (errors.Stalled("a"), 1),
+        (errors.Cancelled("a"), 1),
+        (errors.Unreachable("a"), 3),
+        (DigestMismatch("a"), 4),
+        (errors.FederationError("a"), 4),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_every_error_has_its_code(error: BaseException, code: int) -> None:
+    """A command that raises ends with the error's code, a sentence and no traceback."""
+    app = typer.Typer(cls=guard.Guarded, rich_markup_mode=None)
+    app.callback()(lambda: None)
+
+    @app.command()
+    def fails() -> None:
+        raise error
+
+    ended = CliRunner().invoke(app, ["fails"])
+    assert ended.exit_code == code
+    assert ended.stderr in ("Error: a\n", "Interrupted\n")
+
+
+def test_errors_as_data_have_the_doors_shape() -> None:
+    """The five keys that the coordinator's door answers with; odd values become texts."""
+    told = guard.as_data(errors.ConfigRefused("what", "todo", path="a.b", low=1, names=("x",)))
+    context = {"low": 1, "names": "('x',)"}
+    assert told == {"kind": "ConfigRefused", "what": "what", "todo": "todo", "path": "a.b", "context": context}
+
+
+def test_wrong_usage_ends_with_2() -> None:
+    """Unknown commands and options, missing arguments and wrong types."""
+    for args in (["fly"], ["run", "fly"], ["run", "show"], ["version", "--fast"], ["demo", "--rounds", "x"], ["agent"]):
+        ended = tide(*args)
+        assert (ended.exit_code, ended.stdout) == (2, "")
+        assert "Usage: " in ended.stderr
+
+
+def test_nobody_at_home(tmp_path: Path) -> None:
+    """Without a coordinator a command says where it looked and what to do."""
+    ended = tide("run", "list", "--home", tmp_path, "--json")
+    assert ended.exit_code == 3
+    assert str(tmp_path) in ended.stderr and "tideline coordinator" in ended.stderr
+    assert json.loads(ended.stdout)["error"]["kind"] == "Unreachable"
+
+
+def test_nobody_at_the_address(tmp_path: Path) -> None:
+    """A coordinator that is gone left its address; the sentence names it and where it was read."""
+    (tmp_path / "coordinator.json").write_text('{"grpc": "127.0.0.1:1", "http": "http://127.0.0.1:1", "pid": 1}')
+    ended = tide("run", "list", "--home", tmp_path)
+    assert ended.exit_code == 3
+    assert "http://127.0.0.1:1" in ended.stderr and "coordinator.json" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:7880", "ftp://a", "http://", "http://a:port", "http://[::1"])
+def test_what_is_no_address(url: str) -> None:
+    """Addresses that cannot be called are refused."""
+    ended = tide("run", "list", "--url", url)
+    assert ended.exit_code == 2 and "is no address" in ended.stderr
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"http": 1, "grpc": 2}'])
+def test_a_damaged_home_is_refused(tmp_path: Path, text: str) -> None:
+    """A coordinator.json that cannot be read is named."""
+    (tmp_path / "coordinator.json").write_text(text)
+    ended = tide("run", "list", "--home", tmp_path)
+    assert ended.exit_code == 2 and "coordinator.json cannot be read" in ended.stderr
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    """Somebody else's web server."""
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = {"/runs": (200, b"<html>"), "/runs/teapot": (418, b'{"error": {"kind": "Brew", "what": "a", "todo": "b"}}')}
+            status, body = known.get(self.path, (404, b"[]"))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_stranger_at_the_address(stranger: str) -> None:
+    """An answer that is no coordinator's is called that; an error of a kind that we do not know keeps its name."""
+    for args in (["run", "list"], ["run", "show", "x"]):
+        ended = tide(*args, "--url", stranger)
+        assert ended.exit_code == 4 and "is no Tideline coordinator" in ended.stderr
+    ended = tide("run", "show", "teapot", "--url", stranger, "--json")
+    assert ended.exit_code == 4 and json.loads(ended.stdout)["error"]["kind"] == "Brew"
+
+
+def test_a_process_ends_with_the_code(tmp_path: Path) -> None:
+    """`python -m tideline` hands the code on, and prints no traceback."""
+    ended = tide_process("simulate", tmp_path / "none.yaml")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("Error: ") and "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "words"),
+    [
+        (["--http-port", "99999"], {}, "--http-port is 99999"),
+        ([], {"TIDELINE_GRPC_PORT": "many"}, "TIDELINE_GRPC_PORT is 'many'"),
+        (["--host", "0.0.0.0"], {}, "without TLS"),
+        (["--tls-cert", "a.pem"], {}, "both a certificate and a key"),
+    ],
+)
+def test_a_coordinator_that_cannot_be_is_refused(tmp_path: Path, args: list[str], env: dict[str, str], words: str) -> None:
+    """Settings of the coordinator that do not fit are named as they were given."""
+    ended = tide("coordinator", "--home", tmp_path / "home", *args, env=env)
+    assert ended.exit_code == 2 and words in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["--coordinator", "here"], 2, "is no address"),
+        (["--role", "boss"], 2, "--role is 'boss'; it should be one of source, target, peer"),
+        (["--data", "/nowhere"], 2, "is not a folder"),
+        (["--coordinator", "far.example:7800"], 2, "without TLS"),
+    ],
+)
+def test_an_agent_that_cannot_be_is_refused(tmp_path: Path, args: list[str], code: int, words: str) -> None:
+    """Settings of the agent that do not fit are named."""
+    base = ["agent", "--coordinator", "127.0.0.1:1", "--data", tmp_path, "--role", "peer", "--home", tmp_path / "home"]
+    ended = tide(*base, *args)
+    assert ended.exit_code == code and words in ended.stderr

@@ -1,0 +1,216 @@
+"""Commands against a coordinator behind its real door."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from tests.cli.world import EXPERIMENT, KEY, Coordinator, tide
+from tideline.algorithms.averaging.messages import State
+from tideline.archive.codec import decode
+from tideline.engine.result import result_of
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """An experiment as people write it, in JSON, which is YAML too."""
+    path = tmp_path / "e.yaml"
+    path.write_text(json.dumps(EXPERIMENT, indent=2))
+    return path
+
+
+def test_start_list_show_cancel(there: Coordinator, file: Path) -> None:
+    """A run is started, listed, shown and cancelled; JSON says the same as the words."""
+    started = tide("run", "start", file, "--home", there.home, "--set", "config.rounds=3")
+    run = started.stdout.split()[1].rstrip(".")
+    assert started.exit_code == 0 and f"tideline run watch {run}" in started.stdout
+    (listed,) = json.loads(tide("run", "list", "--home", there.home, "--json").stdout)
+    assert (listed["id"], listed["status"], listed["of"]) == (run, "waiting", 6)
+    assert run in tide("run", "list", "--home", there.home).stdout
+    shown = tide("run", "show", run, "--home", there.home)
+    assert shown.exit_code == 0 and "waiting for 2 of 2 sites (anna, bert)" in shown.stdout
+    result = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
+    assert result["config"]["rounds"] == 3
+    assert tide("run", "cancel", run, "--home", there.home).stdout == f"Run {run} is cancelled\n"
+    again = tide("run", "cancel", run, "--home", there.home, "--json")
+    assert again.exit_code == 2 and json.loads(again.stdout)["error"]["kind"] == "Refused"
+    watched = tide("run", "watch", run, "--home", there.home)
+    assert watched.exit_code == 1 and "cancelled by a person" in watched.stdout
+
+
+def test_a_run_is_shown_as_the_engine_tells_it(there: Coordinator) -> None:
+    """`run show --json` is the engine's result and how far the plan is."""
+    run = there.complete()
+    shown = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
+    told = json.loads(json.dumps(result_of(there.federation.journal, run, there.federation.clock.now())))
+    assert {k: v for k, v in shown.items() if k not in ("plan_length", "cursor")} == told
+    words = tide("run", "show", run, "--home", there.home).stdout
+    assert all(word in words for word in ("anna", "bert", "completed", told["state_digest"][:12], "source-only"))
+
+
+def test_watch_until_the_end(there: Coordinator, file: Path) -> None:
+    """A watch shows rounds and accuracies while they happen, ends with the run, and prints its result."""
+    done = threading.Event()
+
+    def work() -> None:
+        while not (runs := there.federation.journal.runs()):
+            time.sleep(0.02)
+        time.sleep(0.3)
+        there.federation.run(runs[0].id)
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    watched = tide("run", "start", file, "--watch", "--home", there.home, "--json", "--set", "reference={method: fedprox}")
+    thread.join()
+    assert done.is_set() and watched.exit_code == 0
+    assert json.loads(watched.stdout)["status"] == "completed"
+    lines = watched.stderr.splitlines()
+    assert lines[1:3] == ["sites gathered: 2 replies", "train 1: 1 reply"]
+    assert lines[3].startswith("score 1: 2 replies, accuracy ") and "anna" in lines[3] and "bert" in lines[3]
+    assert lines[-1] == "completed"
+    assert len(lines) == 7
+
+
+def test_a_stalled_run_ends_a_watch_and_can_be_resumed(there: Coordinator) -> None:
+    """A stalled run is told with its cause and code 1; after resume it completes."""
+    run = there.start()
+    there.federation.run(run, order_of=lambda orders: [])
+    watched = tide("run", "watch", run, "--home", there.home)
+    assert watched.exit_code == 1
+    assert "0 of 2 sites answered" in watched.stdout and "stalled" in watched.stderr
+    assert tide("run", "resume", run, "--home", there.home).stdout == f"Run {run} is waiting\n"
+    there.federation.run(run)
+    assert tide("run", "watch", run, "--home", there.home).exit_code == 0
+    assert tide("run", "resume", run, "--home", there.home).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("method: fedavg\nroster: {anna: source}\nconfig:\n  rounds: 2\n  rats: 1\n", 5, "config.rats is not a known setting"),
+        ("method: fedavg\nroster: {anna: source}\nconfig:\n\n  rounds: -1\n", 5, "it should be at least 0"),
+        ("method: fedavk\nroster: {anna: source}\n", 1, "Use one of: fedavg, fedprox, local (did you mean fedavg?)"),
+        ("method: fedavg\nroster:\n  bert: target\n", 2, "No member can teach"),
+        ("method: fedavg\n\nselect:\n- labels: {site: x}\n  role: peer\n", 4, "No enrolled client has the labels"),
+        ("method: fedavg\nroster: {anna: source}\npreset: huge\n", 3, "Use one of: demo, tiny"),
+        ("method: fedavg\nroster: {anna: source}\nworld:\n  model: lenett\n", 4, "did you mean lenet?"),
+        ("method: fedavg\nroster: {a b: source}\n", None, "cannot name a client"),
+        ("roster: {anna: source}\n", None, "method is missing"),
+    ],
+)
+def test_what_the_coordinator_refuses_is_told_with_its_line(
+    there: Coordinator, tmp_path: Path, text: str, line: int | None, words: str
+) -> None:
+    """Mistakes that only the coordinator can find come back with the line of the file, as words and as data."""
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    told = tide("run", "start", path, "--home", there.home, "--json")
+    assert told.exit_code == 2
+    assert told.stderr.startswith(f"Error: {path}:{'' if line is None else f'{line}: '}")
+    assert words in told.stderr
+    error = json.loads(told.stdout)["error"]
+    assert set(error) == {"kind", "what", "todo", "path", "context"}
+    assert error["context"].get("line") == line
+    assert there.federation.journal.runs() == ()
+
+
+def test_export_equals_the_state(there: Coordinator, tmp_path: Path) -> None:
+    """The file opens with safetensors and holds the final state, parts and root alike, bit for bit."""
+    run = there.complete()
+    out = tmp_path / "state.safetensors"
+    files = there.federation.journal.rounds(run)[-1].state
+    assert len(files) == 2, "the model has a part"
+    told = json.loads(tide("run", "export", run, "--out", out, "--home", there.home, "--json").stdout)
+    assert (told["tensors"], told["state_digest"]) == (4, files[0][0])
+    state = decode(State, files[0][0], there.federation.parts)
+    read = load_file(out)
+    assert read.keys() == {f"model/{name}" for name in state.model}
+    assert all(torch.equal(read[f"model/{name}"], tensor) for name, tensor in state.model.items())
+    with safe_open(out, "pt") as opened:
+        assert opened.metadata()["tideline.state"] == files[0][0]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["home", "state.safetensors"]
+    assert "4 tensors" in tide("run", "export", run, "--out", out, "--home", there.home).stdout
+
+
+def test_export_of_what_is_not_there(there: Coordinator, tmp_path: Path) -> None:
+    """An open run, an unknown one, a wrong name and a missing folder are refused, and nothing is left behind."""
+    run = there.start()
+    for asked, out, words in (
+        (run, "a.safetensors", "only a completed run"),
+        ("nobody", "a.safetensors", "There is no run 'nobody'"),
+        (run, "a.pt", "does not end in .safetensors"),
+        (run, "none/a.safetensors", "There is no folder"),
+    ):
+        there_is = tide("run", "export", asked, "--out", tmp_path / out, "--home", there.home)
+        assert (there_is.exit_code, words in there_is.stderr) == (2, True), there_is.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["home"]
+
+
+def test_invite_prints_a_command_that_works(there: Coordinator) -> None:
+    """The token is the office's, for the name and labels; the command names the agents' door of this coordinator."""
+    told = tide("invite", "--name", "carl", "--labels", "site=c,gpu=1", "--ttl", "30m", "--home", there.home, "--json")
+    made = json.loads(told.stdout)
+    assert made["command"].startswith(f"tideline agent --coordinator 127.0.0.1:7 --token {made['token']} --name carl ")
+    client = there.federation.office.enrol(made["token"], "carl", "secret", ("peer",), "0")
+    assert client.labels == {"site": "c", "gpu": "1"}
+    assert made["expires"] == pytest.approx(1800 + there.federation.clock.now())
+    taken = tide("invite", "--name", "carl", "--home", there.home)
+    assert taken.exit_code == 2 and "enrolled already" in taken.stderr
+    assert made["token"] not in tide("invite", "--name", "dora", "--home", there.home).stdout
+
+
+@pytest.mark.parametrize(("option", "value"), [("--ttl", "soon"), ("--ttl", "1w"), ("--labels", "a"), ("--labels", "=b")])
+def test_an_invitation_with_odd_words_is_refused(there: Coordinator, option: str, value: str) -> None:
+    """Lifetimes and labels that cannot be read are refused before anything is asked."""
+    told = tide("invite", "--name", "carl", option, value, "--home", there.home)
+    assert told.exit_code == 2 and f"{option} is '{value}'" in told.stderr
+
+
+def test_the_address_and_key_of_a_coordinator(there: Coordinator, tmp_path: Path) -> None:
+    """Options, then the environment, then the home say where the coordinator is and with which key it is asked."""
+    env = {"TIDELINE_URL": there.url, "TIDELINE_API_KEY": KEY}
+    assert tide("run", "list", env=env).exit_code == 0
+    assert tide("run", "list", env={"TIDELINE_HOME": str(there.home)}).exit_code == 0
+    assert tide("run", "list", "--url", there.url + "/", "--api-key", KEY).exit_code == 0
+    for wrong in (["--api-key", "wrong"], []):
+        refused = tide("run", "list", "--url", there.url, *wrong, "--home", there.home if wrong else tmp_path)
+        assert refused.exit_code == 2
+        assert "API key is missing or wrong" in refused.stderr and "TIDELINE_API_KEY" in refused.stderr
+
+
+def test_a_key_is_not_shown_to_another_coordinator(there: Coordinator) -> None:
+    """The key that lies in the default home goes to this machine only, unless that home is named."""
+    from tideline.cli.client import Client
+    from tideline.cli.options import Door
+
+    default = Path.home() / ".tideline" / "coordinator"
+    default.parent.mkdir()
+    default.symlink_to(there.home)
+    sent = [
+        Client.of(door)._http.headers.get("authorization")
+        for door in (Door(), Door(url=there.url), Door(url="https://elsewhere.example"), Door(url="https://a.b", home=default))
+    ]
+    assert sent == [f"Bearer {KEY}", f"Bearer {KEY}", None, f"Bearer {KEY}"]
+
+
+def test_names_from_elsewhere_do_not_steer_the_terminal(there: Coordinator) -> None:
+    """A run's name with markup and escapes is printed as text."""
+    run = there.start(name="[red]\x1b[2Jhello")
+    for words in (tide("run", "list", "--home", there.home).stdout, tide("run", "show", run, "--home", there.home).stdout):
+        assert "\x1b" not in words
+    assert "[red] [2Jhello" in tide("run", "list", "--home", there.home).stdout
+
+
+def test_an_id_with_odd_characters_is_no_other_address(there: Coordinator) -> None:
+    """An id is never taken for a path of the door."""
+    told = tide("run", "show", "../clients", "--home", there.home)
+    assert told.exit_code in (2, 4) and told.stdout == ""
+    assert there.federation.journal.runs() == ()

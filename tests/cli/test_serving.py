@@ -1,0 +1,85 @@
+"""A coordinator and agents as processes, by their commands alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.world import tide, tide_process
+from tideline.cli.serving import agent_command, host_name, read_labels, read_seconds
+
+pytestmark = pytest.mark.processes
+
+
+@contextlib.contextmanager
+def serving(log: Path, *args: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that serves; it is interrupted at the end and must end well."""
+    with log.open("wb") as out:
+        command = [sys.executable, "-m", "tideline", *map(str, args)]
+        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "TIDELINE_LOG_JSON": "1"})
+        try:
+            yield process
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_federation_by_its_commands(tmp_path: Path, data: dict[str, Path]) -> None:
+    """Coordinator, invitation, agents, run and export: what the manual says, on this machine."""
+    home, started = tmp_path / "home", time.monotonic()
+    with serving(tmp_path / "c.log", "coordinator", "--home", home, "--grpc-port", 0, "--http-port", 0):
+        while not (home / "coordinator.json").exists():
+            assert time.monotonic() - started < 30, (tmp_path / "c.log").read_text()
+            time.sleep(0.05)
+        with contextlib.ExitStack() as agents:
+            for name, role in (("anna", "source"), ("bert", "target")):
+                made = json.loads(tide("invite", "--name", name, "--home", home, "--json").stdout)
+                words = made["command"].replace("DIR", str(data[name])).replace("source", role).split()
+                agents.enter_context(serving(tmp_path / f"{name}.log", *words[1:], "--home", tmp_path / name, "--device", "cpu"))
+            path = tmp_path / "e.yaml"
+            path.write_text("method: fedavg\npreset: tiny\nworld: {model: mlp}\nroster:\n  anna: source\n  bert: target\n")
+            ended = tide_process("run", "start", path, "--watch", "--home", home, "--json", limit=120)
+            assert ended.returncode == 0, ended.stderr
+            result = json.loads(ended.stdout)
+            assert "score 2: 2 replies, accuracy " in ended.stderr
+            out = tmp_path / "state.safetensors"
+            told = json.loads(tide("run", "export", result["run"], "--out", out, "--home", home, "--json").stdout)
+            assert told["state_digest"] == result["state_digest"] and out.exists()
+    lines = [json.loads(line) for line in (tmp_path / "c.log").read_text().splitlines()]
+    assert {"coordinator_ready", "coordinator_stopping"} <= {line["event"] for line in lines}
+    assert all({"level", "timestamp"} <= line.keys() for line in lines)
+
+
+def test_an_agent_without_a_coordinator_gives_up(tmp_path: Path) -> None:
+    """After --wait seconds an agent whose coordinator does not answer ends with code 3 and a sentence."""
+    args = ["--coordinator", "127.0.0.1:1", "--data", tmp_path, "--role", "peer", "--token", "t", "--name", "x"]
+    ended = tide_process("agent", *args, "--home", tmp_path / "home", "--wait", 0)
+    assert ended.returncode == 3, ended.stderr
+    assert "Error: " in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_words_of_an_invitation() -> None:
+    """Labels and lifetimes as people write them, and the agent's command for each sort of address."""
+    assert read_labels("") == {} and read_labels("site=a, gpu=1") == {"site": "a", "gpu": "1"}
+    assert [read_seconds(t) for t in ("90s", "30m", "1h", "2d", "45", "1.5h")] == [90, 1800, 3600, 172800, 45, 5400]
+    assert agent_command("http://127.0.0.1:7800", "a", "T").endswith("--role source")
+    assert agent_command("http://far.example:7800", "a", "T").endswith(" --insecure")
+    assert agent_command("https://far.example:7800", "a", "T").endswith(" --ca CERTIFICATE")
+
+
+def test_the_hosts_name_can_name_a_client() -> None:
+    """An agent's default name is one that a coordinator takes."""
+    from tideline.engine.office import check_client_name
+
+    check_client_name(host_name(), empty=False)

@@ -1,0 +1,152 @@
+"""Simulations, methods and contracts: what needs no coordinator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from tests.cli.world import tide, tide_process
+from tideline.algorithms import METHODS
+from tideline.core.registry import resolve
+from tideline.core.run import Role
+from tideline.engine.simulate import SimSite, simulate
+from tideline.learning.datasets import digits
+from tideline.learning.folder import read_folder
+
+SITE: dict[str, Any] = {"dataset": "digits", "rows": 60}
+BASE: dict[str, Any] = {
+    "method": "fedavg",
+    "preset": "tiny",
+    "world": {"model": "mlp", "inputs": [1, 16, 16]},
+    "seed": 5,
+    "data": {
+        "a": {"role": "source", "domain": "mnist", **SITE},
+        "b": {"role": "target", "domain": "usps", **SITE},
+    },
+}
+
+
+def write(tmp_path: Path, **changed: Any) -> Path:
+    """An experiment file."""
+    path = tmp_path / "e.yaml"
+    path.write_text(yaml.safe_dump({**BASE, **changed}, sort_keys=False))
+    return path
+
+
+def test_a_simulation_is_the_engines(tmp_path: Path) -> None:
+    """The command's JSON has the keys, and its state the digest, that the engine gives for the same sites."""
+    ended = tide("simulate", write(tmp_path), "--json", "--out", tmp_path / "out")
+    assert ended.exit_code == 0
+    told = json.loads(ended.stdout)
+    sites = {}
+    for name, domain in (("a", "mnist"), ("b", "usps")):
+        digits.write_site(tmp_path / name, domain, rows=60)
+        sites[name] = SimSite(lambda world, role, name=name: read_folder(tmp_path / name, world, role))
+    given = {**BASE, "roster": {"a": "source", "b": "target"}}
+    expected = simulate(METHODS, given, sites)
+    assert told.keys() == expected.keys()
+    assert told["state_digest"] == expected["state_digest"]
+    assert [c["domain"] for c in told["clients"]] == ["mnist", "usps"]
+    assert [(c["samples"], c["accuracy"]) for c in told["clients"]] == [
+        (c["samples"], c["accuracy"]) for c in expected["clients"]
+    ]
+    assert json.loads((tmp_path / "out" / "result.json").read_text()) == told
+    assert "model/classifier.weight" in load_file(tmp_path / "out" / "state.safetensors")
+
+
+def test_a_simulation_for_people(tmp_path: Path) -> None:
+    """Rounds are told on stderr, the table on stdout, and the code is 0."""
+    ended = tide_process("simulate", write(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    assert "fedavg, completed" in ended.stdout and "mnist" in ended.stdout
+    assert ended.stderr.splitlines()[0] == "sites gathered: 2 replies"
+    assert ended.stderr.splitlines()[-1] == "completed"
+
+
+def test_sites_in_folders_beside_the_file(tmp_path: Path) -> None:
+    """A relative folder is looked for beside the experiment's file, wherever the command runs."""
+    digits.write_site(tmp_path / "clinic", "optdigits", rows=40)
+    data = {**BASE["data"], "c": {"role": "peer", "folder": "clinic"}}
+    ended = tide("simulate", write(tmp_path, data=data), "--json", "--set", "config.rounds=1")
+    assert ended.exit_code == 0
+    assert [(c["domain"], c["role"]) for c in json.loads(ended.stdout)["clients"]][2] == ("optdigits", "peer")
+
+
+def test_a_run_that_stalls_ends_with_1(tmp_path: Path) -> None:
+    """A site whose data do not fit the world refuses to join; the run stalls and the cause is printed."""
+    path = write(tmp_path, world={"model": "mlp", "inputs": [7]})
+    ended = tide("simulate", path)
+    assert ended.exit_code == 1
+    assert "stalled" in ended.stdout and "0 of 2 sites answered" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["data={}"], "data: {SITE"),
+        (["data.a.rows=1"], "data.a.rows is 1"),
+        (["data.a.domain=minst"], "did you mean mnist?"),
+        (["data.a.part=3"], "There is no part 3 of 1"),
+        (["data.a.dataset=letters"], "Use one of: digits"),
+        (["data.a.dataset="], "needs either folder or dataset"),
+        (["data.a.folder=x"], "needs either folder or dataset"),
+        (["data.a={role: source, folder: nowhere}"], "there is no folder"),
+        (["data.a.role=target"], "No member can teach"),
+        (["roster={a: source}"], "roster differs"),
+        (["select=[{labels: {a: b}, role: peer}]"], "select has no meaning"),
+        (["method=fedavk"], "did you mean fedavg?"),
+        (["config.rounds=many"], "it should be a whole number"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_with_its_place(tmp_path: Path, settings: list[str], words: str) -> None:
+    """Mistakes in the sites, and whatever else is wrong, are told with the place that they are at."""
+    path = write(tmp_path)
+    ended = tide("simulate", path, *(word for each in settings for word in ("--set", each)))
+    assert ended.exit_code == 2, ended.stderr
+    assert ended.stderr.startswith((f"Error: {path}:", f"Error: --set {settings[0]}: "))
+    assert words in ended.stderr
+
+
+def test_a_wrong_site_is_told_with_its_line(tmp_path: Path) -> None:
+    """A mistake of a site that is written in the file has the line of that site's key."""
+    path = tmp_path / "e.yaml"
+    path.write_text("method: fedavg\ndata:\n  a:\n    role: source\n    dataset: digits\n    domain: minst\n")
+    assert tide("simulate", path).stderr.startswith(f"Error: {path}:6: data.a: There is no digits domain minst")
+    path.write_text("method: fedavg\ndata:\n  a: {role: target, dataset: digits, domain: mnist, rows: 9}\n")
+    assert tide("simulate", path).stderr.startswith(f"Error: {path}:2: No member can teach")
+
+
+def test_methods_and_contracts() -> None:
+    """Every registered method is listed and has its contract in words and as a table, and as data."""
+    listed = json.loads(tide("methods", "--json").stdout)
+    assert [m["name"] for m in listed] == [name for name, _ in METHODS]
+    assert all(name in tide("methods").stdout for name, _ in METHODS)
+    for name, _ in METHODS:
+        facts = json.loads(tide("contract", name, "--json").stdout)
+        words = tide("contract", name).stdout
+        assert facts["summary"] == resolve(METHODS, name).summary
+        assert all(f"- {sentence}" in words for sentence in facts["sentences"])
+        assert all(setting["name"] in words for setting in facts["settings"])
+
+
+def test_contracts_that_are_not() -> None:
+    """Unknown methods, presets and registries are refused with what exists."""
+    for args, words in (
+        (["fedavk"], "did you mean fedavg?"),
+        (["fedavg", "--preset", "huge"], "Use one of: demo, tiny"),
+        (["fedavg", "--methods", "nowhere:METHODS"], "Write it as MODULE:TUPLE"),
+    ):
+        ended = tide("contract", *args)
+        assert ended.exit_code == 2 and words in ended.stderr
+
+
+def test_roles_are_those_of_the_data(tmp_path: Path) -> None:
+    """A roster that says the same as data is allowed, so that one file serves for both."""
+    ended = tide("simulate", write(tmp_path, roster={"b": "target", "a": "source"}), "--json", "--set", "config.rounds=0")
+    assert ended.exit_code == 0
+    assert [Role(c["role"]) for c in json.loads(ended.stdout)["clients"]] == [Role.SOURCE, Role.TARGET]

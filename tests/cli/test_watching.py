@@ -1,0 +1,172 @@
+"""Progress and tables."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tideline.cli.tables import result_table, size
+from tideline.cli.watching import WAITS, Tally, Watcher
+from tideline.core.run import ClientId, Waiting
+from tideline.engine.progress import Progress, waits_for
+
+
+def result(**changed: Any) -> dict[str, Any]:
+    """A result in the middle of its second scoring."""
+    client = {
+        "domain": None,
+        "samples": None,
+        "accuracy": None,
+        "source_only": None,
+        "bytes_up": 0,
+        "bytes_down": 0,
+        "failures": [],
+    }
+    made = {
+        "run": "5f0c",
+        "method": "fedavg",
+        "status": "running",
+        "cause": "",
+        "seconds": 3.25,
+        "state_digest": None,
+        "waits_for": "waiting for 1 of 2 sites (bert); gives up in 24 h",
+        "phases": [
+            {"name": "join", "round": 1, "replies": 2},
+            {"name": "train", "round": 1, "replies": 2},
+            {"name": "score", "round": 1, "replies": 2},
+        ],
+        "curve": [
+            {"client": "anna", "phase": "score", "round": 1, "accuracy": 0.5},
+            {"client": "bert", "phase": "score", "round": 1, "accuracy": 0.25},
+        ],
+        "clients": [{**client, "name": "anna", "role": "source"}, {**client, "name": "bert", "role": "target"}],
+        "plan_length": 4,
+        "cursor": 2,
+    }
+    return {**made, **changed}
+
+
+def reply(client: str, cursor: int, kind: str = "answered", **metrics: float) -> dict[str, Any]:
+    """A reply's event."""
+    return {"kind": kind, "data": {"client": client, "cursor": cursor, "metrics": metrics}}
+
+
+def closed(phase: str, number: int, cursor: int) -> dict[str, Any]:
+    """A closed round's event."""
+    return {"kind": "closed", "data": {"phase": phase, "round": number, "seconds": 1.0, "replies": 2, "cursor": cursor}}
+
+
+def test_the_engines_sentence_is_understood() -> None:
+    """What the engine writes of a wait is what the tally reads."""
+    names = frozenset(map(ClientId, ("a.b", "c-d", "e")))
+    text = waits_for(Progress(names, frozenset({ClientId("f")}), ((ClientId("g"), "why"),)), Waiting(), 100.0)
+    found = WAITS.fullmatch(text)
+    assert found is not None
+    assert (found[1], found[2], set(found[3].split(", "))) == ("3", "5", set(names))
+
+
+def test_a_result_is_told_once() -> None:
+    """Each closed round is a line, with the accuracies that belong to it; the same result again tells nothing."""
+    tally = Tally()
+    assert list(tally.see(result())) == [
+        "sites gathered: 2 replies",
+        "train 1: 2 replies",
+        "score 1: 2 replies, accuracy 0.375 (anna 0.500, bert 0.250)",
+    ]
+    assert list(tally.see(result())) == []
+    assert (tally.total, tally.cursor, tally.asked, tally.awaited) == (4, 2, 2, {"bert"})
+
+
+def test_events_fill_the_time_between_results() -> None:
+    """Replies are counted off, accuracies shown, rounds told once; replies of other rounds change nothing."""
+    tally = Tally()
+    list(tally.see(result()))
+    assert list(tally.event(reply("bert", 1))) == []
+    assert tally.awaited == {"bert"}
+    assert list(tally.event(reply("bert", 2, accuracy=0.75))) == []
+    assert (tally.awaited, tally.accuracy["bert"]) == (set(), 0.75)
+    assert list(tally.event(closed("score", 2, 3))) == ["score 2: 2 replies, accuracy 0.750 (bert 0.750)"]
+    assert list(tally.event(closed("score", 2, 3))) == []
+    assert (tally.cursor, tally.asked) == (3, None)
+
+
+def test_a_change_of_status_is_told_with_its_cause() -> None:
+    """Stalls and ends are lines; that a run runs is none, unless it had stalled."""
+    tally = Tally()
+    list(tally.see(result()))
+    assert list(tally.event({"kind": "stalled", "data": {"cause": "too few"}})) == ["stalled: too few"]
+    assert list(tally.event(reply("bert", 2, kind="failed"))) == []
+    assert list(tally.event({"kind": "running", "data": {"cause": "resumed by a person"}})) == ["running: resumed by a person"]
+    assert list(tally.event({"kind": "completed", "data": {"cause": ""}})) == ["completed"]
+    assert list(tally.event({"kind": "created", "data": {"method": "x"}})) == []
+
+
+def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal there are plain lines on stderr and nothing on stdout; a quiet watcher says nothing."""
+    for quiet in (True, False):
+        with Watcher(quiet=quiet) as watcher:
+            watcher.show(result(cause="\x1b[2J", status="failed"))
+            watcher.event(closed("train", 2, 3))
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert told.err.splitlines() == ([] if quiet else told.err.splitlines())
+        assert ("train 2: 2 replies" in told.err) is not quiet
+        assert "\x1b" not in told.err
+
+
+def test_bars_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a terminal the bars show rounds, who is awaited and the accuracy."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "150")
+    with Watcher(bars=True) as watcher:
+        watcher.show(result())
+    drawn = capsys.readouterr().err
+    for words in ("2 of 4 score 1", "1 of 2, waiting for bert", "accuracy 0.375 (anna 0.500, bert 0.250)"):
+        assert words in drawn
+
+
+def test_a_simulations_result_needs_no_plan() -> None:
+    """A result without the plan's length still counts the closed rounds."""
+    tally = Tally()
+    bare = {k: v for k, v in result().items() if k not in ("plan_length", "cursor")}
+    list(tally.see(bare))
+    assert (tally.total, tally.cursor) == (None, 2)
+
+
+def test_the_table_has_a_line_per_site() -> None:
+    """Columns, a dash for what is not known yet, no labels where a finished run could not score, and failures by kind."""
+    done = result(status="completed", state_digest="ab" * 32)
+    done["clients"][0] |= {"domain": "mnist", "samples": 48, "accuracy": 0.875, "source_only": 0.5, "bytes_up": 1_700_000}
+    done["clients"][1] |= {"failures": [{"kind": "StepFailed"}, {"kind": "Silent"}], "name": "[red]bert"}
+    lines = printed(done)
+    assert lines[0].strip() == "Run 5f0c, fedavg, completed, 3.2 s, state abababababab"
+    head = "site domain role samples source-only result bytes up bytes down failures"
+    assert " ".join(next(line for line in lines if "site" in line).split()) == head
+    assert " ".join(next(line for line in lines if "anna" in line).split()) == "anna mnist source 48 0.500 0.875 1.7 MB 0 B 0"
+    assert " ".join(next(line for line in lines if "bert" in line).split()) == (
+        "[red]bert – target – – no labels 0 B 0 B 2 (Silent, StepFailed)"
+    )
+    assert any("anna – source – – – 0 B 0 B 0" in " ".join(line.split()) for line in printed(result()))
+
+
+def printed(told: dict[str, Any]) -> list[str]:
+    """The table's lines."""
+    console = Console(file=io.StringIO(), width=150)
+    console.print(result_table(told))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_sizes_for_people() -> None:
+    """Bytes in thousands."""
+    assert [size(n) for n in (0, 999, 1000, 1_500_000, 2 * 10**9, 3 * 10**13)] == [
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "1.5 MB",
+        "2.0 GB",
+        "30.0 TB",
+    ]
