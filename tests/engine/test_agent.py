@@ -12,7 +12,7 @@ from tests.laws.stage import Stage
 from tests.synthetic import NAMES, SimSite, opener
 from tideline.core.errors import Cancelled, Unreachable
 from tideline.core.privacy import Audience, Exposure
-from tideline.core.run import ClientId
+from tideline.core.run import ClientId, Role
 from tideline.core.step import no_tick
 from tideline.engine.rows import JOIN, OrderStatus, Receipt, Status
 
@@ -64,6 +64,19 @@ def test_a_policy_holds_for_orders_whose_join_never_came() -> None:
     assert row.failure is not None
     assert row.failure.kind == "ContractRefused"
     assert strict.jobs == []
+
+
+def test_an_owners_roles_hold_at_the_site_too(on: Stage) -> None:
+    """A coordinator that makes a source of a site whose owner allows target only opens no labels."""
+    run = start(on)
+    on.conductor.turn(run)
+    on.agents[BERT].roles = frozenset({Role.TARGET})
+    (order,) = on.desk.orders(BERT)
+    on.handle(order)
+    failure = on.journal.order(order.id).failure  # type: ignore[union-attr]
+    assert failure is not None
+    assert (failure.kind, on.jobs) == ("RosterRefused", [])
+    assert "This site may not be a source: its owner allows target" in failure.what
 
 
 def test_a_shorter_contract_talks_no_site_into_more(on: Stage) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from tideline.archive.errors import PartMissing
@@ -15,11 +15,12 @@ from tideline.core.errors import (
     MemoryAhead,
     MemoryLost,
     NotFound,
+    RosterRefused,
     Stale,
     Unreachable,
 )
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, from_json, refused
-from tideline.core.run import ClientId, Digest
+from tideline.core.run import ClientId, Digest, Role
 from tideline.core.step import no_tick
 from tideline.engine.ports import Done, Head, Job, Link, Pool, Vault
 from tideline.engine.rows import JOIN, Failure, Files, Order, Receipt, Reply
@@ -42,13 +43,15 @@ class Agent:
         pool: Pool,
         policy: Policy = DEFAULT_POLICY,
         log: Log = silent,
+        roles: Iterable[Role] = tuple(Role),
     ) -> None:
         self.name, self.link, self.vault, self.pool = name, link, vault, pool
-        self.policy, self.log = policy, log
+        self.policy, self.log, self.roles = policy, log, frozenset(roles)
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
         """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
         try:
+            self.allow(Role(order.brief["role"]))
             self.permit(from_json(order.brief["contract"]))
             head = self.ready(order, tick)
             reply = Reply(order.id, head.reply, head.metrics, head.facts)
@@ -118,6 +121,12 @@ class Agent:
             return {}
         self.permit(from_json(done.facts["contract"]))
         return {"labelled": bool(done.facts["labelled"])}
+
+    def allow(self, role: Role) -> None:
+        """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here."""
+        if role not in self.roles:
+            allowed = ", ".join(sorted(self.roles))
+            raise RosterRefused(f"This site may not be a {role}: its owner allows {allowed}", "Give it a role that it allows")
 
     def permit(self, contract: Contract) -> None:
         """Hold a contract to the owner's policy. Every order is held to it before any work: a join may never have come.

@@ -189,7 +189,7 @@ class Office:
         rows = self.with_reference(run)
         stalled = [r for r in rows if r.status is Status.STALLED]
         if not stalled:
-            raise Refused(f"Run {run} is {rows[0].status.value}; only a stalled run can be resumed", "See its cause with run show")
+            raise Refused(f"Run {run} is {rows[0].status.value}; only a stalled run can be resumed", "Look at its cause")
         for row in stalled:
             self.resume_one(row)
         self.ring(stalled)
