@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from tests.cli.world import Coordinator
 from tideline.learning.datasets import digits
@@ -19,6 +21,16 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A command that sets up its log leaves that of the tests alone."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    logging.root.handlers = []
+    yield
+    logging.root.handlers, logging.root.level = handlers, level
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -154,6 +154,17 @@ def test_export_of_what_is_not_there(there: Coordinator, tmp_path: Path) -> None
     assert [p.name for p in tmp_path.iterdir()] == ["home"]
 
 
+def test_export_of_damaged_bytes(there: Coordinator, tmp_path: Path) -> None:
+    """A part whose bytes are not those of its digest ends the export with code 4 and leaves no file."""
+    run = there.complete()
+    part = there.federation.journal.rounds(run)[-1].state[1][0]
+    held = there.federation.parts._held
+    held[part] = held[part][:-1] + bytes([held[part][-1] ^ 1])
+    told = tide("run", "export", run, "--out", tmp_path / "a.safetensors", "--home", there.home)
+    assert told.exit_code == 4 and part[:12] in told.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["home"]
+
+
 def test_invite_prints_a_command_that_works(there: Coordinator) -> None:
     """The token is the office's, for the name and labels; the command names the agents' door of this coordinator."""
     told = tide("invite", "--name", "carl", "--labels", "site=c,gpu=1", "--ttl", "30m", "--home", there.home, "--json")

@@ -124,7 +124,7 @@ def test_bars_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     with Watcher(bars=True) as watcher:
         watcher.show(result())
     drawn = capsys.readouterr().err
-    for words in ("2 of 4 score 1", "1 of 2, waiting for bert", "accuracy 0.375 (anna 0.500, bert 0.250)"):
+    for words in ("2 of 4 score 1", "1 of 2, waiting for bert", "0.375 (anna 0.500, bert 0.250)"):
         assert words in drawn
 
 

@@ -69,6 +69,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "choice": ({"kind": "medain"}, "config.kind", ("'medain'", "mean, median", "did you mean median?")),
     "enum": ({"role": "sorce"}, "config.role", ("'sorce'", "source, target, peer", "did you mean source?")),
     "an enum in a list": ({"roles": ["source", 7]}, "config.roles[1]", ("7", "one of source")),
+    "a number beyond printing for an enum": ({"role": 1 << 20_000}, "config.role", ("thousands of digits", "one of source")),
+    "a number beyond printing for a list": ({"inputs": 1 << 20_000}, "config.inputs", ("thousands of digits", "a list")),
     "a list for an enum": ({"role": ["source"]}, "config.role", ("one of source",)),
     "number for truth value": ({"quick": 1}, "config.quick", ("1", "true or false")),
     "number for text": ({"kind": 1}, "config.kind", ("1", "a text")),
@@ -96,9 +98,10 @@ def test_a_refusal_names_place_bound_and_value(given: dict[str, Any], path: str,
 
 def test_what_is_no_mapping_is_refused_at_the_top() -> None:
     """A file that holds a list or nothing is answered in the same way."""
-    for nothing in (None, [], "rounds", 3):
+    answers: list[Any] = [None, [], "rounds", 3]
+    for answer in answers:
         with pytest.raises(ConfigRefused, match="the experiment is"):
-            parse(Config, nothing)  # type: ignore[arg-type]
+            parse(Config, answer)
 
 
 def test_bounds_are_inclusive_and_types_are_made() -> None:

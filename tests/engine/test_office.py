@@ -225,3 +225,22 @@ def test_a_plan_that_scores_the_source_only_model_needs_no_reference(on: Stage) 
     on.play(run)
     for client in on.result(run)["clients"]:
         assert client["source_only"] == client["accuracy"] is not None
+
+
+def test_a_reference_shares_the_fate_of_its_run(on: Stage) -> None:
+    """Cancelling or resuming a run cancels or resumes its reference too."""
+    runs = []
+    for _ in range(2):
+        run = on.start(experiment("toy", ROSTER | {"zoe": "source"}, reference={}))
+        sibling = on.row(run).reference
+        assert sibling is not None
+        runs.append((run, sibling))
+    (first, second), (third, fourth) = runs
+    on.clock.advance(2 * 86400.0)
+    for run in (first, second):
+        on.conductor.turn(run)
+        assert on.row(run).status is Status.STALLED
+    on.office.resume(first)
+    assert [on.row(run).status for run in (first, second)] == [Status.WAITING] * 2
+    on.office.cancel(third)
+    assert [on.row(run).status for run in (third, fourth)] == [Status.CANCELLED] * 2

@@ -352,3 +352,27 @@ def test_a_plan_without_rounds_only_scores(on: Stage) -> None:
     run = start(on, rounds=0)
     assert on.play(run).status is Status.COMPLETED
     assert [r.phase for r in on.journal.rounds(run)] == ["join", "score"]
+
+
+def test_two_coordinators_close_a_round_once(on: Stage) -> None:
+    """Of two conductors that compute the same turn, the first writes it; the other drops its own and goes on from there."""
+    plain = stage()
+    expected = start(plain)
+    plain.play(expected)
+    run = start(on)
+    until(on, run, 1)
+    for order in on.waiting():
+        on.handle(order)
+    first, slow = on.conductor, on.mill.call
+    on.rebuild()
+    second = on.conductor
+
+    def overtaken(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        made = slow(name, payload)
+        second.turn(run)
+        return made
+
+    first.mill.call = overtaken  # type: ignore[method-assign]
+    first.turn(run)
+    assert [r.cursor for r in on.journal.rounds(run)] == [JOIN, 0, 1]
+    assert on.play(run).state_digest == plain.row(expected).state_digest

@@ -255,13 +255,14 @@ def canary_rows(domain: int, world: World) -> Rows:
 
 
 def canaries(case: Case) -> list[bytes]:
-    """The bytes of the planted rows and label runs of every site, in the types that a message may have."""
+    """The planted rows and label runs of every site, in the types that a message may have, and their numbers as text."""
     found = []
     world = World(**{k: tuple(v) if isinstance(v, list) else v for k, v in case.experiment()["world"].items()})
     for i in range(len(case.roster)):
         both = canary_rows(i, world)
         for data in (both.train, both.held_out):
             assert data.y is not None
+            found += [repr(float(value)).encode() for value in data.x[:4].flatten()]
             for dtype in (torch.float32, torch.float64):
                 found += [raw(row.to(dtype))[:WINDOW] for row in data.x[:4]]
             for dtype in (torch.int64, torch.uint8, torch.float32):

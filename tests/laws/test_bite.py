@@ -73,6 +73,16 @@ def to_all(state: Box, turn: Turn) -> Mapping[ClientId, Box]:
     return dict.fromkeys(turn.members(), state)
 
 
+def tells_a_number() -> Algorithm:
+    """A method whose metric is a number of a row."""
+
+    @step(metrics=("loss",))
+    def work(order: Box, memory: Mine, site: Site) -> Outcome[Answer, Mine]:
+        return Outcome(Answer(good(order, memory, site)), memory, {"loss": float(site.data.x[0].flatten()[0])})
+
+    return replace(method(), plan=lambda c: (Phase("work", work, ask=to_all, tell=mean),) * c.rounds)
+
+
 def mean(state: Box, replies: Replies[Answer], turn: Turn) -> Box:
     total = torch.zeros(16)
     for reply in replies.values():
@@ -150,6 +160,7 @@ BAD: Mapping[str, tuple[Algorithm, Law]] = {
     "a step that sends labels": (method(sends_labels), laws.site_data_stay),
     "a step that sends its memory": (method(sends_its_memory), laws.site_data_stay),
     "a step that sends a number for each row": (method(sends_a_number_a_row), laws.site_data_stay),
+    "a metric that is a number of a row": (tells_a_number(), laws.site_data_stay),
     "a tell that hands one reply to all": (method(tell=hands_one_reply_to_all), laws.peers_see_what_is_declared),
 }
 LAWS = [

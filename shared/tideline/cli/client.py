@@ -246,6 +246,3 @@ def frames(lines: Iterator[str]) -> Iterator[dict[str, Any] | None]:
             yield event
         elif line.startswith(":"):
             yield None
-
-
-__all__ = ["Client", "Told", "is_loopback"]

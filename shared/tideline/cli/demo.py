@@ -115,7 +115,8 @@ def federation(home: Path, say: Callable[[str], None]) -> Iterator[tuple[Childre
         folder = home / "coordinator"
         children.start("coordinator", "coordinator", "--home", str(folder), "--grpc-port", "0", "--http-port", "0")
         wait_for(children, folder / "coordinator.json")
-        yield children, Client.of_home(folder)
+        with Client.of_home(folder) as client:
+            yield children, client
     finally:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         children.stop()

@@ -37,10 +37,10 @@ class Large:
 
 def export_remote(there: Client, run: str, out: Path) -> dict[str, Any]:
     """Fetch and write the final state of a coordinator's run."""
+    check_out(out)
     listed = there.get(f"/runs/{run}/files")
     sizes = {Digest(digest): int(size) for digest, size in listed["files"]}
     root = Digest(layout.check_digest(listed["root"]))
-    check_out(out)
     with tempfile.TemporaryDirectory(prefix=".tideline-", dir=out.parent) as folder:
         parts = FolderParts(Path(folder), durable=False)
 

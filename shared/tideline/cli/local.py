@@ -60,11 +60,14 @@ def simulate(
 ) -> None:
     """Run an experiment in this process, on the sites of its `data:` section."""
     from tideline.cli.experiments import read_file
+
+    text = read_file(file).changed(settings or ())  # before torch is loaded: a typing error is told at once
+
     from tideline.cli.simulating import simulate_text
     from tideline.cli.tables import result_table, show
     from tideline.core.registry import load_methods
 
-    result = simulate_text(read_file(file).changed(settings or ()), load_methods(methods), out)
+    result = simulate_text(text, load_methods(methods), out)
     if as_json:
         say_json(result)
     else:

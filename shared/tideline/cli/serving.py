@@ -13,6 +13,7 @@ from tideline.cli.options import REGISTRY, Door, Json, Methods, at_door
 
 if TYPE_CHECKING:
     from tideline.core.errors import ConfigRefused
+    from tideline.core.run import Role
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 LOG_JSON = typer.Option("--log-json", envvar="TIDELINE_LOG_JSON", help="Log JSON lines instead of text.")
@@ -87,15 +88,13 @@ def agent(
 ) -> None:
     """Run an agent beside its data until it is interrupted. It calls the coordinator; nothing calls it."""
     from tideline.cli import logs
-    from tideline.core.run import Role
-    from tideline.core.settings import read_scalar
     from tideline_agent.main import run_agent
     from tideline_agent.settings import AgentSettings
 
     settings = AgentSettings(
         coordinator=coordinator,
         data=data,
-        roles=tuple(dict.fromkeys(read_scalar(Role, each, "--role") for each in role)),
+        roles=read_roles(role),
         name=name or host_name(),
         token=token,
         home=home,
@@ -110,6 +109,14 @@ def agent(
     )
     logs.configure(log_json)
     run_agent(settings)
+
+
+def read_roles(words: list[str]) -> tuple[Role, ...]:
+    """The roles that were named, each once. Raises ConfigRefused."""
+    from tideline.core.run import Role
+    from tideline.core.settings import read_scalar
+
+    return tuple(dict.fromkeys(read_scalar(Role, word, "--role") for word in words))
 
 
 def host_name() -> str:

@@ -84,7 +84,7 @@ class Tally:
             return
         self.told.add(place(phase, number))
         self.last = f"{phase} {number}" if phase != "join" else "sites gathered"
-        scores = f", {accuracies(points)}" if points else ""
+        scores = f", accuracy {accuracies(points)}" if points else ""
         yield f"{self.last}: {replies} {'reply' if replies == 1 else 'replies'}{scores}"
         self.fresh = {}
 
@@ -110,7 +110,7 @@ def phase_of(phase: Mapping[str, Any]) -> tuple[str, int]:
 def accuracies(points: Mapping[str, float]) -> str:
     """The mean, then each site."""
     mean = sum(points.values()) / len(points)
-    return f"accuracy {mean:.3f} ({', '.join(f'{name} {value:.3f}' for name, value in sorted(points.items()))})"
+    return f"{mean:.3f} ({', '.join(f'{name} {value:.3f}' for name, value in sorted(points.items()))})"
 
 
 class Watcher:

@@ -104,7 +104,7 @@ def read_scalar(hint: Any, value: Any, path: str) -> Any:
     if isinstance(hint, type) and issubclass(hint, Enum):
         words = [str(m.value) for m in hint]
         if value not in words:
-            raise refuse(path, value, f"should be one of {', '.join(words)}{nearest(str(value), words)}")
+            raise refuse(path, value, f"should be one of {', '.join(words)}{guess(value, words)}")
         return hint(value)
     base = getattr(hint, "__supertype__", hint)
     if not isinstance(value, SCALARS[base]) or (isinstance(value, bool) and base is not bool):
@@ -114,7 +114,7 @@ def read_scalar(hint: Any, value: Any, path: str) -> Any:
     return base(value)
 
 
-def finite(value: float) -> bool:
+def finite(value: Any) -> bool:
     """Whether a number is one that JSON and a float can hold. A whole number may be too large for either."""
     try:
         return math.isfinite(value)
@@ -127,7 +127,7 @@ def bounded(value: Any, path: str, meta: Mapping[str, Any]) -> Any:
     low, high, choices = meta.get("low"), meta.get("high"), meta.get("choices")
     if choices is not None and value not in choices:
         words = [str(c) for c in choices]
-        raise refuse(path, value, f"should be one of {', '.join(words)}{nearest(str(value), words)}")
+        raise refuse(path, value, f"should be one of {', '.join(words)}{guess(value, words)}")
     if low is not None and value < low:
         raise refuse(path, value, f"should be at least {number(low)}")
     if high is not None and value > high:
@@ -163,6 +163,11 @@ def nearest(word: str, words: Sequence[str]) -> str:
     """A guess at what was meant, or nothing."""
     close = difflib.get_close_matches(word, words, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+def guess(value: Any, words: Sequence[str]) -> str:
+    """`nearest`, for a value that may be no text at all."""
+    return nearest(value, words) if isinstance(value, str) else ""
 
 
 def join(where: str, name: str) -> str:

@@ -1,0 +1,1 @@
+"""Real processes over real sockets, killed at chosen moments."""

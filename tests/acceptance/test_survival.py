@@ -1,0 +1,142 @@
+"""Processes killed in mid-run and started again: the run goes on to the same bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.acceptance import gated
+from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.harness import Net, net
+from tideline.engine.simulate import SimSite, simulate
+from tideline.learning.folder import read_folder
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def gates(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[Net]:
+    """A coordinator and three agents that know the gated method."""
+    with net(tmp_path_factory.mktemp("gates"), "tests.acceptance.gated:METHODS") as made:
+        made.coordinator()
+        for name, role in SITES.items():
+            made.agent(name, data[name], role)
+        yield made
+
+
+def experiment(gate: Path | None = None, **config: Any) -> dict[str, Any]:
+    """A run that waits at a gate."""
+    settings = {**({"gate": str(gate)} if gate else {}), **config}
+    return {"method": "gated", "config": settings, "world": WORLD, "roster": SITES, "seed": 9}
+
+
+def undisturbed(data: dict[str, Path], **config: Any) -> str:
+    """The state digest of the same run, in peace."""
+    sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES}
+    result = simulate(gated.METHODS, experiment(**config), sites)
+    assert result["status"] == "completed"
+    return str(result["state_digest"])
+
+
+def begun(gate: Path, name: str) -> list[int]:
+    """The trainers that have begun round 2 at a site."""
+    path = gate / f"begun-{name}"
+    return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+
+
+def at_the_gate(federation: Net, gate: Path, **config: Any) -> str:
+    """A run whose three sites wait in the middle of round 2."""
+    run = federation.run(experiment(gate, **config))
+    federation.until(lambda: all(begun(gate, name) for name in SITES), "three sites to wait at the gate")
+    return run
+
+
+def test_a_coordinator_killed_in_mid_round(gates: Net, data: dict[str, Path], tmp_path: Path) -> None:
+    """kill -9 of the coordinator while three steps work; started again, the run completes with the same digest."""
+    run = at_the_gate(gates, tmp_path)
+    gates.kill("coordinator")
+    gates.again("coordinator")
+    gates.ready()
+    (tmp_path / "go").touch()
+    result = gates.ended(run)
+    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+    assert [len(begun(tmp_path, name)) for name in SITES] == [1, 1, 1], "no step was done twice"
+
+
+def test_a_coordinator_killed_while_replies_come_in(gates: Net, data: dict[str, Path], tmp_path: Path) -> None:
+    """Killed after the gate opened and away for the whole of the round: agents keep their replies and deliver them later."""
+    run = at_the_gate(gates, tmp_path)
+    gates.kill("coordinator")
+    (tmp_path / "go").touch()
+    heads = [gates.home / f"home-{name}" / "runs" / run / "head.json" for name in SITES]
+    gates.until(lambda: all('"cursor": 1' in head.read_text() for head in heads), "the vaults to hold the replies")
+    gates.again("coordinator")
+    gates.ready()
+    result = gates.ended(run)
+    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+
+
+def test_an_agent_killed_in_mid_step(gates: Net, data: dict[str, Path], tmp_path: Path) -> None:
+    """kill -9 of an agent takes its trainer with it; started again with the same command, it takes the step up again."""
+    run = at_the_gate(gates, tmp_path)
+    trainer = begun(tmp_path, "a")[0]
+    gates.kill("a")
+    gates.until(lambda: not psutil.pid_exists(trainer), "the orphaned trainer to end")
+    gates.again("a")
+    gates.until(lambda: len(begun(tmp_path, "a")) == 2, "the agent to take the step up again")
+    (tmp_path / "go").touch()
+    result = gates.ended(run)
+    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+
+
+def test_a_trainer_killed_in_mid_step(gates: Net, data: dict[str, Path], tmp_path: Path) -> None:
+    """kill -9 of a trainer: the step is run again from uncommitted memory, and nobody notices."""
+    run = at_the_gate(gates, tmp_path)
+    os.kill(begun(tmp_path, "b")[0], signal.SIGKILL)
+    gates.until(lambda: len(begun(tmp_path, "b")) == 2, "the step to be run again")
+    (tmp_path / "go").touch()
+    result = gates.ended(run)
+    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+
+
+def test_a_trainer_that_always_dies_is_a_failed_reply(gates: Net, tmp_path: Path) -> None:
+    """After the third death the reply is a failure that says so; the run stalls, the agent lives, and resume finishes the run."""
+    (tmp_path / "go").touch()
+    run = gates.run(experiment(tmp_path, dies=3))
+    result = gates.ended(run)
+    assert result["status"] == "stalled" and "a: The trainer died 3 times" in result["cause"], result["cause"]
+    failure = result["clients"][0]["failures"][0]
+    assert (failure["phase"], failure["round"], failure["kind"]) == ("add", 2, "StepFailed")
+    assert gates.running["a"].poll() is None
+    gates.client().post(f"/runs/{run}/resume", {})
+    assert gates.ended(run)["status"] == "completed"
+    assert len(begun(tmp_path, "a")) == 4
+
+
+def test_a_cancelled_run_ends_its_steps(gates: Net, tmp_path: Path) -> None:
+    """Cancelling ends the trainers in the middle of their steps; agents live and take the next run."""
+    run = at_the_gate(gates, tmp_path)
+    trainers = [begun(tmp_path, name)[0] for name in SITES]
+    gates.client().post(f"/runs/{run}/cancel", {})
+    assert gates.ended(run)["status"] == "cancelled"
+    gates.until(lambda: not any(psutil.pid_exists(pid) for pid in trainers), "the trainers to end")
+    assert gates.ended(gates.run(experiment()))["status"] == "completed"
+
+
+def test_sites_that_come_one_after_another(tmp_path: Path, data: dict[str, Path]) -> None:
+    """A run waits for its named members, says for whom, and ends as if all had been there."""
+    with net(tmp_path, "tests.acceptance.gated:METHODS") as late:
+        late.coordinator()
+        run = late.run(experiment())
+        for name in reversed(SITES):
+            assert name in late.result(run)["waits_for"]
+            late.agent(name, data[name], SITES[name])
+            late.until(lambda name=name: name not in late.result(run)["waits_for"], f"{name} to join")
+        result = late.ended(run)
+    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data))
