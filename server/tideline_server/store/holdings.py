@@ -9,9 +9,9 @@ from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, fun
 
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.rows import Files
-from tideline_server.store.dialect import INSERTS, upsert
+from tideline_server.store.dialect import upsert
 from tideline_server.store.listings import Listed, batches, digests_in
-from tideline_server.store.schema import holders, listings, members, parts, refs, shown
+from tideline_server.store.schema import listings, members, orders, parts, pushed, refs
 
 TRIM = delete(refs).where(refs.c.run == bindparam("of"), refs.c.cursor < bindparam("before"))
 PRESENT = select(func.count()).select_from(parts).where(parts.c.digest.in_(bindparam("digests", expanding=True)))
@@ -39,12 +39,6 @@ def refer(connection: Connection, claims: Iterable[Claim], known: Listed, now: f
     upsert(connection, parts, touched, "touched", "once_referred")
 
 
-def show(connection: Connection, sent: Iterable[tuple[RunId, ClientId, int | None]]) -> None:
-    """Clients know what they are sent."""
-    rows = [{"run": run, "client": client, "listing": listing} for run, client, listing in sent if listing is not None]
-    upsert(connection, shown, rows)
-
-
 def trim(connection: Connection, run: RunId, keep_from: int) -> None:
     """Let go of what lies before a cursor."""
     connection.execute(TRIM, {"of": run, "before": keep_from})
@@ -60,7 +54,7 @@ def release(connection: Connection, run: RunId) -> None:
 def add(connection: Connection, digest: Digest, run: RunId, client: ClientId, now: float) -> None:
     """Note a pushed part. It waits for the report that names it, whatever it was before."""
     upsert(connection, parts, [{"digest": digest, "touched": now, "once_referred": False}], "touched", "once_referred")
-    upsert(connection, holders, [{"digest": digest, "run": run, "client": client}])
+    upsert(connection, pushed, [{"digest": digest, "run": run, "client": client}])
 
 
 def present(connection: Connection, digests: Collection[Digest]) -> bool:
@@ -69,25 +63,31 @@ def present(connection: Connection, digests: Collection[Digest]) -> bool:
 
 
 def held(connection: Connection, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
-    """Those of the files that are here and known to this client in this run, touched."""
+    """Those of the files that are here and this client's own in this run, touched."""
     here: list[Digest] = []
-    known = or_(pushed_by(run, client), sent_to(run, client))
+    own = or_(pushed_by(run, client), named_by(run, client))
     for batch in batches(digests_in([files])):
-        here += connection.scalars(select(parts.c.digest).where(parts.c.digest.in_(batch), known))
+        here += connection.scalars(select(parts.c.digest).where(parts.c.digest.in_(batch), own))
     for batch in batches(here):
         connection.execute(update(parts).where(parts.c.digest.in_(batch)).values(touched=now, once_referred=False))
     return frozenset(here)
 
 
 def pushed_by(run: RunId, client: ClientId) -> ColumnElement[bool]:
-    """Whether a client holds a part by itself."""
-    return exists().where(holders.c.digest == parts.c.digest, holders.c.run == run, holders.c.client == client)
+    """Whether a client has pushed a part for the answer at hand."""
+    return exists().where(pushed.c.digest == parts.c.digest, pushed.c.run == run, pushed.c.client == client)
 
 
-def sent_to(run: RunId, client: ClientId) -> ColumnElement[bool]:
-    """Whether a client was sent a message with a part."""
-    joined = members.join(shown, shown.c.listing == members.c.listing)
-    return exists().select_from(joined).where(members.c.digest == parts.c.digest, shown.c.run == run, shown.c.client == client)
+def named_by(run: RunId, client: ClientId) -> ColumnElement[bool]:
+    """Whether a live order to a client, or a live reply of it, names a part."""
+    joined = members.join(refs, refs.c.listing == members.c.listing).join(orders, orders.c.id == refs.c.owner)
+    mine = (refs.c.run == run) & (orders.c.client == client)
+    return exists().select_from(joined).where(members.c.digest == parts.c.digest, mine)
+
+
+def settle_pushed(connection: Connection, run: RunId, client: ClientId) -> None:
+    """The answer has come: from here on its own reference speaks for what was pushed."""
+    connection.execute(delete(pushed).where(pushed.c.run == run, pushed.c.client == client))
 
 
 def collect(connection: Connection, before: float) -> tuple[Digest, ...]:
@@ -97,23 +97,14 @@ def collect(connection: Connection, before: float) -> tuple[Digest, ...]:
     gone = connection.scalars(select(parts.c.digest).where(idle, ~live.where(members.c.digest == parts.c.digest))).all()
     for batch in batches(gone):
         connection.execute(delete(parts).where(parts.c.digest.in_(batch)))
-        connection.execute(delete(holders).where(holders.c.digest.in_(batch)))
+        connection.execute(delete(pushed).where(pushed.c.digest.in_(batch)))
         retire(connection, batch)
     return tuple(Digest(digest) for digest in gone)
 
 
 def retire(connection: Connection, gone: list[str]) -> None:
-    """Break up the listings that have lost a part; the clients that they were shown to still hold what is left."""
+    """Forget the listings that have lost a part: the same files sent again make a new one."""
     broken = connection.scalars(select(members.c.listing).distinct().where(members.c.digest.in_(gone))).all()
     for batch in batches(broken):
-        left = (
-            select(members.c.digest, shown.c.run, shown.c.client)
-            .join_from(members, shown, shown.c.listing == members.c.listing)
-            .where(members.c.listing.in_(batch), exists().where(parts.c.digest == members.c.digest))
-            .distinct()
-        )
-        fresh = INSERTS[connection.dialect.name](holders).from_select(["digest", "run", "client"], left)
-        connection.execute(fresh.on_conflict_do_nothing())
         connection.execute(delete(members).where(members.c.listing.in_(batch)))
-        connection.execute(delete(shown).where(shown.c.listing.in_(batch)))
-        connection.execute(update(listings).where(listings.c.id.in_(batch)).values(name=None, kept=False))
+        connection.execute(update(listings).where(listings.c.id.in_(batch)).values(kept=False))

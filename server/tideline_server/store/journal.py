@@ -80,15 +80,21 @@ class SqlJournal:
         with self._store.reading() as connection:
             return runs.every(connection, self._known)
 
-    def settle(
-        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, deadline_at: float | None = None
-    ) -> bool:
+    def settle(self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float) -> bool:
         with self._store.writing() as connection:
             row = self._row(connection, run)
             if row.status not in tuple(among):
                 return False
-            at = row.deadline_at if deadline_at is None else deadline_at
-            moves.settle(connection, replace(row, deadline_at=at), status, cause, now)
+            moves.settle(connection, row, status, cause, now)
+            return True
+
+    def reopen(self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow]) -> bool:
+        with self._store.writing() as connection:
+            row = self._row(connection, run)
+            if row.status is not Status.STALLED:
+                return False
+            moves.settle(connection, replace(row, deadline_at=deadline_at), status, cause, now)
+            moves.offer(connection, list(orders), now)
             return True
 
     def advance(self, step: Advance) -> bool:

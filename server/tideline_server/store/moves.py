@@ -26,12 +26,11 @@ def create(connection: Connection, new: Iterable[RunRow], asked: Iterable[OrderR
 
 
 def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Claim) -> Listed:
-    """Write new orders, and more references. What orders send is kept, and known to those who get it."""
+    """Write new orders, and more references. What orders send is kept."""
     claims = [*more, *(Claim("order", o.run, o.cursor, o.files, o.id) for o in new)]
     known = interned(connection, [claim.files for claim in claims], keep=True)
     orders.write(connection, new, known)
     holdings.refer(connection, claims, known, now)
-    holdings.show(connection, [(o.run, o.client, known[o.files]) for o in new])
     return known
 
 
@@ -69,6 +68,7 @@ def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> N
     accepted = row.status is OrderStatus.ANSWERED
     known = interned(connection, [reply.files], keep=accepted)
     orders.note_answer(connection, row, known)
+    holdings.settle_pushed(connection, row.run, row.client)
     if accepted:
         holdings.refer(connection, [Claim("reply", row.run, row.cursor, reply.files, row.id)], known, now)
     kind = "late" if row.status is OrderStatus.EXPIRED else row.status.value

@@ -179,16 +179,8 @@ refs = Table(
     Index("refs_of_listing", "listing"),
 )
 
-# Who knows a part in a run: listings sent whole, and single parts pushed (or left of a retired listing).
-shown = Table(
-    "shown",
-    metadata,
-    text("run", key=True),
-    text("client", key=True),
-    whole("listing", ForeignKey("listings.id"), key=True),
-    Index("shown_of_listing", "listing"),
-)
-holders = Table("holders", metadata, text("digest", key=True), text("run", key=True), text("client", key=True))
+# What a client has pushed for the answer at hand.
+pushed = Table("pushed", metadata, text("digest", key=True), text("run", key=True), text("client", key=True))
 
 
 def agree(connection: Connection, path: Path) -> None:

@@ -69,7 +69,7 @@ class MemoryJournal:
         self._parts: dict[Digest, float] = {}
         self._refs: dict[tuple[str, str, int], Files] = {}
         self._once_referred: set[Digest] = set()
-        self._holders: set[tuple[Digest, RunId, ClientId]] = set()
+        self._pushed: set[tuple[Digest, RunId, ClientId]] = set()
 
     def add_invite(self, invite: Invite) -> None:
         with self._lock:
@@ -116,19 +116,25 @@ class MemoryJournal:
         with self._lock:
             return tuple(sorted(self._runs.values(), key=lambda r: (r.created, r.id)))
 
-    def settle(
-        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, deadline_at: float | None = None
-    ) -> bool:
+    def settle(self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float) -> bool:
         with self._lock:
             row = self._runs[run]
             if row.status not in tuple(among):
                 return False
             ended = now if status in FINAL else None
-            at = row.deadline_at if deadline_at is None else deadline_at
-            self._runs[run] = replace(row, status=status, cause=cause, ended=ended, deadline_at=at)
+            self._runs[run] = replace(row, status=status, cause=cause, ended=ended)
             self._note(run, status.value, {"cause": cause}, now)
             if status in FINAL:
                 self._end(run, OrderStatus.CANCELLED)
+            return True
+
+    def reopen(self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow]) -> bool:
+        with self._lock:
+            if not self.settle(run, (Status.STALLED,), status, cause, now):
+                return False
+            self._runs[run] = replace(self._runs[run], deadline_at=deadline_at)
+            for order in orders:
+                self._offer(order, now)
             return True
 
     def advance(self, step: Advance) -> bool:
@@ -180,6 +186,7 @@ class MemoryJournal:
                 return None
             after = status if row.status is OrderStatus.OPEN else row.status
             self._orders[order] = answered(row, reply, after, now, down, up)
+            self._pushed = {each for each in self._pushed if each[1:] != (row.run, row.client)}
             if after is OrderStatus.ANSWERED:
                 self._refer(f"reply:{order}", row.run, row.cursor, reply.files, now)
             self._note(row.run, "late" if after is OrderStatus.EXPIRED else after.value, reply_event(row, reply), now)
@@ -207,14 +214,24 @@ class MemoryJournal:
         with self._lock:
             self._parts[digest] = now
             self._once_referred.discard(digest)
-            self._holders.add((digest, run, client))
+            self._pushed.add((digest, run, client))
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         with self._lock:
-            here = [digest for digest, _ in files if digest in self._parts and (digest, run, client) in self._holders]
+            own = self._own(run, client)
+            here = [digest for digest, _ in files if digest in self._parts and digest in own]
             self._parts.update(dict.fromkeys(here, now))
             self._once_referred.difference_update(here)
             return frozenset(here)
+
+    def _own(self, run: RunId, client: ClientId) -> set[Digest]:
+        """What a client was sent or has answered lately, and what it has pushed for the answer at hand."""
+        own = {digest for digest, r, c in self._pushed if (r, c) == (run, client)}
+        for (owner, of, _), named in self._refs.items():
+            order = self._orders.get(OrderId(owner.partition(":")[2]))
+            if of == run and order is not None and order.client == client:
+                own.update(digest for digest, _ in named)
+        return own
 
     def collect(self, before: float) -> tuple[Digest, ...]:
         with self._lock:
@@ -223,7 +240,7 @@ class MemoryJournal:
             for digest in gone:
                 del self._parts[digest]
                 self._once_referred.discard(digest)
-            self._holders = {each for each in self._holders if each[0] in self._parts}
+            self._pushed = {each for each in self._pushed if each[0] in self._parts}
             return tuple(gone)
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
@@ -240,7 +257,6 @@ class MemoryJournal:
     def _offer(self, order: OrderRow, now: float) -> None:
         self._orders[order.id] = order
         self._refer(f"order:{order.id}", order.run, order.cursor, order.files, now)
-        self._holders.update((digest, order.run, order.client) for digest, _ in order.files)
 
     def _refer(self, owner: str, run: RunId, cursor: int, files: Files, now: float) -> None:
         if files:

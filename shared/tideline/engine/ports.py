@@ -74,9 +74,7 @@ class Journal(Protocol):
         """Change a run's status if it is one of `among`. A final status cancels what is open."""
         ...
 
-    def reopen(
-        self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow]
-    ) -> bool:
+    def reopen(self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow]) -> bool:
         """Open a stalled run again, with a new deadline and new attempts of orders; False if it is not stalled."""
         ...
 
@@ -113,7 +111,7 @@ class Journal(Protocol):
         ...
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
-        """Which of the files are here and known to this client in this run (pushed or sent); their collection is put off.
+        """Which of the files are here and this client's own in this run; their collection is put off.
 
         What only others hold counts as missing: else a client could learn what others sent, and bytes would depend on arrival.
         """

@@ -1,0 +1,272 @@
+"""One suite for every store of parts, and what a folder adds: half-done writes, full disks, processes that die."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tideline.archive.errors import BadName, DigestMismatch, PartMismatch, PartMissing, TooLarge
+from tideline.archive.parts import FolderParts, MemoryParts, Parts
+from tideline.core.run import Digest
+
+BYTES = bytes(range(256)) * 40
+
+
+def name(content: bytes) -> Digest:
+    """The digest of bytes."""
+    return Digest(hashlib.sha256(content).hexdigest())
+
+
+@pytest.fixture(params=["memory", "folder", "cache"])
+def parts(request: pytest.FixtureRequest, tmp_path: Path) -> Parts:
+    """Each store, empty. The cache is a folder that need not survive a power cut."""
+    return MemoryParts() if request.param == "memory" else FolderParts(tmp_path / "parts", request.param == "folder")
+
+
+def test_what_is_put_can_be_viewed(parts: Parts) -> None:
+    """Joined buffers come back under the digest of their bytes, with their size."""
+    digest = parts.put([BYTES[:100], bytearray(BYTES[100:200]), memoryview(BYTES)[200:]])
+    assert digest == name(BYTES)
+    assert parts.has(digest)
+    assert parts.size(digest) == len(BYTES)
+    assert bytes(parts.view(digest)) == BYTES
+
+
+def test_a_part_without_bytes_is_a_part(parts: Parts) -> None:
+    """Nothing has a digest too."""
+    digest = parts.put([])
+    assert digest == name(b"")
+    assert parts.size(digest) == 0
+    assert bytes(parts.view(digest)) == b""
+
+
+@given(st.lists(st.binary(max_size=40), max_size=5))
+def test_bytes_survive(chunks: list[bytes]) -> None:
+    """However the bytes are cut, the part is the same."""
+    parts = MemoryParts()
+    assert parts.put(chunks) == parts.put([b"".join(chunks)])
+    assert bytes(parts.view(parts.put(chunks))) == b"".join(chunks)
+    assert len(list(parts.digests())) == 1
+
+
+def test_a_part_is_kept_once(parts: Parts) -> None:
+    """Putting it again changes nothing."""
+    digest = parts.put([BYTES])
+    assert parts.put([BYTES]) == digest
+    assert list(parts.digests()) == [digest]
+
+
+def test_writing_to_a_view_never_reaches_the_store(parts: Parts) -> None:
+    """A view may be written to, by a stray in-place operation, and the next view is as it was."""
+    digest = parts.put([BYTES])
+    view = parts.view(digest)
+    view[:5] = b"stray"
+    assert bytes(view[:5]) == b"stray"
+    assert bytes(parts.view(digest)) == BYTES
+    assert parts.put([BYTES]) == digest
+
+
+def test_a_dropped_part_is_gone(parts: Parts) -> None:
+    """It is missing to every question; dropping it again is no error; others stay; a view of it stays readable."""
+    digest, other = parts.put([BYTES]), parts.put([b"other"])
+    view = parts.view(digest)
+    parts.drop(digest)
+    parts.drop(digest)
+    assert not parts.has(digest)
+    assert list(parts.digests()) == [other]
+    assert bytes(view) == BYTES
+    for ask in (parts.view, parts.size):
+        with pytest.raises(PartMissing) as told:
+            ask(digest)
+        assert told.value.context["digest"] == digest
+
+
+def test_an_upload_becomes_a_part(parts: Parts) -> None:
+    """Chunk by chunk; the part is here only when it is committed."""
+    upload = parts.upload(name(BYTES), len(BYTES))
+    assert upload.offset == 0
+    for at in range(0, len(BYTES), 1000):
+        upload.write(memoryview(BYTES)[at : at + 1000])
+        assert upload.offset == min(at + 1000, len(BYTES))
+        assert not parts.has(name(BYTES))
+    assert upload.commit() == name(BYTES)
+    upload.close()
+    assert bytes(parts.view(name(BYTES))) == BYTES
+    assert list(parts.digests()) == [name(BYTES)]
+
+
+def test_a_cut_upload_goes_on_where_it_was(parts: Parts) -> None:
+    """The next upload of the digest begins at the bytes that came, as often as it is cut."""
+    for at in range(0, 3000, 1000):
+        cut = parts.upload(name(BYTES), len(BYTES))
+        assert cut.offset == at
+        cut.write(BYTES[at : at + 1000])
+        cut.close()
+    rest = parts.upload(name(BYTES), len(BYTES))
+    rest.write(BYTES[rest.offset :])
+    assert rest.commit() == name(BYTES)
+    assert bytes(parts.view(name(BYTES))) == BYTES
+
+
+def test_two_senders_of_one_part_do_not_meet(parts: Parts) -> None:
+    """Each goes on where itself was, and either makes the part whole."""
+    one = parts.upload(name(BYTES), len(BYTES), "-run-ann")
+    one.write(BYTES[:1000])
+    two = parts.upload(name(BYTES), len(BYTES), "-run-bob")
+    assert two.offset == 0
+    two.write(BYTES)
+    assert two.commit() == name(BYTES)
+    one.write(BYTES[1000:])
+    assert one.commit() == name(BYTES)
+    assert bytes(parts.view(name(BYTES))) == BYTES
+
+
+def test_bytes_that_do_not_fit_their_digest_are_forgotten(parts: Parts) -> None:
+    """The commit is refused, no part appears, and the next upload begins anew."""
+    upload = parts.upload(name(BYTES), len(BYTES))
+    upload.write(b"x" * len(BYTES))
+    with pytest.raises(DigestMismatch):
+        upload.commit()
+    assert list(parts.digests()) == []
+    again = parts.upload(name(BYTES), len(BYTES))
+    assert again.offset == 0
+    again.write(BYTES)
+    assert again.commit() == name(BYTES)
+
+
+def test_more_bytes_than_announced_are_refused(parts: Parts) -> None:
+    """The chunk that goes beyond is not taken."""
+    upload = parts.upload(name(BYTES), 10)
+    upload.write(BYTES[:10])
+    with pytest.raises(TooLarge):
+        upload.write(BYTES[10:11])
+    upload.close()
+    assert list(parts.digests()) == []
+
+
+def test_fewer_bytes_than_announced_are_refused(parts: Parts) -> None:
+    """A size that was told wrong is found on commit, though the digest fits; nothing is kept."""
+    upload = parts.upload(name(BYTES), len(BYTES) + 1)
+    upload.write(BYTES)
+    with pytest.raises(PartMismatch):
+        upload.commit()
+    assert list(parts.digests()) == []
+
+
+# Folders
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where parts lie."""
+    return tmp_path / "parts"
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Every file beneath, by name."""
+    return sorted(p.name for p in folder.rglob("*") if p.is_file())
+
+
+def test_parts_are_there_for_the_next_process(folder: Path) -> None:
+    """A second store over the folder has the same parts, and nothing else lies in it."""
+    digest = FolderParts(folder).put([BYTES])
+    assert list(FolderParts(folder).digests()) == [digest]
+    assert leftovers(folder) == [digest]
+
+
+@pytest.mark.parametrize("bad", ["", "..", "../../etc/passwd", "A" * 64, "0" * 63, "0" * 65])
+def test_what_is_no_digest_names_no_file(folder: Path, bad: str) -> None:
+    """A name never leads out of the folder."""
+    parts = FolderParts(folder)
+    for ask in (parts.has, parts.size, parts.view, parts.drop, lambda digest: parts.upload(digest, 1)):
+        with pytest.raises(BadName):
+            ask(Digest(bad))
+    assert leftovers(folder) == []
+
+
+def test_a_sweep_forgets_half_written_files_only(folder: Path) -> None:
+    """What a killed `put` left goes; parts stay, and a cut upload can still go on."""
+    parts = FolderParts(folder)
+    kept = parts.put([b"kept"])
+    cut = parts.upload(name(BYTES), len(BYTES), "-run-ann")
+    cut.write(BYTES[:1000])
+    cut.close()
+    (folder / "tmp" / "6f1c2d3e-0000-4000-8000-000000000000").write_bytes(b"half")
+    parts.sweep()
+    assert leftovers(folder) == sorted([kept, f"{name(BYTES)}-run-ann"])
+    again = parts.upload(name(BYTES), len(BYTES), "-run-ann")
+    assert again.offset == 1000
+    again.close()
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from tideline.archive.parts import FolderParts
+from tideline.core.errors import StorageFull
+from tideline.core.run import Digest
+import hashlib
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+parts, content = FolderParts(Path(sys.argv[1])), bytes(10000)
+def put():
+    parts.put([content])
+def upload():
+    arriving = parts.upload(Digest(hashlib.sha256(content).hexdigest()), len(content))
+    try:
+        for at in range(0, len(content), 1000):
+            arriving.write(content[at : at + 1000])
+    finally:
+        arriving.close()
+try:
+    {"put": put, "upload": upload}[sys.argv[2]]()
+except StorageFull as error:
+    print(error)
+parts.put([bytes(10)])
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("way", ["put", "upload"])
+def test_a_full_disk_leaves_nothing_behind(folder: Path, way: str) -> None:
+    """A process that may write so much and no more is told so, forgets what it began, and can still keep what fits."""
+    ended = subprocess.run([sys.executable, "-W", "error", "-c", FULL, str(folder), way], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "No room" in ended.stdout
+    assert leftovers(folder) == [name(bytes(10))]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tideline.archive.parts import FolderParts
+parts = FolderParts(Path(sys.argv[1]))
+def buffers():
+    yield bytes(1000)
+    os.kill(os.getpid(), signal.SIGKILL)
+class Dying(list):
+    looked = 0
+    def __iter__(self):
+        self.looked += 1
+        return iter([bytes(1000), bytes(1000)]) if self.looked == 1 else buffers()
+parts.put(Dying())
+"""
+
+
+@pytest.mark.processes
+def test_a_kill_in_the_middle_of_a_write_leaves_no_part(folder: Path) -> None:
+    """The half-written file has no digest's name, and a sweep forgets it."""
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(folder)], capture_output=True)
+    assert ended.returncode == -9
+    parts = FolderParts(folder)
+    assert list(parts.digests()) == []
+    assert len(leftovers(folder)) == 1
+    parts.sweep()
+    assert leftovers(folder) == []
+    assert bytes(parts.view(parts.put([bytes(2000)]))) == bytes(2000)
