@@ -51,7 +51,7 @@ def run_agent(settings: AgentSettings) -> None:
         vault = FolderVault(settings.folder / "runs")
         pool = TrainerPool(vault.folder, settings.data, settings.methods, settings.device, settings.trainer_idle)
         enrol(link, settings)
-        agent = Agent(ClientId(settings.name), link, vault, pool, policy, tell)
+        agent = Agent(ClientId(settings.name), link, vault, pool, policy, tell, settings.roles)
         AgentLoop(agent, link, pool, stop, settings.parallel).run()
 
 

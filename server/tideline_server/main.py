@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
 import structlog
 import uvicorn
 
@@ -32,7 +30,7 @@ from tideline.engine.storeroom import Storeroom
 from tideline_server.api import Services, create_app
 from tideline_server.bell import LocalBell
 from tideline_server.conducting import Conducting
-from tideline_server.rpc import OPTIONS, Door
+from tideline_server.rpc import Door, open_door
 from tideline_server.settings import LOOPBACK, CoordinatorSettings
 from tideline_server.store import SqlJournal
 from tideline_server.worker import ProcessMill
@@ -160,7 +158,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     )
     people = QuietServer(http_config(settings, create_app(services)))
     serving = asyncio.create_task(people.serve([http_socket]))
-    agents = await open_door(settings, door, grpc_port)
+    agents = await open_door(door, f"{bracketed(settings.host)}:{grpc_port}", tls_pair(settings))
     await conducting.start()
     try:
         yield announce(settings, grpc_port, http_socket)
@@ -187,18 +185,11 @@ def http_config(settings: CoordinatorSettings, app: Any) -> uvicorn.Config:
     )
 
 
-async def open_door(settings: CoordinatorSettings, door: Door, port: int) -> Any:
-    """The agents' door, open."""
-    server = grpc.aio.server(options=OPTIONS)
-    server.add_generic_rpc_handlers((door.handler(),))
-    address = f"{bracketed(settings.host)}:{port}"
+def tls_pair(settings: CoordinatorSettings) -> tuple[bytes, bytes] | None:
+    """Key and certificate, where TLS is on."""
     if settings.tls_cert is None or settings.tls_key is None:
-        server.add_insecure_port(address)
-    else:
-        pair = (settings.tls_key.read_bytes(), settings.tls_cert.read_bytes())
-        server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
-    await server.start()
-    return server
+        return None
+    return settings.tls_key.read_bytes(), settings.tls_cert.read_bytes()
 
 
 def announce(settings: CoordinatorSettings, grpc_port: int, http_socket: socket.socket) -> Doors:

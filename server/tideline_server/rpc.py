@@ -154,6 +154,18 @@ class Door:
         )
 
 
+async def open_door(door: Door, address: str, tls: tuple[bytes, bytes] | None) -> Any:
+    """A server at an address, started; over TLS where key and certificate are given."""
+    server = grpc.aio.server(options=OPTIONS)
+    server.add_generic_rpc_handlers((door.handler(),))
+    if tls is None:
+        server.add_insecure_port(address)
+    else:
+        server.add_secure_port(address, grpc.ssl_server_credentials([tls]))
+    await server.start()
+    return server
+
+
 def answered(call: Callable[..., Any]) -> Callable[..., Any]:
     """A call whose errors become a status and the error as trailing metadata."""
 

@@ -116,12 +116,12 @@ class Net:
         return dict(self.client().get(f"/runs/{run}"))
 
     def ended(self, run: str) -> dict[str, Any]:
-        """The result of a run, once it has ended or stalled."""
+        """The result of a run, once it and its reference have ended or stalled."""
         found: dict[str, Any] = {}
 
         def over() -> bool:
             found.update(self.result(run))
-            return found["status"] not in ("waiting", "running")
+            return not {found["status"], found["reference_status"]} & {"waiting", "running"}
 
         self.until(over, f"run {run} to end")
         return found

@@ -40,6 +40,7 @@ def test_a_network_gives_the_bytes_of_a_simulation(federation: Net, data: dict[s
         assert asked(journal, run) == asked(local.journal, here_run)
         assert answered(journal, run) == answered(local.journal, here_run)
     assert there["status"] == here["status"] == "completed", there["cause"]
+    assert there["clients"] == here["clients"]
     assert {k: v for k, v in there.items() if k not in VOLATILE} == {k: v for k, v in here.items() if k not in VOLATILE}
     assert there["state_digest"] and there["clients"][2]["source_only"] is not None
 

@@ -20,7 +20,11 @@ NAMES = frozenset(name for name, _ in METHODS)
 # English words that are methods' names as well: looked for as a name alone, not as a word in a sentence.
 ENGLISH = frozenset({"local", "central"})
 # The reference that an experiment means if it names none; an experiment is what a person writes, and people write names.
-EXCEPTIONS = {("tideline.engine.experiment", "fedavg")}
+EXCEPTIONS = {
+    ("tideline.engine.experiment", "fedavg"),
+    ("tideline_server.api.examples", "fedavg"),
+    ("tideline_server.api.examples", "fedprox"),
+}
 
 
 def mentions(source: Source) -> Iterator[tuple[str, int]]:

@@ -259,6 +259,7 @@ RECORDS: dict[type[Malformed], dict[str, Callable[[], Case]]] = {
         "a number": lambda: stored(root(json.dumps(TREE).replace("0.5", "1e999"), {"x": X, "y": Y})),
         "a text": lambda: square(rate="nan"),
     },
+    errors.OutOfRange: {"a count": lambda: square(count=-2)},
     errors.TooLarge: {
         "int": lambda: square(count=2**63),
         "negative int": lambda: square(count=-(2**63) - 1),
@@ -341,6 +342,7 @@ WRONG: dict[str, tuple[type[Malformed], Callable[[], Any]]] = {
     "a truth value for a number": (errors.WrongType, lambda: Square(X, Y, count=True)),
     "a float for a number": (errors.WrongType, lambda: Square(X, Y, count=1.0)),  # type: ignore[arg-type]
     "a huge number": (errors.TooLarge, lambda: Square(X, Y, count=2**63)),
+    "a number below its bound": (errors.OutOfRange, lambda: Square(X, Y, count=-2)),
     "NaN": (errors.NotFinite, lambda: Square(X, Y, rate=float("nan"))),
     "NaN in a tensor": (errors.NotFinite, lambda: Square(X * float("nan"), Y)),
     "a list for weights": (errors.WrongType, lambda: Square(X, Y, w=[X])),  # type: ignore[arg-type]

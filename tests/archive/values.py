@@ -54,7 +54,7 @@ class Square:
     x: Tensor = field("n n")
     y: Tensor = field("n 2 ...")
     rate: float = 0.5
-    count: int = 1
+    count: int = field(low=-1, default=1)
     w: Weights = dataclasses.field(default_factory=dict)
 
 

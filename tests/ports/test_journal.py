@@ -54,14 +54,39 @@ def test_settling_needs_one_of_the_named_statuses(journal: Journal) -> None:
 
 
 def test_a_stalled_run_keeps_its_open_orders(journal: Journal) -> None:
-    """Stalling and going on change status, cause and deadline, and say so."""
+    """Stalling and going on change status, cause and deadline, and say so; new attempts are offered, known ones left alone."""
     began(journal)
     assert journal.settle(RUN, OPEN, Status.STALLED, "too few", 9.0)
     assert journal.run(RUN) == run_row(status=Status.STALLED, cause="too few")
-    assert journal.settle(RUN, (Status.STALLED,), Status.WAITING, "resumed", 10.0, 70.0)
+    again = order_row(JOIN, BOB, files("m"), attempt=2)
+    assert journal.reopen(RUN, Status.WAITING, "resumed", 10.0, 70.0, [again, order_row(JOIN, ANN, files("other"))])
     assert journal.run(RUN) == run_row(cause="resumed", deadline_at=70.0)
     assert [e.kind for e in journal.events(RUN)] == ["created", "stalled", "waiting"]
     assert journal.open_orders(ANN) == (order_row(JOIN, ANN),)
+    assert journal.open_orders(BOB) == (order_row(JOIN, BOB), again)
+    assert journal.held(files("m"), RUN, BOB, 11.0) == {digest("m")}
+
+
+@pytest.mark.parametrize("status", [Status.RUNNING, Status.CANCELLED])
+def test_only_a_stalled_run_is_reopened(journal: Journal, status: Status) -> None:
+    """Another has gone on or ended meanwhile: nothing is written, no order either."""
+    began(journal)
+    journal.settle(RUN, OPEN, status, "", 9.0)
+    before = visible(journal)
+    assert not journal.reopen(RUN, Status.WAITING, "resumed", 10.0, 70.0, [order_row(JOIN, BOB, attempt=2)])
+    assert visible(journal) == before
+
+
+def test_of_a_cancel_and_a_resume_at_once_both_are_whole(journal: Journal) -> None:
+    """Whichever comes first, a cancelled run has no open order."""
+    began(journal)
+    journal.settle(RUN, OPEN, Status.STALLED, "", 9.0)
+    again = order_row(JOIN, BOB, attempt=2)
+    cancel = partial(journal.settle, RUN, (*OPEN, Status.STALLED), Status.CANCELLED, "", 10.0)
+    assert together(cancel, partial(journal.reopen, RUN, Status.WAITING, "", 10.0, 70.0, [again]))[0]
+    run = journal.run(RUN)
+    assert run is not None and run.status is Status.CANCELLED
+    assert journal.open_orders(BOB) == ()
 
 
 def test_a_final_status_cancels_what_is_open(journal: Journal) -> None:

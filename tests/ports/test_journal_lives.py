@@ -48,6 +48,7 @@ class Life:
             "answer": self.answer,
             "fail": self.fail,
             "reissue": self.reissue,
+            "reopen": self.reopen,
             "beat": self.beat,
             "push": self.push,
             "held": self.held,
@@ -67,8 +68,10 @@ class Life:
         run = self.journal.run(pick(RUNS, a))
         assert run is not None
         cursor = run.cursor + pick((0, 0, 0, -1), b)
-        state = files(*range(b % 3)) if b % 2 else ()
-        return self.journal.advance(advance(cursor, sent, state, run.id, now=self.now, keep_from=cursor - b % 4))
+        state = files(a % 6, b % 6) if b % 2 else ()
+        orders = [order_row(cursor + 1, who, sent, run.id, created=self.now) for who in TEAM[b % 3 :]]
+        trimmed = {"orders": tuple(orders), "keep_from": cursor + 1 - b % 4}
+        return self.journal.advance(advance(cursor, (), state, run.id, now=self.now, **trimmed))
 
     def end(self, a: int, b: int, sent: Any) -> Any:
         """Close the last round."""
@@ -81,7 +84,14 @@ class Life:
         """Stall, go on, or, more seldom, end."""
         status = pick((*STATUSES, Status.STALLED, Status.RUNNING), b)
         among = OPEN if status in FINAL and a % 2 else (Status.STALLED,) if status is Status.RUNNING else OPEN
-        return self.journal.settle(pick(RUNS, a), among, status, f"cause {b}", self.now, pick((None, 77.0), a))
+        return self.journal.settle(pick(RUNS, a), among, status, f"cause {b}", self.now)
+
+    def reopen(self, a: int, b: int, sent: Any) -> Any:
+        """Go on with a run, stalled or not, with orders known or new."""
+        run = self.journal.run(pick(RUNS, a))
+        assert run is not None
+        again = order_row(run.cursor, pick(TEAM, b), sent, run.id, attempt=1 + a % 3, created=self.now)
+        return self.journal.reopen(run.id, Status.RUNNING, f"cause {b}", self.now, 77.0 + b, [again])
 
     def order(self, a: int, b: int) -> OrderId:
         """One of the last orders of a run."""
@@ -122,7 +132,7 @@ class Life:
         return sorted(self.journal.collect(self.now - a))
 
 
-NAMES = ("enrol", "advance", "end", "settle", "answer", "fail", "reissue", "beat", "push", "held", "collect")
+NAMES = ("enrol", "advance", "end", "settle", "answer", "fail", "reissue", "reopen", "beat", "push", "held", "collect")
 WEIGHTED = (*NAMES, *("advance", "reissue", "push", "held", "collect", "answer") * 2)
 SMALL = st.integers(0, 11)
 PARTS = st.lists(st.integers(0, 5), max_size=4, unique=True).map(tuple)
@@ -135,7 +145,7 @@ def known_parts(journal: Journal) -> list[frozenset[Any]]:
 
 
 @given(MOVES)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_both_journals_live_the_same_life(moves: list[Move]) -> None:
     """Every answer along the way, everything visible at the end, every holder and the last collections are equal."""
     with tempfile.TemporaryDirectory(dir=SHELF) as folder:

@@ -100,6 +100,7 @@ def test_a_late_answer_is_recorded_and_not_kept(journal: Journal) -> None:
     assert row is not None and (row.status, row.reply, row.answered) == (OrderStatus.EXPIRED, files("late"), 30.0)
     assert journal.events(RUN)[-1].kind == "late"
     assert answer(journal, first(), files("late")) is OrderStatus.CANCELLED
+    assert journal.collect(15.0) == ()
     assert journal.collect(16.0) == (digest("late"),)
 
 

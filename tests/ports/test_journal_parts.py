@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from journal_values import ANN, BOB, OTHER, RUN, advance, answer, began, digest, files, order_row, push
+from journal_values import ANN, BOB, OTHER, RUN, advance, answer, began, digest, files, order_row, push, reply
 
 from tideline.core.run import OrderId
 from tideline.engine.ports import Journal
@@ -46,6 +46,29 @@ def test_a_sent_part_is_held_by_whom_it_was_sent_to(journal: Journal) -> None:
     assert journal.held(files("m"), RUN, BOB, 16.0) == frozenset()
 
 
+def test_an_answer_speaks_for_what_was_pushed(journal: Journal) -> None:
+    """From the answer on its files are held, as long as they are referred to; what else was pushed is not."""
+    push(journal, files("r", "more"))
+    answer(journal, OrderId(f"{RUN}/{JOIN}/{ANN}/1"), files("r"))
+    assert journal.held(files("r", "more"), RUN, ANN, 16.0) == every("r")
+    assert journal.held(files("r"), RUN, BOB, 16.0) == frozenset()
+    journal.advance(advance(JOIN, keep_from=0))
+    assert journal.held(files("r"), RUN, ANN, 16.0) == frozenset()
+
+
+@pytest.mark.parametrize("status", [OrderStatus.FAILED, OrderStatus.ANSWERED])
+def test_after_a_failure_or_a_late_answer_nothing_pushed_is_held(journal: Journal, status: OrderStatus) -> None:
+    """What was pushed for it is no longer the client's; what others pushed stays theirs."""
+    push(journal, files("r"))
+    push(journal, files("r"), BOB)
+    order = OrderId(f"{RUN}/{JOIN}/{ANN}/1")
+    if status is OrderStatus.ANSWERED:
+        journal.advance(advance(JOIN))
+    journal.answer(order, reply(order), status, 30.0, 0, 0)
+    assert journal.held(files("r"), RUN, ANN, 31.0) == frozenset()
+    assert journal.held(files("r"), RUN, BOB, 31.0) == every("r")
+
+
 def test_a_state_is_held_by_nobody(journal: Journal) -> None:
     """What the coordinator keeps for itself is known to no client."""
     journal.advance(advance(JOIN, files("m"), files("s", "m")))
@@ -63,15 +86,16 @@ def test_a_part_that_was_collected_is_held_by_nobody(journal: Journal) -> None:
     assert journal.held(files("p", "m"), RUN, BOB, 16.0) == every("p", "m")
 
 
-def test_what_is_left_of_a_message_stays_held(journal: Journal) -> None:
-    """One part of a message is collected; who was sent the message still holds the other, and the same message may come again."""
+def test_a_message_of_which_a_part_is_gone_may_come_again(journal: Journal) -> None:
+    """One part of it is collected, the other is a state's; whoever is sent it again holds both, and the old order is readable."""
     journal.reissue([order_row(JOIN, ANN, files("m", "shared"), attempt=2)])
-    journal.advance(advance(JOIN, files("n", "shared"), keep_from=0))
+    journal.advance(advance(JOIN, files("n"), files("shared"), keep_from=0))
     assert gone(journal) == every("m")
-    assert journal.held(files("m", "shared"), RUN, ANN, 16.0) == every("shared")
-    journal.reissue([order_row(0, BOB, files("m", "shared"), attempt=2)])
+    assert journal.held(files("m", "shared"), RUN, ANN, 16.0) == frozenset()
+    journal.reissue([order_row(0, BOB, files("m", "shared"), attempt=at) for at in (2, 3)])
     assert journal.held(files("m", "shared"), RUN, BOB, 16.0) == every("m", "shared")
-    assert journal.held(files("m", "shared"), RUN, ANN, 16.0) == every("shared")
+    assert journal.held(files("m", "shared"), RUN, ANN, 16.0) == frozenset()
+    assert gone(journal, LATER) == set()
     row = journal.order(OrderId(f"{RUN}/{JOIN}/{ANN}/2"))
     assert row is not None and row.files == files("m", "shared")
 
@@ -126,7 +150,8 @@ def test_a_part_that_is_pushed_again_waits_again(journal: Journal) -> None:
 
 
 def test_a_part_that_is_asked_for_waits_again(journal: Journal) -> None:
-    """The answer "held" is a promise until the report has come."""
+    """The answer "held" is a promise until the report has come: a pushed part that lost its last reference stays a while."""
+    push(journal, files("m"))
     journal.reissue([order_row(JOIN, ANN, files("m", "n"), attempt=2)])
     journal.advance(advance(JOIN, keep_from=1))
     assert journal.held(files("m"), RUN, ANN, 20.0) == every("m")

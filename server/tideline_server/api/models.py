@@ -64,6 +64,7 @@ class RunResult(BaseModel):
     state_digest: str | None = Field(description="SHA-256 of the final state's root file; null until completed")
     fingerprint: str = Field(description="what equal bytes depend on: torch, processor, threads")
     reference: str | None
+    reference_status: str | None
     clients: list[dict[str, Any]] = Field(description="per site: role, samples, accuracy, source_only, bytes, failures")
     phases: list[dict[str, Any]] = Field(description="the closed rounds: name, round, seconds, replies, clients")
     curve: list[dict[str, Any]] = Field(description="accuracy over the rounds, a point per site and scoring")

@@ -103,7 +103,7 @@ def collect(connection: Connection, before: float) -> tuple[Digest, ...]:
 
 
 def retire(connection: Connection, gone: list[str]) -> None:
-    """Forget the listings that have lost a part: the same files sent again make a new one."""
+    """Empty the listings that have lost a part: nothing refers to them, and the same files sent again fill them anew."""
     broken = connection.scalars(select(members.c.listing).distinct().where(members.c.digest.in_(gone))).all()
     for batch in batches(broken):
         connection.execute(delete(members).where(members.c.listing.in_(batch)))

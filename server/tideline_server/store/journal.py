@@ -94,7 +94,7 @@ class SqlJournal:
             if row.status is not Status.STALLED:
                 return False
             moves.settle(connection, replace(row, deadline_at=deadline_at), status, cause, now)
-            moves.offer(connection, list(orders), now)
+            moves.offer_new(connection, orders, now)
             return True
 
     def advance(self, step: Advance) -> bool:

@@ -34,6 +34,11 @@ def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Cl
     return known
 
 
+def offer_new(connection: Connection, asked: Iterable[OrderRow], now: float) -> None:
+    """Write those of the orders that are not known yet."""
+    offer(connection, [order for order in asked if orders.bare(connection, order.id) is None], now)
+
+
 def settle(connection: Connection, row: RunRow, status: Status, cause: str, now: float) -> None:
     """Write a run's new status."""
     ended = now if status in FINAL else None
@@ -78,5 +83,5 @@ def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> N
 def reissue(connection: Connection, again: Iterable[OrderRow]) -> None:
     """Offer those of the orders that are not written yet and whose run has not ended."""
     for order in again:
-        if orders.bare(connection, order.id) is None and runs.status_of(connection, order.run) not in (None, *FINAL):
-            offer(connection, [order], order.created)
+        if runs.status_of(connection, order.run) not in (None, *FINAL):
+            offer_new(connection, [order], order.created)

@@ -1,9 +1,8 @@
 """The tables. Generic types only, so that they mean the same in SQLite and Postgres.
 
 A listing is a message's files, stored once however many orders name it; listings are never changed or removed, so that
-old orders stay readable. `members` says what a listing keeps alive: its rows are there from the first reference on
-until one of its parts is collected. From then on the listing is retired (it has no name), what is left of it is held
-by the clients that it was shown to, and the same files sent again make a new listing.
+old orders stay readable. `members` says what a listing keeps alive: its rows are there (`kept`) from the first reference
+on until one of its parts is collected. The same files sent again fill it anew.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ listings = Table(
     "listings",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("name", String, unique=True, nullable=True),
+    Column("name", String, unique=True, nullable=False),
     Column("kept", Boolean, nullable=False),
     plain("files"),
 )

@@ -27,6 +27,7 @@ from tideline.archive.rules import (
     RULES,
     Rules,
     Walker,
+    at_least,
     expect,
     from_json,
     inner,
@@ -139,7 +140,7 @@ class Writer(Walker):
                 return [self.value(v, inner(kind), spec, f"{path}/{i}") for i, v in enumerate(expect(value, tuple, path))]
             case "optional":
                 return None if value is None else [self.value(value, inner(kind), spec, path)]
-        return to_json(scalar(value, kind, path, self.rules.finite))
+        return to_json(at_least(spec.low, scalar(value, kind, path, self.rules.finite), path))
 
     def tensor(self, tensor: Tensor, path: str) -> Any:
         """A tensor: kept for the root, or written as a part."""
@@ -193,7 +194,7 @@ class Reader(Walker):
                 return tuple(self.value(v, inner(kind), spec, f"{path}/{i}") for i, v in enumerate(expect(tree, list, path)))
             case "optional":
                 return None if tree is None else self.value(only(tree, path), inner(kind), spec, path)
-        return scalar(from_json(tree, kind), kind, path, self.rules.finite)
+        return at_least(spec.low, scalar(from_json(tree, kind), kind, path, self.rules.finite), path)
 
     def tensor(self, tree: Any, path: str) -> Tensor:
         """A tensor of the root, or of a part."""

@@ -31,6 +31,7 @@ Malformed
 |- WrongType               a value of another type than the declared one, or a text that is not Unicode
 |- WrongDims               a size that contradicts the declared dims, or the order's names and shapes
 |- NotFinite               a NaN or an infinity
+|- OutOfRange              a number below its field's bound
 `- TooLarge                more bytes than the limit
 """
 
@@ -157,6 +158,10 @@ class WrongDims(Malformed):
 
 class NotFinite(Malformed):
     """A NaN or an infinity."""
+
+
+class OutOfRange(Malformed):
+    """A number lies below the bound that its field declares."""
 
 
 class TooLarge(Malformed):

@@ -136,6 +136,13 @@ def scalar(value: Any, kind: Kind, path: str, finite: bool) -> Any:
     return wanted(value)
 
 
+def at_least(low: float | None, value: Any, path: str) -> Any:
+    """The number, if it is not below the field's bound."""
+    if low is not None and value < low:
+        raise errors.OutOfRange(f"{path} is {value}; it is declared as {low:g} or more")
+    return value
+
+
 def is_unicode(text: str) -> bool:
     """Whether a text can be encoded at all."""
     try:

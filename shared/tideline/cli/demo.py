@@ -193,15 +193,15 @@ def watch(children: Children, client: Any, run: str, as_json: bool) -> dict[str,
         while True:
             result: dict[str, Any] = client.get(f"/runs/{run}")
             watcher.show(result)
-            if ended(result) and (not result["reference"] or ended(client.get(f"/runs/{result['reference']}"))):
-                return dict(client.get(f"/runs/{run}"))
+            if ended(result):
+                return result
             children.check()
             time.sleep(POLL_SECONDS)
 
 
 def ended(result: Mapping[str, Any]) -> bool:
-    """Whether a run will not move by itself any more."""
-    return result["status"] not in ("waiting", "running")
+    """Whether a run and its reference will not move by themselves any more."""
+    return not {result["status"], result["reference_status"]} & {"waiting", "running"}
 
 
 def show(result: dict[str, Any], where: Path, as_json: bool) -> None:

@@ -84,6 +84,7 @@ def picture(result: dict[str, Any]) -> str:
 
     mpl.use("svg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     with mpl.rc_context({"svg.hashsalt": "tideline", "font.size": 10}):
         figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
@@ -94,7 +95,7 @@ def picture(result: dict[str, Any]) -> str:
                 style = "-o" if client["role"] == "target" else "--"
                 axes.plot(*zip(*points, strict=True), style, label=label, markersize=4)
         axes.set(xlabel="scored after round", ylabel="held-out accuracy, %", ylim=(0, 100))
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.legend(frameon=False, fontsize=9)
         out = io.BytesIO()

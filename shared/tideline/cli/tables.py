@@ -17,6 +17,8 @@ from tideline.cli.guard import clean
 # Where nobody looks, nothing is cut to a window's width.
 WIDTH_WITHOUT_WINDOW = 200
 NOTHING = "–"
+# Where a window is narrow, words up to this length stay whole.
+LONGEST_WORD = 14
 
 
 def show(what: RenderableType) -> None:
@@ -111,12 +113,16 @@ def word(value: Any) -> str:
 
 def table(heading: str, columns: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[int] = ()) -> Table:
     """A table of plain texts."""
-    made = Table(title=Text(clean(heading)) if heading else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    to_the_right = set(right)
+    heading_text = Text(clean(heading)) if heading else None
+    # Narrow gaps, so that a result fits a window of 80 columns.
+    made = Table(title=heading_text, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0)
+    lines, to_the_right = [[clean(each) for each in row] for row in rows], set(right)
     for i, column in enumerate(columns):
-        made.add_column(column, justify="right" if i in to_the_right else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(Text(clean(each)) for each in row))
+        words = " ".join([column, *(line[i] for line in lines)]).split()
+        least = min(max(map(len, words)), LONGEST_WORD)
+        made.add_column(column, justify="right" if i in to_the_right else "left", overflow="fold", min_width=least)
+    for line in lines:
+        made.add_row(*map(Text, line))
     return made
 
 

@@ -6,7 +6,7 @@
 
 Field types: Tensor, Weights (name -> Tensor), int, float, str, bool, Handle, records, dict[str, T], tuple[T, ...] and T | None.
 Dims are names bound once per message; a number pins a size, `...` stands for any further axes. On Weights, `like model` ties
-names, shapes and dtypes to the field `model` of the order (or of the state, where the order has none).
+names, shapes and dtypes to the field `model` of the order. On numbers, `low` is the least that is taken.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ def field(
     *,
     audience: frozenset[Audience] = TO_COORDINATOR,
     doc: str = "",
+    low: float | None = None,
     default: Any = dataclasses.MISSING,
 ) -> Any:
     """A record's field: its dims, what it exposes (required in replies), whom it may reach, and a sentence."""
-    meta = {"dims": " ".join(dims.split()), "exposure": exposure, "audience": audience, "doc": doc}
+    meta = {"dims": " ".join(dims.split()), "exposure": exposure, "audience": audience, "doc": doc, "low": low}
     return dataclasses.field(default=default, metadata=meta)
 
 
@@ -92,6 +93,7 @@ class Spec:
     exposure: Exposure | None
     audience: frozenset[Audience]
     doc: str
+    low: float | None = None
 
 
 def is_record(kind: Any) -> bool:

@@ -53,7 +53,9 @@ class Waiting:
     """How long a round waits and for whom. None means: all that were asked."""
 
     target_replies: int | None = setting(None, low=1, doc="close the round as soon as this many have answered")
-    min_replies: int | None = setting(None, low=1, doc="the quorum: fewer at the deadline, and the run stalls")
+    min_replies: int | None = setting(
+        None, low=1, doc="the quorum, the target unless said: fewer at the deadline, and the run stalls"
+    )
     deadline: float = setting(86400.0, low=0.001, doc="seconds that a round may take")
 
 

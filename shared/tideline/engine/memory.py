@@ -134,7 +134,8 @@ class MemoryJournal:
                 return False
             self._runs[run] = replace(self._runs[run], deadline_at=deadline_at)
             for order in orders:
-                self._offer(order, now)
+                if order.id not in self._orders:
+                    self._offer(order, now)
             return True
 
     def advance(self, step: Advance) -> bool:

@@ -107,7 +107,7 @@ class NumericMill:
         """Fold the closing round; rounds since the checkpoint are computed again where the mill does not hold their state."""
         game = self.game(spec, roster)
         state = self.state_at(spec["id"], game, checkpoint, history, closing)
-        turned = advance.close(game, state, closing["cursor"], self.replies(game, state, closing))
+        turned = advance.close(game, state, closing["cursor"], self.replies(game, closing))
         made = self.encoded(game, turned, keep)
         if not made["state"]:
             self._live[spec["id"]] = ((checkpoint, [*history, closing]), turned.state)
@@ -116,7 +116,7 @@ class NumericMill:
     def check(self, spec: Any, cursor: int, asked: Digest, reply: Digest) -> dict[str, Any]:
         """Hold a reply to its declaration."""
         game = self.game(spec, ())
-        self.reply(game, cursor, asked, reply, None)
+        self.reply(game, cursor, asked, reply)
         return {}
 
     def game(self, spec: Any, roster: Any) -> Game:
@@ -134,7 +134,7 @@ class NumericMill:
             return live
         state = decode(game.algorithm.state, checkpoint["state"], self.parts)
         for i, past in enumerate(history):
-            turned = advance.close(game, state, past["cursor"], self.replies(game, state, past))
+            turned = advance.close(game, state, past["cursor"], self.replies(game, past))
             expected = history[i + 1] if i + 1 < len(history) else closing
             self.compare(game, turned, expected)
             state = turned.state
@@ -149,20 +149,18 @@ class NumericMill:
                 "The machine's numerics changed (torch version, processor, threads); begin the run again",
             )
 
-    def replies(self, game: Game, state: Any, closing: Any) -> Replies[Any]:
+    def replies(self, game: Game, closing: Any) -> Replies[Any]:
         """The recorded replies, each decoded when it is looked at."""
         at, asked = closing["cursor"], closing["asked"]
-        load = {
-            ClientId(c): partial(self.reply, game, at, asked[c], reply, state) for c, reply in sorted(closing["replies"].items())
-        }
+        load = {ClientId(c): partial(self.reply, game, at, asked[c], reply) for c, reply in sorted(closing["replies"].items())}
         return Replies(load, closing["metrics"])
 
-    def reply(self, game: Game, cursor: int, asked: Digest, digest: Digest, state: Any) -> Any:
+    def reply(self, game: Game, cursor: int, asked: Digest, digest: Digest) -> Any:
         """One reply, held to its declaration, to the order's names and shapes and to the world's sizes."""
         step = game.plan[cursor].step
         assert step is not None
         order = decode(step.takes, asked, self.parts, Rules(game.world.sizes))
-        return decode(step.gives, digest, self.parts, Rules(game.world.sizes, (order, state)))
+        return decode(step.gives, digest, self.parts, Rules(game.world.sizes, (order,)))
 
     def encoded(self, game: Game, turned: Turned, keep: bool) -> dict[str, Any]:
         """A turn as plain data: state (if it is kept, or the last) and orders, with their files."""

@@ -117,7 +117,7 @@ class Office:
                 raise RosterRefused(
                     f"No enrolled client has the labels {dict(selector.labels)}", "See /clients", path=f"select[{i}]"
                 )
-            roster |= {c.name: selector.role for c in found}
+            roster = {c.name: selector.role for c in found} | roster  # a name that is written out keeps its role
         if not roster:
             raise RosterRefused("The experiment names no client", "Add roster: {NAME: source, ...} or select", path="roster")
         for name, role in roster.items():

@@ -81,7 +81,8 @@ def verdict(progress: Progress, rules: Waiting, floor: int | None = None, expire
 
 def quorum(progress: Progress, rules: Waiting, floor: int | None) -> int:
     """The least number of replies that a round may close with: the run's rule, never less than the phase's floor."""
-    wanted = progress.asked if rules.min_replies is None else min(rules.min_replies, progress.asked)
+    least = rules.min_replies if rules.min_replies is not None else rules.target_replies
+    wanted = progress.asked if least is None else min(least, progress.asked)
     return max(wanted, floor or 0)
 
 

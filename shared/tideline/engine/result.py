@@ -8,7 +8,7 @@ from tideline.core.run import ClientId, RunId
 from tideline.engine.conductor import waiting_of
 from tideline.engine.ports import Journal
 from tideline.engine.progress import newest, progress_of, waits_for
-from tideline.engine.rows import OPEN, OrderRow, OrderStatus, RunRow
+from tideline.engine.rows import OPEN, OrderRow, OrderStatus, RunRow, Status
 
 
 def result_of(journal: Journal, run_id: RunId, now: float) -> dict[str, Any]:
@@ -16,7 +16,8 @@ def result_of(journal: Journal, run_id: RunId, now: float) -> dict[str, Any]:
     run = journal.run(run_id)
     assert run is not None
     orders = journal.orders(run.id)
-    reference = journal.orders(run.reference) if run.reference else orders
+    sibling = journal.run(run.reference) if run.reference else None
+    reference = orders if sibling is None else compared(journal, sibling)
     return {
         "run": run.id,
         "name": run.name,
@@ -27,16 +28,22 @@ def result_of(journal: Journal, run_id: RunId, now: float) -> dict[str, Any]:
         "rounds": run.spec["config"].get("rounds"),
         "status": run.status.value,
         "cause": run.cause,
-        "waits_for": waits(journal, run, now),
+        "waits_for": waits(journal, run, now) or (waits(journal, sibling, now) if sibling else ""),
         "seconds": None if run.started is None else (now if run.ended is None else run.ended) - run.created,
         "state_digest": run.state_digest,
         "fingerprint": run.fingerprint,
         "reference": run.reference,
+        "reference_status": sibling.status.value if sibling else None,
         "clients": [client(run, c, orders, reference) for c in run.roster],
         "phases": phases(journal, run),
         "curve": curve(run, orders),
         "contract": list(run.contract),
     }
+
+
+def compared(journal: Journal, sibling: RunRow) -> tuple[OrderRow, ...]:
+    """The reference's orders, once it has completed: before that its scores are those of another round."""
+    return journal.orders(sibling.id) if sibling.status is Status.COMPLETED else ()
 
 
 def client(run: RunRow, name: ClientId, orders: tuple[OrderRow, ...], reference: tuple[OrderRow, ...]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Stepper:
         memory = self.memory(algorithm, job, site)
         outcome: Outcome[Any, Any] = guarded(step.name, step.run, order, memory, site)
         metrics = guarded(step.name, declared, step, outcome, algorithm.memory)
-        message = guarded(step.name, encode, outcome.message, parts, Rules(sizes, (order, memory)))
+        message = guarded(step.name, encode, outcome.message, parts, Rules(sizes, (order,)))
         if outcome.memory is memory and job.memory is not None:
             return Done(message.files, files_of(job.memory, parts), metrics)
         return Done(message.files, guarded(step.name, encode, outcome.memory, parts, LAX).files, metrics)

@@ -71,7 +71,7 @@ def test_an_invitation_expires(coordinator: Coordinator) -> None:
 
 
 WRONG: list[tuple[dict[str, Any], int, str, str | None]] = [
-    ({"name": "anna"}, 403, "IdentityRefused", None),
+    ({"name": "anna"}, 409, "Refused", None),
     ({"name": "a/b"}, 422, "ConfigRefused", "name"),
     ({"name": 3}, 422, "ConfigRefused", "name"),
     ({"ttl_seconds": 0}, 422, "ConfigRefused", "ttl_seconds"),

@@ -18,7 +18,7 @@ class Update:
     """What a client answers: its model w_i and how many rows it trained on, n_i."""
 
     model: Weights = field("like model", Exposure.WEIGHTS, doc="the model after local training")
-    samples: int = field("", Exposure.COUNT, doc="labelled training rows at the site")
+    samples: int = field("", Exposure.COUNT, low=1, doc="labelled training rows at the site")
 
 
 @record
