@@ -17,8 +17,6 @@ from tideline.cli.guard import clean
 # Where nobody looks, nothing is cut to a window's width.
 WIDTH_WITHOUT_WINDOW = 200
 NOTHING = "–"
-# Where a window is narrow, words up to this length stay whole.
-LONGEST_WORD = 14
 
 
 def show(what: RenderableType) -> None:
@@ -118,8 +116,7 @@ def table(heading: str, columns: Iterable[str], rows: Iterable[Iterable[str]], r
     made = Table(title=heading_text, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0)
     lines, to_the_right = [[clean(each) for each in row] for row in rows], set(right)
     for i, column in enumerate(columns):
-        words = " ".join([column, *(line[i] for line in lines)]).split()
-        least = min(max(map(len, words)), LONGEST_WORD)
+        least = max(map(len, column.split()))
         made.add_column(column, justify="right" if i in to_the_right else "left", overflow="fold", min_width=least)
     for line in lines:
         made.add_row(*map(Text, line))
