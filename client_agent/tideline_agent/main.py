@@ -15,6 +15,7 @@ from tideline.core.errors import FederationError, Unreachable
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.engine.agent import Agent
 from tideline.engine.rows import Order
+from tideline.engine.thrift import keep_freed_memory
 from tideline_agent.identity import credential, only_one
 from tideline_agent.link import GrpcLink
 from tideline_agent.policy import read_policy
@@ -43,6 +44,7 @@ def run_agent(settings: AgentSettings) -> None:
     """Serve until interrupted. Raises Refused for what is wrong with settings or identity, Unreachable for a silent address."""
     check(settings)
     policy = read_policy(settings.policy)
+    keep_freed_memory()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

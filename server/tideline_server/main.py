@@ -27,6 +27,7 @@ from tideline.engine.conductor import Conductor
 from tideline.engine.desk import Desk
 from tideline.engine.office import Office
 from tideline.engine.storeroom import Storeroom
+from tideline.engine.thrift import keep_freed_memory
 from tideline_server.api import Services, create_app
 from tideline_server.bell import LocalBell
 from tideline_server.conducting import Conducting
@@ -65,6 +66,7 @@ class Doors:
 def run_coordinator(settings: CoordinatorSettings) -> None:
     """Serve until interrupted. Raises Refused errors for what is wrong with settings, home or ports."""
     check(settings)
+    keep_freed_memory()
     settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with only_one(settings.folder):
         asyncio.run(serve(settings))

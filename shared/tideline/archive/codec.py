@@ -12,6 +12,8 @@ Legend of the structure kept in a root's metadata (walked by the type, so it nee
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -44,6 +46,7 @@ __all__ = ["LAX", "RULES", "Memo", "Message", "Rules", "decode", "encode", "file
 T = TypeVar("T")
 PART_BYTES = 1 << 20
 PART_NAME = "tensor"
+WRITERS = 2  # parts written at once
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,7 @@ class Writer(Walker):
             case "weights":
                 pairs = named(value, path)
                 self.admit_weights(dict(pairs), spec.dims, path)
+                self.ahead([t for _, t in pairs])
                 return {n: self.tensor(t, under(path, n)) for n, t in pairs}
             case "record":
                 return self.record(value, cast(type, kind.type), path)
@@ -149,12 +153,24 @@ class Writer(Walker):
             return None
         kept = self.memo.get(tensor)
         if kept is None:
-            head, _ = layout.build({PART_NAME: (DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))}, {})
-            buffers = [head, raw(tensor)]
-            kept = self.parts.put(buffers), sum(len(b) for b in buffers)
+            kept = self.part(tensor)
             self.memo.put(tensor, *kept)
         self.written[kept[0]] = kept[1]
         return ["part", kept[0], DTYPE_NAMES[tensor.dtype], list(tensor.shape), kept[1]]
+
+    def ahead(self, tensors: Sequence[Tensor]) -> None:
+        """Write large tensors side by side: hashing, writing and fsync leave the interpreter to others."""
+        large = [t for t in tensors if t.nbytes >= PART_BYTES and self.memo.get(t) is None]
+        if len(large) > 1:
+            with ThreadPoolExecutor(WRITERS) as threads:
+                for tensor, kept in zip(large, threads.map(self.part, large), strict=True):
+                    self.memo.put(tensor, *kept)
+
+    def part(self, tensor: Tensor) -> tuple[Digest, int]:
+        """Write a tensor as a file of its own."""
+        head, _ = layout.build({PART_NAME: (DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))}, {})
+        buffers = [head, raw(tensor)]
+        return self.parts.put(buffers), sum(len(b) for b in buffers)
 
 
 class Reader(Walker):

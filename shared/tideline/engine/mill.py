@@ -159,7 +159,7 @@ class NumericMill:
         """One reply, held to its declaration, to the order's names and shapes and to the world's sizes."""
         step = game.plan[cursor].step
         assert step is not None
-        order = decode(step.takes, asked, self.parts, Rules(game.world.sizes))
+        order = decode(step.takes, asked, self.parts, Rules(game.world.sizes, finite=False))  # ours: checked when it was written
         return decode(step.gives, digest, self.parts, Rules(game.world.sizes, (order,)))
 
     def encoded(self, game: Game, turned: Turned, keep: bool) -> dict[str, Any]:
