@@ -23,7 +23,7 @@ from tideline_server.errors import code_of
 
 T = TypeVar("T")
 PROTOCOL = 1
-CHUNK = 1 << 20
+CHUNK = 2 << 20
 TICK_SECONDS = 15.0
 SERVICE = "tideline.v1.Federation"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, exists, func, insert, or_, select, update
 
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.rows import Files
@@ -15,6 +15,17 @@ from tideline_server.store.schema import listings, members, orders, parts, pushe
 
 TRIM = delete(refs).where(refs.c.run == bindparam("of"), refs.c.cursor < bindparam("before"))
 PRESENT = select(func.count()).select_from(parts).where(parts.c.digest.in_(bindparam("digests", expanding=True)))
+
+# A client's own parts: pushed for the answer at hand, or named by a live order to it or a live reply of it.
+PUSHED = exists().where(pushed.c.digest == parts.c.digest, pushed.c.run == bindparam("of"), pushed.c.client == bindparam("by"))
+NAMED = (
+    exists()
+    .select_from(members.join(refs, refs.c.listing == members.c.listing).join(orders, orders.c.id == refs.c.owner))
+    .where(members.c.digest == parts.c.digest, refs.c.run == bindparam("of"), orders.c.client == bindparam("by"))
+)
+SOME = parts.c.digest.in_(bindparam("digests", expanding=True))
+HELD = select(parts.c.digest).where(SOME, or_(PUSHED, NAMED))
+TOUCH = update(parts).where(SOME).values(touched=bindparam("at"), once_referred=False)
 
 
 @dataclass(frozen=True)
@@ -65,24 +76,11 @@ def present(connection: Connection, digests: Collection[Digest]) -> bool:
 def held(connection: Connection, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
     """Those of the files that are here and this client's own in this run, touched."""
     here: list[Digest] = []
-    own = or_(pushed_by(run, client), named_by(run, client))
     for batch in batches(digests_in([files])):
-        here += connection.scalars(select(parts.c.digest).where(parts.c.digest.in_(batch), own))
+        here += connection.scalars(HELD, {"digests": batch, "of": run, "by": client})
     for batch in batches(here):
-        connection.execute(update(parts).where(parts.c.digest.in_(batch)).values(touched=now, once_referred=False))
+        connection.execute(TOUCH, {"digests": batch, "at": now})
     return frozenset(here)
-
-
-def pushed_by(run: RunId, client: ClientId) -> ColumnElement[bool]:
-    """Whether a client has pushed a part for the answer at hand."""
-    return exists().where(pushed.c.digest == parts.c.digest, pushed.c.run == run, pushed.c.client == client)
-
-
-def named_by(run: RunId, client: ClientId) -> ColumnElement[bool]:
-    """Whether a live order to a client, or a live reply of it, names a part."""
-    joined = members.join(refs, refs.c.listing == members.c.listing).join(orders, orders.c.id == refs.c.owner)
-    mine = (refs.c.run == run) & (orders.c.client == client)
-    return exists().select_from(joined).where(members.c.digest == parts.c.digest, mine)
 
 
 def settle_pushed(connection: Connection, run: RunId, client: ClientId) -> None:

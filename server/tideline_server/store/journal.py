@@ -25,7 +25,7 @@ from tideline.engine.rows import (
     RunRow,
     Status,
 )
-from tideline_server.store import holdings, listings, moves, orders, people, runs, schema
+from tideline_server.store import holdings, listings, moves, orders, people, runs
 from tideline_server.store.access import open_store
 
 
@@ -39,6 +39,7 @@ class SqlJournal:
     def __init__(self, path: Path) -> None:
         self._store = open_store(path)
         self._known = runs.Remembered()
+        self._library = listings.Library()
 
     def close(self) -> None:
         """Wait for the transactions under way and let go of the file."""
@@ -111,18 +112,17 @@ class SqlJournal:
 
     def order(self, order: OrderId) -> OrderRow | None:
         with self._store.reading() as connection:
-            return next(iter(orders.find(connection, schema.orders.c.id == order)), None)
+            return next(iter(orders.find(connection, self._library, orders.ONE, order=order)), None)
 
     def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]:
-        scope = schema.orders.c.run == run
-        scope = scope if cursor is None else scope & (schema.orders.c.cursor == cursor)
         with self._store.reading() as connection:
-            return tuple(sorted(orders.find(connection, scope), key=lambda o: (o.cursor, o.client, o.attempt)))
+            if cursor is None:
+                return tuple(orders.find(connection, self._library, orders.OF_RUN, of=run))
+            return tuple(orders.find(connection, self._library, orders.OF_ROUND, of=run, at=cursor))
 
     def open_orders(self, client: ClientId) -> tuple[OrderRow, ...]:
-        scope = (schema.orders.c.client == client) & (schema.orders.c.status == OrderStatus.OPEN)
         with self._store.reading() as connection:
-            return tuple(sorted(orders.find(connection, scope), key=lambda o: (o.created, o.id)))
+            return tuple(orders.find(connection, self._library, orders.OPEN_OF, of=client))
 
     def last_answer(self, run: RunId, client: ClientId) -> int:
         with self._store.reading() as connection:

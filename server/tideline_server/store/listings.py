@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -15,9 +16,42 @@ from tideline_server.store.schema import listings, members
 
 T = TypeVar("T")
 Listed = Mapping[Files, int | None]  # files and their listing; no files have none
+KEPT_FILES = 20_000  # files of listings that are remembered
 BATCH = 500  # values that one statement may name
 
+FILES = select(listings.c.id, listings.c.files).where(listings.c.id.in_(bindparam("ids", expanding=True)))
 NAMED = select(listings.c.name, listings.c.id, listings.c.kept).where(listings.c.name.in_(bindparam("names", expanding=True)))
+
+
+class Library:
+    """Listings read lately: they never change, so each is read once. Any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read: dict[int, Files] = {}
+        self._held = 0
+
+    def files(self, connection: Connection, wanted: Iterable[int | None]) -> dict[int | None, Files]:
+        """The files of these listings."""
+        ids = {listing for listing in wanted if listing is not None}
+        with self._lock:
+            found: dict[int | None, Files] = {listing: self._read[listing] for listing in ids if listing in self._read}
+        fresh: dict[int, Files] = {}
+        for batch in batches([listing for listing in ids if listing not in found]):
+            fresh |= {row.id: files_of(row.files) for row in connection.execute(FILES, {"ids": batch})}
+        if fresh:
+            self._keep(fresh)
+        return found | fresh
+
+    def _keep(self, fresh: Mapping[int, Files]) -> None:
+        """Remember, and forget the oldest beyond so many files in all."""
+        with self._lock:
+            for listing, files in fresh.items():
+                if listing not in self._read:
+                    self._read[listing] = files
+                    self._held += len(files)
+            while self._held > KEPT_FILES and len(self._read) > 1:
+                self._held -= len(self._read.pop(next(iter(self._read))))
 
 
 def batches(values: Collection[T]) -> Iterator[list[T]]:

@@ -6,15 +6,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select, update
 
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.engine.rows import JOIN, Failure, Files, OrderRow, OrderStatus
-from tideline_server.store.listings import Listed, files_of
-from tideline_server.store.schema import listings, orders
+from tideline_server.store.listings import Library, Listed
+from tideline_server.store.schema import orders
 
 ANSWER = ("status", "reply", "metrics", "facts", "failure", "answered", "progress", "bytes_down", "bytes_up")
 ONE = select(orders).where(orders.c.id == bindparam("order"))
+OF_RUN = select(orders).where(orders.c.run == bindparam("of")).order_by(orders.c.cursor, orders.c.client, orders.c.attempt)
+OF_ROUND = OF_RUN.where(orders.c.cursor == bindparam("at"))
+OPEN_OF = (
+    select(orders)
+    .where(orders.c.client == bindparam("of"), orders.c.status == OrderStatus.OPEN)
+    .order_by(orders.c.created, orders.c.id)
+)
+LAST = select(func.max(orders.c.cursor)).where(
+    orders.c.run == bindparam("of"),
+    orders.c.client == bindparam("by"),
+    orders.c.answered.is_not(None),
+    orders.c.failure.is_(None),
+)
 BEAT = update(orders).where(orders.c.id == bindparam("order")).values(progress=bindparam("share"), beat=bindparam("at"))
 NOTE_ANSWER = update(orders).where(orders.c.id == bindparam("order")).values({name: bindparam(name) for name in ANSWER})
 
@@ -42,12 +55,10 @@ def columns_of(order: OrderRow, known: Listed) -> dict[str, Any]:
     return told
 
 
-def find(connection: Connection, condition: ColumnElement[bool]) -> list[OrderRow]:
-    """The orders that meet a condition, in no order."""
-    rows = connection.execute(select(orders).where(condition)).all()
-    named = select(orders.c.message).where(condition).union(select(orders.c.reply).where(condition))
-    found = connection.execute(select(listings.c.id, listings.c.files).where(listings.c.id.in_(named)))
-    files = {row.id: files_of(row.files) for row in found}
+def find(connection: Connection, library: Library, what: Select[Any], **values: Any) -> list[OrderRow]:
+    """The orders of a statement."""
+    rows = connection.execute(what, values).all()
+    files = library.files(connection, [listing for row in rows for listing in (row.message, row.reply)])
     return [order_of(row, files) for row in rows]
 
 
@@ -78,9 +89,7 @@ def close(connection: Connection, run: RunId, cursor: int | None, status: OrderS
 
 def last_answer(connection: Connection, run: RunId, client: ClientId) -> int:
     """The cursor of a client's last reply, or JOIN - 1."""
-    mine = (orders.c.run == run) & (orders.c.client == client)
-    given = orders.c.answered.is_not(None) & orders.c.failure.is_(None)
-    last = connection.scalar(select(func.max(orders.c.cursor)).where(mine, given))
+    last = connection.scalar(LAST, {"of": run, "by": client})
     return JOIN - 1 if last is None else int(last)
 
 
