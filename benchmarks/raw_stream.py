@@ -42,15 +42,20 @@ def serve_process(port: Any, size: int) -> None:
 
 
 def client_process(port: int, size: int, rounds: int, barrier: Any) -> None:
+    """One client's process."""
+    asyncio.run(client(port, size, rounds, barrier))
+
+
+async def client(port: int, size: int, rounds: int, barrier: Any) -> None:
     """One client: in each round everything down, then everything up."""
-    with grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS) as channel:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
         down, up = channel.unary_stream("/raw/Down"), channel.stream_unary("/raw/Up")
         chunk = bytes(CHUNK)
         for _ in range(rounds):
             barrier.wait()
-            for _chunk in down(b""):
+            async for _chunk in down(b""):
                 continue
-            up(chunks(chunk, size))
+            await up(chunks(chunk, size))
             barrier.wait()
 
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 Away = Callable[[BaseException | None], None]
 FULL_SECONDS = 5.0  # pause before bytes are offered again to a coordinator without room
 PROTOCOL = 1
-CHUNK = 2 << 20
+CHUNK = 1 << 20
 SERVICE = "/tideline.v1.Federation/"
 SILENCE_SECONDS = 45.0  # the coordinator ticks every 15; three missed ticks mean that the line is dead
 CALL_SECONDS = 30.0
@@ -46,6 +46,9 @@ OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 5_000),
+    # A fixed window: enough for a line of 100 ms and 80 MB/s, and a bound on what a busy agent buffers.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 8 << 20),
 )
 
 

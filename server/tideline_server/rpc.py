@@ -23,11 +23,12 @@ from tideline_server.errors import code_of
 
 T = TypeVar("T")
 PROTOCOL = 1
-CHUNK = 2 << 20
+CHUNK = 1 << 20
 TICK_SECONDS = 15.0
 SERVICE = "tideline.v1.Federation"
 
 # Keepalive as agents need it behind proxies; gRPC's defaults end a quiet stream. No port is shared with another process.
+# A fixed window of 1 MiB a stream: left to itself, gRPC buffers tens of MB for each of many agents that push at once.
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", -1),
@@ -35,6 +36,8 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 1 << 20),
 )
 
 Context = Any  # grpc.aio.ServicerContext, whose stubs are untyped

@@ -149,13 +149,29 @@ def test_the_table_has_a_line_per_site() -> None:
     assert " ".join(next(line for line in lines if "bert" in line).split()) == (
         "[red]bert – target – – no labels 0 B 0 B 2 (Silent, StepFailed)"
     )
-    assert any("anna – source – – – 0 B 0 B 0" in " ".join(line.split()) for line in printed(result()))
+    assert any("anna source – – – 0 B 0 B 0" in " ".join(line.split()) for line in printed(result()))
 
 
-def printed(told: dict[str, Any]) -> list[str]:
-    """The table's lines."""
-    console = Console(file=io.StringIO(), width=150)
-    console.print(result_table(told))
+def test_tables_fit_a_window() -> None:
+    """In 80 columns no cell of a result or of the list of runs is broken, but for the words of a cause."""
+    done = result(status="completed", state_digest="ab" * 32)
+    for client in done["clients"]:
+        client |= {"name": f"hospital-{client['name']}", "samples": 12_000, "bytes_up": 171_000_000, "bytes_down": 171_000_000}
+    assert len(printed(done, 80)) == 3 + len(done["clients"])
+    row = {"id": "5f0c1a9be2d4", "name": "fedavg", "method": "fedavg", "status": "completed", "cursor": 40, "of": 40}
+    lines = printed_table(runs_table([row | {"created": 0.0, "cause": ""}]), 80)
+    assert len(lines) == 3 and re.search(r"40 of 40 \d{4}-\d\d-\d\d \d\d:\d\d", lines[-1])
+
+
+def printed(told: dict[str, Any], width: int = 150) -> list[str]:
+    """The lines of a result's table."""
+    return printed_table(result_table(told), width)
+
+
+def printed_table(made: Table, width: int) -> list[str]:
+    """A table's lines in a window."""
+    console = Console(file=io.StringIO(), width=width)
+    console.print(made)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 

@@ -46,7 +46,8 @@ def final_files(services: Services, run: RunId) -> Files:
     row = services.office.find(run)
     if row.status is not Status.COMPLETED:
         raise Refused(
-            f"Run {run} is {row.status.value}; only a completed run has a final state", f"Follow it: /runs/{run}/events"
+            f"Run {run} is {row.status.value}; only a completed run has a final state",
+            f"See what it waits for, or why it ended: tideline run show {run}",
         )
     return services.journal.rounds(run)[-1].state
 

@@ -206,18 +206,17 @@ def ended(result: Mapping[str, Any]) -> bool:
 
 def show(result: dict[str, Any], where: Path, as_json: bool) -> None:
     """The table, or the JSON."""
-    from rich.console import Console
-
+    from tideline.cli.guard import clean, say_json
     from tideline.cli.tables import result_table
+    from tideline.cli.tables import show as show_table
 
     if as_json:
-        sys.stdout.write(json.dumps(result) + "\n")
+        say_json(result)
         return
-    screen = Console()
-    screen.print(result_table(result))
-    if result["cause"]:
-        screen.print(f"{result['status']}: {result['cause']}")
-    screen.print(f"result: {where / 'result.json'}   report: {where / 'report.html'}   ({result['demo_seconds']:.0f} s in all)")
+    show_table(result_table(result))
+    cause = f"{result['status']}: {clean(result['cause'])}\n" if result["cause"] else ""
+    files = f"result  {where / 'result.json'}\nreport  {where / 'report.html'}\n"
+    sys.stdout.write(f"\n{cause}{files}{result['demo_seconds']:.0f} s in all\n")
 
 
 def console(line: str) -> None:

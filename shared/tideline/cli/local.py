@@ -35,7 +35,7 @@ def contract(
 ) -> None:
     """Show what a method makes sites send, and its settings. Derived from the code that is installed here."""
     from tideline.archive.parts import MemoryParts
-    from tideline.cli.tables import contract_table, settings_table, show
+    from tideline.cli.tables import contract_table, say_item, settings_table, show
     from tideline.core.registry import load_methods
     from tideline.engine.mill import NumericMill
 
@@ -45,9 +45,10 @@ def contract(
         return
     typer.echo(f"{facts['name']}: {facts['summary']}\n{facts['paper']}\n\nWhat leaves a site:")
     for sentence in facts["sentences"]:
-        typer.echo(f"- {sentence}")
+        say_item(sentence)
     typer.echo(f"\nContract {facts['digest'][:12]}" + (f", preset {preset}" if preset else ""))
     show(contract_table(facts["contract"]))
+    typer.echo()
     show(settings_table(facts["settings"]))
 
 
@@ -58,7 +59,7 @@ def simulate(
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment in this process, on the sites of its `data:` section."""
+    """Run an experiment in this process, on its `data:` sites."""
     from tideline.cli.experiments import read_file
 
     text = read_file(file).changed(settings or ())  # before torch is loaded: a typing error is told at once
@@ -85,14 +86,17 @@ def demo(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Start a coordinator and agents on this machine, train on real digits of four styles, and show the result."""
+    """Train on real digits, with agents on this machine.
+
+    A coordinator and agents are started, digits of four styles are learnt, and the result is shown.
+    """
     from tideline.cli.demo import run_demo
 
     raise typer.Exit(run_demo(method, agents, rounds, seed, out, as_json))
 
 
 def version(as_json: Json = False) -> None:
-    """Print the versions of Tideline and of what its bytes depend on."""
+    """Print the versions that matter to the bytes."""
     import platform
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed

@@ -134,7 +134,10 @@ def invite(
     ttl: Annotated[str, typer.Option(help="How long the token can be used: 90s, 30m, 1h, 2d.")] = "24h",
     as_json: Json = False,
 ) -> None:
-    """Make a one-use token for an agent, and the command that uses it."""
+    """Make a one-use token that lets an agent in.
+
+    It is printed with the command that uses it.
+    """
     from tideline.cli.client import Client
 
     asked = {"name": name, "labels": read_labels(labels), "ttl_seconds": read_seconds(ttl)}
@@ -144,9 +147,8 @@ def invite(
     if as_json:
         say_json(made)
         return
-    typer.echo(
-        f"Token for {name}, good once, within {ttl}:\n\n  {made['token']}\n\nOn the machine beside the data:\n\n  {command}"
-    )
+    typer.echo(f"Token for {name}, good once, within {ttl}:\n\n  {made['token']}\n\nOn the machine beside the data:\n")
+    typer.echo("  " + command.replace(" --", " \\\n    --"))
 
 
 def read_labels(text: str) -> dict[str, str]:

@@ -27,10 +27,25 @@ def show(what: RenderableType) -> None:
     console.print(what)
 
 
+def say_item(text: str) -> None:
+    """A line of a list; what is longer than the window goes on below the text, not below the dash."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row("-", Text(clean(text), overflow="fold"))
+    show(grid)
+
+
 def result_table(result: Mapping[str, Any]) -> Table:
     """A run's result, a line per site. `result`: what engine.result gives."""
-    columns = ("site", "domain", "role", "samples", "source-only", "result", "bytes up", "bytes down", "failures")
-    return table(title(result), columns, (site_row(result, client) for client in result["clients"]), right=range(3, 8))
+    columns = ["site", "domain", "role", "samples", "source-only", "result", "bytes up", "bytes down", "failures"]
+    rows = [site_row(result, client) for client in result["clients"]]
+    if all(client["domain"] is None for client in result["clients"]):  # a coordinator does not know domains
+        columns, rows = drop_second(columns), [drop_second(row) for row in rows]
+    return table(title(result), columns, rows, right=range(len(columns) - 6, len(columns) - 1))
+
+
+def drop_second(row: list[str]) -> list[str]:
+    """A row without its second cell."""
+    return [row[0], *row[2:]]
 
 
 def title(result: Mapping[str, Any]) -> str:
@@ -67,9 +82,8 @@ def failures(told: Iterable[Mapping[str, Any]]) -> str:
 def runs_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     """The list of runs."""
     columns = ("run", "name", "method", "status", "progress", "started", "cause")
-    return table(
-        "", columns, ([r["id"], r["name"], r["method"], r["status"], far(r), day(r["created"]), r["cause"]] for r in rows)
-    )
+    cells = ([r["id"], r["name"], r["method"], r["status"], far(r), day(r["created"]), r["cause"]] for r in rows)
+    return table("", columns, cells, whole=("run", "progress", "started"))
 
 
 def far(row: Mapping[str, Any]) -> str:
@@ -109,14 +123,21 @@ def word(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def table(heading: str, columns: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[int] = ()) -> Table:
-    """A table of plain texts."""
+def table(
+    heading: str,
+    columns: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    right: Iterable[int] = (),
+    whole: Iterable[str] = (),
+) -> Table:
+    """A table of plain texts. `right`: the columns of numbers; `whole`: those that are never broken."""
     heading_text = Text(clean(heading)) if heading else None
     # Narrow gaps, so that a result fits a window of 80 columns.
     made = Table(title=heading_text, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0)
-    lines, to_the_right = [[clean(each) for each in row] for row in rows], set(right)
+    lines, to_the_right, unbroken = [[clean(each) for each in row] for row in rows], set(right), set(whole)
     for i, column in enumerate(columns):
-        least = max(map(len, column.split()))
+        words = [line[i] for line in lines] if column in unbroken else column.split()
+        least = max(map(len, [*words, *column.split()]))
         made.add_column(column, justify="right" if i in to_the_right else "left", overflow="fold", min_width=least)
     for line in lines:
         made.add_row(*map(Text, line))
@@ -140,4 +161,4 @@ def size(count: int) -> str:
 
 def day(at: float) -> str:
     """A moment, in this machine's time."""
-    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")

@@ -22,7 +22,7 @@ from typing import IO, Any
 import tideline.archive.errors  # noqa: F401 - its classes are found below FederationError
 from tideline.core.errors import Cancelled, FederationError, StepFailed
 from tideline.core.step import no_tick
-from tideline.engine.thrift import keep_freed_memory
+from tideline.engine.thrift import CRUNCHING_BYTES, keep_freed_memory
 
 Tick = Callable[[float], None]
 Serve = Callable[[str, Mapping[str, Any], Tick], Mapping[str, Any]]
@@ -158,7 +158,7 @@ def ending(code: int) -> str:
 
 def serve(handle: Serve) -> None:
     """The child's side: answer calls until the parent is gone. What anybody prints goes to standard error instead."""
-    keep_freed_memory()
+    keep_freed_memory(CRUNCHING_BYTES)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     calls: queue.Queue[Mapping[str, Any]] = queue.Queue()
