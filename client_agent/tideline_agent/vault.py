@@ -24,13 +24,16 @@ class FolderVault:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._parts: dict[RunId, FolderParts] = {}
 
     def path(self, run: RunId) -> Path:
         """A run's folder."""
         return self.folder / run
 
     def parts(self, run: RunId) -> FolderParts:
-        return FolderParts(self.path(run) / "parts", durable=False)
+        if run not in self._parts:
+            self._parts[run] = FolderParts(self.path(run) / "parts", durable=False)
+        return self._parts[run]
 
     def head(self, run: RunId) -> Head | None:
         try:

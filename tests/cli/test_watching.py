@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
-from tideline.cli.tables import result_table, size
+from tideline.cli.tables import result_table, runs_table, size
 from tideline.cli.watching import WAITS, Tally, Watcher
 from tideline.core.run import ClientId, Waiting
 from tideline.engine.progress import Progress, waits_for

@@ -16,6 +16,7 @@ from tideline_server.store.schema import listings, members, orders, parts, pushe
 TRIM = delete(refs).where(refs.c.run == bindparam("of"), refs.c.cursor < bindparam("before"))
 PRESENT = select(func.count()).select_from(parts).where(parts.c.digest.in_(bindparam("digests", expanding=True)))
 
+FRESH_SECONDS = 1.0  # a part touched so lately need not be touched again
 # A client's own parts: pushed for the answer at hand, or named by a live order to it or a live reply of it.
 PUSHED = exists().where(pushed.c.digest == parts.c.digest, pushed.c.run == bindparam("of"), pushed.c.client == bindparam("by"))
 NAMED = (
@@ -24,7 +25,7 @@ NAMED = (
     .where(members.c.digest == parts.c.digest, refs.c.run == bindparam("of"), orders.c.client == bindparam("by"))
 )
 SOME = parts.c.digest.in_(bindparam("digests", expanding=True))
-HELD = select(parts.c.digest).where(SOME, or_(PUSHED, NAMED))
+HELD = select(parts.c.digest, parts.c.touched, parts.c.once_referred).where(SOME, or_(PUSHED, NAMED))
 TOUCH = update(parts).where(SOME).values(touched=bindparam("at"), once_referred=False)
 
 
@@ -73,14 +74,21 @@ def present(connection: Connection, digests: Collection[Digest]) -> bool:
     return all(connection.scalar(PRESENT, {"digests": batch}) == len(batch) for batch in batches(digests))
 
 
-def held(connection: Connection, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
-    """Those of the files that are here and this client's own in this run, touched."""
-    here: list[Digest] = []
+def held(
+    connection: Connection, files: Files, run: RunId, client: ClientId, now: float
+) -> tuple[frozenset[Digest], list[Digest]]:
+    """Those of the files that are here and this client's own in this run; and those of them that should be touched."""
+    here: dict[Digest, bool] = {}
     for batch in batches(digests_in([files])):
-        here += connection.scalars(HELD, {"digests": batch, "of": run, "by": client})
-    for batch in batches(here):
+        rows = connection.execute(HELD, {"digests": batch, "of": run, "by": client})
+        here |= {row.digest: row.once_referred or row.touched < now - FRESH_SECONDS for row in rows}
+    return frozenset(here), [digest for digest, stale in here.items() if stale]
+
+
+def touch(connection: Connection, stale: Collection[Digest], now: float) -> None:
+    """Put off the collection of parts."""
+    for batch in batches(stale):
         connection.execute(TOUCH, {"digests": batch, "at": now})
-    return frozenset(here)
 
 
 def settle_pushed(connection: Connection, run: RunId, client: ClientId) -> None:

@@ -158,8 +158,12 @@ class SqlJournal:
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         if not files:
             return frozenset()
-        with self._store.writing() as connection:
-            return holdings.held(connection, files, run, client, now)
+        with self._store.reading() as connection:
+            here, stale = holdings.held(connection, files, run, client, now)
+        if stale:
+            with self._store.writing() as connection:
+                holdings.touch(connection, stale, now)
+        return here
 
     def collect(self, before: float) -> tuple[Digest, ...]:
         with self._store.writing() as connection:

@@ -101,11 +101,16 @@ def named(half: str) -> Iterator[None]:
 
 
 @contextmanager
-def reproducible(seed: int, threads: int) -> Iterator[torch.Generator]:
-    """A fresh generator, torch's global one forked and seeded alike, and a fixed number of threads (both change last digits)."""
+def reproducible(seed: int, threads: int, device: str = "cpu") -> Iterator[torch.Generator]:
+    """A fresh generator, torch's global ones forked and seeded alike, and a fixed number of threads (both change last digits).
+
+    On the CPU no other device is asked: that would load and probe its driver, at every turn.
+    """
     before = torch.get_num_threads()
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    on_cpu = device == "cpu"
+    with torch.random.fork_rng(() if on_cpu else range(torch.cuda.device_count())):
+        seed_all = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
+        seed_all(seed)
         torch.set_num_threads(threads)
         try:
             yield torch.Generator().manual_seed(seed)

@@ -39,7 +39,7 @@ class Stepper:
         role = Role(job.brief["role"])
         shelf = self.shelf(world, role)
         step = None if job.cursor == JOIN else algorithm.plan(config)[job.cursor].step
-        with reproducible(job.seed, job.brief["threads"]) as rng:
+        with reproducible(job.seed, job.brief["threads"], self.device) as rng:
             view = step.view if step else View.TRAIN
             data = masked(guarded("that reads the data", shelf.view, view, role), view, role)
             site = Site(config, world, job.client, role, data, job.round, rng, self.device, tick=tick)

@@ -76,8 +76,8 @@ def train(order: Start, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
 
 def initial(order: Start, world: World) -> dict[str, Tensor]:
     """The common initial weights."""
-    with torch.random.fork_rng():
-        torch.manual_seed(order.seed)
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(order.seed)
         return nets.weights_of(nets.build(world))
 
 

@@ -1,0 +1,159 @@
+"""Make docs/privacy.md from the registry, or check that the committed page is what it makes: privacy_page.py [--check]."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tideline.algorithms import METHODS
+from tideline.core.algorithm import Algorithm, contract
+from tideline.core.privacy import DEFAULT_POLICY, Audience, Clause, Exposure, contract_digest
+from tideline.core.registry import Methods, resolve
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "privacy.md"
+MEANINGS = {
+    Exposure.METRIC: "a number that describes a step, such as a loss or an accuracy",
+    Exposure.COUNT: "how many rows there are, in all or by class",
+    Exposure.WEIGHTS: "parameters of a network that was trained on the data",
+    Exposure.STATISTIC: "sums, means or other summaries over rows",
+    Exposure.SYNTHETIC: "made-up points that stand for the data",
+    Exposure.FEATURES: "what a network computes from single rows",
+    Exposure.SAMPLES: "rows themselves",
+}
+HEAD = """\
+# What leaves a site
+
+<!-- Made by tools/privacy_page.py: change that file, then run it. -->
+
+Data stay at a site. What a site sends is declared: every field of a reply says what it exposes and whom it may reach.
+The list of these declarations is a method's **contract**. It is derived from the types of the method's replies, never
+written by hand. `tideline contract NAME` shows it, from the code that is installed where you type it. The tables below
+are for each method's default settings.
+
+## Where it is checked
+
+"""
+CHECKS = (
+    ("a method is imported", "each field of each reply has an exposure and an audience", "the method does not load"),
+    (
+        "a site joins, and at every order",
+        "the coordinator's contract is held to the owner's policy, before any work",
+        "the site answers `ContractRefused`",
+    ),
+    (
+        "a site joins, and at every order",
+        "the site derives the contract from its own code and compares the digests",
+        "the site answers `ContractRefused`",
+    ),
+    (
+        "a reply is written",
+        "only declared fields, of the declared types and dims; only declared, finite metrics",
+        "the step fails at the site and its message stays there",
+    ),
+    (
+        "a reply is read",
+        "the coordinator checks the same again before it records the reply",
+        "the reply is refused and recorded as failed",
+    ),
+)
+WORDS = """\
+An agent pushes only the files of its own reply, and can fetch only what an open order of its own names.
+
+## What each word means
+
+From least to most. The default policy is what a site lets out if its owner gave no `--policy` file
+([operating.md](operating.md#a-sites-policy) shows one).
+
+"""
+TAIL = """\
+## What else a coordinator learns
+
+These are no part of a contract, because they are no part of a method:
+
+- when a site enrols: its name, the roles that its owner allows, the version of Tideline;
+- when it joins a run: whether its training rows have labels, yes or no;
+- while it works: that it lives, and how far its step is;
+- when an order fails: the kind of error and its sentence. Of an error that Tideline did not foresee only the type is
+  told, because its words may hold data; they are in the agent's own log. Sentences about data files name the file, and
+  may name a label or a size in it;
+- sizes and times of transfers, and the digest of each file.
+
+## Where memory stays
+
+What a step keeps is the site's **memory**. It is written to the agent's home (`HOME/runs/RUN/`) and read by the next
+step of the same run. It is in no message, so it has no clause. A killed agent finds it there; whoever can read that
+folder can read it.
+
+## What is not claimed
+
+- What is declared can tell about the data. Weights can be inverted or asked whether a row was among those trained on;
+  synthetic points (atoms) can come close to rows; a sum over few rows is nearly those rows. The contract says what
+  leaves, not that it is harmless.
+- Nothing is clipped, no noise is added and there are no secure sums: the coordinator sees each site's reply as it is.
+- An audience says to whom a method hands a single site's value. What a method makes of all values, such as a mean, may go
+  to every member.
+- Files are not encrypted where they lie. In transit they are, if the doors use TLS.
+- The code that is installed at a site is trusted: a method can read what its step is given. Owners choose what they
+  install.
+"""
+
+
+def page(methods: Methods) -> str:
+    """The whole page."""
+    found = [resolve(methods, name) for name, _ in methods]
+    checks = ["| when | what | if it fails |", "|---|---|---|", *(cells(each) for each in CHECKS), ""]
+    methods_told = ["## Method by method", "", *(text for a in found for text in method(a))]
+    return "\n".join([HEAD + checks[0], *checks[1:], WORDS + "\n".join([*exposures(), "", *methods_told, TAIL])])
+
+
+def exposures() -> Iterator[str]:
+    """A line for each exposure, with what the default policy says of it."""
+    yield "| exposure | what it is | leaves by default for |"
+    yield "|---|---|---|"
+    for exposure in Exposure:
+        allowed = [f"`{a.value}`" for a in Audience if (exposure, a) in DEFAULT_POLICY]
+        yield f"| `{exposure.value}` | {MEANINGS[exposure]} | {', '.join(allowed) or 'nobody'} |"
+
+
+def method(algorithm: Algorithm) -> Iterator[str]:
+    """A method's clauses."""
+    clauses = contract(algorithm, algorithm.config())
+    yield f"### {algorithm.name}"
+    yield ""
+    yield f"{algorithm.summary}. [Its page](methods/{algorithm.name}.md)."
+    yield ""
+    yield "| phase | step | field | dims | exposure | audience | what it is |"
+    yield "|---|---|---|---|---|---|---|"
+    yield from map(row, clauses)
+    yield ""
+    yield f"Digest of the contract: `{contract_digest(clauses)}`"
+    yield ""
+
+
+def row(clause: Clause) -> str:
+    """One clause."""
+    dims = f"`{clause.dims}`" if clause.dims else ""
+    audience = ", ".join(sorted(a.value for a in clause.audience))
+    return cells((clause.phase, clause.step, f"`{clause.field}`", dims, clause.exposure.value, audience, clause.doc))
+
+
+def cells(texts: Iterable[str]) -> str:
+    """A line of a table."""
+    return "|" + "|".join(f" {text} " if text else " " for text in texts) + "|"
+
+
+def main() -> int:
+    """0 if the page is in step."""
+    made = page(METHODS)
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(made, encoding="utf-8")
+        return 0
+    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == made:
+        return 0
+    sys.stderr.write("docs/privacy.md is out of step with the registry. Run: .venv/bin/python tools/privacy_page.py\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
