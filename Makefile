@@ -2,7 +2,7 @@
 #   make demo    a coordinator and four agents on this machine, trained and scored     ARGS="--rounds 2"
 #   make test    the whole suite                                                       ARGS="-k archive"
 #   make check   style, types, layers, sizes, and the stubs in step with the .proto
-#   make bench   speed beside its limits, written to benchmarks/out                     ARGS="--quick"
+#   make bench   speed beside its limits                                                ARGS="--quick"
 
 PYTHON ?= python3
 BIN := .venv/bin

@@ -50,7 +50,8 @@ class Ledger:
     def judge(self, expired: bool) -> Verdict:
         """Enough and at the target: close. Somebody may still come: wait. Enough: close. Else stall."""
         n, have = len(self.asked), list(self.fate.values()).count("answered")
-        least = n if self.least is None or self.least > n else self.least
+        wanted = self.target if self.least is None else self.least  # the quorum is the target unless it is given
+        least = n if wanted is None or wanted > n else wanted
         enough = have >= least and (self.floor is None or have >= self.floor)
         target = n if self.target is None or self.target > n else self.target
         if enough and (have >= target or expired or len(self.fate) == n):

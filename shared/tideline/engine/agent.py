@@ -84,7 +84,7 @@ class Agent:
                 f"This site's memory of the run ends at exchange {last}; the coordinator has its reply of {order.after}",
                 "Restore the agent's home directory, or begin the run again",
             )
-        if last > order.cursor and order.brief["keeps"]:
+        if last > order.cursor:
             raise ahead(order)
 
     def bring(self, order: Order) -> None:
