@@ -23,11 +23,13 @@ from tideline_protos.v1 import federation_pb2 as pb
 T = TypeVar("T")
 Away = Callable[[BaseException | None], None]
 FULL_SECONDS = 5.0  # pause before bytes are offered again to a coordinator without room
+CUT_SECONDS = 0.5  # pause before they are offered again after a cut
 PROTOCOL = 1
 CHUNK = 1 << 20
 SERVICE = "/tideline.v1.Federation/"
 SILENCE_SECONDS = 45.0  # the coordinator ticks every 15; three missed ticks mean that the line is dead
 CALL_SECONDS = 30.0
+MAX_WORDS = 10_000
 REPORT_SECONDS = 3600.0  # a report may wait while the coordinator crunches another run
 AWAY = (
     grpc.StatusCode.UNAVAILABLE,
@@ -54,6 +56,10 @@ OPTIONS = (
 
 def quietly(error: BaseException | None) -> None:
     """Nobody is told of an outage."""
+
+
+class FullThere(Unreachable):
+    """The coordinator has no room. Like an outage, it is waited out: nothing was acknowledged, nothing is lost."""
 
 
 class GrpcLink:
@@ -103,7 +109,9 @@ class GrpcLink:
             with attempt:
                 stream = self._orders(pb.OrdersRequest(), metadata=self._metadata)
                 with Watchdog(stream.cancel, SILENCE_SECONDS):
-                    return stream, next(self._told(stream))
+                    for first in self._told(stream):
+                        return stream, first
+                raise Unreachable(f"{self.address} hung up", "It may be restarting")
         raise Cancelled("The agent is stopping")
 
     def fetch(self, order: Order, digest: Digest, upload: Upload) -> None:
@@ -120,10 +128,10 @@ class GrpcLink:
         chunks = (bytes(view[at : at + CHUNK]) for at in range(offset, size, CHUNK))
         try:
             told(lambda: self._push(chunks, metadata=metadata), self.address)
-        except StorageFull as error:
+        except Unreachable as error:
             self._away(error)
-            self.stop.wait(FULL_SECONDS)
-            raise Unreachable(error.what, error.todo) from None
+            self._pause(FULL_SECONDS if isinstance(error, FullThere) else CUT_SECONDS)
+            raise
 
     def report(self, order: Order, reply: Reply) -> Receipt:
         request = reply_out(reply)
@@ -222,7 +230,8 @@ def ours(error: Any, address: str) -> FederationError:
     """The FederationError that a gRPC error carries, or what its status means."""
     for key, value in error.trailing_metadata() or ():
         if key == "tideline-error-bin":
-            return from_plain(json.loads(value))
+            there = from_plain(json.loads(value))
+            return FullThere(there.what, there.todo) if isinstance(there, StorageFull) else there
     if error.code() in AWAY:
         return Unreachable(f"{address} does not answer: {error.details()}", "Check the address and that the coordinator runs")
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
@@ -243,7 +252,7 @@ def reply_out(reply: Reply) -> pb.ReportRequest:
     made = pb.ReportRequest(order=reply.order, metrics=dict(reply.metrics), facts=json.dumps(dict(reply.facts)))
     made.files.extend(pb.File(digest=d, size=n) for d, n in reply.files)
     if reply.failure:
-        made.failure.CopyFrom(pb.Failure(kind=reply.failure.kind, what=reply.failure.what))
+        made.failure.CopyFrom(pb.Failure(kind=reply.failure.kind, what=sendable(reply.failure.what)))
     return made
 
 
@@ -251,3 +260,8 @@ def receipt_in(raw: pb.Receipt) -> Receipt:
     """A receipt from the wire."""
     error = Failure(raw.error.kind, raw.error.what) if raw.HasField("error") else None
     return Receipt(raw.verdict, tuple((Digest(m.digest), int(m.offset)) for m in raw.missing), error)
+
+
+def sendable(words: str) -> str:
+    """Words as the wire takes them: a file's name need not be UTF-8, and a message of megabytes helps nobody."""
+    return words[:MAX_WORDS].encode(errors="replace").decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -71,18 +72,18 @@ def tell(what: str, order: Order, error: FederationError | None) -> None:
 def enrol(link: GrpcLink, settings: AgentSettings) -> None:
     """Enrol, waiting a while for a coordinator that is still starting."""
     roles = tuple(r.value for r in settings.roles)
-    waited = 0.0
+    until = time.monotonic() + settings.wait
     while True:
         try:
             reply = link.enrol(settings.token, roles)
             log.info("enrolled", name=reply.name, coordinator=settings.coordinator, theirs=reply.version, ours=__version__)
             return
         except Unreachable as error:
-            if waited >= settings.wait or link.stop.is_set():
+            left = until - time.monotonic()
+            if left <= 0 or link.stop.is_set():
                 raise
-            log.warning("coordinator_away", reason=str(error), gives_up_in_seconds=settings.wait - waited)
-            link.stop.wait(1.0)
-            waited += 1.0
+            log.warning("coordinator_away", reason=str(error), gives_up_in_seconds=round(left))
+            link.stop.wait(min(left, 1.0))
 
 
 class AgentLoop:
@@ -116,6 +117,9 @@ class AgentLoop:
         except FederationError as error:
             if not self.stop.is_set():
                 self._error = error
+        except Exception as error:
+            log.exception("agent_failed")
+            self._error = FederationError(f"The agent failed with {type(error).__name__}", "See its log, and start it again")
         finally:
             self.stop.set()
 
@@ -127,8 +131,8 @@ class AgentLoop:
                     continue
                 older = [w for w in self._working.values() if w.order.run == order.run]
                 working = self._working[order.id] = Working(order)
-            for each in older:
-                self.give_up(each)
+                for each in older:
+                    self.give_up(each)
             self._threads.submit(self.live, working, older)
 
     def live(self, working: Working, older: list[Working]) -> None:
@@ -137,15 +141,26 @@ class AgentLoop:
         for each in older:
             each.over.wait()
         try:
-            self.agent.handle(order, working.tick)
+            self.answer(working)
         except Unreachable as error:
             log.warning("order_left", order=order.id, reason=str(error))
         except Exception:
-            log.exception("order_failed", order=order.id, run=order.run)
+            log.exception("order_lost", order=order.id, run=order.run)
         finally:
             with self._lock:
                 del self._working[order.id]
             working.over.set()
+
+    def answer(self, working: Working) -> None:
+        """Answer an order. What goes wrong unforeseen is an answer too: a run must not wait for its deadline to hear of it."""
+        try:
+            self.agent.handle(working.order, working.tick)
+        except FederationError:
+            raise
+        except Exception as error:
+            log.exception("order_failed", order=working.order.id, run=working.order.run)
+            failed = FederationError(f"The agent failed with {type(error).__name__}", "See the agent's own log at that site")
+            self.agent.fail(working.order, failed)
 
     def beat(self) -> None:
         """Say that this agent lives; give up what is no longer wanted; end idle trainers."""
@@ -158,12 +173,12 @@ class AgentLoop:
             except Unreachable:
                 continue  # the stream of orders tells of the outage
             with self._lock:
-                found = [self._working[order] for order in gone if order in self._working]
-            for each in found:
-                self.give_up(each)
+                for order in gone:
+                    if order in self._working:
+                        self.give_up(self._working[order])
 
     def give_up(self, working: Working) -> None:
-        """End the step of an order that is no longer open."""
+        """End the step of an order that is no longer open. With the lock held: a newer order's step may not have begun."""
         log.info("order_withdrawn", run=working.order.run, phase=working.order.phase)
         self.pool.cancel(RunId(working.order.run))
 

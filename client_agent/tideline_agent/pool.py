@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tideline.core.errors import StepFailed
+from tideline.core.errors import Cancelled, StepFailed
 from tideline.core.run import Digest, RunId
 from tideline.engine.pipe import Child, ChildDied
 from tideline.engine.ports import Done, Job
@@ -22,12 +22,22 @@ PATIENCE_SECONDS = 1800.0  # a step that has ticked and then is silent for so lo
 
 
 class Trainer:
-    """One process: the run that it works for, if any, and when it was last used."""
+    """One process: the run that it works for, if any, when it was last used, and when its step last ticked, if it did."""
 
     def __init__(self, command: list[str]) -> None:
         self.child = Child(command)
         self.used = time.monotonic()
         self.run: RunId | None = None
+        self.ticked: float | None = None
+
+    def heard(self, tick: Callable[[float], None]) -> Callable[[float], None]:
+        """The tick, noting that the step lives."""
+
+        def noted(share: float) -> None:
+            self.ticked = time.monotonic()
+            tick(share)
+
+        return noted
 
 
 class TrainerPool:
@@ -40,6 +50,7 @@ class TrainerPool:
         self._idle, self._patience = idle, patience
         self._trainers: list[Trainer] = []
         self._freed = threading.Condition()
+        self._closed = False
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         trainer = self._take(job.run)
@@ -47,54 +58,58 @@ class TrainerPool:
             return self._tried(trainer, job, tick)
         finally:
             with self._freed:
-                trainer.run, trainer.used = None, time.monotonic()
+                trainer.run, trainer.ticked, trainer.used = None, None, time.monotonic()
                 self._freed.notify()
 
     def _tried(self, trainer: Trainer, job: Job, tick: Callable[[float], None]) -> Done:
         """Run, and run again if the process died: memory is uncommitted, so nothing is done twice."""
         for left in reversed(range(TRIES)):
-            watch = Patience(trainer.child, self._patience)
+            trainer.ticked = None
             try:
-                return done_in(trainer.child.call("step", dataclasses.asdict(job), watch.heard(tick)))
+                return done_in(trainer.child.call("step", dataclasses.asdict(job), trainer.heard(tick)))
             except ChildDied as error:
                 if not left:
                     raise StepFailed(
                         f"The trainer died {TRIES} times during this step; the last time, {error.what}",
                         "Look for the kernel's out-of-memory messages and the trainer's own log at that site",
                     ) from None
-            finally:
-                watch.end()
         raise AssertionError("unreachable")
 
     def cancel(self, run: RunId) -> None:
         """End the trainers that work for a run, in the middle of their steps."""
-        with self._freed:
-            found = [t for t in self._trainers if t.run == run]
-        for trainer in found:
-            trainer.child.kill()
+        with self._freed:  # so that none is given to another run meanwhile
+            for trainer in self._trainers:
+                if trainer.run == run:
+                    trainer.child.kill()
 
     def sweep(self) -> None:
-        """End trainers that have been idle for long."""
+        """End trainers that have been idle for long, and those whose step ticked once and then fell silent."""
         now = time.monotonic()
         with self._freed:
+            for trainer in self._trainers:
+                if trainer.ticked is not None and now - trainer.ticked > self._patience:
+                    trainer.child.end_hung()
             gone = [t for t in self._trainers if t.run is None and now - t.used > self._idle]
             self._trainers = [t for t in self._trainers if t not in gone]
         for trainer in gone:
             trainer.child.close()
 
     def close(self) -> None:
-        """End every trainer."""
+        """End every trainer; who waits for one is sent away."""
         with self._freed:
+            self._closed = True
             gone, self._trainers = self._trainers, []
+            self._freed.notify_all()
         for trainer in gone:
-            trainer.child.kill()
             trainer.child.close()
 
     def _take(self, run: RunId) -> Trainer:
         """An idle trainer; or, if none is free after a short wait (a start costs seconds and memory), another one."""
         with self._freed:
             if self._trainers and not self._idle_ones():
-                self._freed.wait_for(self._idle_ones, SPAWN_AFTER_SECONDS)
+                self._freed.wait_for(lambda: self._closed or self._idle_ones(), SPAWN_AFTER_SECONDS)
+            if self._closed:
+                raise Cancelled("The agent is stopping")
             trainer = next(iter(self._idle_ones()), None)
             if trainer is None:
                 trainer = Trainer(self._command)
@@ -104,38 +119,6 @@ class TrainerPool:
 
     def _idle_ones(self) -> list[Trainer]:
         return [t for t in self._trainers if t.run is None]
-
-
-class Patience:
-    """Ends a trainer whose step ticked once and then fell silent. Steps that never tick are left alone."""
-
-    def __init__(self, child: Child, seconds: float) -> None:
-        self._child, self._seconds = child, seconds
-        self._timer: threading.Timer | None = None
-        self._lock = threading.Lock()
-
-    def heard(self, tick: Callable[[float], None]) -> Callable[[float], None]:
-        """The tick, noting that the step lives."""
-
-        def noted(share: float) -> None:
-            self._restart()
-            tick(share)
-
-        return noted
-
-    def end(self) -> None:
-        """The step is over."""
-        with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-
-    def _restart(self) -> None:
-        with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = threading.Timer(self._seconds, self._child.end_hung)
-            self._timer.daemon = True
-            self._timer.start()
 
 
 def done_in(raw: dict[str, Any]) -> Done:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from tideline.engine.stepper import Stepper
 from tideline.learning.folder import read_folder
 from tideline_agent.vault import FolderVault
 
+Files = tuple[tuple[str, int, int], ...]
+
 
 def main() -> None:
     """Answer jobs until the agent closes the pipe."""
@@ -26,13 +29,25 @@ def main() -> None:
     def open_shelf(world: World, role: Role) -> Shelf:
         return read_folder(Path(data), world, role)
 
-    stepper = Stepper(load_methods(methods), FolderVault(Path(vault)).parts, open_shelf, chosen(device))
+    registry, parts_of, where = load_methods(methods), FolderVault(Path(vault)).parts, chosen(device)
+
+    @lru_cache(maxsize=1)
+    def stepper(files: Files) -> Stepper:
+        return Stepper(registry, parts_of, open_shelf, where)
 
     def handle(name: str, payload: Mapping[str, Any], tick: Tick) -> Mapping[str, Any]:
-        done = stepper.run(job_in(payload), tick)
+        done = stepper(files_of(Path(data))).run(job_in(payload), tick)
         return {"message": done.message, "memory": done.memory, "metrics": dict(done.metrics), "facts": dict(done.facts)}
 
     serve(handle)
+
+
+def files_of(folder: Path) -> Files:
+    """What tells whether the data has changed: each file's name, size and time. A site's owner may mend it between two runs."""
+    try:
+        return tuple(sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in folder.iterdir()))
+    except OSError:
+        return ()
 
 
 def job_in(raw: Mapping[str, Any]) -> Job:

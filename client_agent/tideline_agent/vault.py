@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tideline.archive.parts import FolderParts, sync
-from tideline.core.errors import MemoryLost
+from tideline.archive.parts import FolderParts, room, sync
+from tideline.core.errors import Malformed, MemoryLost
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.memory import collect
 from tideline.engine.ports import Head
@@ -27,7 +27,9 @@ class FolderVault:
         self._parts: dict[RunId, FolderParts] = {}
 
     def path(self, run: RunId) -> Path:
-        """A run's folder."""
+        """A run's folder. Raises Malformed for a name that leads elsewhere: the coordinator chose it."""
+        if not run or run.startswith(".") or Path(run).name != run:
+            raise Malformed(f"{run[:80]!r} cannot name a run", "The coordinator is not to be trusted")
         return self.folder / run
 
     def parts(self, run: RunId) -> FolderParts:
@@ -46,10 +48,11 @@ class FolderVault:
         return Head(OrderId(raw["order"]), raw["cursor"], files["memory"], files["reply"], raw["metrics"], raw["facts"])
 
     def commit(self, run: RunId, head: Head) -> None:
-        self.keep_memory(run, head)
+        with room(self.path(run) / "head.tmp"):
+            self.keep_memory(run, head)
         path = self.path(run) / "head.json"
         temporary = path.with_suffix(".tmp")
-        with temporary.open("w") as file:
+        with room(temporary), temporary.open("w") as file:
             json.dump(plain_head(head), file)
             file.flush()
             os.fsync(file.fileno())

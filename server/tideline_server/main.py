@@ -213,8 +213,14 @@ def bracketed(host: str) -> str:
 def admin_key(folder: Path) -> str:
     """The key of the people's door, made at the first start and readable by the owner only."""
     path = folder / "admin.key"
-    if not path.exists():
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    if not path.exists() or not path.read_text().strip():
+        # Whole or not at all: a key that a full disk or a kill left empty would open the door to everybody.
+        temporary = folder / "admin.key.tmp"
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(32))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
     return path.read_text().strip()

@@ -10,20 +10,24 @@ from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+import structlog
 
-from tideline.core.errors import FederationError, IdentityRefused, VersionRefused
+from tideline.core.errors import FederationError, IdentityRefused, Malformed, StorageFull, VersionRefused
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.engine.desk import Desk
 from tideline.engine.office import Office
 from tideline.engine.pipe import to_plain
-from tideline.engine.rows import Failure, Order, Reply
+from tideline.engine.rows import Failure, Order, Receipt, Reply
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
 from tideline_server.errors import code_of
 
 T = TypeVar("T")
+log = structlog.get_logger()
 PROTOCOL = 1
 CHUNK = 1 << 20
+MAX_MESSAGE = 64 << 20  # a reply that names half a million parts; a stranger's call is read before it is refused
+MAX_WORDS = 2000  # of an error; gRPC drops a call whose trailing metadata exceed 8 KiB
 TICK_SECONDS = 15.0
 SERVICE = "tideline.v1.Federation"
 
@@ -31,7 +35,7 @@ SERVICE = "tideline.v1.Federation"
 # A fixed window of 1 MiB a stream: left to itself, gRPC buffers tens of MB for each of many agents that push at once.
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", -1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 0),
@@ -49,11 +53,17 @@ class Door:
     def __init__(self, desk: Desk, office: Office, bell: LocalBell, version: str) -> None:
         self.desk, self.office, self.bell, self.version = desk, office, bell, version
         self._threads = ThreadPoolExecutor(16, "door")
+        # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
+        self._reports = ThreadPoolExecutor(16, "report")
         self._closing = asyncio.Event()
 
     async def run(self, call: Callable[..., T], *args: Any) -> T:
         """A kernel call, on a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
+
+    async def run_report(self, client: ClientId, reply: Reply) -> Receipt:
+        """The kernel call that may take long."""
+        return await asyncio.get_running_loop().run_in_executor(self._reports, self.desk.report, client, reply)
 
     async def client(self, context: Context) -> ClientId:
         """The client that the call's credential proves."""
@@ -96,13 +106,11 @@ class Door:
 
     async def push(self, chunks: AsyncIterator[bytes], context: Context) -> pb.PushReply:
         client = await self.client(context)
-        sent = dict(context.invocation_metadata())
-        order, size = OrderId(sent["tideline-order"]), int(sent["tideline-size"])
-        upload = await self.run(self.desk.push, client, order, Digest(sent["tideline-digest"]), size)
-        offset = upload.offset
+        order, digest, size, offset = announced(dict(context.invocation_metadata()))
+        upload = await self.run(self.desk.push, client, order, digest, size, offset)
         try:
             await self.take(chunks, upload.write)
-            digest = await self.run(self.desk.received, client, order, upload, size, upload.offset - offset)
+            await self.run(self.desk.received, client, order, upload, size, upload.offset - offset)
         finally:
             upload.close()
         return pb.PushReply(digest=digest)
@@ -121,7 +129,7 @@ class Door:
 
     async def report(self, request: pb.ReportRequest, context: Context) -> pb.Receipt:
         client = await self.client(context)
-        receipt = await self.run(self.desk.report, client, reply_in(request))
+        receipt = await self.run_report(client, reply_in(request))
         made = pb.Receipt(verdict=receipt.verdict)
         made.missing.extend(pb.Missing(digest=d, offset=at) for d, at in receipt.missing)
         if receipt.error:
@@ -130,7 +138,8 @@ class Door:
 
     async def beat(self, request: pb.BeatRequest, context: Context) -> pb.BeatReply:
         client = await self.client(context)
-        progress = {OrderId(order): share for order, share in request.progress.items()}
+        # In this order of arguments, what is no number becomes 0.
+        progress = {OrderId(order): max(0.0, min(share, 1.0)) for order, share in request.progress.items()}
         return pb.BeatReply(gone=await self.run(self.desk.beat, client, progress))
 
     def close(self) -> None:
@@ -196,9 +205,20 @@ def streamed(call: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIter
 
 async def abort(context: Context, error: FederationError) -> None:
     """End a call with an error that the other end can rebuild."""
-    told = json.dumps({k: v for k, v in to_plain(error).items() if k != "context"}).encode()
+    if isinstance(error, StorageFull):
+        log.warning("no_room", reason=str(error))
+    told = json.dumps({k: v[:MAX_WORDS] for k, v in to_plain(error).items() if k != "context"}).encode()
     status = grpc.StatusCode[code_of(error).grpc]
-    await context.abort(status, error.what, trailing_metadata=(("tideline-error-bin", told),))
+    await context.abort(status, error.kind, trailing_metadata=(("tideline-error-bin", told),))
+
+
+def announced(sent: Mapping[str, Any]) -> tuple[OrderId, Digest, int, int]:
+    """What a push says that it brings: order, digest, size and offset. Raises Malformed."""
+    try:
+        size, offset = int(sent["tideline-size"]), int(sent["tideline-offset"])
+        return OrderId(sent["tideline-order"]), Digest(sent["tideline-digest"]), size, offset
+    except (KeyError, ValueError, TypeError):
+        raise Malformed("The call does not say which part it brings", "Send tideline-order, -digest, -size and -offset") from None
 
 
 def order_out(order: Order) -> pb.Order:
@@ -221,6 +241,17 @@ def order_out(order: Order) -> pb.Order:
 def reply_in(request: pb.ReportRequest) -> Reply:
     """A reply from the wire."""
     failure = Failure(request.failure.kind, request.failure.what) if request.HasField("failure") else None
-    facts: Mapping[str, Any] = json.loads(request.facts) if request.facts else {}
+    facts = facts_in(request.facts)
     files = tuple((Digest(f.digest), int(f.size)) for f in request.files)
     return Reply(OrderId(request.order), files, dict(request.metrics), facts, failure)
+
+
+def facts_in(text: str) -> Mapping[str, Any]:
+    """A reply's facts. Raises Malformed for anything but a JSON object."""
+    try:
+        facts = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise Malformed("The facts of a reply are no JSON object", "Send an object, or nothing")
+    return facts

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tideline.core.errors import Cancelled
+from tideline.core.errors import Cancelled, Unreachable
 from tideline.engine.pipe import Child, ChildDied, Tick, serve
 
 TRIES = 3
@@ -40,6 +40,8 @@ class ProcessMill:
         for left in reversed(range(TRIES)):
             try:
                 return self._child.call(name, payload)
+            except OSError as cause:  # no memory or no process to be had: the machine's trouble, not the run's
+                raise Unreachable(f"The numeric worker cannot be started: {cause.strerror}", "It is tried again") from cause
             except (ChildDied, Cancelled):
                 if self._closed:
                     raise ShuttingDown from None
@@ -50,7 +52,6 @@ class ProcessMill:
     def close(self) -> None:
         """End the worker."""
         self._closed = True
-        self._child.kill()
         self._child.close()
 
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from tests.cli.world import tide, tide_process
 from tideline.archive.errors import DigestMismatch
 from tideline.cli import guard
+from tideline.cli.client import remedy
 from tideline.core import errors
 
 
@@ -77,6 +78,12 @@ def test_nobody_at_the_address(tmp_path: Path) -> None:
     assert ended.exit_code == 3
     assert "http://127.0.0.1:1" in ended.stderr and "coordinator.json" in ended.stderr
     assert len(ended.stderr.splitlines()) == 2
+
+
+def test_a_certificate_that_nobody_vouches_for() -> None:
+    """Where a certificate is in the way, the advice is about the certificate."""
+    assert "--ca" in remedy("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate")
+    assert "tideline coordinator" in remedy("[Errno 111] Connection refused")
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:7880", "ftp://a", "http://", "http://a:port", "http://[::1"])

@@ -130,6 +130,19 @@ def test_bars_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         assert words in drawn
 
 
+def test_bars_in_a_narrow_window(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """With more sites than fit, the names of the bars stay whole and each has one line."""
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [f"hospital-{i}" for i in range(12)]
+    waits = f"waiting for 12 of 12 sites ({', '.join(names)}); gives up in 60 min"
+    curve = [{"client": name, "phase": "score", "round": 1, "cursor": 1, "accuracy": 0.5} for name in names]
+    with Watcher(bars=True) as watcher:
+        watcher.show(result(waits_for=waits, curve=curve))
+    drawn = [line.strip() for line in capsys.readouterr().err.splitlines() if line.strip()]
+    assert [line.split()[0] for line in drawn] == ["rounds", "replies", "accuracy"]
+    assert all(len(line) <= 80 for line in drawn) and [line[-1] for line in drawn[1:]] == ["…", "…"]
+
+
 def test_a_simulations_result_needs_no_plan() -> None:
     """A result without the plan's length still counts the closed rounds."""
     tally = Tally()

@@ -6,18 +6,22 @@ import errno
 import hashlib
 import mmap
 import os
+import threading
+import time
 import uuid
 from collections.abc import Iterable, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
 from tideline.archive.errors import DigestMismatch, PartMismatch, PartMissing, TooLarge
 from tideline.archive.layout import check_digest
-from tideline.core.errors import Malformed, StorageFull
+from tideline.core.errors import Malformed, Stale, StorageFull
 from tideline.core.run import Digest
 
 Buffer = bytes | bytearray | memoryview
 DIGEST_LENGTH = 64
+LEFT_SECONDS = 86400.0  # how long a cut upload may wait for its sender to come back
 
 
 class Upload(Protocol):
@@ -26,7 +30,7 @@ class Upload(Protocol):
     offset: int
 
     def write(self, chunk: Buffer) -> None:
-        """Append a chunk. Raises TooLarge, StorageFull."""
+        """Append a chunk. Raises TooLarge, StorageFull, and Stale once the same sender has begun again."""
         ...
 
     def commit(self) -> Digest:
@@ -58,7 +62,14 @@ class Parts(Protocol):
         ...
 
     def upload(self, digest: Digest, size: int, sender: str = "") -> Upload:
-        """Begin, or go on with, receiving a part. Two senders of one part do not meet until it is whole."""
+        """Begin, or go on with, receiving a part. Two senders of one part do not meet until it is whole.
+
+        A sender that begins again ends what it had under way: two writers would mix their bytes.
+        """
+        ...
+
+    def arrived(self, digest: Digest, sender: str = "") -> int:
+        """How many bytes of a part an earlier, cut upload left."""
         ...
 
     def drop(self, digest: Digest) -> None:
@@ -104,6 +115,9 @@ class MemoryParts:
     def upload(self, digest: Digest, size: int, sender: str = "") -> MemoryUpload:
         return MemoryUpload(self, digest, size, sender)
 
+    def arrived(self, digest: Digest, sender: str = "") -> int:
+        return len(self._arriving.get((digest, sender), b""))
+
     def drop(self, digest: Digest) -> None:
         self._held.pop(digest, None)
 
@@ -146,7 +160,10 @@ class FolderParts:
         self.folder = folder
         self.durable = durable
         self._tmp = folder / "tmp"
-        self._tmp.mkdir(parents=True, exist_ok=True)
+        self._arriving: dict[Path, FolderUpload] = {}
+        self._lock = threading.Lock()
+        with room(self._tmp / "parts"):
+            self._tmp.mkdir(parents=True, exist_ok=True)
 
     def path(self, digest: Digest) -> Path:
         """Where a part lies, or would lie."""
@@ -180,7 +197,29 @@ class FolderParts:
         return digest
 
     def upload(self, digest: Digest, size: int, sender: str = "") -> FolderUpload:
-        return FolderUpload(self, digest, size, sender)
+        return FolderUpload(self, digest, size, self.tmp(digest, sender))
+
+    def arrived(self, digest: Digest, sender: str = "") -> int:
+        try:
+            return self.tmp(digest, sender).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def tmp(self, digest: Digest, sender: str) -> Path:
+        """Where a part of a sender arrives."""
+        return self._tmp / f"{check_digest(digest)}{sender}"
+
+    def instead(self, path: Path, upload: FolderUpload) -> FolderUpload | None:
+        """Note the one upload that writes to a path; gives the one before."""
+        with self._lock:
+            before, self._arriving[path] = self._arriving.get(path), upload
+            return before
+
+    def over(self, path: Path, upload: FolderUpload) -> None:
+        """Note that an upload writes no more."""
+        with self._lock:
+            if self._arriving.get(path) is upload:
+                del self._arriving[path]
 
     def drop(self, digest: Digest) -> None:
         self.path(digest).unlink(missing_ok=True)
@@ -189,9 +228,10 @@ class FolderParts:
         return tuple(Digest(f.name) for f in self.folder.glob("??/*"))
 
     def sweep(self) -> None:
-        """Forget the writes that a killed process left half done. Uploads stay: they are named by digest and can go on."""
+        """Forget the writes that a killed process left half done. Uploads can go on, for a day."""
+        before = time.time() - LEFT_SECONDS
         for leftover in self._tmp.iterdir():
-            if len(leftover.name) < DIGEST_LENGTH:
+            if len(leftover.name) < DIGEST_LENGTH or modified(leftover) < before:
                 leftover.unlink(missing_ok=True)
 
     def adopt(self, temporary: Path, digest: Digest) -> None:
@@ -210,14 +250,31 @@ class FolderParts:
 
 
 class FolderUpload:
-    """An upload into a folder: bytes append to `tmp/<digest>`, hashed as they come, so that a cut upload goes on."""
+    """An upload into a folder: bytes append to `tmp/<digest>`, hashed as they come, so that a cut upload goes on.
 
-    def __init__(self, parts: FolderParts, digest: Digest, size: int, sender: str) -> None:
-        self._parts, self._digest, self._size = parts, check_digest(digest), size
-        self._path = parts._tmp / f"{digest}{sender}"
+    One lock for all that it does: a call whose line is cut is let go while its last write is still under way on a thread.
+    """
+
+    def __init__(self, parts: FolderParts, digest: Digest, size: int, path: Path) -> None:
+        self._parts, self._digest, self._size, self._path = parts, digest, size, path
+        self._lock = threading.Lock()
         self._sha = hashlib.sha256()
+        self._file: FileIO | None = None
+        with self._lock:
+            before = parts.instead(path, self)
+            if before is not None:
+                before.close()
+            try:
+                self._begin()
+            except BaseException:
+                parts.over(path, self)
+                raise
+
+    def _begin(self) -> None:
+        """Go on behind what is there."""
         self.offset = self._reread()
-        self._file = self._path.open("ab", buffering=0)
+        with room(self._path):
+            self._file = self._path.open("ab", buffering=0)
 
     def _reread(self) -> int:
         """Hash what an earlier, cut upload left."""
@@ -229,25 +286,42 @@ class FolderUpload:
             return file.tell()
 
     def write(self, chunk: Buffer) -> None:
-        self.offset = within(self.offset + len(chunk), self._size)
-        self._sha.update(chunk)
-        with room(self._path):
-            write_all(self._file.fileno(), [chunk])
+        with self._lock:
+            file = self._open()
+            self.offset = within(self.offset + len(chunk), self._size)
+            self._sha.update(chunk)
+            with room(self._path):
+                write_all(file.fileno(), [chunk])
 
     def commit(self) -> Digest:
-        self.close()
-        digest = Digest(self._sha.hexdigest())
-        try:
-            agree(Digest(self._digest), digest)
-            whole(digest, self.offset, self._size)
-        except Malformed:
-            self._path.unlink(missing_ok=True)
-            raise
-        self._parts.adopt(self._path, digest)
-        return digest
+        with self._lock:
+            self._open()
+            digest = Digest(self._sha.hexdigest())
+            try:
+                agree(self._digest, digest)
+                whole(digest, self.offset, self._size)
+                self._parts.adopt(self._path, digest)
+            except Malformed:
+                self._path.unlink(missing_ok=True)
+                raise
+            finally:
+                self._end()
+            return digest
 
     def close(self) -> None:
-        self._file.close()
+        with self._lock:
+            self._end()
+
+    def _open(self) -> FileIO:
+        if self._file is None:
+            raise Stale(f"The upload of part {self._digest[:12]} has ended", "The next report tells where to go on")
+        return self._file
+
+    def _end(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+        self._parts.over(self._path, self)
 
 
 class room:  # noqa: N801 - reads as a word in a with statement
@@ -273,6 +347,14 @@ def write_all(descriptor: int, buffers: Iterable[Buffer]) -> None:
         rest = memoryview(buffer).cast("B")
         while rest:
             rest = rest[os.write(descriptor, rest) :]
+
+
+def modified(path: Path) -> float:
+    """When a file was last written; never, if somebody has just taken it away."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def sync(path: Path) -> None:

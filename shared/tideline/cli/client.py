@@ -135,11 +135,17 @@ class Client:
         try:
             yield
         except (httpx.TransportError, httpx.StreamError, httpx.InvalidURL) as cause:
+            words = str(cause) or type(cause).__name__
             raise Unreachable(
-                f"No coordinator answers at {self.base_url} (from {self._said}): {cause or type(cause).__name__}",
-                "Start one with `tideline coordinator`, or say where it is with --url or --home",
-                url=self.base_url,
+                f"No coordinator answers at {self.base_url} (from {self._said}): {words}", remedy(words), url=self.base_url
             ) from None
+
+
+def remedy(words: str) -> str:
+    """What to do about a connection that failed with these words."""
+    if "CERTIFICATE_VERIFY_FAILED" in words:
+        return "Name the coordinator's certificate with --ca, and call it by a name that the certificate has"
+    return "Start one with `tideline coordinator`, or say where it is with --url or --home"
 
 
 def find(door: Door, home: Path) -> tuple[str, str | None, str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # What engine.progress.waits_for writes.
 WAITS = re.compile(r"waiting for (\d+) of (\d+) sites \((.*)\); gives up in .*")
 REPLIES = ("answered", "failed")
+BAR = 16  # characters of a bar
 # A wait is told in a line of its own when nothing else was told for so long.
 QUIET_SECONDS = 10.0
 
@@ -155,16 +156,23 @@ class Watcher:
             typer.echo(clean(line), err=True)
 
     def _draw(self, progress: Progress) -> None:
-        tally = self.tally
+        tally, width = self.tally, progress.console.width
         closed = max(tally.cursor, 0)
         rounds = f"{closed} of {tally.total or '?'} {tally.last}"
-        progress.update(self._tasks["rounds"], total=tally.total, completed=closed, note=clean(rounds))
+        progress.update(self._tasks["rounds"], total=tally.total, completed=closed, note=fitted(rounds, width))
         got = 0 if tally.asked is None else tally.asked - len(tally.awaited)
         waits = f"{got} of {tally.asked}, waiting for {', '.join(sorted(tally.awaited))}" if tally.awaited else tally.status
-        progress.update(self._tasks["replies"], total=tally.asked, completed=got, note=clean(waits))
+        progress.update(self._tasks["replies"], total=tally.asked, completed=got, note=fitted(waits, width))
         if tally.accuracy:
             mean = sum(tally.accuracy.values()) / len(tally.accuracy)
-            progress.update(self._tasks["accuracy"], total=1.0, completed=mean, note=clean(accuracies(tally.accuracy)))
+            progress.update(self._tasks["accuracy"], total=1.0, completed=mean, note=fitted(accuracies(tally.accuracy), width))
+
+
+def fitted(note: str, width: int) -> str:
+    """A bar's word on one line of a window this wide: it is cut, the bar is not."""
+    room = max(width - BAR - len("accuracy") - 3, 1)
+    text = clean(note)
+    return text if len(text) <= room else f"{text[: room - 1]}…"
 
 
 def open_progress() -> Progress:
@@ -172,5 +180,5 @@ def open_progress() -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}", markup=False))
+    columns = (TextColumn("{task.description}"), BarColumn(BAR), TextColumn("{task.fields[note]}", markup=False))
     return Progress(*columns, console=Console(stderr=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from tideline.archive.errors import PartMissing
+from tideline.archive.errors import DigestMismatch, PartMissing
 from tideline.archive.layout import named_parts, parse
 from tideline.archive.parts import Parts
 from tideline.core.errors import (
@@ -91,11 +91,15 @@ class Agent:
         """Fetch the order's files that this site lacks: the root first, then the parts that the root itself names."""
         parts = self.vault.parts(order.run)
         for digest, size in order.files:
-            if not parts.has(digest):
+            while not parts.has(digest):
                 upload = parts.upload(digest, size)
+                resumed = upload.offset > 0
                 try:
                     self.link.fetch(order, digest, upload)
                     upload.commit()
+                except DigestMismatch:
+                    if not resumed:  # what an earlier try left may be spoilt, by a power cut for instance; it is forgotten now
+                        raise
                 finally:
                     upload.close()
         if order.files:
@@ -166,6 +170,10 @@ class Agent:
             self.link.push(order, digest, sizes[digest], offset, view)
         except Unreachable as error:
             self.log("cut", order, error)  # the next report waits the outage out and says where to go on
+        except DigestMismatch as error:
+            if offset == 0:
+                raise
+            self.log("cut", order, error)  # what an earlier try left there was spoilt, and is forgotten now
 
     def fail(self, order: Order, error: FederationError) -> Receipt:
         """Tell the desk why there is no reply."""

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 
-from tideline.archive.errors import NotFinite, PartMissing, TooLarge, Undeclared
+from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
 from tideline.archive.layout import named_parts, parse
 from tideline.archive.parts import Upload
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, NotFound, Stale
@@ -61,14 +61,18 @@ class Desk:
         with self._lock:
             self._down[order] += nbytes
 
-    def push(self, client: ClientId, order: OrderId, digest: Digest, size: int) -> Upload:
-        """Begin, or go on with, taking in a part of a reply."""
+    def push(self, client: ClientId, order: OrderId, digest: Digest, size: int, offset: int | None = None) -> Upload:
+        """Begin, or go on with, taking in a part of a reply. Bytes from elsewhere than where ours end would spoil it."""
         row = self.own(client, order)
         if row.status is not OrderStatus.OPEN:
             raise Stale(f"Order {order[:8]} is {row.status.value}")
         if not 0 < size <= MAX_PART_BYTES:
             raise TooLarge(f"A part of {size} bytes is announced; the limit is {MAX_PART_BYTES}")
-        return self.room.upload(digest, size, row.run, client)
+        upload = self.room.upload(digest, size, row.run, client)
+        if offset is not None and offset != upload.offset:
+            upload.close()
+            raise Stale(f"Part {digest[:12]} is here up to {upload.offset}, and is sent from {offset}", "Report again, then send")
+        return upload
 
     def received(self, client: ClientId, order: OrderId, upload: Upload, size: int, nbytes: int) -> Digest:
         """Keep a pushed part: from here on it survives a power cut."""
@@ -117,6 +121,9 @@ class Desk:
         named = named_parts(parse(self.room.parts.view(reply.files[0][0])))
         if [d for d, _ in named] != [d for d, _ in reply.files[1:]]:
             raise Undeclared("The reply's files are not those that its root names")
+        for digest, size in reply.files:
+            if self.room.parts.size(digest) != size:
+                raise PartMismatch(f"Part {digest[:12]} has not the {size} bytes that the reply tells")
         run = self.run(row)
         self.mill.call("check", {"spec": run.spec, "cursor": row.cursor, "asked": row.message, "reply": reply.files[0][0]})
 

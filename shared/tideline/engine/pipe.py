@@ -76,8 +76,10 @@ class Child:
     def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._command, self._env = list(command), env
         self._lock = threading.Lock()
+        self._starting = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
+        self._closed = False
 
     @property
     def pid(self) -> int | None:
@@ -85,42 +87,54 @@ class Child:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
-    def start(self) -> None:
-        """Start the process if it is not running; the first call does so by itself."""
-        if self.pid is None:
-            self.close()
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=None if self._env is None else dict(self._env)
-            )
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the process if it is not running; the first call does so by itself. Not after `close`: raises Cancelled.
+
+        It is a process group of its own: a Ctrl-C is for the parent, which ends it in its own time.
+        """
+        with self._starting:
+            if self._closed:
+                raise Cancelled("The process was closed")
+            if self._process is None or self._process.poll() is not None:
+                self._reap()
+                env = None if self._env is None else dict(self._env)
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, process_group=0
+                )
+            return self._process
 
     def call(self, name: str, payload: Mapping[str, Any], tick: Tick = no_tick) -> dict[str, Any]:
         """Call and wait. Raises what the child raised, ChildDied if it ended, Cancelled if `kill` ended it."""
         with self._lock:
             self._killed = False
-            self.start()
-            process = self._process
-            assert process is not None and process.stdin is not None and process.stdout is not None
+            process = self.start()
+            assert process.stdin is not None and process.stdout is not None
             try:
                 write_frame(process.stdin, {"call": name, "payload": payload})
-                return self._answer(process.stdout, tick)
-            except (BrokenPipeError, EOFError):
+                frame = self._answer(process.stdout, tick)
+            except (OSError, EOFError, ValueError):
+                process.kill()
                 code = process.wait()
-                if self._killed:
+                if self._killed or self._closed:
                     raise Cancelled(f"The call {name} was cancelled") from None
                 raise ChildDied(f"The process for {name} ended {ending(code)}", "It is started again") from None
+            except BaseException:
+                process.kill()  # it still works for this call; the next one must not read its answer
+                process.wait()
+                raise
+        if "error" in frame:
+            raise from_plain(frame["error"])
+        done: dict[str, Any] = frame["done"]
+        return done
 
-    def _answer(self, stream: IO[bytes], tick: Tick) -> dict[str, Any]:
+    def _answer(self, stream: IO[bytes], tick: Tick) -> Mapping[str, Any]:
         while True:
-            frame = read_frame(stream)
+            frame: Mapping[str, Any] | None = read_frame(stream)
             if frame is None:
                 raise EOFError
-            if "tick" in frame:
-                tick(frame["tick"])
-            elif "error" in frame:
-                raise from_plain(frame["error"])
-            else:
-                done: dict[str, Any] = frame["done"]
-                return done
+            if "tick" not in frame:
+                return frame
+            tick(frame["tick"])
 
     def kill(self) -> None:
         """End the process at once; a call in progress raises Cancelled."""
@@ -130,13 +144,19 @@ class Child:
             process.kill()
 
     def end_hung(self) -> None:
-        """End the process so that a call in progress raises ChildDied."""
+        """End the process; a call in progress raises ChildDied."""
         process = self._process
         if process is not None and process.poll() is None:
             process.kill()
 
     def close(self) -> None:
-        """End the process and let go of its pipes."""
+        """End the process for good and let go of its pipes; a call in progress raises Cancelled."""
+        with self._starting:
+            self._closed = True
+            self._reap()
+
+    def _reap(self) -> None:
+        """End the process, if there is one."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -147,7 +167,7 @@ class Child:
             if stream is not None:
                 try:
                     stream.close()
-                except BrokenPipeError:
+                except OSError:
                     continue
 
 
@@ -165,7 +185,7 @@ def serve(handle: Serve) -> None:
     threading.Thread(target=listen, args=(calls,), daemon=True).start()
     while True:
         frame = calls.get()
-        write_frame(out, answer(handle, frame, lambda share: write_frame(out, {"tick": share})))
+        write_frame(out, answer(handle, frame, lambda share: write_frame(out, {"tick": float(share)})))
 
 
 def listen(calls: queue.Queue[Mapping[str, Any]]) -> None:

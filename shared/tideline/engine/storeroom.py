@@ -15,16 +15,20 @@ GRACE_SECONDS = 3600.0  # how long a part that nothing refers to yet may wait fo
 
 
 class Storeroom:
-    """The coordinator's parts. One lock orders keeping (bytes, then row) and collecting (row, then bytes)."""
+    """The coordinator's parts. One lock orders keeping (bytes, then row) and collecting (row, then bytes).
+
+    Another is held for as long as a round is closed: that may take minutes, in which clients go on sending.
+    """
 
     def __init__(self, parts: Parts, journal: Journal, clock: Clock) -> None:
         self.parts, self.journal, self.clock = parts, journal, clock
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._closing = threading.RLock()
 
     @contextmanager
     def busy(self) -> Iterator[None]:
         """While parts are written that no row names yet, nothing is collected."""
-        with self._lock:
+        with self._closing:
             yield
 
     def keep(self, upload: Upload, size: int, run: RunId, client: ClientId) -> Digest:
@@ -42,18 +46,21 @@ class Storeroom:
 
     def upload(self, digest: Digest, size: int, run: RunId, client: ClientId) -> Upload:
         """Take in a part from a client. Its bytes lie apart from those of another that sends the same part."""
-        return self.parts.upload(digest, size, f"-{run}-{client}")
+        return self.parts.upload(digest, size, sender(run, client))
 
     def offset(self, digest: Digest, size: int, run: RunId, client: ClientId) -> int:
         """How much of a part an earlier, cut upload left."""
-        upload = self.upload(digest, size, run, client)
-        upload.close()
-        return upload.offset
+        return min(self.parts.arrived(digest, sender(run, client)), size)
 
     def collect(self) -> int:
         """Forget the parts that nothing refers to any more; how many."""
-        with self._lock:
+        with self._closing, self._lock:
             gone = self.journal.collect(self.clock.now() - GRACE_SECONDS)
             for digest in gone:
                 self.parts.drop(digest)
             return len(gone)
+
+
+def sender(run: RunId, client: ClientId) -> str:
+    """What tells a client's uploads in a run from others of the same part."""
+    return f"-{run}-{client}"

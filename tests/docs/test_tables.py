@@ -1,0 +1,104 @@
+"""The manual's tables say what the code has: settings, words, keys of a result, errors, options of the benchmark."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import Any
+
+import pytest
+
+from benchmarks.transport import Row
+from tests.docs.manual import DOCS, ROOT, section, tables, text_of, ticked
+from tests.synthetic import experiment, sites
+from tideline.algorithms import METHODS
+from tideline.cli import demo, guard
+from tideline.core import errors
+from tideline.core.privacy import Audience, Exposure
+from tideline.engine.result import failure
+from tideline.engine.simulate import simulate
+from tideline_server.api.models import RunResult
+from tideline_server.errors import TABLE, code_of
+from tideline_server.settings import CoordinatorSettings
+
+OPERATING, RESULT, ERRORS = DOCS / "operating.md", DOCS / "result.md", DOCS / "errors.md"
+
+
+def test_settings_of_the_coordinator() -> None:
+    """docs/operating.md has a row for each setting: its option, its variable and its default; and one for the log."""
+    (rows,) = tables(section(OPERATING, "Settings of the coordinator"))
+    told = {row[0].strip("`"): (row[1].strip("`"), row[2].strip("`")) for row in rows}
+    words = {None: "none", False: "no"}
+    fields = CoordinatorSettings.model_fields
+    ours = {
+        f"--{name.replace('_', '-')}": (f"TIDELINE_{name.upper()}", str(words.get(f.default, f.default)))
+        for name, f in fields.items()
+    }
+    assert told == ours | {"--log-json": ("TIDELINE_LOG_JSON", "no")}
+
+
+@pytest.mark.parametrize("page", ["operating.md", "privacy.md"])
+def test_words_of_a_policy(page: str) -> None:
+    """Every exposure and every audience is named where policies are explained."""
+    assert {*Exposure, *Audience} <= set(ticked(text_of(DOCS / page)))
+
+
+@pytest.fixture(scope="module")
+def result() -> dict[str, Any]:
+    """A small run's result."""
+    return simulate(METHODS, experiment("fedavg", {"anna": "source", "bert": "source", "carl": "target"}), sites())
+
+
+def test_keys_of_a_result(result: dict[str, Any]) -> None:
+    """docs/result.md has each key of a result, of the door's and of the demonstration's, and nothing else."""
+    added = set(re.findall(r'result\["(\w+)"\] =', inspect.getsource(demo)))
+    told = [key for row in tables(text_of(RESULT))[0] for key in ticked(row[0])]
+    assert sorted(told) == sorted({*result, *RunResult.model_fields, *added})
+    assert set(result) < set(RunResult.model_fields)
+
+
+def test_keys_of_a_client(result: dict[str, Any]) -> None:
+    """The second table has each key of a site's line, and nothing else."""
+    told = [key for row in tables(text_of(RESULT))[1] for key in ticked(row[0])]
+    assert sorted(told) == sorted(result["clients"][0])
+
+
+def test_keys_inside(result: dict[str, Any]) -> None:
+    """Where a key holds a list, its row names the keys of the list's items."""
+    rows = {key: row[1] for table in tables(text_of(RESULT)) for row in table for key in ticked(row[0])}
+    for name in ("phases", "curve", "contract"):
+        assert ticked(rows[name]) == list(result[name][0]), name
+    made = set(re.findall(r'^ +"(\w+)":', inspect.getsource(failure), flags=re.MULTILINE))
+    assert set(ticked(rows["failures"])) == made
+
+
+def classes(kind: type[errors.FederationError]) -> set[type[errors.FederationError]]:
+    """The error classes of the core below one."""
+    below = {each for each in kind.__subclasses__() if each.__module__ == errors.__name__}
+    return below.union(*(classes(each) for each in below))
+
+
+def test_every_error_has_its_codes() -> None:
+    """docs/errors.md has a row for each class of the core and each class with codes of its own, and the codes are those."""
+    (rows,) = tables(text_of(ERRORS))
+    told = {row[0].strip("`"): tuple(row[1:4]) for row in rows}
+    kinds = classes(errors.FederationError) | set(TABLE)
+    assert told == {k.__name__: (str(code_of(k).http), code_of(k).grpc, str(guard.code_of(k("what")))) for k in kinds}
+    assert all(row[4] and row[5] for row in rows)
+
+
+def test_failures_that_are_no_errors() -> None:
+    """The two words that a result uses for a reply that is not there are explained."""
+    assert {"Silent", "Late"} <= set(ticked(text_of(ERRORS)))
+    assert {"Silent", "Late"} == set(re.findall(r'"(Silent|Late)"', inspect.getsource(failure)))
+
+
+def test_the_benchmark() -> None:
+    """benchmarks/README.md names each key of a row and each option, and no others."""
+    page = ROOT / "benchmarks" / "README.md"
+    options, keys, _ = tables(text_of(page))
+    told = {word for row in keys for word in ticked(row[0])}
+    assert told == {f.name for f in dataclasses.fields(Row)}
+    source = text_of(ROOT / "benchmarks" / "transport.py")
+    assert {word for row in options for word in ticked(row[0])} == set(re.findall(r'add_argument\("(--\w+)"', source))
