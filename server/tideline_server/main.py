@@ -157,6 +157,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         version=__version__,
         api_key_hash=hashlib.sha256(admin_key(folder).encode()).hexdigest(),
         health=lambda: {"worker": mill.pid is not None},
+        ending=door.closing.is_set,
     )
     people = QuietServer(http_config(settings, create_app(services)))
     serving = asyncio.create_task(people.serve([http_socket]))

@@ -55,7 +55,7 @@ class Door:
         self._threads = ThreadPoolExecutor(16, "door")
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(16, "report")
-        self._closing = asyncio.Event()
+        self.closing = asyncio.Event()
 
     async def run(self, call: Callable[..., T], *args: Any) -> T:
         """A kernel call, on a thread."""
@@ -87,7 +87,7 @@ class Door:
     async def orders(self, request: pb.OrdersRequest, context: Context) -> AsyncIterator[pb.OrderOrTick]:
         client = await self.client(context)
         topic, sent = f"client:{client}", set[OrderId]()
-        while not self._closing.is_set():
+        while not self.closing.is_set():
             seen = self.bell.count(topic)
             for order in await self.run(self.desk.orders, client):
                 if order.id not in sent:
@@ -144,7 +144,7 @@ class Door:
 
     def close(self) -> None:
         """Let the streams end."""
-        self._closing.set()
+        self.closing.set()
 
     def handler(self) -> Any:
         """The service as gRPC wants it. Fetch and Push pass raw bytes (see federation.proto)."""

@@ -33,7 +33,7 @@ async def run_events(
 ) -> StreamingResponse:
     """`id` is the event's number in the run, `event` its kind, `data` is JSON with seq, at, kind and data.
 
-    The stream ends after the last event of a run that has ended. A client that was cut off goes on without loss or repeat
+    The stream ends after the last event of a run that has ended, and when the coordinator closes. A client that was cut off goes on without loss or repeat
     by sending the last number that it saw as Last-Event-ID, which browsers do by themselves.
     """
     await run_in_threadpool(services.office.find, RunId(run))
@@ -52,7 +52,7 @@ async def told(services: Services, run: RunId, after: int, follow: bool, pause: 
         for event in await run_in_threadpool(services.journal.events, run, after):
             yield frame(event)
             after, spoken = event.seq, anyio.current_time()
-        if row.status in FINAL or not follow:
+        if row.status in FINAL or not follow or services.ending():
             return
         if anyio.current_time() >= spoken + pause:
             yield KEEP_ALIVE

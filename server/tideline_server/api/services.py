@@ -19,6 +19,7 @@ class Services:
 
     moved         waits until a topic such as "run:ID" rings (True) or the seconds have passed (False); may miss a ring
     api_key_hash  SHA-256 of the key, in hex; None asks for no key
+    ending        whether the coordinator is closing, so that streams end by themselves
     health        facts about this coordinator, shown to everybody; raises Unreachable when a store does not answer
     """
 
@@ -31,6 +32,7 @@ class Services:
     version: str
     api_key_hash: str | None
     health: Callable[[], Mapping[str, Any]]
+    ending: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)
