@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class Config:
     rounds: int = setting(3, low=1, doc="exchanges")
     gate: str = setting("", doc="a folder; round 2 waits there for a file named go")
     dies: int = setting(0, low=0, doc="how often the first client's trainer kills itself in round 2")
+    closing: bool = setting(False, doc="whether the coordinator waits there too, before it folds round 2")
     size: int = setting(4, low=1, doc="elements of the vector")
 
 
@@ -75,8 +77,16 @@ def pass_gate(site: Site) -> None:
         file.write(f"{os.getpid()}\n")
     if len(begun.read_text().split()) <= config.dies and site.me == "a":
         os._exit(7)
-    while not (gate / "go").exists():
-        site.tick(0.5)
+    wait_at(gate, None, lambda: site.tick(0.5))
+
+
+def wait_at(gate: Path, name: str | None, tick: Callable[[], None]) -> None:
+    """Wait for `go`; or, under a name, for `go-NAME`, saying that somebody waits."""
+    if name is not None:
+        with (gate / f"begun-{name}").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+    while not (gate / (f"go-{name}" if name else "go")).exists():
+        tick()
         time.sleep(0.01)
 
 
@@ -87,6 +97,8 @@ def to_all(state: Vector, turn: Turn) -> dict[ClientId, Vector]:
 
 def mean(state: Vector, replies: Replies[Vector], turn: Turn) -> Vector:
     """The mean."""
+    if turn.config.closing and turn.round == 2:
+        wait_at(Path(turn.config.gate), "closing", lambda: None)
     return Vector(sum((r.v for r in replies.values()), torch.zeros_like(state.v)) / len(replies))
 
 

@@ -119,6 +119,27 @@ def test_a_trainer_that_always_dies_is_a_failed_reply(gates: Net, tmp_path: Path
     assert len(begun(tmp_path, "a")) == 4
 
 
+@pytest.mark.parametrize("way", ["worker killed", "asked to end", "asked twice"])
+def test_a_coordinator_disturbed_while_it_closes_a_round(gates: Net, data: dict[str, Path], tmp_path: Path, way: str) -> None:
+    """Its worker dies, or it is asked to end, in the middle of a fold: the fold is done again, and the run does not fail."""
+    (tmp_path / "go").touch()
+    run = gates.run(experiment(tmp_path, closing=True))
+    gates.until(lambda: len(begun(tmp_path, "closing")) == 1, "the fold to begin")
+    if way == "worker killed":
+        os.kill(begun(tmp_path, "closing")[0], signal.SIGKILL)
+    else:
+        for _ in range(2 if way == "asked twice" else 1):
+            gates.running["coordinator"].send_signal(signal.SIGTERM)
+        assert gates.running["coordinator"].wait(20) == 0
+        assert not psutil.pid_exists(begun(tmp_path, "closing")[0])
+        gates.again("coordinator")
+        gates.ready()
+    gates.until(lambda: len(begun(tmp_path, "closing")) == 2, "the fold to be done again")
+    (tmp_path / "go-closing").touch()
+    result = gates.ended(run)
+    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+
+
 def test_a_cancelled_run_ends_its_steps(gates: Net, tmp_path: Path) -> None:
     """Cancelling ends the trainers in the middle of their steps; agents live and take the next run."""
     run = at_the_gate(gates, tmp_path)

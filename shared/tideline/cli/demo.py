@@ -49,9 +49,10 @@ class Children:
         """Start `tideline ARGS` with its output in a log file."""
         with (self.home / f"{name}.log").open("wb") as log:
             command = [sys.executable, "-m", "tideline", *args]
-            self.running[name] = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
-            )
+            with unbroken():
+                self.running[name] = subprocess.Popen(
+                    command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                )
 
     def check(self) -> None:
         """Raise what a child that ended by itself said last."""
@@ -80,14 +81,11 @@ def run_demo(method: str, agents: int, rounds: int | None, seed: int, out: Path 
 
     began = time.monotonic()
     say = quiet if as_json else console
-    with (
-        tempfile.TemporaryDirectory(prefix="tideline-demo-") as temporary,
-        federation(Path(temporary), say) as (children, client),
-    ):
+    with terminable(), folder() as temporary, federation(temporary, say) as (children, client):
         say(f"coordinator ready at {client.base_url}")
         description = client.get(f"/algorithms/{method}")
-        sites = write_sites(Path(temporary), casting(description["cast"], agents))
-        start_agents(children, client, sites, Path(temporary))
+        sites = write_sites(temporary, casting(description["cast"], agents))
+        start_agents(children, client, sites, temporary)
         say(f"{len(sites)} agents started: " + ", ".join(f"{s.name} ({s.domain}, {s.role})" for s in sites))
         run = client.post("/runs", experiment(method, description, sites, rounds, seed))["run"]
         result = watch(children, client, run, as_json)
@@ -104,23 +102,56 @@ def run_demo(method: str, agents: int, rounds: int | None, seed: int, out: Path 
 
 
 @contextlib.contextmanager
+def unbroken() -> Iterator[None]:
+    """An interruption in here is heard at its end: no child that nobody knows of, no cleaning that stops half-way."""
+    heard: list[int] = []
+    before = {n: signal.signal(n, lambda number, _: heard.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if heard:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM is taken as a Ctrl-C: the children end with the demonstration."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """A temporary folder."""
+    made = tempfile.TemporaryDirectory(prefix="tideline-demo-", ignore_cleanup_errors=True)
+    try:
+        yield Path(made.name)
+    finally:
+        with unbroken():
+            made.cleanup()
+
+
+@contextlib.contextmanager
 def federation(home: Path, say: Callable[[str], None]) -> Iterator[tuple[Children, Any]]:
     """A coordinator on free loopback ports, and a client of its people's door."""
     from tideline.cli.client import Client
 
     children = Children(home)
-    # A second Ctrl-C while the children stop must not leave them behind.
     try:
         say("starting a coordinator")
-        folder = home / "coordinator"
-        children.start("coordinator", "coordinator", "--home", str(folder), "--grpc-port", "0", "--http-port", "0")
-        wait_for(children, folder / "coordinator.json")
-        with Client.of_home(folder) as client:
+        own = home / "coordinator"
+        children.start("coordinator", "coordinator", "--home", str(own), "--grpc-port", "0", "--http-port", "0")
+        wait_for(children, own / "coordinator.json")
+        with Client.of_home(own) as client:
             yield children, client
     finally:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        children.stop()
-        signal.signal(signal.SIGINT, before)
+        with unbroken():  # a second Ctrl-C while the children stop must not leave them behind
+            children.stop()
 
 
 def wait_for(children: Children, path: Path) -> None:

@@ -1,0 +1,84 @@
+"""The demonstration as a person runs it: to its end, and interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.acceptance.harness import ROOT, Net
+
+pytestmark = pytest.mark.processes
+INTERRUPTED = 130
+
+
+def start(home: Path, *more: str) -> subprocess.Popen[bytes]:
+    """Start the demonstration in a process group of its own, its temporary folders in `home`."""
+    with (home / "said").open("wb") as said:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tideline", "demo", "--rounds", "1", "--agents", "3", "--out", str(home / "out"), *more],
+            stdout=said,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=os.environ | {"TMPDIR": str(home)},
+        )
+
+
+def documented(table: int) -> set[str]:
+    """The keys that a table of the manual lists."""
+    tables = (ROOT / "docs" / "result.md").read_text().split("| key | meaning |")[1:]
+    rows = re.findall(r"^\| (`[^|]*`) \|", tables[table].split("\n\n")[0], re.MULTILINE)
+    return {key for row in rows for key in re.findall(r"`(\w+)`", row)}
+
+
+def complete(home: Path, *more: str) -> dict[str, Any]:
+    """The result of a demonstration that ran to its end."""
+    assert start(home, "--json", *more).wait(120) == 0
+    result: dict[str, Any] = json.loads((home / "out" / "result.json").read_text())
+    assert json.loads((home / "said").read_text()) == result
+    assert (home / "out" / "report.html").stat().st_size > 0
+    assert not list(home.glob("tideline-demo-*"))
+    return result
+
+
+def test_a_whole_demonstration(tmp_path: Path) -> None:
+    """It exits with 0, and its result has exactly the keys of the manual."""
+    result = complete(tmp_path)
+    assert set(result) == documented(0)
+    assert [set(client) for client in result["clients"]] == [documented(1)] * 3
+    assert (result["status"], result["method"], result["rounds"]) == ("completed", "fedavg", 1)
+
+
+def test_a_demonstration_beside_its_reference(tmp_path: Path) -> None:
+    """A method whose plan has no source-only model gets it from the run beside it."""
+    result = complete(tmp_path, "--method", "fedprox")
+    assert (result["method"], result["reference_status"]) == ("fedprox", "completed")
+    assert all(0 <= client["source_only"] <= 1 for client in result["clients"])
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["as it starts", "as its sites work"])
+@pytest.mark.parametrize("way", ["group", "main", "twice", "terminated"])
+def test_an_interrupted_demonstration(tmp_path: Path, way: str, early: bool) -> None:
+    """However and whenever it is interrupted, no process and no temporary folder is left."""
+    begun = start(tmp_path)
+    demo = psutil.Process(begun.pid)
+    wanted = 1 if early else 5  # the coordinator; its worker, three agents, and by and by their trainers
+    Net(tmp_path).until(lambda: len(demo.children(recursive=True)) >= wanted, "the children to start")
+    children = demo.children(recursive=True)
+    for _ in range(2 if way == "twice" else 1):
+        if way == "group":
+            os.killpg(demo.pid, signal.SIGINT)
+        else:
+            demo.send_signal(signal.SIGTERM if way == "terminated" else signal.SIGINT)
+    assert begun.wait(30) == INTERRUPTED
+    assert psutil.wait_procs(children, 5)[1] == []
+    assert not list(tmp_path.glob("tideline-demo-*"))

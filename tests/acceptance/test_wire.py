@@ -1,0 +1,113 @@
+"""Calls as no agent of ours would make them: each is refused with a sentence, and nothing is spoilt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.harness import Net, net
+from tideline.core.run import ClientId
+from tideline.engine.rows import JOIN
+from tideline_protos.v1 import federation_pb2 as pb
+
+pytestmark = pytest.mark.processes
+SERVICE = "/tideline.v1.Federation/"
+WHO = (("tideline-client", "a"), ("authorization", "Bearer secret"))
+PART = bytes(range(256)) * 40
+DIGEST = hashlib.sha256(PART).hexdigest()
+
+
+class Raw:
+    """An enrolled client that says whatever it likes, with an open order to join a run."""
+
+    def __init__(self, federation: Net, channel: Any) -> None:
+        self.federation, self.channel = federation, channel
+        token = federation.client().post("/invites", {"name": "a", "ttl_seconds": 600})["token"]
+        enrol = pb.EnrolRequest(protocol=1, token=token, name="a", credential="secret", roles=["source"], version="1")
+        self.unary("Enrol", pb.EnrolReply)(enrol)
+        run = federation.run({"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": dict.fromkeys(SITES, "source")})
+        with federation.journal() as journal:
+            (row,) = [o for o in journal.orders(run, JOIN) if o.client == ClientId("a")]  # type: ignore[arg-type]
+        self.order = row.id
+
+    def unary(self, name: str, answer: Any) -> Callable[..., Any]:
+        """A call of one message."""
+        call = self.channel.unary_unary(SERVICE + name, lambda message: message.SerializeToString(), answer.FromString)
+        return lambda request: call(request, metadata=WHO, timeout=10)
+
+    def push(self, chunks: list[bytes], **sent: object) -> str:
+        """A push; the digest that was answered."""
+        told = {"order": self.order, "digest": DIGEST, "size": len(PART), "offset": 0} | sent
+        metadata = (*WHO, *((f"tideline-{k}", str(v)) for k, v in told.items() if v is not None))
+        call = self.channel.stream_unary(SERVICE + "Push", None, pb.PushReply.FromString)
+        return str(call(iter(chunks), metadata=metadata, timeout=10).digest)
+
+    def report(self, **said: Any) -> Any:
+        """A report."""
+        return self.unary("Report", pb.Receipt)(pb.ReportRequest(order=self.order, **said))
+
+
+def refused(call: Callable[[], Any]) -> tuple[str, str]:
+    """The kind and the words of a refusal."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    told = dict(caught.value.trailing_metadata() or ())
+    assert "tideline-error-bin" in told, caught.value
+    error = json.loads(told["tideline-error-bin"])
+    return error["kind"], error["what"]
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raw]:
+    """A coordinator, and a client without an agent."""
+    with net(tmp_path_factory.mktemp("wire")) as federation:
+        federation.coordinator()
+        with grpc.insecure_channel(federation.address) as channel:
+            yield Raw(federation, channel)
+
+
+@pytest.mark.parametrize("odd", [{"order": None}, {"size": None}, {"offset": None}, {"digest": None}, {"size": "ten"}])
+def test_a_push_that_does_not_say_what_it_brings(there: Raw, odd: dict[str, Any]) -> None:
+    """Missing and garbled metadata are refused in words."""
+    assert refused(lambda: there.push([PART], **odd)) == ("Malformed", "The call does not say which part it brings")
+
+
+def test_a_push_from_a_wrong_offset(there: Raw) -> None:
+    """Bytes that do not follow those that are here would spoil the part: it is refused, and goes on where it was."""
+    refused(lambda: there.push([PART[:1000]]))  # all of a part is awaited; what came stays only if the line is cut
+    assert refused(lambda: there.push([PART[500:]], offset=500))[0] == "Stale"
+    assert there.push([PART[:300], PART[300:]]) == DIGEST
+
+
+@pytest.mark.parametrize("facts", ["{", "[" * 100_000, "[1]", "7", '"labelled"'])
+def test_facts_that_are_no_object(there: Raw, facts: str) -> None:
+    """Garbage where JSON is expected is refused, and the order stays open."""
+    assert refused(lambda: there.report(facts=facts))[0] == "Malformed"
+
+
+def test_a_beat_without_a_number(there: Raw) -> None:
+    """A share that is no number does not keep the agent from hearing which orders are gone."""
+    for share in (float("nan"), float("inf"), -1.0):
+        beat = pb.BeatRequest(progress={there.order: share, "unknown": share})
+        assert list(there.unary("Beat", pb.BeatReply)(beat).gone) == ["unknown"]
+
+
+def test_a_message_of_many_megabytes(there: Raw) -> None:
+    """It is refused before it is taken in: whoever reaches the door could fill the coordinator's memory."""
+    with pytest.raises(grpc.RpcError) as caught:
+        there.push([bytes(65 << 20)])
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_many_metrics(there: Raw) -> None:
+    """A map of a hundred thousand metrics is refused at the first that nobody declared; the coordinator lives."""
+    receipt = there.report(metrics={f"m{i}": 1.0 for i in range(100_000)})
+    assert receipt.verdict == "refused" and receipt.error.kind == "Undeclared"
+    assert Path(there.federation.folder / "coordinator.json").exists()
