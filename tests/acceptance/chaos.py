@@ -108,7 +108,8 @@ def chaos(seed: int, home: Path) -> str:
         result = federation.result(run)
     assert result["status"] == "completed", f"seed {seed}, killed {killed}: {result['status']}: {result['cause']}"
     assert result["state_digest"] == undisturbed(data, given), f"seed {seed}, killed {killed}: other bytes"
-    return f"seed {seed:3d}  {given['method']:6s}  {time.monotonic() - began:5.1f} s  killed: {', '.join(killed) or 'nobody in time'}"
+    who = ", ".join(killed) or "nobody in time"
+    return f"seed {seed:3d}  {given['method']:6s}  {time.monotonic() - began:5.1f} s  killed: {who}"
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Disks that fill up in mid-run: nothing acknowledged is lost, people see why nothing moves, and freed space is enough to go on."""
+"""Disks that fill up in mid-run: nothing acknowledged is lost, people see why nothing moves, and freed space mends it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ async def run_events(
 ) -> StreamingResponse:
     """`id` is the event's number in the run, `event` its kind, `data` is JSON with seq, at, kind and data.
 
-    The stream ends after the last event of a run that has ended, and when the coordinator closes. A client that was cut off goes on without loss or repeat
+    The stream ends after the last event of a run that has ended, and when the coordinator closes. A client that was cut
+    off goes on without loss or repeat
     by sending the last number that it saw as Last-Event-ID, which browsers do by themselves.
     """
     await run_in_threadpool(services.office.find, RunId(run))
