@@ -13,11 +13,12 @@ import grpc
 import tenacity
 
 from tideline import __version__
-from tideline.archive.parts import Upload
+from tideline.archive.intake import Intake, chunks, commit
+from tideline.archive.parts import Parts
 from tideline.core.errors import Cancelled, FederationError, IdentityRefused, StorageFull, Unreachable
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.pipe import from_plain
-from tideline.engine.rows import Failure, Order, Receipt, Reply
+from tideline.engine.rows import Arrivals, Failure, Files, Order, Receipt, Reply
 from tideline_protos.v1 import federation_pb2 as pb
 
 T = TypeVar("T")
@@ -25,7 +26,6 @@ Away = Callable[[BaseException | None], None]
 FULL_SECONDS = 5.0  # pause before bytes are offered again to a coordinator without room
 CUT_SECONDS = 0.5  # pause before they are offered again after a cut
 PROTOCOL = 1
-CHUNK = 1 << 20
 SERVICE = "/tideline.v1.Federation/"
 SILENCE_SECONDS = 45.0  # the coordinator ticks every 15; three missed ticks mean that the line is dead
 CALL_SECONDS = 30.0
@@ -114,20 +114,24 @@ class GrpcLink:
                 raise Unreachable(f"{self.address} hung up", "It may be restarting")
         raise Cancelled("The agent is stopping")
 
-    def fetch(self, order: Order, digest: Digest, upload: Upload) -> None:
+    def fetch(self, order: Order, files: Files, parts: Parts) -> None:
         for attempt in self._retrying():
             with attempt:
-                request = pb.FetchRequest(order=order.id, digest=digest, offset=upload.offset)
-                for chunk in self._told(self._fetch(request, metadata=self._metadata)):
-                    upload.write(chunk)
+                lacking = [(digest, size) for digest, size in files if not parts.has(digest)]
+                wanted = [pb.Wanted(digest=digest, offset=parts.arrived(digest)) for digest, _ in lacking]
+                stream = self._fetch(pb.FetchRequest(order=order.id, parts=wanted), metadata=self._metadata)
+                with Intake(lacking, parts.upload, commit) as intake:
+                    for chunk in self._told(stream):
+                        intake.write(chunk)
+                    intake.end()
 
-    def push(self, order: Order, digest: Digest, size: int, offset: int, view: memoryview) -> None:
+    def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
         """One try: after a cut, or where the coordinator has no room, the next report says where to go on."""
-        sent = {"order": order.id, "digest": digest, "size": str(size), "offset": str(offset)}
-        metadata = (*self._metadata, *((f"tideline-{k}", v) for k, v in sent.items()))
-        chunks = (bytes(view[at : at + CHUNK]) for at in range(offset, size, CHUNK))
+        for digest, _, _ in arrivals:
+            parts.size(digest)  # here, and not on the thread that sends, where an error would read as a cut
+        sent = (bytes(each) for each in push_stream(order, arrivals, parts))
         try:
-            told(lambda: self._push(chunks, metadata=metadata), self.address)
+            told(lambda: self._push(sent, metadata=self._metadata), self.address)
         except Unreachable as error:
             self._away(error)
             self._pause(FULL_SECONDS if isinstance(error, FullThere) else CUT_SECONDS)
@@ -245,6 +249,15 @@ def order_in(raw: pb.Order) -> Order:
     brief = json.loads(raw.brief)
     place = (raw.cursor, raw.phase, raw.step, raw.round)
     return Order(OrderId(raw.id), RunId(raw.run), *place, files, raw.seed, raw.after, raw.seconds_left, brief)
+
+
+def push_stream(order: Order, arrivals: Arrivals, parts: Parts) -> Iterator[bytes | memoryview]:
+    """What a push sends: what it brings, then the bytes."""
+    head = pb.PushHead(order=order.id)
+    head.parts.extend(pb.Arrival(digest=digest, size=size, offset=offset) for digest, size, offset in arrivals)
+    yield head.SerializeToString()
+    total = sum(size - offset for _, size, offset in arrivals)
+    yield from chunks(parts, [(digest, offset) for digest, _, offset in arrivals], total)
 
 
 def reply_out(reply: Reply) -> pb.ReportRequest:

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tideline.archive.parts import FolderParts, room, sync
+from tideline.archive.folder import FolderParts, room, sync
 from tideline.core.errors import Malformed, MemoryLost
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.memory import collect

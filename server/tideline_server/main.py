@@ -21,7 +21,7 @@ import structlog
 import uvicorn
 
 from tideline import __version__
-from tideline.archive.parts import FolderParts
+from tideline.archive.folder import FolderParts
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.engine.conductor import Conductor
 from tideline.engine.desk import Desk

@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 import structlog
+from google.protobuf.message import DecodeError
 
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, StorageFull, VersionRefused
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.engine.desk import Desk
 from tideline.engine.office import Office
 from tideline.engine.pipe import to_plain
-from tideline.engine.rows import Failure, Order, Receipt, Reply
+from tideline.engine.rows import Arrivals, Failure, Order, Receipt, Reply
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
 from tideline_server.errors import code_of
@@ -25,7 +26,6 @@ from tideline_server.errors import code_of
 T = TypeVar("T")
 log = structlog.get_logger()
 PROTOCOL = 1
-CHUNK = 1 << 20
 MAX_MESSAGE = 64 << 20  # a reply that names half a million parts; a stranger's call is read before it is refused
 MAX_WORDS = 2000  # of an error; gRPC drops a call whose trailing metadata exceed 8 KiB
 TICK_SECONDS = 15.0
@@ -98,22 +98,21 @@ class Door:
 
     async def fetch(self, request: pb.FetchRequest, context: Context) -> AsyncIterator[bytes]:
         client, order = await self.client(context), OrderId(request.order)
-        view = await self.run(self.desk.fetch, client, order, Digest(request.digest))
-        for at in range(request.offset, len(view), CHUNK):
-            chunk = bytes(view[at : at + CHUNK])
-            yield chunk
+        wanted = [(Digest(part.digest), int(part.offset)) for part in request.parts]
+        for chunk in await self.run(self.desk.fetch, client, order, wanted):
+            yield bytes(chunk)
             self.desk.sent(order, len(chunk))
 
     async def push(self, chunks: AsyncIterator[bytes], context: Context) -> pb.PushReply:
         client = await self.client(context)
-        order, digest, size, offset = announced(dict(context.invocation_metadata()))
-        upload = await self.run(self.desk.push, client, order, digest, size, offset)
+        order, arrivals = announced(await anext(aiter(chunks), b""))
+        intake = await self.run(self.desk.push, client, order, arrivals)
         try:
-            await self.take(chunks, upload.write)
-            await self.run(self.desk.received, client, order, upload, size, upload.offset - offset)
+            await self.take(chunks, intake.write)
+            await self.run(self.desk.received, client, order, intake)
         finally:
-            upload.close()
-        return pb.PushReply(digest=digest)
+            await self.run(intake.close)
+        return pb.PushReply()
 
     async def take(self, chunks: AsyncIterator[bytes], write: Callable[[bytes], None]) -> None:
         """Write each chunk while the next one arrives."""
@@ -212,13 +211,15 @@ async def abort(context: Context, error: FederationError) -> None:
     await context.abort(status, error.kind, trailing_metadata=(("tideline-error-bin", told),))
 
 
-def announced(sent: Mapping[str, Any]) -> tuple[OrderId, Digest, int, int]:
-    """What a push says that it brings: order, digest, size and offset. Raises Malformed."""
+def announced(first: bytes) -> tuple[OrderId, Arrivals]:
+    """What a push says that it brings. Raises Malformed."""
     try:
-        size, offset = int(sent["tideline-size"]), int(sent["tideline-offset"])
-        return OrderId(sent["tideline-order"]), Digest(sent["tideline-digest"]), size, offset
-    except (KeyError, ValueError, TypeError):
-        raise Malformed("The call does not say which part it brings", "Send tideline-order, -digest, -size and -offset") from None
+        head = pb.PushHead.FromString(first)
+    except DecodeError:
+        head = pb.PushHead()
+    if not head.order or not head.parts:
+        raise Malformed("The call does not say which parts it brings", "Send a PushHead first")
+    return OrderId(head.order), tuple((Digest(p.digest), int(p.size), int(p.offset)) for p in head.parts)
 
 
 def order_out(order: Order) -> pb.Order:

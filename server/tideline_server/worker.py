@@ -57,7 +57,7 @@ class ProcessMill:
 
 def main() -> None:
     """The worker's process: PARTS METHODS."""
-    from tideline.archive.parts import FolderParts
+    from tideline.archive.folder import FolderParts
     from tideline.core.registry import load_methods
     from tideline.engine.mill import NumericMill
 

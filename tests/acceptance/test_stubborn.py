@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tideline.archive.parts import LEFT_SECONDS, FolderParts
+from tideline.archive.folder import LEFT_SECONDS, FolderParts
 from tideline.core.errors import Cancelled, Malformed, Stale
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.memory import ManualClock, MemoryJournal
@@ -82,8 +82,8 @@ def test_parts_are_kept_while_a_round_is_closed(tmp_path: Path) -> None:
     upload = room.upload(NAME, len(BYTES), RunId("run"), ClientId("ann"))
     upload.write(BYTES)
     with ThreadPoolExecutor(1) as threads, room.busy():
-        kept = threads.submit(room.keep, upload, len(BYTES), RunId("run"), ClientId("ann"))
-        assert kept.result(SECONDS) == NAME
+        threads.submit(room.keep, [upload], RunId("run"), ClientId("ann")).result(SECONDS)
+    assert parts.has(NAME)
 
 
 def test_a_closed_process_is_not_started_again() -> None:

@@ -42,12 +42,15 @@ class Raw:
         call = self.channel.unary_unary(SERVICE + name, lambda message: message.SerializeToString(), answer.FromString)
         return lambda request: call(request, metadata=WHO, timeout=10)
 
-    def push(self, chunks: list[bytes], **sent: object) -> str:
-        """A push; the digest that was answered."""
-        told = {"order": self.order, "digest": DIGEST, "size": len(PART), "offset": 0} | sent
-        metadata = (*WHO, *((f"tideline-{k}", str(v)) for k, v in told.items() if v is not None))
+    def push(self, chunks: list[bytes], offset: int = 0) -> None:
+        """A push of one part."""
+        head = pb.PushHead(order=self.order, parts=[pb.Arrival(digest=DIGEST, size=len(PART), offset=offset)])
+        self.stream([head.SerializeToString(), *chunks])
+
+    def stream(self, messages: list[bytes]) -> None:
+        """Whatever one likes, as a push."""
         call = self.channel.stream_unary(SERVICE + "Push", None, pb.PushReply.FromString)
-        return str(call(iter(chunks), metadata=metadata, timeout=10).digest)
+        call(iter(messages), metadata=WHO, timeout=10)
 
     def report(self, **said: Any) -> Any:
         """A report."""
@@ -73,17 +76,25 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raw]:
             yield Raw(federation, channel)
 
 
-@pytest.mark.parametrize("odd", [{"order": None}, {"size": None}, {"offset": None}, {"digest": None}, {"size": "ten"}])
-def test_a_push_that_does_not_say_what_it_brings(there: Raw, odd: dict[str, Any]) -> None:
-    """Missing and garbled metadata are refused in words."""
-    assert refused(lambda: there.push([PART], **odd)) == ("Malformed", "The call does not say which part it brings")
+@pytest.mark.parametrize("first", [[], [b""], [PART], [pb.PushHead(order="o").SerializeToString()]])
+def test_a_push_that_does_not_say_what_it_brings(there: Raw, first: list[bytes]) -> None:
+    """A missing, garbled or empty head is refused in words."""
+    assert refused(lambda: there.stream(first)) == ("Malformed", "The call does not say which parts it brings")
+
+
+def test_a_push_of_more_or_less_than_it_said(there: Raw) -> None:
+    """Bytes after the last part, and an end before it, are refused."""
+    assert refused(lambda: there.push([PART, b"more"]))[0] == "TooLarge"
+    assert refused(lambda: there.push([PART[:10]]))[0] in ("DataTruncated", "Stale")
 
 
 def test_a_push_from_a_wrong_offset(there: Raw) -> None:
     """Bytes that do not follow those that are here would spoil the part: it is refused, and goes on where it was."""
-    refused(lambda: there.push([PART[:1000]]))  # all of a part is awaited; what came stays only if the line is cut
-    assert refused(lambda: there.push([PART[500:]], offset=500))[0] == "Stale"
-    assert there.push([PART[:300], PART[300:]]) == DIGEST
+    (missing,) = there.report(files=[pb.File(digest=DIGEST, size=len(PART))]).missing
+    here = missing.offset
+    assert refused(lambda: there.push([PART[here + 1 :]], offset=here + 1))[0] == "Stale"
+    there.push([PART[here : here + 300], PART[here + 300 :]], offset=here)
+    assert (there.federation.folder / "parts" / DIGEST[:2] / DIGEST).read_bytes() == PART
 
 
 @pytest.mark.parametrize("facts", ["{", "[" * 100_000, "[1]", "7", '"labelled"'])

@@ -17,7 +17,8 @@ from torch import Tensor
 from tests.archive.values import Chain, Everything, Flags, Point, bytes_of, equal, everything
 from tideline.archive import errors, layout
 from tideline.archive.codec import LAX, PART_BYTES, RULES, decode, encode, files_of
-from tideline.archive.parts import FolderParts, MemoryParts, Parts
+from tideline.archive.folder import FolderParts
+from tideline.archive.parts import MemoryParts, Parts
 from tideline.archive.rules import DTYPES
 from tideline.core.errors import Malformed
 from tideline.core.record import Handle, Weights, record

@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from tideline.archive.codec import decode, encode
-from tideline.archive.parts import FolderParts
+from tideline.archive.folder import FolderParts
 from tideline.core.record import record
 
 @record

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.archive.values import Flags
 from tideline.archive import errors, layout
 from tideline.archive.codec import decode
-from tideline.archive.parts import FolderParts, MemoryParts, Parts
+from tideline.archive.folder import FolderParts
+from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.run import Digest
 
 DATA = bytes(range(256)) * 40

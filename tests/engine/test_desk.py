@@ -79,9 +79,9 @@ def send(on: Stage, order: Order, given: Any, client: ClientId = BERT) -> Files:
 
 
 def put(on: Stage, order: Order, digest: Digest, data: bytes, size: int, client: ClientId = BERT) -> None:
-    upload = on.desk.push(client, order.id, digest, size)
-    upload.write(data)
-    on.desk.received(client, order.id, upload, size, size)
+    with on.desk.push(client, order.id, ((digest, size, 0),)) as intake:
+        intake.write(data)
+        on.desk.received(client, order.id, intake)
 
 
 def report(on: Stage, order: Order, files: Files, **more: Any) -> Receipt:
@@ -117,14 +117,14 @@ def test_a_part_is_handed_out_only_to_whom_an_order_names_it(on: Stage) -> None:
     """A digest alone opens nothing: the client's own open order must name the part."""
     _, order = opened(on)
     (root, size), *_ = order.files
-    assert len(on.desk.fetch(BERT, order.id, root)) == size
+    assert sum(len(chunk) for chunk in on.desk.fetch(BERT, order.id, [(root, 0)])) == size
     secret = send(on, order, message())[0][0]
     with pytest.raises(NotFound):
-        on.desk.fetch(BERT, order.id, secret)
+        on.desk.fetch(BERT, order.id, [(root, 0), (secret, 0)])
     with pytest.raises(IdentityRefused):
-        on.desk.fetch(ANNA, order.id, root)
+        on.desk.fetch(ANNA, order.id, [(root, 0)])
     with pytest.raises(NotFound):
-        on.desk.fetch(BERT, OrderId("0" * 32), root)
+        on.desk.fetch(BERT, OrderId("0" * 32), [(root, 0)])
 
 
 def test_another_clients_order_cannot_be_answered(on: Stage) -> None:
@@ -132,7 +132,7 @@ def test_another_clients_order_cannot_be_answered(on: Stage) -> None:
     _, order = opened(on)
     files = send(on, order, message())
     with pytest.raises(IdentityRefused):
-        on.desk.push(ANNA, order.id, files[0][0], files[0][1])
+        on.desk.push(ANNA, order.id, ((*files[0], 0),))
     with pytest.raises(IdentityRefused):
         on.desk.report(ANNA, Reply(order.id, files))
     assert on.journal.order(order.id).status is OrderStatus.OPEN  # type: ignore[union-attr]
@@ -152,9 +152,9 @@ def test_a_closed_order_takes_no_parts(on: Stage) -> None:
     files = send(on, order, message())
     report(on, order, files)
     with pytest.raises(Stale):
-        on.desk.push(BERT, order.id, files[0][0], files[0][1])
+        on.desk.push(BERT, order.id, ((*files[0], 0),))
     with pytest.raises(Stale):
-        on.desk.fetch(BERT, order.id, order.files[0][0])
+        on.desk.fetch(BERT, order.id, [(order.files[0][0], 0)])
 
 
 @pytest.mark.parametrize("size", [0, -1, 1 << 41])
@@ -162,7 +162,7 @@ def test_a_part_of_an_impossible_size_is_refused(on: Stage, size: int) -> None:
     """An announced size is checked before anything is kept."""
     _, order = opened(on)
     with pytest.raises(TooLarge):
-        on.desk.push(BERT, order.id, Digest("0" * 64), size)
+        on.desk.push(BERT, order.id, ((Digest("0" * 64), size, 0),))
 
 
 def test_missing_parts_are_asked_for_from_where_they_broke_off(on: Stage) -> None:
@@ -172,8 +172,8 @@ def test_missing_parts_are_asked_for_from_where_they_broke_off(on: Stage) -> Non
     files = encode(message(Loose), parts).files
     digest, size = files[0]
     assert report(on, order, files).missing == ((digest, 0),)
-    upload = on.desk.push(BERT, order.id, digest, size)
-    upload.write(parts.view(digest)[:10])
+    with on.desk.push(BERT, order.id, ((digest, size, 0),)) as intake:
+        intake.write(parts.view(digest)[:10])
     assert report(on, order, files).missing == ((digest, 10),)
 
 

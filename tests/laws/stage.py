@@ -10,7 +10,8 @@ from itertools import count
 from types import ModuleType
 from typing import Any
 
-from tideline.archive.parts import Buffer, MemoryParts, Upload
+from tideline.archive.intake import Intake, chunks, commit
+from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.algorithm import Algorithm
 from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Digest, RunId
@@ -22,7 +23,7 @@ from tideline.engine.mill import NumericMill
 from tideline.engine.office import Office
 from tideline.engine.ports import Advance, Done, Head, Job
 from tideline.engine.result import result_of
-from tideline.engine.rows import OPEN, Files, Order, Receipt, Reply, RunRow
+from tideline.engine.rows import OPEN, Arrivals, Files, Order, Receipt, Reply, RunRow
 from tideline.engine.simulate import SimSite
 from tideline.engine.stepper import Stepper
 from tideline.engine.storeroom import Storeroom
@@ -63,29 +64,6 @@ class Wire:
         return b"|".join([*(b for _, _, b in (*self.down, *self.up)), *(w.encode() for _, _, w in self.words)])
 
 
-class WatchedUpload:
-    """An upload at a site that notes what comes, half by half."""
-
-    def __init__(self, upload: Upload, note: Callable[[Buffer], None]) -> None:
-        self._upload, self._note = upload, note
-
-    @property
-    def offset(self) -> int:
-        return self._upload.offset
-
-    def write(self, chunk: Buffer) -> None:
-        half = len(chunk) // 2
-        self._upload.write(chunk[:half])
-        self._note(chunk)
-        self._upload.write(chunk[half:])
-
-    def commit(self) -> Digest:
-        return self._upload.commit()
-
-    def close(self) -> None:
-        self._upload.close()
-
-
 class WatchedLink(LocalLink):
     """The in-process link, with a record of what passes and places where the process may end, in the middle of parts too."""
 
@@ -93,23 +71,31 @@ class WatchedLink(LocalLink):
         super().__init__(client, desk)
         self.cuts, self.wire = cuts, wire
 
-    def fetch(self, order: Order, digest: Digest, upload: Upload) -> None:
-        def note(chunk: Buffer) -> None:
-            self.wire.down.append((self.client, order.cursor, bytes(chunk)))
-            self.cuts.point("fetch", order.id, digest)
+    def fetch(self, order: Order, files: Files, parts: Parts) -> None:
+        wanted = [(digest, parts.arrived(digest)) for digest, _ in files]
+        with Intake(files, parts.upload, commit) as intake:
+            for place, chunk in enumerate(self.desk.fetch(self.client, order.id, wanted)):
+                self.wire.down.append((self.client, order.cursor, bytes(chunk)))
+                self.halves(intake, chunk, "fetch", order.id, place)
+                self.desk.sent(order.id, len(chunk))
+            intake.end()
+        self.cuts.point("fetched", order.id, wanted)
 
-        super().fetch(order, digest, WatchedUpload(upload, note))
-        self.cuts.point("fetched", order.id, digest)
+    def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
+        wanted = [(digest, offset) for digest, _, offset in arrivals]
+        with self.desk.push(self.client, order.id, arrivals) as intake:
+            for place, chunk in enumerate(chunks(parts, wanted, sum(size for _, size, _ in arrivals))):
+                self.wire.up.append((self.client, order.cursor, bytes(chunk)))
+                self.halves(intake, chunk, "push", order.id, place)
+            self.desk.received(self.client, order.id, intake)
+        self.cuts.point("pushed", order.id, wanted)
 
-    def push(self, order: Order, digest: Digest, size: int, offset: int, view: memoryview) -> None:
-        self.wire.up.append((self.client, order.cursor, bytes(view)))
-        upload = self.desk.push(self.client, order.id, digest, size)
-        half = (offset + size) // 2
-        upload.write(view[offset:half])
-        self.cuts.point("push", order.id, digest)
-        upload.write(view[half:])
-        self.desk.received(self.client, order.id, upload, size, size - offset)
-        self.cuts.point("pushed", order.id, digest)
+    def halves(self, intake: Intake, chunk: memoryview, *place: object) -> None:
+        """Half a chunk, a place where the process may end, and the other half."""
+        half = len(chunk) // 2
+        intake.write(chunk[:half])
+        self.cuts.point(*place)
+        intake.write(chunk[half:])
 
     def report(self, order: Order, reply: Reply) -> Receipt:
         words = json.dumps([dict(reply.metrics), dict(reply.facts), reply.failure and asdict(reply.failure)])

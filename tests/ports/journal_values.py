@@ -86,8 +86,7 @@ def began(journal: Journal, run: RunId = RUN) -> None:
 
 def push(journal: Journal, sent: Files, who: ClientId = ANN, run: RunId = RUN, now: float = 15.0) -> None:
     """A client pushes parts."""
-    for part, size in sent:
-        journal.add_part(part, size, run, who, now)
+    journal.add_parts([part for part, _ in sent], run, who, now)
 
 
 def reply(order: OrderId, sent: Files = (), **changes: Any) -> Reply:

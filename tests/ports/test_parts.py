@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tideline.archive.errors import BadName, DigestMismatch, PartMismatch, PartMissing, TooLarge
-from tideline.archive.parts import FolderParts, MemoryParts, Parts
+from tideline.archive.folder import FolderParts
+from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.run import Digest
 
 BYTES = bytes(range(256)) * 40
@@ -208,7 +209,7 @@ def test_a_sweep_forgets_half_written_files_only(folder: Path) -> None:
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from tideline.archive.parts import FolderParts
+from tideline.archive.folder import FolderParts
 from tideline.core.errors import StorageFull
 from tideline.core.run import Digest
 import hashlib
@@ -245,7 +246,7 @@ def test_a_full_disk_leaves_nothing_behind(folder: Path, way: str) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tideline.archive.parts import FolderParts
+from tideline.archive.folder import FolderParts
 parts = FolderParts(Path(sys.argv[1]))
 def buffers():
     yield bytes(1000)

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#tideline_protos/v1/federation.proto\x12\x0btideline.v1\"q\n\x0c\x45nrolRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\ncredential\x18\x04 \x01(\t\x12\r\n\x05roles\x18\x05 \x03(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\"=\n\nEnrolReply\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08protocol\x18\x02 \x01(\r\x12\x0f\n\x07version\x18\x03 \x01(\t\"\x0f\n\rOrdersRequest\"]\n\x0bOrderOrTick\x12#\n\x05order\x18\x01 \x01(\x0b\x32\x12.tideline.v1.OrderH\x00\x12!\n\x04tick\x18\x02 \x01(\x0b\x32\x11.tideline.v1.TickH\x00\x42\x06\n\x04what\"\x06\n\x04Tick\"$\n\x04\x46ile\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\"\xc0\x01\n\x05Order\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\x03\x12\r\n\x05phase\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\r\n\x05round\x18\x06 \x01(\r\x12 \n\x05\x66iles\x18\x07 \x03(\x0b\x32\x11.tideline.v1.File\x12\x0c\n\x04seed\x18\x08 \x01(\x04\x12\r\n\x05\x61\x66ter\x18\t \x01(\x03\x12\x14\n\x0cseconds_left\x18\n \x01(\x01\x12\r\n\x05\x62rief\x18\x0b \x01(\t\"=\n\x0c\x46\x65tchRequest\x12\r\n\x05order\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x1b\n\tPushReply\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\xe0\x01\n\rReportRequest\x12\r\n\x05order\x18\x01 \x01(\t\x12 \n\x05\x66iles\x18\x02 \x03(\x0b\x32\x11.tideline.v1.File\x12\x38\n\x07metrics\x18\x03 \x03(\x0b\x32\'.tideline.v1.ReportRequest.MetricsEntry\x12\r\n\x05\x66\x61\x63ts\x18\x04 \x01(\t\x12%\n\x07\x66\x61ilure\x18\x05 \x01(\x0b\x32\x14.tideline.v1.Failure\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"%\n\x07\x46\x61ilure\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04what\x18\x02 \x01(\t\")\n\x07Missing\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"f\n\x07Receipt\x12\x0f\n\x07verdict\x18\x01 \x01(\t\x12%\n\x07missing\x18\x02 \x03(\x0b\x32\x14.tideline.v1.Missing\x12#\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x14.tideline.v1.Failure\"x\n\x0b\x42\x65\x61tRequest\x12\x38\n\x08progress\x18\x01 \x03(\x0b\x32&.tideline.v1.BeatRequest.ProgressEntry\x1a/\n\rProgressEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x19\n\tBeatReply\x12\x0c\n\x04gone\x18\x01 \x03(\t2\xf1\x02\n\nFederation\x12;\n\x05\x45nrol\x12\x19.tideline.v1.EnrolRequest\x1a\x17.tideline.v1.EnrolReply\x12@\n\x06Orders\x12\x1a.tideline.v1.OrdersRequest\x1a\x18.tideline.v1.OrderOrTick0\x01\x12\x38\n\x05\x46\x65tch\x12\x19.tideline.v1.FetchRequest\x1a\x12.tideline.v1.Chunk0\x01\x12\x34\n\x04Push\x12\x12.tideline.v1.Chunk\x1a\x16.tideline.v1.PushReply(\x01\x12:\n\x06Report\x12\x1a.tideline.v1.ReportRequest\x1a\x14.tideline.v1.Receipt\x12\x38\n\x04\x42\x65\x61t\x12\x18.tideline.v1.BeatRequest\x1a\x16.tideline.v1.BeatReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#tideline_protos/v1/federation.proto\x12\x0btideline.v1\"q\n\x0c\x45nrolRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\ncredential\x18\x04 \x01(\t\x12\r\n\x05roles\x18\x05 \x03(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\"=\n\nEnrolReply\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08protocol\x18\x02 \x01(\r\x12\x0f\n\x07version\x18\x03 \x01(\t\"\x0f\n\rOrdersRequest\"]\n\x0bOrderOrTick\x12#\n\x05order\x18\x01 \x01(\x0b\x32\x12.tideline.v1.OrderH\x00\x12!\n\x04tick\x18\x02 \x01(\x0b\x32\x11.tideline.v1.TickH\x00\x42\x06\n\x04what\"\x06\n\x04Tick\"$\n\x04\x46ile\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\"\xc0\x01\n\x05Order\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\x03\x12\r\n\x05phase\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\r\n\x05round\x18\x06 \x01(\r\x12 \n\x05\x66iles\x18\x07 \x03(\x0b\x32\x11.tideline.v1.File\x12\x0c\n\x04seed\x18\x08 \x01(\x04\x12\r\n\x05\x61\x66ter\x18\t \x01(\x03\x12\x14\n\x0cseconds_left\x18\n \x01(\x01\x12\r\n\x05\x62rief\x18\x0b \x01(\t\"A\n\x0c\x46\x65tchRequest\x12\r\n\x05order\x18\x01 \x01(\t\x12\"\n\x05parts\x18\x02 \x03(\x0b\x32\x13.tideline.v1.Wanted\"(\n\x06Wanted\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\">\n\x08PushHead\x12\r\n\x05order\x18\x01 \x01(\t\x12#\n\x05parts\x18\x02 \x03(\x0b\x32\x14.tideline.v1.Arrival\"7\n\x07\x41rrival\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x0b\n\tPushReply\"\xe0\x01\n\rReportRequest\x12\r\n\x05order\x18\x01 \x01(\t\x12 \n\x05\x66iles\x18\x02 \x03(\x0b\x32\x11.tideline.v1.File\x12\x38\n\x07metrics\x18\x03 \x03(\x0b\x32\'.tideline.v1.ReportRequest.MetricsEntry\x12\r\n\x05\x66\x61\x63ts\x18\x04 \x01(\t\x12%\n\x07\x66\x61ilure\x18\x05 \x01(\x0b\x32\x14.tideline.v1.Failure\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"%\n\x07\x46\x61ilure\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04what\x18\x02 \x01(\t\")\n\x07Missing\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"f\n\x07Receipt\x12\x0f\n\x07verdict\x18\x01 \x01(\t\x12%\n\x07missing\x18\x02 \x03(\x0b\x32\x14.tideline.v1.Missing\x12#\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x14.tideline.v1.Failure\"x\n\x0b\x42\x65\x61tRequest\x12\x38\n\x08progress\x18\x01 \x03(\x0b\x32&.tideline.v1.BeatRequest.ProgressEntry\x1a/\n\rProgressEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x19\n\tBeatReply\x12\x0c\n\x04gone\x18\x01 \x03(\t2\xf1\x02\n\nFederation\x12;\n\x05\x45nrol\x12\x19.tideline.v1.EnrolRequest\x1a\x17.tideline.v1.EnrolReply\x12@\n\x06Orders\x12\x1a.tideline.v1.OrdersRequest\x1a\x18.tideline.v1.OrderOrTick0\x01\x12\x38\n\x05\x46\x65tch\x12\x19.tideline.v1.FetchRequest\x1a\x12.tideline.v1.Chunk0\x01\x12\x34\n\x04Push\x12\x12.tideline.v1.Chunk\x1a\x16.tideline.v1.PushReply(\x01\x12:\n\x06Report\x12\x1a.tideline.v1.ReportRequest\x1a\x14.tideline.v1.Receipt\x12\x38\n\x04\x42\x65\x61t\x12\x18.tideline.v1.BeatRequest\x1a\x16.tideline.v1.BeatReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,27 +40,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ORDER']._serialized_start=389
   _globals['_ORDER']._serialized_end=581
   _globals['_FETCHREQUEST']._serialized_start=583
-  _globals['_FETCHREQUEST']._serialized_end=644
-  _globals['_CHUNK']._serialized_start=646
-  _globals['_CHUNK']._serialized_end=667
-  _globals['_PUSHREPLY']._serialized_start=669
-  _globals['_PUSHREPLY']._serialized_end=696
-  _globals['_REPORTREQUEST']._serialized_start=699
-  _globals['_REPORTREQUEST']._serialized_end=923
-  _globals['_REPORTREQUEST_METRICSENTRY']._serialized_start=877
-  _globals['_REPORTREQUEST_METRICSENTRY']._serialized_end=923
-  _globals['_FAILURE']._serialized_start=925
-  _globals['_FAILURE']._serialized_end=962
-  _globals['_MISSING']._serialized_start=964
-  _globals['_MISSING']._serialized_end=1005
-  _globals['_RECEIPT']._serialized_start=1007
-  _globals['_RECEIPT']._serialized_end=1109
-  _globals['_BEATREQUEST']._serialized_start=1111
-  _globals['_BEATREQUEST']._serialized_end=1231
-  _globals['_BEATREQUEST_PROGRESSENTRY']._serialized_start=1184
-  _globals['_BEATREQUEST_PROGRESSENTRY']._serialized_end=1231
-  _globals['_BEATREPLY']._serialized_start=1233
-  _globals['_BEATREPLY']._serialized_end=1258
-  _globals['_FEDERATION']._serialized_start=1261
-  _globals['_FEDERATION']._serialized_end=1630
+  _globals['_FETCHREQUEST']._serialized_end=648
+  _globals['_WANTED']._serialized_start=650
+  _globals['_WANTED']._serialized_end=690
+  _globals['_PUSHHEAD']._serialized_start=692
+  _globals['_PUSHHEAD']._serialized_end=754
+  _globals['_ARRIVAL']._serialized_start=756
+  _globals['_ARRIVAL']._serialized_end=811
+  _globals['_CHUNK']._serialized_start=813
+  _globals['_CHUNK']._serialized_end=834
+  _globals['_PUSHREPLY']._serialized_start=836
+  _globals['_PUSHREPLY']._serialized_end=847
+  _globals['_REPORTREQUEST']._serialized_start=850
+  _globals['_REPORTREQUEST']._serialized_end=1074
+  _globals['_REPORTREQUEST_METRICSENTRY']._serialized_start=1028
+  _globals['_REPORTREQUEST_METRICSENTRY']._serialized_end=1074
+  _globals['_FAILURE']._serialized_start=1076
+  _globals['_FAILURE']._serialized_end=1113
+  _globals['_MISSING']._serialized_start=1115
+  _globals['_MISSING']._serialized_end=1156
+  _globals['_RECEIPT']._serialized_start=1158
+  _globals['_RECEIPT']._serialized_end=1260
+  _globals['_BEATREQUEST']._serialized_start=1262
+  _globals['_BEATREQUEST']._serialized_end=1382
+  _globals['_BEATREQUEST_PROGRESSENTRY']._serialized_start=1335
+  _globals['_BEATREQUEST_PROGRESSENTRY']._serialized_end=1382
+  _globals['_BEATREPLY']._serialized_start=1384
+  _globals['_BEATREPLY']._serialized_end=1409
+  _globals['_FEDERATION']._serialized_start=1412
+  _globals['_FEDERATION']._serialized_end=1781
 # @@protoc_insertion_point(module_scope)

@@ -82,14 +82,38 @@ class Order(_message.Message):
     def __init__(self, id: _Optional[str] = ..., run: _Optional[str] = ..., cursor: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[str] = ..., round: _Optional[int] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., seed: _Optional[int] = ..., after: _Optional[int] = ..., seconds_left: _Optional[float] = ..., brief: _Optional[str] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("order", "digest", "offset")
+    __slots__ = ("order", "parts")
     ORDER_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    order: str
+    parts: _containers.RepeatedCompositeFieldContainer[Wanted]
+    def __init__(self, order: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[Wanted, _Mapping]]] = ...) -> None: ...
+
+class Wanted(_message.Message):
+    __slots__ = ("digest", "offset")
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
-    order: str
     digest: str
     offset: int
-    def __init__(self, order: _Optional[str] = ..., digest: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+    def __init__(self, digest: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class PushHead(_message.Message):
+    __slots__ = ("order", "parts")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    order: str
+    parts: _containers.RepeatedCompositeFieldContainer[Arrival]
+    def __init__(self, order: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[Arrival, _Mapping]]] = ...) -> None: ...
+
+class Arrival(_message.Message):
+    __slots__ = ("digest", "size", "offset")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    size: int
+    offset: int
+    def __init__(self, digest: _Optional[str] = ..., size: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("data",)
@@ -98,10 +122,8 @@ class Chunk(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class PushReply(_message.Message):
-    __slots__ = ("digest",)
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    digest: str
-    def __init__(self, digest: _Optional[str] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("order", "files", "metrics", "facts", "failure")

@@ -63,10 +63,11 @@ def release(connection: Connection, run: RunId) -> None:
     connection.execute(delete(refs).where(refs.c.run == run, or_(refs.c.kind != "state", refs.c.cursor != last)))
 
 
-def add(connection: Connection, digest: Digest, run: RunId, client: ClientId, now: float) -> None:
-    """Note a pushed part. It waits for the report that names it, whatever it was before."""
-    upsert(connection, parts, [{"digest": digest, "touched": now, "once_referred": False}], "touched", "once_referred")
-    upsert(connection, pushed, [{"digest": digest, "run": run, "client": client}])
+def add(connection: Connection, digests: Iterable[Digest], run: RunId, client: ClientId, now: float) -> None:
+    """Note pushed parts. They wait for the report that names them, whatever they were before."""
+    rows = [{"digest": digest, "touched": now, "once_referred": False} for digest in dict.fromkeys(digests)]
+    upsert(connection, parts, rows, "touched", "once_referred")
+    upsert(connection, pushed, [{"digest": row["digest"], "run": run, "client": client} for row in rows])
 
 
 def present(connection: Connection, digests: Collection[Digest]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,9 +151,9 @@ class SqlJournal:
         with self._store.writing() as connection:
             return orders.beat(connection, client, progress, now)
 
-    def add_part(self, digest: Digest, size: int, run: RunId, client: ClientId, now: float) -> None:
+    def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
         with self._store.writing() as connection:
-            holdings.add(connection, digest, run, client, now)
+            holdings.add(connection, digests, run, client, now)
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         if not files:

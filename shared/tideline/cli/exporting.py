@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tideline.archive import errors, layout
-from tideline.archive.parts import FolderParts
+from tideline.archive.folder import FolderParts
 from tideline.cli.client import Client
 from tideline.core.errors import ConfigRefused, Malformed
 from tideline.core.run import Digest

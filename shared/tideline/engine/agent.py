@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from tideline.archive.errors import DigestMismatch, PartMissing
@@ -90,18 +90,13 @@ class Agent:
     def bring(self, order: Order) -> None:
         """Fetch the order's files that this site lacks: the root first, then the parts that the root itself names."""
         parts = self.vault.parts(order.run)
-        for digest, size in order.files:
-            while not parts.has(digest):
-                upload = parts.upload(digest, size)
-                resumed = upload.offset > 0
-                try:
-                    self.link.fetch(order, digest, upload)
-                    upload.commit()
-                except DigestMismatch:
-                    if not resumed:  # what an earlier try left may be spoilt, by a power cut for instance; it is forgotten now
-                        raise
-                finally:
-                    upload.close()
+        while lacking := tuple(file for file in order.files if not parts.has(file[0])):
+            resumed = any(parts.arrived(digest) for digest, _ in lacking)
+            try:
+                self.link.fetch(order, lacking, parts)
+            except DigestMismatch:
+                if not resumed:  # what an earlier try left may be spoilt, by a power cut for instance; it is forgotten now
+                    raise
         if order.files:
             self.whole(order.files, parts)
 
@@ -154,24 +149,22 @@ class Agent:
                 return receipt
             # If the round closes meanwhile, the next report is told that it is late.
             with suppress(Stale):
-                for digest, offset in receipt.missing:
-                    self.push(order, reply, digest, offset)
+                self.push(order, reply, receipt.missing)
 
-    def push(self, order: Order, reply: Reply, digest: Digest, offset: int) -> None:
-        """Send one of the reply's own files; nothing else that lies here can be asked for."""
+    def push(self, order: Order, reply: Reply, missing: Sequence[tuple[Digest, int]]) -> None:
+        """Send some of the reply's own files; nothing else that lies here can be asked for."""
         sizes = dict(reply.files)
-        if digest not in sizes:
-            raise NotFound(f"The reply to order {order.id[:8]} names no part {digest[:12]}")
+        for digest, _ in missing:
+            if digest not in sizes:
+                raise NotFound(f"The reply to order {order.id[:8]} names no part {digest[:12]}")
         try:
-            view = self.vault.parts(order.run).view(digest)
+            self.link.push(order, tuple((d, sizes[d], offset) for d, offset in missing), self.vault.parts(order.run))
         except PartMissing:
             raise ahead(order) from None
-        try:
-            self.link.push(order, digest, sizes[digest], offset, view)
         except Unreachable as error:
             self.log("cut", order, error)  # the next report waits the outage out and says where to go on
         except DigestMismatch as error:
-            if offset == 0:
+            if not any(offset for _, offset in missing):
                 raise
             self.log("cut", order, error)  # what an earlier try left there was spoilt, and is forgotten now
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
+from tideline.archive.intake import Intake, chunks
 from tideline.archive.layout import named_parts, parse
 from tideline.archive.parts import Upload
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, NotFound, Stale
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.engine.ports import Bell, Clock, Journal, Mill
-from tideline.engine.rows import JOIN, Failure, Order, OrderRow, OrderStatus, Receipt, Reply, RunRow
+from tideline.engine.rows import JOIN, Arrivals, Failure, Order, OrderRow, OrderStatus, Receipt, Reply, RunRow
 from tideline.engine.storeroom import Storeroom
 
 MAX_PART_BYTES = 1 << 40
@@ -47,39 +48,43 @@ class Desk:
         }
         return Order(row.id, row.run, row.cursor, *names, row.files, row.seed, row.after, left, brief)
 
-    def fetch(self, client: ClientId, order: OrderId, digest: Digest) -> memoryview:
-        """A part's bytes. A digest alone opens nothing: one of the client's own open orders must name it."""
-        row = self.own(client, order)
-        if row.status is not OrderStatus.OPEN:
-            raise Stale(f"Order {order[:8]} is {row.status.value}")
-        if digest not in dict(row.files):
-            raise NotFound(f"Order {order[:8]} names no part {digest[:12]}")
-        return self.room.parts.view(digest)
+    def fetch(self, client: ClientId, order: OrderId, wanted: Sequence[tuple[Digest, int]]) -> Iterator[memoryview]:
+        """The bytes of parts from offsets on. A digest alone opens nothing: one of the client's own open orders must name it."""
+        sizes = dict(self.open(client, order).files)
+        for digest, _ in wanted:
+            if digest not in sizes:
+                raise NotFound(f"Order {order[:8]} names no part {digest[:12]}")
+        return chunks(self.room.parts, wanted, sum(sizes[digest] - offset for digest, offset in wanted))
 
     def sent(self, order: OrderId, nbytes: int) -> None:
         """Count what went down."""
         with self._lock:
             self._down[order] += nbytes
 
-    def push(self, client: ClientId, order: OrderId, digest: Digest, size: int, offset: int | None = None) -> Upload:
-        """Begin, or go on with, taking in a part of a reply. Bytes from elsewhere than where ours end would spoil it."""
-        row = self.own(client, order)
-        if row.status is not OrderStatus.OPEN:
-            raise Stale(f"Order {order[:8]} is {row.status.value}")
-        if not 0 < size <= MAX_PART_BYTES:
-            raise TooLarge(f"A part of {size} bytes is announced; the limit is {MAX_PART_BYTES}")
-        upload = self.room.upload(digest, size, row.run, client)
-        if offset is not None and offset != upload.offset:
-            upload.close()
-            raise Stale(f"Part {digest[:12]} is here up to {upload.offset}, and is sent from {offset}", "Report again, then send")
-        return upload
+    def push(self, client: ClientId, order: OrderId, arrivals: Arrivals) -> Intake:
+        """Begin, or go on with, taking in parts of a reply. Bytes from elsewhere than where ours end would spoil them."""
+        run = self.open(client, order).run
+        for _, size, _ in arrivals:
+            if not 0 < size <= MAX_PART_BYTES:
+                raise TooLarge(f"A part of {size} bytes is announced; the limit is {MAX_PART_BYTES}")
+        offsets = {digest: offset for digest, _, offset in arrivals}
 
-    def received(self, client: ClientId, order: OrderId, upload: Upload, size: int, nbytes: int) -> Digest:
-        """Keep a pushed part: from here on it survives a power cut."""
+        def begin(digest: Digest, size: int) -> Upload:
+            upload = self.room.upload(digest, size, run, client)
+            if offsets[digest] != upload.offset:
+                upload.close()
+                raise elsewhere(digest, upload.offset, offsets[digest])
+            return upload
+
+        return Intake([(digest, size) for digest, size, _ in arrivals], begin)
+
+    def received(self, client: ClientId, order: OrderId, intake: Intake) -> None:
+        """Keep the pushed parts: from here on they survive a power cut. Raises DataTruncated if not all of them came."""
+        intake.end()
         run = self.own(client, order).run
         with self._lock:
-            self._up[order] += nbytes
-        return self.room.keep(upload, size, run, client)
+            self._up[order] += intake.came
+        self.room.keep(intake.whole, run, client)
 
     def report(self, client: ClientId, reply: Reply) -> Receipt:
         """Accept a reply or a failure; or say which parts are missing first, or why it is refused."""
@@ -171,8 +176,20 @@ class Desk:
             raise IdentityRefused(f"Order {order[:8]} is not addressed to {client}")
         return row
 
+    def open(self, client: ClientId, order: OrderId) -> OrderRow:
+        """The client's own order, if it waits for an answer. Raises Stale."""
+        row = self.own(client, order)
+        if row.status is not OrderStatus.OPEN:
+            raise Stale(f"Order {order[:8]} is {row.status.value}")
+        return row
+
     def run(self, row: OrderRow) -> RunRow:
         """The order's run."""
         run = self.journal.run(row.run)
         assert run is not None, "orders refer to runs"
         return run
+
+
+def elsewhere(digest: Digest, here: int, there: int) -> Stale:
+    """The error for bytes that do not follow those that are here."""
+    return Stale(f"Part {digest[:12]} is here up to {here}, and is sent from {there}", "Report again, then send")

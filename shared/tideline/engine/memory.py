@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tideline.archive.parts import MemoryParts, Parts, Upload
+from tideline.archive.intake import Intake, chunks, commit
+from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.desk import Desk
 from tideline.engine.ports import Advance, Head
 from tideline.engine.rows import (
     FINAL,
     JOIN,
+    Arrivals,
     Client,
     Event,
     Files,
@@ -27,8 +29,6 @@ from tideline.engine.rows import (
     RunRow,
     Status,
 )
-
-CHUNK = 1 << 20
 
 
 class ManualClock:
@@ -211,11 +211,11 @@ class MemoryJournal:
                     self._orders[order] = replace(row, progress=share, beat=now)
             return tuple(gone)
 
-    def add_part(self, digest: Digest, size: int, run: RunId, client: ClientId, now: float) -> None:
+    def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
         with self._lock:
-            self._parts[digest] = now
-            self._once_referred.discard(digest)
-            self._pushed.add((digest, run, client))
+            self._parts.update(dict.fromkeys(digests, now))
+            self._once_referred.difference_update(digests)
+            self._pushed.update((digest, run, client) for digest in digests)
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         with self._lock:
@@ -373,17 +373,20 @@ class LocalLink:
     def __init__(self, client: ClientId, desk: Desk) -> None:
         self.client, self.desk = client, desk
 
-    def fetch(self, order: Order, digest: Digest, upload: Upload) -> None:
-        view = self.desk.fetch(self.client, order.id, digest)
-        for at in range(upload.offset, len(view), CHUNK):
-            upload.write(view[at : at + CHUNK])
-            self.desk.sent(order.id, len(view[at : at + CHUNK]))
+    def fetch(self, order: Order, files: Files, parts: Parts) -> None:
+        wanted = [(digest, parts.arrived(digest)) for digest, _ in files]
+        with Intake(files, parts.upload, commit) as intake:
+            for chunk in self.desk.fetch(self.client, order.id, wanted):
+                intake.write(chunk)
+                self.desk.sent(order.id, len(chunk))
+            intake.end()
 
-    def push(self, order: Order, digest: Digest, size: int, offset: int, view: memoryview) -> None:
-        upload = self.desk.push(self.client, order.id, digest, size)
-        for at in range(offset, size, CHUNK):
-            upload.write(view[at : at + CHUNK])
-        self.desk.received(self.client, order.id, upload, size, size - offset)
+    def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
+        total = sum(size - offset for _, size, offset in arrivals)
+        with self.desk.push(self.client, order.id, arrivals) as intake:
+            for chunk in chunks(parts, [(digest, offset) for digest, _, offset in arrivals], total):
+                intake.write(chunk)
+            self.desk.received(self.client, order.id, intake)
 
     def report(self, order: Order, reply: Reply) -> Receipt:
         return self.desk.report(self.client, reply)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tideline.archive.parts import Parts, Upload
+from tideline.archive.parts import Parts
 from tideline.core.data import Data, View
 from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, World
 from tideline.engine.rows import (
+    Arrivals,
     Client,
     Event,
     Files,
@@ -106,8 +107,8 @@ class Journal(Protocol):
         """Note progress; gives those of the orders that are no longer open."""
         ...
 
-    def add_part(self, digest: Digest, size: int, run: RunId, client: ClientId, now: float) -> None:
-        """Note a part that a client pushed for a run: it may wait for the report that names it."""
+    def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
+        """Note parts that a client pushed for a run: they may wait for the report that names them."""
         ...
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
@@ -196,11 +197,14 @@ class Vault(Protocol):
 class Link(Protocol):
     """An agent's line to the desk."""
 
-    def fetch(self, order: Order, digest: Digest, upload: Upload) -> None:
-        """Bring a part's bytes, from the upload's offset on."""
+    def fetch(self, order: Order, files: Files, parts: Parts) -> None:
+        """Bring the order's files that are lacking into `parts`; each goes on behind what an earlier, cut try left."""
         ...
 
-    def push(self, order: Order, digest: Digest, size: int, offset: int, view: memoryview) -> None: ...
+    def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
+        """Send parts of a reply, each from its offset on. They are kept on disk there when this returns."""
+        ...
+
     def report(self, order: Order, reply: Reply) -> Receipt: ...
 
 

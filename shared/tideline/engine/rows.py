@@ -11,6 +11,7 @@ from tideline.core.run import EMPTY, ClientId, Digest, OrderId, RunId
 
 JOIN = -1  # the cursor of the exchange before the first phase: a site looks at the contract and settles
 Files = tuple[tuple[Digest, int], ...]  # (digest, bytes), the root first
+Arrivals = tuple[tuple[Digest, int, int], ...]  # (digest, bytes, offset from which it is sent)
 
 
 class Status(StrEnum):

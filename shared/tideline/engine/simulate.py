@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tideline.archive.parts import FolderParts, MemoryParts, Parts
+from tideline.archive.folder import FolderParts
+from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.registry import Methods
 from tideline.core.run import ClientId, RunId

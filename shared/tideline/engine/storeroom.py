@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tideline.archive.parts import Parts, Upload
@@ -31,12 +31,12 @@ class Storeroom:
         with self._closing:
             yield
 
-    def keep(self, upload: Upload, size: int, run: RunId, client: ClientId) -> Digest:
-        """Commit an upload and note it."""
+    def keep(self, uploads: Sequence[Upload], run: RunId, client: ClientId) -> None:
+        """Commit finished uploads and note them, all of a message at once."""
         with self._lock:
-            digest = upload.commit()
-            self.journal.add_part(digest, size, run, client, self.clock.now())
-            return digest
+            digests = [upload.commit() for upload in uploads]
+            self.parts.settle(digests)
+            self.journal.add_parts(digests, run, client, self.clock.now())
 
     def missing(self, files: Files, run: RunId, client: ClientId) -> tuple[tuple[Digest, int], ...]:
         """Those of the files that this client must send first, in order, with the offset from which an upload would go on."""

@@ -1,0 +1,256 @@
+"""Parts as the files of one folder."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import mmap
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from io import FileIO
+from pathlib import Path
+
+from tideline.archive.layout import check_digest
+from tideline.archive.parts import Buffer, agree, digest_of, missing, whole, within
+from tideline.core.errors import Malformed, Stale, StorageFull
+from tideline.core.run import Digest
+
+DIGEST_LENGTH = 64
+LEFT_SECONDS = 86400.0  # how long a cut upload may wait for its sender to come back
+
+
+class FolderParts:
+    """Parts as files of one folder, `ab/abcd...`. `durable`: a part that was kept survives a power cut (fsync)."""
+
+    def __init__(self, folder: Path, durable: bool = True) -> None:
+        self.folder = folder
+        self.durable = durable
+        self._tmp = folder / "tmp"
+        self._arriving: dict[Path, FolderUpload] = {}
+        self._lock = threading.Lock()
+        with room(self._tmp / "parts"):
+            self._tmp.mkdir(parents=True, exist_ok=True)
+
+    def path(self, digest: Digest) -> Path:
+        """Where a part lies, or would lie."""
+        return self.folder / check_digest(digest)[:2] / digest
+
+    def has(self, digest: Digest) -> bool:
+        return self.path(digest).exists()
+
+    def size(self, digest: Digest) -> int:
+        try:
+            return self.path(digest).stat().st_size
+        except FileNotFoundError:
+            raise missing(digest) from None
+
+    def view(self, digest: Digest) -> memoryview:
+        try:
+            with self.path(digest).open("rb") as file:
+                # A file without bytes cannot be mapped.
+                size = os.fstat(file.fileno()).st_size
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size else bytearray())
+        except FileNotFoundError:
+            raise missing(digest) from None
+
+    def put(self, buffers: Sequence[Buffer]) -> Digest:
+        digest = digest_of(buffers)
+        if not self.has(digest):
+            temporary = self._tmp / str(uuid.uuid4())
+            with room(temporary), temporary.open("wb", buffering=0) as file:
+                write_all(file.fileno(), buffers)
+                self.sync(file.fileno())
+            self.name(temporary, digest)
+            self.settle([digest])
+        return digest
+
+    def upload(self, digest: Digest, size: int, sender: str = "") -> FolderUpload:
+        return FolderUpload(self, digest, size, self.tmp(digest, sender))
+
+    def arrived(self, digest: Digest, sender: str = "") -> int:
+        try:
+            return self.tmp(digest, sender).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def tmp(self, digest: Digest, sender: str) -> Path:
+        """Where a part of a sender arrives."""
+        return self._tmp / f"{check_digest(digest)}{sender}"
+
+    def instead(self, path: Path, upload: FolderUpload) -> FolderUpload | None:
+        """Note the one upload that writes to a path; gives the one before."""
+        with self._lock:
+            before, self._arriving[path] = self._arriving.get(path), upload
+            return before
+
+    def over(self, path: Path, upload: FolderUpload) -> None:
+        """Note that an upload writes no more."""
+        with self._lock:
+            if self._arriving.get(path) is upload:
+                del self._arriving[path]
+
+    def drop(self, digest: Digest) -> None:
+        self.path(digest).unlink(missing_ok=True)
+
+    def digests(self) -> Iterable[Digest]:
+        return tuple(Digest(f.name) for f in self.folder.glob("??/*"))
+
+    def sweep(self) -> None:
+        """Forget the writes that a killed process left half done. Uploads can go on, for a day."""
+        before = time.time() - LEFT_SECONDS
+        for leftover in self._tmp.iterdir():
+            if len(leftover.name) < DIGEST_LENGTH or modified(leftover) < before:
+                leftover.unlink(missing_ok=True)
+
+    def name(self, temporary: Path, digest: Digest) -> None:
+        """Give a whole file its name."""
+        target = self.path(digest)
+        with room(temporary):
+            target.parent.mkdir(exist_ok=True)
+            temporary.replace(target)
+
+    def sync(self, descriptor: int) -> None:
+        """fsync a file's bytes, where parts are durable."""
+        if self.durable:
+            os.fsync(descriptor)
+
+    def settle(self, digests: Iterable[Digest]) -> None:
+        if self.durable:
+            for folder in sorted({self.path(digest).parent for digest in digests}):
+                sync(folder)
+            sync(self.folder)
+
+
+class FolderUpload:
+    """An upload into a folder: bytes append to `tmp/<digest>`, hashed as they come, so that a cut upload goes on.
+
+    One lock for all that it does: a call whose line is cut is let go while its last write is still under way on a thread.
+    """
+
+    def __init__(self, parts: FolderParts, digest: Digest, size: int, path: Path) -> None:
+        self._parts, self._digest, self._size, self._path = parts, digest, size, path
+        self._lock = threading.Lock()
+        self._sha = hashlib.sha256()
+        self._file: FileIO | None = None
+        self._finished = False
+        with self._lock:
+            before = parts.instead(path, self)
+            if before is not None:
+                before.close()
+            try:
+                self._begin()
+            except BaseException:
+                parts.over(path, self)
+                raise
+
+    def _begin(self) -> None:
+        """Go on behind what is there."""
+        self.offset = self._reread()
+        with room(self._path):
+            self._file = self._path.open("ab", buffering=0)
+
+    def _reread(self) -> int:
+        """Hash what an earlier, cut upload left."""
+        if not self._path.exists():
+            return 0
+        with self._path.open("rb") as file:
+            while block := file.read(1 << 20):
+                self._sha.update(block)
+            return file.tell()
+
+    def write(self, chunk: Buffer) -> None:
+        with self._lock:
+            file = self._open()
+            self.offset = within(self.offset + len(chunk), self._size)
+            self._sha.update(chunk)
+            with room(self._path):
+                write_all(file.fileno(), [chunk])
+
+    def finish(self) -> None:
+        with self._lock:
+            self._finish()
+
+    def commit(self) -> Digest:
+        with self._lock:
+            self._finish()
+            self._parts.name(self._path, self._digest)
+            self._end()
+            return self._digest
+
+    def close(self) -> None:
+        with self._lock:
+            self._end()
+
+    def _finish(self) -> None:
+        """Check, and fsync. Done once; a message of a thousand parts holds no thousand files open."""
+        if self._finished:
+            return
+        file = self._open()
+        try:
+            agree(self._digest, Digest(self._sha.hexdigest()))
+            whole(self._digest, self.offset, self._size)
+            with room(self._path):
+                self._parts.sync(file.fileno())
+        except BaseException as error:
+            self._end()
+            if isinstance(error, Malformed):
+                self._path.unlink(missing_ok=True)
+            raise
+        file.close()
+        self._file, self._finished = None, True
+
+    def _open(self) -> FileIO:
+        if self._file is None:
+            raise Stale(f"The upload of part {self._digest[:12]} has ended", "The next report tells where to go on")
+        return self._file
+
+    def _end(self) -> None:
+        file, self._file, self._finished = self._file, None, False
+        if file is not None:
+            file.close()
+        self._parts.over(self._path, self)
+
+
+class room:  # noqa: N801 - reads as a word in a with statement
+    """Turns a full disk into StorageFull, and forgets the file that did not fit."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            self._path.unlink(missing_ok=True)
+            raise StorageFull(
+                f"No room for a part in {self._path.parent.parent}", "Free disk space; the transfer is tried again by itself"
+            ) from error
+
+
+def write_all(descriptor: int, buffers: Iterable[Buffer]) -> None:
+    """Write whole buffers: one system call may take less than it is given (2 GiB at most)."""
+    for buffer in buffers:
+        rest = memoryview(buffer).cast("B")
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+
+def modified(path: Path) -> float:
+    """When a file was last written; never, if somebody has just taken it away."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def sync(path: Path) -> None:
+    """fsync a file or a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

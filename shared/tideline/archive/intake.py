@@ -1,0 +1,99 @@
+"""Several parts that come one after another in one stream, as the parts of a message do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+
+from tideline.archive.errors import DataTruncated, TooLarge
+from tideline.archive.parts import Buffer, Parts, Upload
+from tideline.core.run import Digest
+
+MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
+CHUNKS = 32  # of a message, where that keeps them within bounds: a small one should pass through small buffers
+
+
+class Intake:
+    """Opens each part when its first byte is due and finishes it with its last; `full` is told of each that is whole.
+
+    What came of a part that is not whole stays, as with any upload, so that a cut stream can go on.
+    """
+
+    def __init__(
+        self,
+        files: Iterable[tuple[Digest, int]],
+        begin: Callable[[Digest, int], Upload],
+        full: Callable[[Upload], object] = lambda upload: None,
+    ) -> None:
+        self.came = 0
+        self.whole: list[Upload] = []
+        self._files: Iterator[tuple[Digest, int]] = iter(files)
+        self._begin, self._full = begin, full
+        self._upload: Upload | None = None
+        self._size = 0
+
+    def __enter__(self) -> Intake:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def write(self, chunk: Buffer) -> None:
+        """Take in the next bytes. Raises TooLarge beyond the last part, and what uploads raise."""
+        rest = memoryview(chunk)
+        self.came += len(rest)
+        while rest:
+            upload = self._due()
+            if upload is None:
+                raise TooLarge(f"{len(rest)} bytes follow the last part that was announced", "Send the parts that were announced")
+            take = min(len(rest), self._size - upload.offset)
+            upload.write(rest[:take])
+            rest = rest[take:]
+
+    def end(self) -> None:
+        """No more bytes come. Raises DataTruncated if a part is not whole."""
+        upload = self._due()
+        if upload is not None:
+            raise DataTruncated(
+                f"The stream ended {self._size - upload.offset} bytes before the end of a part", "It is sent again from there"
+            )
+
+    def close(self) -> None:
+        """Let go of every part that was not committed; what came of it stays."""
+        for upload in (*self.whole, *([self._upload] if self._upload else ())):
+            upload.close()
+
+    def _due(self) -> Upload | None:
+        """The part that the next byte belongs to; whole ones are finished on the way. None after the last."""
+        while True:
+            if self._upload is None:
+                following = next(self._files, None)
+                if following is None:
+                    return None
+                self._size = following[1]
+                self._upload = self._begin(*following)
+            if self._upload.offset < self._size:
+                return self._upload
+            done, self._upload = self._upload, None
+            self.whole.append(done)
+            done.finish()
+            self._full(done)
+
+
+def commit(upload: Upload) -> None:
+    """For a store that keeps each part as soon as it is whole."""
+    upload.commit()
+
+
+def chunks(parts: Parts, wanted: Iterable[tuple[Digest, int]], total: int) -> Iterator[memoryview]:
+    """The bytes of parts from offsets on, one part mapped at a time. Raises PartMissing."""
+    size = chunk_size(total)
+    for digest, offset in wanted:
+        view = parts.view(digest)
+        for at in range(offset, len(view), size):
+            yield view[at : at + size]
+
+
+def chunk_size(total: int) -> int:
+    """Bytes of a chunk for so many bytes in all."""
+    return max(MIN_CHUNK, min(total // CHUNKS, MAX_CHUNK))
