@@ -149,7 +149,7 @@ def play(client: Client, mb: float, n: int, rounds: int) -> dict[str, Any]:
     }
     run = client.post("/runs", experiment)["run"]
     while not ended(result := client.get(f"/runs/{run}")):
-        time.sleep(0.3)
+        time.sleep(1.0)
     if result["status"] != "completed":
         sys.exit(f"The run {result['status']}: {result['cause']}")
     return dict(result)

@@ -24,6 +24,9 @@ Files = tuple[tuple[str, int, int], ...]
 
 def main() -> None:
     """Answer jobs until the agent closes the pipe."""
+    import torch
+
+    torch.set_num_threads(1)  # outside a step there are only checks; a second thread would spin for longer than it helps
     vault, data, methods, device = sys.argv[1:]
 
     def open_shelf(world: World, role: Role) -> Shelf:

@@ -57,10 +57,13 @@ class ProcessMill:
 
 def main() -> None:
     """The worker's process: PARTS METHODS."""
+    import torch
+
     from tideline.archive.folder import FolderParts
     from tideline.core.registry import load_methods
     from tideline.engine.mill import NumericMill
 
+    torch.set_num_threads(1)  # outside a turn there are only checks; a second thread would spin for longer than it helps
     parts, methods = sys.argv[1:]
     mill = NumericMill(FolderParts(Path(parts)), load_methods(methods))
 
