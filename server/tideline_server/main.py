@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from tideline_server.store import SqlJournal
 from tideline_server.worker import ProcessMill
 
 log = structlog.get_logger()
+SYNCERS = 4  # threads that wait for the disk while more bytes come in
 
 
 class WallClock:
@@ -144,7 +146,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     journal = SqlJournal(folder / "coordinator.db")
     room = Storeroom(parts, journal, clock)
     office = Office(journal, mill, bell, clock)
-    desk = Desk(journal, room, mill, bell, clock, __version__)
+    desk = Desk(journal, room, mill, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"))
     conducting = Conducting(Conductor(journal, room, mill, bell, clock), bell)
     door = Door(desk, office, bell, __version__)
     services = Services(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
 from types import TracebackType
 
 from tideline.archive.errors import DataTruncated, TooLarge
@@ -16,7 +17,8 @@ CHUNKS = 16  # of a message, where that keeps them within bounds: a small one sh
 class Intake:
     """Opens each part when its first byte is due and finishes it with its last; `full` is told of each that is whole.
 
-    What came of a part that is not whole stays, as with any upload, so that a cut stream can go on.
+    What came of a part that is not whole stays, as with any upload, so that a cut stream can go on. With `later`, a part is
+    synced to disk on one of its threads while the next one comes in, and `end`, not `full`, tells that all of them are.
     """
 
     def __init__(
@@ -24,11 +26,13 @@ class Intake:
         files: Iterable[tuple[Digest, int]],
         begin: Callable[[Digest, int], Upload],
         full: Callable[[Upload], object] = lambda upload: None,
+        later: Executor | None = None,
     ) -> None:
         self.came = 0
         self.whole: list[Upload] = []
         self._files: Iterator[tuple[Digest, int]] = iter(files)
-        self._begin, self._full = begin, full
+        self._begin, self._full, self._later = begin, full, later
+        self._finishing: list[Future[None]] = []
         self._upload: Upload | None = None
         self._size = 0
 
@@ -53,6 +57,8 @@ class Intake:
     def end(self) -> None:
         """No more bytes come. Raises DataTruncated if a part is not whole."""
         upload = self._due()
+        for finishing in self._finishing:
+            finishing.result()
         if upload is not None:
             raise DataTruncated(
                 f"The stream ended {self._size - upload.offset} bytes before the end of a part", "It is sent again from there"
@@ -76,8 +82,14 @@ class Intake:
                 return self._upload
             done, self._upload = self._upload, None
             self.whole.append(done)
-            done.finish()
-            self._full(done)
+            self._finish(done)
+
+    def _finish(self, upload: Upload) -> None:
+        if self._later is not None:
+            self._finishing.append(self._later.submit(upload.finish))
+            return
+        upload.finish()
+        self._full(upload)
 
 
 def commit(upload: Upload) -> None:

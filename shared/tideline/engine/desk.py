@@ -6,6 +6,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
 from tideline.archive.intake import Intake, chunks
@@ -23,9 +24,18 @@ MAX_PART_BYTES = 1 << 40
 class Desk:
     """Offers orders, hands out and takes in parts, accepts replies: the first counts, later ones are acknowledged and dropped."""
 
-    def __init__(self, journal: Journal, room: Storeroom, mill: Mill, bell: Bell, clock: Clock, version: str = "") -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        room: Storeroom,
+        mill: Mill,
+        bell: Bell,
+        clock: Clock,
+        version: str = "",
+        later: Executor | None = None,
+    ) -> None:
         self.journal, self.room, self.mill, self.bell, self.clock = journal, room, mill, bell, clock
-        self.version = version
+        self.version, self._later = version, later
         self._lock = threading.Lock()
         self._down: Counter[OrderId] = Counter()
         self._up: Counter[OrderId] = Counter()
@@ -76,7 +86,7 @@ class Desk:
                 raise elsewhere(digest, upload.offset, offsets[digest])
             return upload
 
-        return Intake([(digest, size) for digest, size, _ in arrivals], begin)
+        return Intake([(digest, size) for digest, size, _ in arrivals], begin, later=self._later)
 
     def received(self, client: ClientId, order: OrderId, intake: Intake) -> None:
         """Keep the pushed parts: from here on they survive a power cut. Raises DataTruncated if not all of them came."""

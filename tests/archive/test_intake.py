@@ -1,0 +1,104 @@
+"""Several parts in one stream: cut anywhere, in chunks of any size, synced here or elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tideline.archive.errors import DataTruncated, DigestMismatch, PartMissing, TooLarge
+from tideline.archive.folder import FolderParts
+from tideline.archive.intake import MAX_CHUNK, MIN_CHUNK, Intake, chunk_size, chunks, commit
+from tideline.archive.parts import MemoryParts
+from tideline.core.run import Digest
+
+CONTENTS = tuple(bytes([i]) * (i * 700 + 1) for i in range(1, 5))
+FILES = tuple((Digest(hashlib.sha256(each).hexdigest()), len(each)) for each in CONTENTS)
+WHOLE = b"".join(CONTENTS)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, len(WHOLE)), max_size=8), st.lists(st.integers(0, len(WHOLE)), max_size=3))
+def test_chunks_and_cuts_anywhere(breaks: list[int], cuts: list[int]) -> None:
+    """Wherever chunks end and however often the stream is cut, the parts are those that were sent."""
+    parts, at = MemoryParts(), 0
+    for end in [*sorted(cuts), len(WHOLE)]:
+        lacking = [(digest, size) for digest, size in FILES if not parts.has(digest)]
+        with Intake(lacking, parts.upload, commit) as intake:
+            places = sorted({at, end, *(b for b in breaks if at < b < end)})
+            for begin, until in pairwise(places):
+                intake.write(WHOLE[begin:until])
+            if end == len(WHOLE):
+                intake.end()
+        assert intake.came == end - at
+        at = end
+    assert [bytes(parts.view(digest)) for digest, _ in FILES] == list(CONTENTS)
+
+
+def test_parts_are_synced_while_more_come_in(tmp_path: Path) -> None:
+    """With threads for it, the end waits for all of them, and every part can be committed."""
+    parts = FolderParts(tmp_path)
+    with ThreadPoolExecutor(2) as threads, Intake(FILES, parts.upload, later=threads) as intake:
+        intake.write(WHOLE)
+        intake.end()
+        assert [upload.commit() for upload in intake.whole] == [digest for digest, _ in FILES]
+    parts.settle(parts.digests())
+    assert [bytes(parts.view(digest)) for digest, _ in FILES] == list(CONTENTS)
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+def test_a_spoilt_part_is_told_and_forgotten(tmp_path: Path, threaded: bool) -> None:
+    """A part whose bytes do not fit its name ends the stream; what came before it is still there."""
+    parts = FolderParts(tmp_path)
+    spoilt = CONTENTS[0] + b"?" * len(CONTENTS[1])
+    with ThreadPoolExecutor(2) as threads:
+        intake = Intake(FILES, parts.upload, later=threads if threaded else None)
+        with pytest.raises(DigestMismatch), intake:
+            intake.write(spoilt)
+            intake.end()
+    assert (parts.arrived(FILES[0][0]), parts.arrived(FILES[1][0])) == (len(CONTENTS[0]), 0)
+
+
+def test_too_much_and_too_little() -> None:
+    """Bytes after the last part and an end before it are refused; a stream of nothing is whole."""
+    parts = MemoryParts()
+    with Intake(FILES, parts.upload) as intake, pytest.raises(TooLarge, match="1 bytes follow"):
+        intake.write(WHOLE + b"1")
+    with Intake(FILES[:1], MemoryParts().upload) as intake, pytest.raises(DataTruncated, match="701 bytes before the end"):
+        intake.end()
+    with Intake([], parts.upload) as intake:
+        intake.end()
+
+
+def test_a_part_that_came_whole_before_a_cut_needs_no_byte() -> None:
+    """A cut between the last byte and the commit: the next stream brings nothing of that part, and it is kept."""
+    parts = MemoryParts()
+    with Intake(FILES[:1], parts.upload) as intake:
+        intake.write(CONTENTS[0])
+    assert not parts.has(FILES[0][0])
+    with Intake(FILES[:1], parts.upload, commit) as intake:
+        intake.end()
+    assert parts.has(FILES[0][0])
+
+
+def test_chunks_of_parts_from_offsets() -> None:
+    """Each from its own place; a part that is not here is missing when its turn comes."""
+    parts = MemoryParts()
+    for content in CONTENTS:
+        parts.put([content])
+    wanted = [(digest, offset) for (digest, _), offset in zip(FILES, (0, 5, len(CONTENTS[2]), 1), strict=True)]
+    sent = b"".join(bytes(chunk) for chunk in chunks(parts, wanted, len(WHOLE)))
+    assert sent == CONTENTS[0] + CONTENTS[1][5:] + CONTENTS[3][1:]
+    with pytest.raises(PartMissing):
+        list(chunks(parts, [(Digest("0" * 64), 0)], 1))
+
+
+@pytest.mark.parametrize(("total", "size"), [(-5, MIN_CHUNK), (10_000_000, 625_000), (10**9, MAX_CHUNK)])
+def test_small_messages_pass_in_small_chunks(total: int, size: int) -> None:
+    """So that what is buffered for each of many senders stays small beside the message."""
+    assert chunk_size(total) == size
