@@ -1,6 +1,7 @@
 """An agent's vault on disk: for each run a folder with its parts and a head, replaced by one rename.
 
 RUN/head.json   order, cursor, memory, reply: what was last done and must not be done twice
+RUN/run.json    what the run is: method, settings, world, role
 RUN/parts/      files of the order at hand, of memory and of the reply
 """
 
@@ -8,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tideline.archive.folder import FolderParts, room, sync
-from tideline.core.errors import Malformed, MemoryLost
+from tideline.core.errors import Malformed, MemoryLost, NotFound
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.memory import collect
 from tideline.engine.ports import Head
@@ -73,6 +75,23 @@ class FolderVault:
         parts = self.parts(run)
         parts.sweep()
         collect(parts, self.head(run), files)
+
+    def note(self, run: RunId, brief: Mapping[str, Any]) -> None:
+        path, text = self.path(run) / "run.json", json.dumps(dict(brief))
+        if path.exists() and path.read_text() == text:
+            return
+        temporary = path.with_suffix(".tmp")
+        with room(temporary):
+            temporary.write_text(text)
+        temporary.replace(path)
+
+    def brief(self, run: RunId) -> dict[str, Any]:
+        """What a run is. Raises NotFound for one that this site has not taken part in."""
+        try:
+            told: dict[str, Any] = json.loads((self.path(run) / "run.json").read_text())
+        except (FileNotFoundError, ValueError):
+            raise NotFound(f"This site remembers no run {run}", "See `tideline site list`") from None
+        return told
 
     def runs(self) -> tuple[RunId, ...]:
         """The runs that this site remembers."""

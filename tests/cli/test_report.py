@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.echo import told
 from tideline.algorithms import METHODS
-from tideline.cli.report import LEGEND, write_report
+from tideline.cli.report import write_all, write_report
 from tideline.core.algorithm import contract
+from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import to_json
 from tideline.core.registry import resolve
 
@@ -38,21 +41,24 @@ def page(told: dict[str, Any], folder: Path) -> str:
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
-def picture(text: str) -> str:
-    """The curve in a page."""
-    found = re.search(r"base64,([A-Za-z0-9+/=]+)", text)
-    assert found is not None
-    return base64.b64decode(found[1]).decode()
+def headings(text: str) -> list[str]:
+    """What a page's sections are."""
+    return re.findall(r"<h2>(.+?)</h2>", text)
+
+
+def words(text: str) -> str:
+    """A page without its marks."""
+    return re.sub(r"<[^>]+>", " ", text).replace("\u00a0", " ")
 
 
 def test_a_page_says_what_happened(tmp_path: Path) -> None:
     """Sites, the target's outcome in a sentence, and each clause once, under its phase."""
     text = page(result([client("anna", "source"), client("bert", "target")]), tmp_path)
-    words = re.sub(r"<[^>]+>", "", text).replace("\u00a0", " ")
-    assert "bert (usps), whose labels nobody trained on: 50.0 % of the held-out rows" in words
-    assert "alone recognises 25.0 %" in words
-    assert "model: the model after local training (weights, to the coordinator)" in words
-    assert "one number each for accuracy, source_only (metric, to the coordinator)" in words
+    plain = re.sub(r"<[^>]+>", "", text).replace("\u00a0", " ")
+    assert "bert (usps), whose labels nobody trained on: 50.0 % of the held-out rows" in plain
+    assert "alone recognises 25.0 %" in plain
+    assert "model: the model after local training (weights, to the coordinator)" in plain
+    assert "one number each for accuracy, source_only (metric, to the coordinator)" in plain
     assert [text.count(f"<h3>Phase {name}</h3>") for name in ("train", "score")] == [1, 1]
     assert text.count("the model after local training") == 1
 
@@ -73,15 +79,6 @@ def test_texts_from_elsewhere_stay_texts(tmp_path: Path) -> None:
     assert "No site could be scored" in text
 
 
-@pytest.mark.parametrize("sites", [2, LEGEND + 1])
-def test_a_legend_that_can_be_read(tmp_path: Path, sites: int) -> None:
-    """With few sites the legend names them all, with many only the targets."""
-    clients = [client(f"site-{i}", "source") for i in range(sites - 1)] + [client("bert", "target")]
-    drawn = picture(page(result(clients), tmp_path))
-    assert "bert usps (target)" in drawn
-    assert ("site-0 usps (source)" in drawn) == (sites <= LEGEND)
-
-
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -93,3 +90,73 @@ def test_a_legend_that_can_be_read(tmp_path: Path, sites: int) -> None:
 def test_a_target_that_has_less_to_tell(tmp_path: Path, changed: dict[str, Any], words: str) -> None:
     """Without a score, or without another model to compare with, the sentence ends early."""
     assert words in page(result([client("bert", "target", **changed)]), tmp_path)
+
+
+def test_a_page_shows_all_that_a_run_told(tmp_path: Path) -> None:
+    """Every kind of section, in its order; each picture has the sentence below it as its other text."""
+    text = page(told(), tmp_path)
+    assert headings(text) == [
+        *("Sites", "Accuracies side by side", "Accuracy over the rounds", "Other metrics over the rounds"),
+        *("Families of metrics", "Traffic", "What left the sites"),
+    ]
+    pictures = re.findall(r"<img alt='([^']+)' src='data:image/png;base64,([^']+)'><figcaption>([^<]+)</figcaption>", text)
+    assert len(pictures) == text.count("<img") == 4
+    for other, data, caption in pictures:
+        assert other == caption and base64.b64decode(data).startswith(b"\x89PNG")
+
+
+def test_the_tables_of_a_page(tmp_path: Path) -> None:
+    """Accuracies by column with the mean over the shaded targets; traffic by phase, as a share of sending the model."""
+    text = page(told(), tmp_path)
+    rows = [re.sub(r"\s+", " ", words(row)).strip() for row in re.findall(r"<tr.*?</tr>", text)]
+    assert "site accuracy source_ only accuracy_ a accuracy_ b" in rows
+    assert "anna source 50.0 % 25.0 % – –" in rows
+    assert "mean over targets 50.0 % 25.0 % 45.0 % 55.0 %" in rows
+    assert text.count("<tr class='target'>") == 4
+    assert "phase to a site from a site as a share of sending the model" in rows
+    assert any(re.fullmatch(r"send 3 exchanges [\d.]+ k?B [\d.]+ k?B \d+\.\d %", row) for row in rows)
+    assert "100 % is what the first exchange of the phase send took, there and back" in words(text)
+
+
+def test_a_page_leaves_out_what_is_not_there(tmp_path: Path) -> None:
+    """Without history no metrics, without weights no share, without bytes no traffic, without scores no table of them."""
+    known = told(history=False)
+    assert not {"Other metrics over the rounds", "Families of metrics"} & set(headings(page(known, tmp_path)))
+    assert "share of sending" not in page(known | {"contract": []}, tmp_path)
+    bare = known | {"phases": [], "curve": []}
+    bare["clients"] = [c | {"metrics": {}, "accuracy": None, "source_only": None} for c in known["clients"]]
+    assert headings(page(bare, tmp_path)) == ["Sites", "Accuracy", "What left the sites"]
+
+
+def test_metrics_from_elsewhere_stay_texts(tmp_path: Path) -> None:
+    """Names of phases and metrics cannot become markup either."""
+    known = told()
+    odd = [
+        {"client": "bert", "phase": "<u>", "round": r, "cursor": r, "metrics": {"<i>'": r, "<b>_1": 1.0, "<b>_2": 1.0}}
+        for r in (1, 2)
+    ]
+    closed = [dict(p, name="<script>") for p in known["phases"]]
+    clients = [dict(c, metrics={"accuracy_<s>": 0.5}) for c in known["clients"]]
+    text = page(known | {"history": odd, "phases": closed, "clients": clients, "contract": []}, tmp_path)
+    assert "&lt;i&gt;&#x27; in phase &lt;u&gt;" in text
+    assert not re.search(r"<script|<u>|<i>|<s>|<b>_", text)
+
+
+def test_everything_in_a_folder(tmp_path: Path) -> None:
+    """The result as it was given, the page, and the figures; the paths are told. Other files in the folder stay."""
+    given = told()
+    (tmp_path / "notes.txt").write_text("mine")
+    made = write_all(given, tmp_path)
+    assert json.loads(Path(made["result"]).read_text()) == given
+    assert Path(made["report"]).read_text() == page(given, tmp_path)
+    assert sorted(made["figures"]) == sorted(map(str, (tmp_path / "figures").iterdir()))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["figures", "notes.txt", "report.html", "result.json"]
+
+
+@pytest.mark.parametrize("place", ["taken", "taken/below", "half"])
+def test_a_folder_that_cannot_be_written(tmp_path: Path, place: str) -> None:
+    """A file in the way is told with the folder's name."""
+    (tmp_path / "taken").write_text("a file")
+    (tmp_path / "half" / "report.html").mkdir(parents=True)
+    with pytest.raises(ConfigRefused, match=re.escape(f"--out {tmp_path / place} cannot be written: ")):
+        write_all(told(), tmp_path / place)

@@ -55,6 +55,55 @@ def test_a_run_is_shown_as_the_engine_tells_it(there: Coordinator) -> None:
     assert all(word in words for word in ("anna", "bert", "completed", told["state_digest"][:12], "source-only"))
 
 
+def test_a_run_is_shown_with_its_history(there: Coordinator) -> None:
+    """`--history` adds every metric to the JSON, as the engine tells it; the table is the same."""
+    run = there.complete()
+    shown = json.loads(tide("run", "show", run, "--history", "--home", there.home, "--json").stdout)
+    told = result_of(there.federation.journal, run, there.federation.clock.now(), history=True)
+    assert shown["history"] == told["history"] and len(told["history"]) == 6
+    plain, more = (tide("run", "show", run, "--home", there.home, *extra).stdout for extra in ([], ["--history"]))
+    assert plain == more
+
+
+def test_a_report_in_a_folder(there: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written is told, in words and as JSON; the folder is named after the run unless it is given."""
+    run = there.complete()
+    made = json.loads(tide("run", "report", run, "--out", tmp_path / "a" / "b", "--home", there.home, "--json").stdout)
+    assert json.loads(Path(made["result"]).read_text())["history"][0]["phase"] == "train"
+    assert "Accuracies side by side" in Path(made["report"]).read_text()
+    names = ["accuracy.png", "accuracy.csv", "train-loss.png", "train-loss.csv", "traffic.png", "traffic.csv"]
+    assert [Path(each).name for each in made["figures"]] == names
+    assert all(Path(each).parent == tmp_path / "a" / "b" / "figures" and Path(each).stat().st_size for each in made["figures"])
+    monkeypatch.chdir(tmp_path)
+    told = tide("run", "report", run, "--home", there.home)
+    assert told.exit_code == 0
+    folder = Path(f"report-{run}")
+    lines = [["result", str(folder / "result.json")], ["report", str(folder / "report.html")]]
+    lines += [["figure", str(folder / "figures" / name)] for name in names]
+    assert [line.split() for line in told.stdout.splitlines()] == lines
+
+
+def test_a_report_of_an_open_run(there: Coordinator, tmp_path: Path) -> None:
+    """As much as there is of it."""
+    run = there.start()
+    made = json.loads(tide("run", "report", run, "--out", tmp_path / "a", "--home", there.home, "--json").stdout)
+    assert made["figures"] == [] and "waiting" in Path(made["report"]).read_text()
+
+
+def test_a_report_that_cannot_be_written(there: Coordinator, tmp_path: Path) -> None:
+    """An unknown run and a folder that is a file are refused; nothing is left behind."""
+    run = there.complete()
+    (tmp_path / "file").write_text("mine")
+    for asked, out, words in (
+        ("nobody", "new", "There is no run 'nobody'"),
+        (run, "file", "file cannot be written: File exists"),
+    ):
+        refused = tide("run", "report", asked, "--out", tmp_path / out, "--home", there.home, "--json")
+        assert (refused.exit_code, words in refused.stderr) == (2, True), refused.stderr
+        assert set(json.loads(refused.stdout)) == {"error"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "home"]
+
+
 def test_watch_until_the_end(there: Coordinator, file: Path) -> None:
     """A watch shows rounds and accuracies while they happen, ends with the run, and prints its result."""
     done = threading.Event()
@@ -101,7 +150,7 @@ def test_a_stalled_run_ends_a_watch_and_can_be_resumed(there: Coordinator) -> No
     [
         ("method: fedavg\nroster: {anna: source}\nconfig:\n  rounds: 2\n  rats: 1\n", 5, "config.rats is not a known setting"),
         ("method: fedavg\nroster: {anna: source}\nconfig:\n\n  rounds: -1\n", 5, "it should be at least 0"),
-        ("method: fedavk\nroster: {anna: source}\n", 1, "Use one of: fedavg, fedprox, local (did you mean fedavg?)"),
+        ("method: fedavk\nroster: {anna: source}\n", 1, "Use one of: fedavg, feddadil, fedprox, local (did you mean fedavg?)"),
         ("method: fedavg\nroster:\n  bert: target\n", 2, "No member can teach"),
         ("method: fedavg\n\nselect:\n- labels: {site: x}\n  role: peer\n", 4, "No enrolled client has the labels"),
         ("method: fedavg\nroster: {anna: source}\npreset: huge\n", 3, "Use one of: demo, tiny"),

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
+
+import pytest
 
 from tests.engine.toys import stage, start, until
 from tests.synthetic import HELD_OUT, experiment
+from tideline.engine.result import result_of
+from tideline.engine.rows import Failure, OrderStatus, Reply
 
 RUN = {
     "run", "name", "method", "config", "world", "seed", "rounds", "status", "cause", "waits_for", "seconds", "state_digest",
-    "fingerprint", "reference", "clients", "phases", "curve", "contract",
+    "fingerprint", "reference", "clients", "phases", "curve", "history", "contract",
 }  # fmt: skip
 CLIENT = {
     "name", "domain", "role", "samples", "accuracy", "source_only", "bytes_up", "bytes_down", "metrics", "failures",
@@ -73,3 +78,75 @@ def test_a_failure_has_its_place_and_kind() -> None:
         "attempt": 1,
         "kind": "StepFailed",
     }
+
+
+@pytest.mark.parametrize("way", ["bytes_down", "bytes_up"])
+def test_the_rounds_have_the_traffic_of_their_orders(way: str) -> None:
+    """What crossed in the rounds is what crossed at the sites; each round says how many were asked."""
+    on = stage()
+    run = on.start(experiment("fedavg", {"anna": "source", "bert": "source", "carl": "target"}))
+    on.play(run)
+    result = on.result(run)
+    assert sum(p[way] for p in result["phases"]) == sum(c[way] for c in result["clients"]) > 0
+    assert [p["asked"] for p in result["phases"]] == [3, 2, 3, 2, 3]
+    crossed = [sum(getattr(o, way) for o in on.journal.orders(run, cursor)) for cursor in range(-1, 4)]
+    assert [p[way] for p in result["phases"]] == crossed
+
+
+def test_a_round_that_was_asked_twice_has_the_traffic_of_both() -> None:
+    """All attempts count as traffic; a site that is asked again is one site."""
+    on = stage()
+    run = start(on)
+    until(on, run, 1)
+    broken = Reply(on.desk.orders("bert")[0].id, failure=Failure("StepFailed", "broken"))  # type: ignore[arg-type]
+    on.journal.answer(broken.order, broken, OrderStatus.FAILED, on.clock.now(), 1_000_000, 2_000_000)
+    assert on.play(run).status == "stalled"
+    on.office.resume(run)
+    assert on.play(run).status == "completed"
+    second, attempts = on.result(run)["phases"][2], on.journal.orders(run, 1)
+    assert (second["asked"], second["replies"], [o.attempt for o in attempts]) == (3, 3, [1, 1, 2, 1])
+    assert 1_000_000 < second["bytes_down"] < 1_100_000 and 2_000_000 < second["bytes_up"] < 2_100_000
+
+
+def history(on: Any, run: Any) -> Any:
+    """A run's history."""
+    return result_of(on.journal, run, on.clock.now(), history=True)["history"]
+
+
+def test_a_history_tells_every_metric_of_every_reply() -> None:
+    """It is there only when it is asked for: an entry per answered order with metrics, in the order of the plan."""
+    on = stage()
+    run = on.start(experiment("fedavg", {"anna": "source", "bert": "source", "carl": "target"}))
+    assert history(on, run) == []
+    on.play(run)
+    assert on.result(run)["history"] is None
+    told = history(on, run)
+    assert json.loads(json.dumps(told)) == told
+    assert [(e["cursor"], e["phase"], e["round"], e["client"]) for e in told[:5]] == [
+        (0, "train", 1, "anna"),
+        (0, "train", 1, "bert"),
+        (1, "score", 1, "anna"),
+        (1, "score", 1, "bert"),
+        (1, "score", 1, "carl"),
+    ]
+    assert len(told) == 10 and told[0]["metrics"].keys() == {"loss", "samples"}
+    curve = [
+        {k: e[k] for k in ("client", "phase", "round", "cursor")} | {"accuracy": e["metrics"]["accuracy"]}
+        for e in told
+        if "accuracy" in e["metrics"]
+    ]
+    assert curve == on.result(run)["curve"]
+    last = {e["client"]: e["metrics"] for e in told if e["cursor"] == 3}
+    assert all(c["metrics"].items() >= last[c["name"]].items() for c in on.result(run)["clients"])
+
+
+def test_a_history_leaves_out_who_failed() -> None:
+    """An order without an answer has no entry."""
+    on = stage()
+    run = start(on, fault="raises", waiting={"min_replies": 2})
+    on.play(run)
+    assert on.row(run).status == "completed"
+    assert [(e["round"], e["client"]) for e in history(on, run) if e["phase"] == "move" and e["round"] == 2] == [
+        (2, "anna"),
+        (2, "carl"),
+    ]

@@ -29,11 +29,19 @@ BARS: Mapping[str, Bar] = {
     "fedavg": Bar(0.9),
     "fedprox": Bar(0.9),
     "local": Bar(0.9),
+    "feddadil": Bar(0.95, config={"rounds": 3, "points": 60, "batch": 30, "encoder_rounds": 4}, role="target"),
 }
 # Methods that work on images only.
 ON_IMAGES: frozenset[str] = frozenset()
-# Memory fields whose values a declared field of a reply sends too, or whose shapes it happens to share: method -> fields.
-ALSO_SENT: Mapping[str, tuple[str, ...]] = {}
+# Memory fields whose shapes a declared field of a reply happens to share; their values are looked for all the same.
+SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
+    # A number for each of the atoms'; a number for each feature; linear layers, and summaries with a point for each class.
+    "feddadil": ("moments", "shift", "stretch", "candidates", "summaries"),
+}
+# Memory fields whose values a declared field of a reply sends too: method -> fields.
+ALSO_SENT: Mapping[str, tuple[str, ...]] = {
+    "feddadil": ("model",),  # the mean of what sources sent; weights that no site changed are those of each of them
+}
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ class Started(BaseModel):
 
     run: str = Field(description="the run's id", examples=["5f0c1a9be2d4"])
     reference: str | None = Field(description="id of the run to compare with, if the experiment asked for one")
+    notes: list[str] = Field(description="what the method will do otherwise than it was asked, such as a number that it rounds")
 
 
 class RunLine(BaseModel):
@@ -57,6 +58,7 @@ class RunResult(BaseModel):
     world: dict[str, Any] = Field(description="what all members agree on")
     seed: int
     rounds: int | None
+    notes: list[str] = Field(description="what the method does otherwise than it was asked, in sentences")
     status: str
     cause: str
     waits_for: str = Field(description="what an open run waits for, in words")
@@ -66,8 +68,9 @@ class RunResult(BaseModel):
     reference: str | None
     reference_status: str | None
     clients: list[dict[str, Any]] = Field(description="per site: role, samples, accuracy, source_only, bytes, failures")
-    phases: list[dict[str, Any]] = Field(description="the closed rounds: name, round, seconds, replies, clients")
+    phases: list[dict[str, Any]] = Field(description="the closed rounds: name, round, seconds, replies, clients, asked, bytes")
     curve: list[dict[str, Any]] = Field(description="accuracy over the rounds, a point per site and scoring")
+    history: list[dict[str, Any]] | None = Field(description="every metric told, an entry per reply; null unless asked for")
     contract: list[dict[str, Any]] = Field(description="everything that leaves a site, clause by clause")
     plan_length: int
     cursor: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Query, Response
 
 from tideline.core.run import RunId
 from tideline.engine.experiment import Experiment
@@ -17,6 +17,7 @@ from tideline_server.api.schema import body_of
 from tideline_server.api.services import Given, Name, Responses
 
 router = APIRouter(prefix="/runs", tags=["runs"])
+History = Annotated[bool, Query(description="with every metric that was ever told; long, so not for polling")]
 NEW: Responses = {201: {"headers": {"Location": {"description": "where the run is", "schema": {"type": "string"}}}}}
 
 
@@ -25,7 +26,8 @@ def start_run(services: Given, body: Annotated[dict[str, Any], Body()], response
     """Checks the experiment, down to the method's own settings, and asks its sites to join. Mistakes come with their place."""
     run = services.office.start(body)
     response.headers["Location"] = f"/runs/{run}"
-    return Started(run=run, reference=services.office.find(run).reference)
+    row = services.office.find(run)
+    return Started(run=run, reference=row.reference, notes=list(row.spec["notes"]))
 
 
 @router.get("", summary="List the runs")
@@ -35,10 +37,10 @@ def list_runs(services: Given) -> list[RunLine]:
 
 
 @router.get("/{run}", summary="Show a run", response_model=RunResult)
-def show_run(services: Given, run: Name) -> Any:
+def show_run(services: Given, run: Name, history: History = False) -> Any:
     """The run's result, or as much as there is of it, and what it waits for."""
     row = services.office.find(RunId(run))
-    result = result_of(services.journal, row.id, services.clock.now())
+    result = result_of(services.journal, row.id, services.clock.now(), history)
     return jsonable(result | {"plan_length": len(row.plan), "cursor": row.cursor})
 
 

@@ -8,4 +8,5 @@ METHODS: Methods = (
     ("fedavg", "tideline.algorithms.averaging:fedavg"),
     ("fedprox", "tideline.algorithms.averaging:fedprox"),
     ("local", "tideline.algorithms.personal:local"),
+    ("feddadil", "tideline.algorithms.feddadil:feddadil"),
 )

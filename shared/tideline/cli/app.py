@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tideline.cli import local, runs, serving
+from tideline.cli import local, runs, serving, sites
 from tideline.cli.guard import Guarded
 
 # Plain help: rich would double the time that it takes.
@@ -20,5 +20,6 @@ app.command()(serving.coordinator)
 app.command()(serving.agent)
 app.command()(serving.invite)
 app.add_typer(runs.app, name="run")
+app.add_typer(sites.app, name="site")
 for each in (local.methods, local.contract, local.simulate, local.demo, local.version):
     app.command()(each)

@@ -77,7 +77,7 @@ class Children:
 
 def run_demo(method: str, agents: int, rounds: int | None, seed: int, out: Path | None, as_json: bool) -> int:
     """Run the demonstration; 0 if its run completed. Raises FederationError."""
-    from tideline.cli.report import write_report
+    from tideline.cli.report import write_all
 
     began = time.monotonic()
     say = quiet if as_json else console
@@ -88,15 +88,15 @@ def run_demo(method: str, agents: int, rounds: int | None, seed: int, out: Path 
         start_agents(children, client, sites, temporary)
         say(f"{len(sites)} agents started: " + ", ".join(f"{s.name} ({s.domain}, {s.role})" for s in sites))
         run = client.post("/runs", experiment(method, description, sites, rounds, seed))["run"]
-        result = watch(children, client, run, as_json)
+        watch(children, client, run, as_json)
+        result = client.get(f"/runs/{run}?history=true")
+        where = out or Path("demo-out")
+        pictures = draw_pictures(temporary, run, sites, where / "figures")
     for line in result["clients"]:
         site = next(s for s in sites if s.name == line["name"])
         line.update(domain=site.domain, samples=site.samples)
     result["demo_seconds"] = time.monotonic() - began
-    where = out or Path("demo-out")
-    where.mkdir(parents=True, exist_ok=True)
-    (where / "result.json").write_text(json.dumps(result, indent=1) + "\n")
-    write_report(result, where / "report.html")
+    write_all(result, where, pictures)
     show(result, where, as_json)
     return 0 if result["status"] == "completed" else 1
 
@@ -216,6 +216,22 @@ def experiment(
     }
 
 
+def draw_pictures(home: Path, run: str, sites: list[DemoSite], folder: Path) -> dict[str, Path]:
+    """What the owner of each target may see at that site, where the method keeps a picture: caption -> file.
+
+    By the owner's own command, in a process of its own: it loads torch, and reads what is on that site's disk.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = {}
+    for site in (s for s in sites if s.role == "target"):
+        file = folder / f"points-{site.name}.png"
+        command = ("site", "picture", "--home", str(home / f"home-{site.name}"), "--run", run, "--out", str(file))
+        done = subprocess.run([sys.executable, "-m", "tideline", *command], capture_output=True, check=False)
+        if done.returncode == 0:
+            drawn[f"{site.name} ({site.domain}): its own points, and the points that stand for them"] = file
+    return drawn
+
+
 def watch(children: Children, client: Any, run: str, as_json: bool) -> dict[str, Any]:
     """Show the run until it and its reference have ended; the result."""
     from tideline.cli.watching import Watcher
@@ -238,13 +254,17 @@ def ended(result: Mapping[str, Any]) -> bool:
 def show(result: dict[str, Any], where: Path, as_json: bool) -> None:
     """The table, or the JSON."""
     from tideline.cli.guard import clean, say_json
-    from tideline.cli.tables import result_table
+    from tideline.cli.tables import result_table, scores_table
     from tideline.cli.tables import show as show_table
 
     if as_json:
         say_json(result)
         return
     show_table(result_table(result))
+    side_by_side = scores_table(result)
+    if side_by_side is not None:
+        sys.stdout.write("\n")
+        show_table(side_by_side)
     cause = f"{result['status']}: {clean(result['cause'])}\n" if result["cause"] else ""
     files = f"result  {where / 'result.json'}\nreport  {where / 'report.html'}\n"
     sys.stdout.write(f"\n{cause}{files}{result['demo_seconds']:.0f} s in all\n")

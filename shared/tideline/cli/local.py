@@ -79,7 +79,7 @@ def simulate(
 
 
 def demo(
-    method: Annotated[str, typer.Option(help="The method, see `tideline methods`.")] = "fedavg",
+    method: Annotated[str, typer.Option(help="The method, see `tideline methods`.")] = "feddadil",
     agents: Annotated[int, typer.Option(min=1, help="How many agents.")] = 4,
     rounds: Annotated[int | None, typer.Option(min=0, help="Rounds. [default: the method's preset for demonstrations]")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,

@@ -1,15 +1,20 @@
-"""report.html: the table, the accuracy curve, the contract in words. One file that needs no network."""
+"""report.html: what a result has to show, and the contract in words. One file that needs no network."""
 
 from __future__ import annotations
 
 import base64
-import io
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tideline.cli.charts import accuracy_charts, family_charts, metric_charts
+from tideline.cli.figures import Chart, png, write_figures
+from tideline.cli.sums import scores, traffic
 from tideline.cli.tables import size
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import EMPTY
 
 if TYPE_CHECKING:
     from tideline.core.privacy import Clause
@@ -23,26 +28,69 @@ code { font-size: 0.85em; overflow-wrap: anywhere; } .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; } th, td { padding: 0.35rem 0.5rem; border-bottom: 1px solid #d5dde5; }
 th { text-align: left; font-weight: 600; vertical-align: bottom; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; } td.result { font-weight: 600; }
-tr.target td { background: #eef6f1; } img { width: 100%; } ul { margin: 0.2rem 0; padding-left: 1.4rem; }
+tr.target td { background: #eef6f1; } tr.mean td { font-weight: 600; } ul { margin: 0.2rem 0; padding-left: 1.4rem; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1.2rem; }
+td:first-child { white-space: nowrap; } th.n { white-space: normal; } th.metric { min-width: 5.4em; }
+figure { margin: 0; max-width: 40rem; } img { width: 100%; display: block; } figcaption { color: #51606f; font-size: 0.9em; }
 .tag { color: #51606f; font-size: 0.9em; } footer { margin-top: 2.5rem; border-top: 1px solid #d5dde5; padding-top: 0.6rem; }
+.charts + .wide { margin-top: 1rem; } @media (max-width: 32rem) { th, td { font-size: 0.85rem; padding: 0.3rem 0.25rem; } }
 """
 HEADS = (
     *(("site", ""), ("domain", ""), ("role", ""), ("training rows", "n"), ("source-only", "n"), ("result", "n")),
     *(("sent", "n"), ("received", "n"), ("failures", "n")),
 )
 WHO = {"coordinator": "the coordinator", "peers": "other sites"}
-# With more sites than this the legend names the targets only.
-LEGEND = 12
+# What the charts of a heading are.
+OVER_ROUNDS = "A chart for each metric that sites told more than once and that changed."
+OVER_NUMBERS = "Metrics that differ by a number at their end, drawn over that number; each site's newest values."
 
 
-def write_report(result: dict[str, Any], path: Path) -> None:
-    """Write the report of a result (docs/result.md)."""
-    body = "\n".join([heading(result), table(result), curve(result), contract(result), footer(result)])
+def write_report(result: dict[str, Any], path: Path, pictures: Mapping[str, Path] = EMPTY) -> None:
+    """Write the report of a result (docs/result.md). pictures: PNG files of the sites' own, by their captions."""
+    parts = [heading(result), table(result), side_by_side(result), curve(result)]
+    parts += [charts("Other metrics over the rounds", OVER_ROUNDS, metric_charts(result))]
+    parts += [
+        charts("Families of metrics", OVER_NUMBERS, family_charts(result)),
+        drawn_there(pictures),
+        sent(result),
+        contract(result),
+        footer(result),
+    ]
+    body = "\n".join(filter(None, parts))
     head = (
         "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>Tideline: {escape(result['name'])}</title><style>{STYLE}</style>"
     )
     path.write_text(f"<!doctype html>\n<html lang='en'><head>{head}</head>\n<body>\n{body}\n</body></html>\n", encoding="utf-8")
+
+
+def write_all(result: dict[str, Any], folder: Path, pictures: Mapping[str, Path] = EMPTY) -> dict[str, Any]:
+    """Write result.json, report.html and figures/; their paths. Raises ConfigRefused."""
+    json_file, page = folder / "result.json", folder / "report.html"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_report(result, page, pictures)
+        drawn = write_figures(result, folder / "figures")
+    except OSError as cause:
+        what = f"--out {folder} cannot be written: {cause.strerror or cause}"
+        raise ConfigRefused(what, "Choose another folder, or make room") from None
+    return {"result": str(json_file), "report": str(page), "figures": [str(each) for each in drawn]}
+
+
+def drawn_there(pictures: Mapping[str, Path]) -> str:
+    """Pictures that sites drew of their own points; whoever writes this page owns those sites."""
+    shown = (
+        f"<p class='facts'>{escape(caption)}</p><img alt='{escape(caption)}' src='data:image/png;base64,{inlined(file)}'>"
+        for caption, file in pictures.items()
+    )
+    note = "<p class='facts'>Drawn from a site's own disk by its owner's command; it was never sent.</p>"
+    return f"<h2>Seen at the sites</h2>{note}{''.join(shown)}" if pictures else ""
+
+
+def inlined(file: Path) -> str:
+    """A file's bytes as text."""
+    return base64.b64encode(file.read_bytes()).decode()
 
 
 def heading(result: dict[str, Any]) -> str:
@@ -98,50 +146,66 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f}\u00a0%"
 
 
+def side_by_side(result: dict[str, Any]) -> str:
+    """All accuracies of the scored sites, and their means over the targets."""
+    told = scores(result)
+    if told is None:
+        return ""
+    # A long name breaks after an underscore, so that a table of many fits.
+    heads = "".join(f"<th class='n metric'>{escape(metric).replace('_', '_<wbr>')}</th>" for metric in told.metrics)
+    rows = [(site, ", ".join(filter(None, [domain, role])), role, values) for site, domain, role, values in told.rows]
+    rows += [("mean", "over targets", "mean", told.means)] if told.means else []
+    lines = "".join(line_of(who, what, kind, map(percent, values)) for who, what, kind, values in rows)
+    note = (
+        "<p class='facts'>Each column is a metric, on held-out rows, as it was told last. Targets are shaded; their mean is"
+        " left out where one of them has no value.</p>"
+    )
+    return f"<h2>Accuracies side by side</h2><div class='wide'><table><tr><th>site</th>{heads}</tr>{lines}</table></div>{note}"
+
+
+def line_of(who: str, what: str, kind: str, cells: Iterable[str]) -> str:
+    """A line of numbers, with two words before them: one below the other, so that it fits a narrow window."""
+    numbers = "".join(f"<td class='n'>{cell}</td>" for cell in cells)
+    return f"<tr class='{escape(kind)}'><td>{escape(who)}<br><span class='tag'>{escape(what)}</span></td>{numbers}</tr>"
+
+
 def curve(result: dict[str, Any]) -> str:
     """Accuracy over the rounds."""
     if not result["curve"]:
         return "<h2>Accuracy</h2><p>No site could be scored.</p>"
-    return f"<h2>Accuracy over the rounds</h2><img alt='accuracy of each site over the rounds' src='{picture(result)}'>"
+    note = "The share of the held-out rows that is recognised, at each scoring."
+    return charts("Accuracy over the rounds", note, accuracy_charts(result))
 
 
-def picture(result: dict[str, Any]) -> str:
-    """The curve as a data URL. Fixed ids and no date, so that the same result gives the same bytes."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import MaxNLocator
-
-    with mpl.rc_context({"svg.hashsalt": "tideline", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
-        figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-        draw(axes, result)
-        axes.set(xlabel="scored after round", ylabel="held-out accuracy, %", ylim=(0, 102))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3)
-        # Below the axes, where no line can run.
-        figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-        out = io.BytesIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
-        plt.close(figure)
-    return "data:image/svg+xml;base64," + base64.b64encode(out.getvalue()).decode()
+def charts(heading: str, note: str, drawn: Iterable[Chart]) -> str:
+    """Charts under a heading; nothing where there are none."""
+    told = "".join(map(figure, drawn))
+    return f"<h2>{heading}</h2><p class='facts'>{note}</p><div class='charts'>{told}</div>" if told else ""
 
 
-def draw(axes: Any, result: dict[str, Any]) -> None:
-    """A line per site; targets stand out."""
-    few = len(result["clients"]) <= LEGEND
-    for client in result["clients"]:
-        points = [(p["round"], 100 * p["accuracy"]) for p in result["curve"] if p["client"] == client["name"]]
-        if not points:
-            continue
-        target = client["role"] == "target"
-        label = " ".join(filter(None, [client["name"], client["domain"], f"({client['role']})"]))
-        style: dict[str, Any] = {"linewidth": 2.2, "zorder": 3} if target else {"linestyle": "--", "linewidth": 1.4}
-        if few or target:
-            style["label"] = label
-        else:
-            style["color"] = "0.75"
-        axes.plot(*zip(*points, strict=True), marker="o", markersize=4, **style)
+def figure(chart: Chart) -> str:
+    """A chart with the sentence of what is seen, for those who see it and those who do not."""
+    seen, data = escape(chart.seen()), base64.b64encode(png(chart)).decode()
+    return f"<figure><img alt='{seen}' src='data:image/png;base64,{data}'><figcaption>{seen}</figcaption></figure>"
+
+
+def sent(result: dict[str, Any]) -> str:
+    """The traffic of each phase, drawn and in numbers."""
+    told = traffic(result)
+    if told is None:
+        return ""
+    heads = [("phase", ""), ("to a site", "n"), ("from a site", "n")]
+    heads += [("as a share of sending the model", "n metric")] if told.model else []
+    head = "".join(f"<th class='{kind}'>{words}</th>" for words, kind in heads)
+    lines = ""
+    for row in told.rows:
+        cells = [size(round(row.down)), size(round(row.up))] + ([] if row.share is None else [percent(row.share)])
+        lines += line_of(row.phase, f"{row.exchanges:,} {'exchange' if row.exchanges == 1 else 'exchanges'}", "", cells)
+    note = "Means for one asked client and one exchange, failed attempts included; what a client holds already is not sent again."
+    if told.model:
+        note += f" 100\u00a0% is what the first exchange of the phase {escape(told.model)} took, there and back."
+    body = f"<div class='charts'>{figure(told)}</div><div class='wide'><table><tr>{head}</tr>{lines}</table></div>"
+    return f"<h2>Traffic</h2><p class='facts'>{note}</p>{body}"
 
 
 def contract(result: dict[str, Any]) -> str:

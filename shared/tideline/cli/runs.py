@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from tideline.cli.guard import code_of_run, say_json
+from tideline.cli.guard import clean, code_of_run, say_json
 from tideline.cli.options import Door, ExperimentFile, Json, RunId, Settings, at_door
 
 app = typer.Typer(help="Start runs, look at them, and fetch what they made.", no_args_is_help=True, rich_markup_mode=None)
+WITH_HISTORY = "?history=true"
 
 
 @app.command("start")
@@ -31,6 +32,8 @@ def start(
     with Client.of(door) as there:
         with experiment.located():
             started = there.post("/runs", experiment.value)
+        for note in started["notes"]:
+            typer.echo(f"Note: {clean(note)}", err=True)
         if watch:
             typer.echo(f"Run {started['run']}", err=True)
             finish(there, started["run"], as_json)
@@ -59,12 +62,17 @@ def list_runs(door: Door, as_json: Json = False) -> None:
 
 @app.command("show")
 @at_door
-def show_run(door: Door, run: RunId, as_json: Json = False) -> None:
+def show_run(
+    door: Door,
+    run: RunId,
+    history: Annotated[bool, typer.Option("--history", help="With --json: every metric that was ever told.")] = False,
+    as_json: Json = False,
+) -> None:
     """Show a run: what it is waiting for, or its result."""
     from tideline.cli.client import Client
 
     with Client.of(door) as there:
-        tell_result(there.get(f"/runs/{quoted(run)}"), as_json)
+        tell_result(there.get(f"/runs/{quoted(run)}{WITH_HISTORY if history else ''}"), as_json)
 
 
 @app.command("watch")
@@ -132,6 +140,29 @@ def export(
         say_json(made)
     else:
         typer.echo(f"Wrote {made['tensors']} tensors, {made['bytes']} bytes, to {made['file']}")
+
+
+@app.command("report")
+@at_door
+def report(
+    door: Door,
+    run: RunId,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder to write into. [default: report-ID]")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write what a run has come to: its result, a page to read, and the page's figures with their numbers."""
+    from tideline.cli.client import Client
+    from tideline.cli.report import write_all
+
+    with Client.of(door) as there:
+        result = there.get(f"/runs/{quoted(run)}{WITH_HISTORY}")
+    made = write_all(result, out or Path(f"report-{run}"))
+    if as_json:
+        say_json(made)
+        return
+    typer.echo(f"result   {made['result']}\nreport   {made['report']}")
+    for each in made["figures"]:
+        typer.echo(f"figure   {each}")
 
 
 def tell_result(result: Mapping[str, Any], as_json: bool) -> None:

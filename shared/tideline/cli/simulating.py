@@ -18,6 +18,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.registry import Methods
 from tideline.core.run import Digest, Role, RunId, World
 from tideline.engine.experiment import Experiment, SiteData, read_experiment
+from tideline.engine.result import result_of
 from tideline.engine.rows import Status
 from tideline.engine.simulate import Federation, SimSite
 from tideline.learning.datasets import digits
@@ -66,8 +67,9 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Fol
     with text.located():
         run = federation.start(text.value)
     with Watcher() as watcher:
-        result = federation.run(run, lambda seen: watcher.show(seen | progress(federation, run)))
-        watcher.show(result | progress(federation, run))
+        ended = federation.run(run, lambda seen: watcher.show(seen | progress(federation, run)))
+        watcher.show(ended | progress(federation, run))
+    result = result_of(federation.journal, run, federation.clock.now(), history=True)
     # The simulation's clock stands still between deadlines; people want to know how long they waited.
     result["seconds"] = time.monotonic() - begun
     for client in result["clients"]:

@@ -79,6 +79,19 @@ def failures(told: Iterable[Mapping[str, Any]]) -> str:
     return f"{len(kinds)} ({', '.join(sorted(set(kinds)))})" if kinds else "0"
 
 
+def scores_table(result: Mapping[str, Any]) -> Table | None:
+    """Every accuracy that was told, side by side, and the mean over targets; None where there is one metric alone."""
+    from tideline.cli.sums import scores
+
+    found = scores(result)
+    if found is None or len(found.metrics) < 2:
+        return None
+    rows = [[name, role, *map(share, values)] for name, _, role, values in found.rows]
+    rows += [["mean", "targets", *map(share, found.means)]] if found.means else []
+    columns = ["site", "role", *(m.removeprefix("accuracy_") for m in found.metrics)]
+    return table("Accuracies on held-out rows", columns, rows, right=range(2, len(columns)))
+
+
 def runs_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     """The list of runs."""
     columns = ("run", "name", "method", "status", "progress", "started", "cause")

@@ -16,12 +16,22 @@ from tideline.core.settings import nearest, parse
 from tideline.core.step import Site
 
 if TYPE_CHECKING:
-    from torch import Generator
+    from torch import Generator, Tensor
 
 
 def settle_nothing(config: Any, site: Site) -> Nothing:
     """The first memory of a method whose clients keep none."""
     return Nothing()
+
+
+def no_notes(config: Any, world: World) -> tuple[str, ...]:
+    """Nothing that the method does otherwise than it was asked."""
+    return ()
+
+
+def keeps_nothing(config: Any, memory: Any) -> Mapping[str, Mapping[str, Tensor]]:
+    """Nothing of a site's memory that its owner could want."""
+    return EMPTY
 
 
 def fits_all(config: Any, world: World, roster: Roster) -> None:
@@ -36,7 +46,9 @@ class Algorithm:
     settle  a client's first memory, once per client and run
     plan    the phases, in order; repetition is tuple multiplication
     fits    refuses worlds and rosters that the method cannot use, before anybody is asked (RosterRefused, ConfigRefused)
+    notes   what the method will do otherwise than it was asked, in sentences, such as a number that is rounded
     cast    the roles of a demonstration: the last site takes the last role, the others cycle through the rest
+    keepsakes   what a site's owner may take out of its memory, by name: arrays by name. Nothing of it is ever sent
     """
 
     name: str
@@ -51,6 +63,8 @@ class Algorithm:
     fits: Callable[[Any, World, Roster], None] = fits_all
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY)
     cast: tuple[Role, ...] = (Role.SOURCE, Role.TARGET)
+    keepsakes: Callable[[Any, Any], Mapping[str, Mapping[str, Tensor]]] = keeps_nothing
+    notes: Callable[[Any, World], tuple[str, ...]] = no_notes
 
     def configure(self, given: Mapping[str, Any], preset: str | None = None) -> Any:
         """The method's config from plain data over a preset. Raises ConfigRefused."""

@@ -70,6 +70,7 @@ class Agent:
             return head
         self.consistent(head, order)
         self.vault.keep(order.run, order.files)
+        self.vault.note(order.run, order.brief)
         self.bring(order)
         done = self.pool.run(self.job(order, head), tick)
         made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, self.guard(order, done))

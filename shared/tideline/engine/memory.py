@@ -341,6 +341,7 @@ class MemoryVault:
         self._open = open_parts
         self._parts: dict[RunId, Parts] = {}
         self._heads: dict[RunId, Head] = {}
+        self.briefs: dict[RunId, dict[str, Any]] = {}
 
     def parts(self, run: RunId) -> Parts:
         if run not in self._parts:
@@ -355,6 +356,9 @@ class MemoryVault:
 
     def keep(self, run: RunId, files: Files) -> None:
         collect(self.parts(run), self._heads.get(run), files)
+
+    def note(self, run: RunId, brief: Mapping[str, Any]) -> None:
+        self.briefs[run] = dict(brief)
 
 
 def collect(parts: Parts, head: Head | None, files: Files) -> None:

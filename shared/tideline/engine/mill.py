@@ -95,6 +95,7 @@ class NumericMill:
             "contract": to_json(clauses),
             "digest": contract_digest(clauses),
             "keeps": algorithm.memory is not Nothing,
+            "notes": list(algorithm.notes(settings, place)),
         }
 
     def begin(self, spec: Any, roster: Any, keep: bool) -> dict[str, Any]:

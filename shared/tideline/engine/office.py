@@ -158,6 +158,7 @@ class Office:
             "seed": experiment.seed,
             "contract": made["digest"],
             "keeps": made["keeps"],
+            "notes": made["notes"],
             "waiting": plain(experiment.waiting),
             "checkpoint_every": experiment.checkpoint_every,
             "threads": experiment.threads,

@@ -193,6 +193,10 @@ class Vault(Protocol):
         """Collect the parts that neither a head nor these files name."""
         ...
 
+    def note(self, run: RunId, brief: Mapping[str, Any]) -> None:
+        """Remember what the run is (its orders' brief), so that the site's owner can read its memory."""
+        ...
+
 
 class Link(Protocol):
     """An agent's line to the desk."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tideline.core.run import ClientId, RunId
@@ -10,14 +12,17 @@ from tideline.engine.ports import Journal
 from tideline.engine.progress import newest, progress_of, waits_for
 from tideline.engine.rows import OPEN, OrderRow, OrderStatus, RunRow, Status
 
+Orders = tuple[OrderRow, ...]
 
-def result_of(journal: Journal, run_id: RunId, now: float) -> dict[str, Any]:
-    """A run's result, or as much as there is of it. Keys: docs/result.md."""
+
+def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False) -> dict[str, Any]:
+    """A run's result, or as much as there is of it. Keys: docs/result.md. `history`: with every metric that was ever told."""
     run = journal.run(run_id)
     assert run is not None
     orders = journal.orders(run.id)
+    own = grouped(orders, lambda o: o.client)
     sibling = journal.run(run.reference) if run.reference else None
-    reference = orders if sibling is None else compared(journal, sibling)
+    theirs = own if sibling is None else grouped(compared(journal, sibling), lambda o: o.client)
     return {
         "run": run.id,
         "name": run.name,
@@ -26,6 +31,7 @@ def result_of(journal: Journal, run_id: RunId, now: float) -> dict[str, Any]:
         "world": dict(run.spec["world"]),
         "seed": run.spec["seed"],
         "rounds": run.spec["config"].get("rounds"),
+        "notes": list(run.spec["notes"]),
         "status": run.status.value,
         "cause": run.cause,
         "waits_for": waits(journal, run, now) or (waits(journal, sibling, now) if sibling else ""),
@@ -34,33 +40,42 @@ def result_of(journal: Journal, run_id: RunId, now: float) -> dict[str, Any]:
         "fingerprint": run.fingerprint,
         "reference": run.reference,
         "reference_status": sibling.status.value if sibling else None,
-        "clients": [client(run, c, orders, reference) for c in run.roster],
-        "phases": phases(journal, run),
+        "clients": [client(run, c, own.get(c, ()), theirs.get(c, ())) for c in run.roster],
+        "phases": phases(journal, run, grouped(orders, lambda o: o.cursor)),
         "curve": curve(run, orders),
+        "history": told(run, orders) if history else None,
         "contract": list(run.contract),
     }
 
 
-def compared(journal: Journal, sibling: RunRow) -> tuple[OrderRow, ...]:
+def grouped(orders: Iterable[OrderRow], key: Callable[[OrderRow], Any]) -> dict[Any, Orders]:
+    """Orders by what they have in common, in one pass: a run may have a hundred thousand."""
+    groups: defaultdict[Any, list[OrderRow]] = defaultdict(list)
+    for order in orders:
+        groups[key(order)].append(order)
+    return {name: tuple(group) for name, group in groups.items()}
+
+
+def compared(journal: Journal, sibling: RunRow) -> Orders:
     """The reference's orders, once it has completed: before that its scores are those of another round."""
     return journal.orders(sibling.id) if sibling.status is Status.COMPLETED else ()
 
 
-def client(run: RunRow, name: ClientId, orders: tuple[OrderRow, ...], reference: tuple[OrderRow, ...]) -> dict[str, Any]:
-    """One site's line."""
-    own = [o for o in orders if o.client == name]
-    theirs = [o for o in reference if o.client == name]
-    key = "accuracy" if run.reference else "source_only"
+def client(run: RunRow, name: ClientId, own: Orders, theirs: Orders) -> dict[str, Any]:
+    """One site's line, from its own orders and those of the run that it is compared with."""
+    metrics = last_metrics(own)
+    compared_with = metrics if theirs is own else last_metrics(theirs)
+    samples = metrics.get("samples")
     return {
         "name": name,
         "domain": None,
         "role": run.roster[name],
-        "samples": last_metric(own, "samples"),
-        "accuracy": last_metric(own, "accuracy"),
-        "source_only": last_metric(theirs, key),
+        "samples": None if samples is None else int(samples),
+        "accuracy": metrics.get("accuracy"),
+        "source_only": compared_with.get("accuracy" if run.reference else "source_only"),
         "bytes_up": sum(o.bytes_up for o in own),
         "bytes_down": sum(o.bytes_down for o in own),
-        "metrics": last_metrics(own),
+        "metrics": metrics,
         "failures": [failure(run, o) for o in own if o.failure or o.status is OrderStatus.EXPIRED],
     }
 
@@ -77,13 +92,7 @@ def failure(run: RunRow, order: OrderRow) -> dict[str, Any]:
     }
 
 
-def last_metric(orders: list[OrderRow], name: str) -> float | int | None:
-    """A metric's newest value, or None if it was never told. Whole numbers of things are shown whole."""
-    value = last_metrics(orders).get(name)
-    return int(value) if name == "samples" and value is not None else value
-
-
-def last_metrics(orders: list[OrderRow]) -> dict[str, float]:
+def last_metrics(orders: Orders) -> dict[str, float]:
     """The newest value of each metric."""
     found: dict[str, float] = {}
     for order in sorted(orders, key=lambda o: (o.cursor, o.attempt)):
@@ -92,23 +101,42 @@ def last_metrics(orders: list[OrderRow]) -> dict[str, float]:
     return found
 
 
-def phases(journal: Journal, run: RunRow) -> list[dict[str, Any]]:
-    """The closed rounds."""
-    rounds = journal.rounds(run.id)
+def phases(journal: Journal, run: RunRow, orders: Mapping[int, Orders]) -> list[dict[str, Any]]:
+    """The closed rounds, with the traffic of all attempts. `orders`: by cursor."""
     return [
         {"name": r.phase, "round": r.round, "seconds": r.closed - r.opened, "replies": len(r.folded), "clients": list(r.folded)}
-        for r in rounds
+        | traffic(orders.get(r.cursor, ()))
+        for r in journal.rounds(run.id)
     ]
 
 
-def curve(run: RunRow, orders: tuple[OrderRow, ...]) -> list[dict[str, Any]]:
+def traffic(orders: Orders) -> dict[str, int]:
+    """How many clients were asked in a round, and the bytes that this took."""
+    return {
+        "asked": len({o.client for o in orders}),
+        "bytes_down": sum(o.bytes_down for o in orders),
+        "bytes_up": sum(o.bytes_up for o in orders),
+    }
+
+
+def curve(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
     """Accuracy over the rounds, a point per site and scoring."""
     return [
-        {"client": o.client, "phase": fact.phase, "round": fact.round, "cursor": o.cursor, "accuracy": o.metrics["accuracy"]}
+        place(run, o) | {"accuracy": o.metrics["accuracy"]}
         for o in orders
         if o.status is OrderStatus.ANSWERED and "accuracy" in o.metrics
-        for fact in [run.plan[o.cursor]]
     ]
+
+
+def told(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
+    """Everything that sites measured, an entry per answered order."""
+    return [place(run, o) | {"metrics": dict(o.metrics)} for o in orders if o.status is OrderStatus.ANSWERED and o.metrics]
+
+
+def place(run: RunRow, order: OrderRow) -> dict[str, Any]:
+    """Who was asked, and where in the plan."""
+    fact = run.plan[order.cursor]
+    return {"client": order.client, "phase": fact.phase, "round": fact.round, "cursor": order.cursor}
 
 
 def waits(journal: Journal, run: RunRow, now: float) -> str:

@@ -13,6 +13,7 @@ from tideline.core.settings import nearest
 from tideline.nets.lenet import LeNet
 from tideline.nets.mlp import MLP
 
+ROWS = 512  # rows that pass through a network at once
 NETS: Mapping[str, Callable[[World], nn.Module]] = {"lenet": LeNet.of, "mlp": MLP.of, "linear": MLP.linear}
 
 
@@ -45,6 +46,19 @@ def check(world: World) -> None:
 def weights_of(net: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name, on the CPU, detached."""
     return {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
+
+
+def features(net: nn.Module, x: Tensor, device: str = "cpu") -> Tensor:
+    """What a network's encoder makes of rows, in evaluation mode: x (n, *inputs) -> (n, d), on the CPU."""
+    net.eval()
+    with torch.no_grad():
+        return torch.cat([net.get_submodule("features")(part.to(device)).cpu() for part in torch.split(x, ROWS)])
+
+
+def width(world: World) -> int:
+    """The number of features d that the network's encoder gives. Costs no memory. Raises ConfigRefused."""
+    with torch.device("meta"), torch.no_grad():
+        return int(build(world).get_submodule("features")(torch.empty(2, *world.inputs)).shape[1])
 
 
 def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu") -> nn.Module:

@@ -60,6 +60,17 @@ def test_a_run_shows_the_result_of_the_engine(finished: tuple[Coordinator, str])
     assert all(0 <= site["accuracy"] <= 1 for site in shown["clients"])
 
 
+def test_a_history_is_told_when_it_is_asked_for(finished: tuple[Coordinator, str]) -> None:
+    """GET /runs/{id} is short by default; ?history=true adds every metric, as the engine tells them."""
+    coordinator, run = finished
+    short, whole = coordinator.get(f"/runs/{run}").json(), coordinator.get(f"/runs/{run}?history=true").json()
+    own = result_of(coordinator.federation.journal, run, coordinator.federation.clock.now(), history=True)  # type: ignore[arg-type]
+    assert short["history"] is None
+    assert whole["history"] == own["history"] and len(whole["history"]) == 10
+    assert {k for k in whole if whole[k] != short[k]} == {"history"}
+    refused(coordinator.get(f"/runs/{run}?history=perhaps"), 422, "ConfigRefused", "history")
+
+
 WRONG: list[tuple[dict[str, Any], int, str, str | None, str]] = [
     ({"method": "fedagv"}, 404, "NotFound", "method", "did you mean fedavg?"),
     ({"metod": "fedavg"}, 422, "ConfigRefused", "metod", "did you mean method?"),

@@ -1,0 +1,64 @@
+"""What a site's owner may take out of the agent's home: read from the vault on this machine, told to nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tideline.archive.errors import PartMissing
+from tideline.core.errors import MemoryLost, NotFound
+from tideline.core.registry import load_methods, resolve
+from tideline.core.run import RunId
+from tideline.core.settings import nearest
+from tideline_agent.vault import FolderVault
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TRIES = 5  # a working agent replaces its memory now and then; the next look finds the new one whole
+
+
+def remembered(home: Path) -> list[dict[str, Any]]:
+    """The runs that an agent's home remembers: run, method, role, and the place in the plan of its last answer."""
+    vault = FolderVault(home / "runs")
+    rows = []
+    for run in vault.runs():
+        head, brief = vault.head(run), vault.brief(run)
+        assert head is not None, "runs are those with a head"
+        rows.append({"run": run, "method": brief["method"], "role": brief["role"], "cursor": head.cursor})
+    return rows
+
+
+def keepsakes(home: Path, run: RunId, methods: str) -> Mapping[str, Mapping[str, Tensor]]:
+    """Everything that the run's method lets the owner take, by name. Raises NotFound, MemoryLost."""
+    vault = FolderVault(home / "runs")
+    brief = vault.brief(run)
+    algorithm = resolve(load_methods(methods), brief["method"])
+    config = algorithm.configure(brief["config"])
+    return algorithm.keepsakes(config, memory_of(vault, run, algorithm.memory))
+
+
+def memory_of(vault: FolderVault, run: RunId, kind: type[Any]) -> Any:
+    """The site's memory of a run."""
+    from tideline.archive.codec import LAX, decode
+
+    for _ in range(TRIES):
+        head = vault.head(run)
+        if head is None or not head.memory:
+            break
+        try:
+            return decode(kind, head.memory[0][0], vault.parts(run), LAX)
+        except PartMissing:
+            continue
+    raise MemoryLost(f"The memory of run {run} is not whole in {vault.folder.parent}", "Try again; see whether the agent works")
+
+
+def one_of(found: Mapping[str, Mapping[str, Tensor]], name: str, run: RunId) -> Mapping[str, Tensor]:
+    """A keepsake by name. Raises NotFound with the names that there are."""
+    if name in found:
+        return found[name]
+    there = (
+        f"Use one of: {', '.join(sorted(found))}{nearest(name, sorted(found))}" if found else "Its method keeps nothing to take"
+    )
+    raise NotFound(f"Run {run} left nothing named {name!r} at this site", there)

@@ -1,0 +1,129 @@
+"""What a site's owner does with what an agent has learnt. Everything is read from the agent's home on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tideline.cli.guard import say_json
+from tideline.cli.options import REGISTRY, Json, Methods
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+app = typer.Typer(
+    help="Look into an agent's home beside your data, and take out what it learnt. Nothing is sent.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Home = Annotated[Path, typer.Option("--home", metavar="DIR", help="The agent's home, as given to `tideline agent --home`.")]
+Run = Annotated[str, typer.Option("--run", metavar="ID", help="The run's id, see `tideline site list`.")]
+PICTURE = "picture"
+
+
+@app.command("list")
+def list_kept(
+    home: Home,
+    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="What can be taken out of this run.")] = None,
+    methods: Methods = REGISTRY,
+    as_json: Json = False,
+) -> None:
+    """List the runs that the site remembers; with --run, what can be taken out of one."""
+    from tideline.core.run import RunId
+    from tideline_agent.keepsakes import keepsakes, remembered
+
+    checked(home)
+    rows: list[dict[str, Any]] = remembered(home) if run is None else described(keepsakes(home, RunId(run), methods))
+    if as_json:
+        say_json(rows)
+        return
+    from tideline.cli.tables import show, table
+
+    show(table("", list(rows[0]) if rows else ["run"], [[str(v) for v in row.values()] for row in rows]))
+
+
+@app.command("export")
+def export_kept(
+    home: Home,
+    run: Run,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to take, see `tideline site list --run ID`.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .npz file to write.")],
+    methods: Methods = REGISTRY,
+    as_json: Json = False,
+) -> None:
+    """Write one thing that the site has learnt into a file beside the data."""
+    import numpy as np
+
+    arrays = taken(home, run, name, methods)
+    writable(out, ".npz")
+    np.savez_compressed(out, allow_pickle=False, **{key: value.numpy() for key, value in arrays.items()})
+    told(out, arrays, as_json)
+
+
+@app.command("picture")
+def picture(
+    home: Home,
+    run: Run,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="A .png file to write; the numbers go into a .csv beside it.")
+    ],
+    methods: Methods = REGISTRY,
+    as_json: Json = False,
+) -> None:
+    """Draw the site's own points with what stands for them, in two dimensions."""
+    from tideline.cli.scatter import draw_clouds, write_points
+
+    arrays = taken(home, run, PICTURE, methods)
+    writable(out, ".png")
+    draw_clouds(arrays, out)
+    write_points(arrays, out.with_suffix(".csv"))
+    told(out, arrays, as_json)
+
+
+def taken(home: Path, run: str, name: str, methods: str) -> Mapping[str, Tensor]:
+    """A keepsake. Raises NotFound."""
+    from tideline.core.run import RunId
+    from tideline_agent.keepsakes import keepsakes, one_of
+
+    checked(home)
+    return one_of(keepsakes(home, RunId(run), methods), name, RunId(run))
+
+
+def checked(home: Path) -> None:
+    """Raises ConfigRefused for a folder that is no agent's home."""
+    from tideline.core.errors import ConfigRefused
+
+    if not (home / "runs").is_dir():
+        raise ConfigRefused(
+            f"{home} is no agent's home, or its agent has taken part in nothing yet", "Correct --home", path="home"
+        )
+
+
+def writable(out: Path, suffix: str) -> None:
+    """Raises ConfigRefused for a file that cannot be written or would not be known for what it is."""
+    from tideline.core.errors import ConfigRefused
+
+    if out.suffix != suffix:
+        raise ConfigRefused(f"--out {out} does not end in {suffix}", f"Name the file {out.with_suffix(suffix).name}", path="out")
+    if not out.parent.is_dir():
+        raise ConfigRefused(f"There is no folder {out.parent}", "Make it, or correct --out", path="out")
+
+
+def described(found: Mapping[str, Mapping[str, Tensor]]) -> list[dict[str, Any]]:
+    """Names and shapes of what can be taken."""
+    return [
+        {"name": name, "arrays": ", ".join(f"{key} {'x'.join(map(str, value.shape))}" for key, value in arrays.items())}
+        for name, arrays in sorted(found.items())
+    ]
+
+
+def told(out: Path, arrays: Mapping[str, Tensor], as_json: bool) -> None:
+    """What was written."""
+    shapes = {key: list(value.shape) for key, value in arrays.items()}
+    if as_json:
+        say_json({"file": str(out), "arrays": shapes})
+    else:
+        typer.echo(f"Wrote {out}: " + ", ".join(f"{key} {shape}" for key, shape in shapes.items()))

@@ -1,0 +1,101 @@
+"""What a result comes to: its accuracies side by side, and its traffic by phase, as plain values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tideline.cli.charts import ACCURACY, ALWAYS, families
+from tideline.core.privacy import Exposure
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The newest accuracies side by side. rows: (site, domain, role, a share or None per metric); means: over the targets."""
+
+    metrics: tuple[str, ...]
+    rows: tuple[tuple[str, str | None, str, tuple[float | None, ...]], ...]
+    means: tuple[float | None, ...]
+
+
+def scores(result: Mapping[str, Any]) -> Scores | None:
+    """The accuracies of each scored site; None where no site was scored."""
+    told = {c["name"]: accuracies(c) for c in result["clients"]}
+    words = sorted({metric for each in told.values() for metric in each} - set(ALWAYS))
+    metrics = tuple(m for m in (*ALWAYS, *words) if any(m in each for each in told.values()))
+    scored = [c for c in result["clients"] if told[c["name"]]]
+    rows = tuple((c["name"], c["domain"], c["role"], tuple(map(told[c["name"]].get, metrics))) for c in scored)
+    targets = [values for _, _, role, values in rows if role == "target"]
+    return Scores(metrics, rows, tuple(map(average, zip(*targets, strict=True)))) if rows else None
+
+
+def accuracies(client: Mapping[str, Any]) -> dict[str, float]:
+    """A site's newest accuracies by metric."""
+    metrics = client.get("metrics") or {}
+    members = {name for family in families(metrics).values() for name in family.values()}
+    told = {m: v for m, v in metrics.items() if ACCURACY.fullmatch(m) and m not in members}
+    # A run beside this one may know what this one does not.
+    return {m: v for m, v in (told | {m: client[m] for m in ALWAYS}).items() if v is not None}
+
+
+def average(values: Sequence[float | None]) -> float | None:
+    """The mean; None if a value is missing, since the mean of fewer sites cannot be compared."""
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A phase's traffic: mean bytes of one asked client in one exchange. `share`: of sending the model, where one is sent."""
+
+    phase: str
+    exchanges: int
+    down: float
+    up: float
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The traffic of each phase, in the order of the plan. `model`: the phase that 100 % stands for."""
+
+    rows: tuple[Exchange, ...]
+    model: str | None
+    name: str = "traffic"
+    title: str = "Bytes per client and exchange"
+
+    def seen(self) -> str:
+        """What is seen, in a sentence."""
+        most = max(self.rows, key=lambda row: row.down + row.up)
+        return f"{self.title}: two bars for each phase, to a site and from it; the most is sent in the phase {most.phase}."
+
+    def numbers(self) -> Iterator[tuple[Any, ...]]:
+        """What is drawn, as rows under a header."""
+        yield "phase", "exchanges", "bytes_down", "bytes_up", "share_of_model"
+        yield from ((r.phase, r.exchanges, r.down, r.up, "" if r.share is None else r.share) for r in self.rows)
+
+
+def traffic(result: Mapping[str, Any]) -> Traffic | None:
+    """The traffic of each phase that had any; None where none is told."""
+    phases: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for closed in result.get("phases") or ():
+        if closed.get("asked"):
+            phases[closed["name"]].append(closed)
+    means = {name: (mean(rounds, "bytes_down"), mean(rounds, "bytes_up")) for name, rounds in phases.items()}
+    means = {name: ways for name, ways in means.items() if sum(ways)}  # a join sends facts, and these are not counted
+    if not means:
+        return None
+    model = next((c["phase"] for c in result["contract"] if c["exposure"] == Exposure.WEIGHTS), None)
+    # The first exchange: later a site may hold what it would be sent, and then it is not sent again.
+    whole = sum(mean(phases[model][:1], way) for way in ("bytes_down", "bytes_up")) if model in phases else 0.0
+    rows = (
+        Exchange(name, len(phases[name]), down, up, (down + up) / whole if whole else None) for name, (down, up) in means.items()
+    )
+    return Traffic(tuple(rows), model if whole else None)
+
+
+def mean(rounds: Sequence[Mapping[str, Any]], way: str) -> float:
+    """Bytes of one direction per asked client and exchange."""
+    return float(sum(r[way] for r in rounds) / sum(r["asked"] for r in rounds))

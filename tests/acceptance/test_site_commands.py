@@ -1,0 +1,97 @@
+"""What an owner takes out of an agent's home: listed, written, drawn, refused in words. Nothing of it needs the coordinator."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.harness import Net
+from tideline.cli.app import app
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def ended(federation: Net) -> str:
+    """A run whose target has adapted."""
+    run = federation.run({"method": "feddadil", "preset": "tiny", "world": WORLD, "roster": SITES, "seed": 5})
+    result = federation.ended(run)
+    assert result["status"] == "completed", result["cause"]
+    return run
+
+
+def said(*args: str | Path, code: int = 0) -> Any:
+    """What a command answers in JSON."""
+    result = CliRunner().invoke(app, ["site", *map(str, args), "--json"])
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+def home(federation: Net, name: str) -> Path:
+    """An agent's home."""
+    return federation.home / f"home-{name}"
+
+
+def test_runs_are_listed(federation: Net, ended: str) -> None:
+    """Which, of which method, in which role."""
+    (row,) = [r for r in said("list", "--home", home(federation, "c")) if r["run"] == ended]
+    assert (row["method"], row["role"]) == ("feddadil", "target")
+    names = [r["name"] for r in said("list", "--home", home(federation, "c"), "--run", ended)]
+    assert names == ["classifier", "picture", "summary_1"]
+    assert said("list", "--home", home(federation, "a"), "--run", ended) == []
+
+
+def test_a_summary_is_written(federation: Net, ended: str, tmp_path: Path) -> None:
+    """A file that NumPy opens without pickles, with a point for each class."""
+    out = tmp_path / "summary.npz"
+    told = said("export", "--home", home(federation, "c"), "--run", ended, "summary_1", "--out", out)
+    with np.load(out, allow_pickle=False) as arrays:
+        assert {k: list(v.shape) for k, v in arrays.items()} == told["arrays"] == {"x": [3, 64], "y": [3], "soft": [3, 3]}
+        assert np.allclose(arrays["soft"].sum(1), 1)
+
+
+def test_a_picture_is_drawn(federation: Net, ended: str, tmp_path: Path) -> None:
+    """A PNG, and its numbers beside it: a line for each row of the site and each point of its barycenter."""
+    out = tmp_path / "points.png"
+    said("picture", "--home", home(federation, "c"), "--run", ended, "--out", out)
+    assert out.read_bytes().startswith(b"\x89PNG")
+    with out.with_suffix(".csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {r["cloud"] for r in rows} == {"site", "barycenter"}
+    assert sum(r["cloud"] == "site" for r in rows) == 48  # four fifths of 60
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("export", "--run", "RUN", "sumary_1", "--out", "x.npz"), "did you mean summary_1?"),
+        (("export", "--run", "RUN", "summary_1", "--out", "x.csv"), "does not end in .npz"),
+        (("export", "--run", "RUN", "summary_1", "--out", "nowhere/x.npz"), "There is no folder nowhere"),
+        (("picture", "--run", "RUN", "--out", "x.jpg"), "does not end in .png"),
+        (("list", "--run", "unknown"), "remembers no run unknown"),
+    ],
+)
+def test_refusals(federation: Net, ended: str, args: tuple[str, ...], words: str) -> None:
+    """What was wrong, and what to do."""
+    command, *rest = (ended if a == "RUN" else a for a in args)
+    told = said(command, "--home", home(federation, "c"), *rest, code=2)["error"]
+    assert words in f"{told['what']} {told['todo']}"
+
+
+def test_a_source_has_nothing_to_draw(federation: Net, ended: str, tmp_path: Path) -> None:
+    """It is said so."""
+    told = said("picture", "--home", home(federation, "a"), "--run", ended, "--out", tmp_path / "x.png", code=2)["error"]
+    assert "left nothing named 'picture'" in told["what"]
+
+
+def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
+    """A wrong --home is named."""
+    told = said("list", "--home", tmp_path, code=2)["error"]
+    assert "no agent's home" in told["what"]

@@ -1,0 +1,246 @@
+"""Charts: which there are follows from the result alone; files with the numbers behind them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.cli.echo import told
+from tideline.cli.charts import Curves, Line, accuracy_charts, families, family_charts, metric_charts
+from tideline.cli.figures import LEGEND, Chart, figure_of, named, png, write_figures
+from tideline.cli.sums import Exchange, Traffic, scores, traffic
+
+
+@pytest.fixture(scope="module")
+def result() -> dict[str, Any]:
+    """A run's result with its history."""
+    return told()
+
+
+def points(chart: Curves) -> dict[str, tuple[tuple[int, float], ...]]:
+    """What is drawn, by site."""
+    return {line.site: line.points for line in chart.lines}
+
+
+def words(chart: Chart) -> list[str]:
+    """The legend of a chart."""
+    (legend,) = figure_of(chart).legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def read(path: Path) -> list[list[str]]:
+    """The rows of a CSV file."""
+    return list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
+
+
+def curves(sites: int, targets: int = 0, **changed: Any) -> Curves:
+    """A chart of so many lines, the last of which are targets."""
+    roles = ["source"] * (sites - targets) + ["target"] * targets
+    drawn = tuple(Line(f"s{i}", role, f"s{i} ({role})", ((1, 0.1), (2, 0.2))) for i, role in enumerate(roles))
+    return replace(Curves("loss", "loss", "round", "round", "loss", drawn), **changed)
+
+
+def test_metrics_that_changed_have_a_chart(result: dict[str, Any]) -> None:
+    """A line per site over the rounds; what never changed, what was told once and families have none."""
+    (loss,) = metric_charts(result)
+    assert (loss.name, loss.title, loss.y, loss.share) == ("send-loss", "loss in phase send", "loss", False)
+    assert points(loss) == dict.fromkeys(("anna", "bert", "carl"), ((1, 1.0), (2, 0.5), (3, 1 / 3)))
+    assert loss.seen() == "loss in phase send: a line for each site; the mean of 2 targets has 1 at round 1 and 0.333 at round 3."
+
+
+def test_accuracies_of_other_words_have_a_chart_too(result: dict[str, Any]) -> None:
+    """They are told in percent, and told of the sites if no target told them."""
+    entries = [{"client": "anna", "phase": "p", "round": r, "cursor": r, "metrics": {"accuracy_x": r / 4}} for r in (1, 2)]
+    (chart,) = metric_charts(result | {"history": entries})
+    assert chart.share and chart.seen().endswith("the site has 25.0\u00a0% at round 1 and 50.0\u00a0% at round 2.")
+
+
+def test_a_family_is_a_curve_over_its_number(result: dict[str, Any]) -> None:
+    """Numbers in their own order, not that of letters; each site's newest values; one name alone is no family."""
+    (line,) = family_charts(result)
+    assert (line.name, line.title, line.at) == ("score-line", "line_N in phase score", "N in line_N")
+    assert points(line) == dict.fromkeys(("bert", "carl"), ((0, 0.0), (2, 0.5), (10, 2.0)))
+    assert list(figure_of(line).axes[0].get_xticks()) == [0, 2, 10]
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["line_0", "line_1", "loss"], {"line": {0: "line_0", 1: "line_1"}}),
+        (["distilled_20", "distilled_1", "distilled_5"], {"distilled": {1: "distilled_1", 5: "distilled_5", 20: "distilled_20"}}),
+        (["a_b_1", "a_b_2", "a_1", "a_2"], {"a_b": {1: "a_b_1", 2: "a_b_2"}, "a": {1: "a_1", 2: "a_2"}}),
+        (["top_5", "accuracy_b", "v2", "_1", "x_"], {}),
+    ],
+)
+def test_what_a_family_is(names: list[str], found: dict[str, dict[int, str]]) -> None:
+    """Names that share a beginning and end in a number, at least two of them."""
+    assert families(names) == found
+
+
+def test_families_of_two_phases_are_two(result: dict[str, Any]) -> None:
+    """A number in one phase is not put beside a number in another."""
+    entries = [
+        {"client": "anna", "phase": phase, "round": 1, "cursor": 0, "metrics": {f"line_{n}": 1.0 for n in numbers}}
+        for phase, numbers in (("p", (0, 1)), ("q", (2,)), ("r", (3, 4)))
+    ]
+    assert [chart.name for chart in family_charts(result | {"history": entries})] == ["p-line", "r-line"]
+
+
+def test_accuracy_has_a_chart_for_each_phase_that_scores_often(result: dict[str, Any]) -> None:
+    """One phase needs no name; of several each has its own, as their rounds are not the same; a single scoring is marks."""
+    (chart,) = accuracy_charts(result)
+    assert (chart.name, chart.title) == ("accuracy", "Accuracy")
+    assert points(chart) == dict.fromkeys(("anna", "bert", "carl"), ((1, 0.25), (2, 0.5)))
+    early = [dict(point, phase="early") for point in result["curve"]]
+    once = [dict(point, phase="once") for point in result["curve"] if point["round"] == 1]
+    both = accuracy_charts(result | {"curve": [*early, *once, *result["curve"]]})
+    assert [c.name for c in both] == ["accuracy-early", "accuracy-score"]
+    (marks,) = accuracy_charts(result | {"curve": once})
+    assert marks.seen() == "Accuracy: a mark for each site; the mean of 2 targets has 25.0\u00a0%."
+
+
+def test_accuracies_stand_side_by_side(result: dict[str, Any]) -> None:
+    """The two that all know first, then the others by their words; means over targets, where each target has a value."""
+    found = scores(result)
+    assert found is not None
+    assert found.metrics == ("accuracy", "source_only", "accuracy_a", "accuracy_b")
+    assert [(site, values) for site, _, _, values in found.rows] == [
+        ("anna", (0.5, 0.25, None, None)),
+        ("bert", (0.5, 0.25, 0.4, 0.5)),
+        ("carl", (0.5, 0.25, 0.5, 0.6)),
+    ]
+    assert found.means == pytest.approx((0.5, 0.25, 0.45, 0.55))
+    clients = [dict(c, metrics={} if c["name"] == "carl" else c["metrics"]) for c in result["clients"]]
+    assert scores(result | {"clients": clients}).means == (0.5, 0.25, None, None)  # type: ignore[union-attr]
+    assert scores(result | {"clients": clients[:1]}).means == ()  # type: ignore[union-attr]
+    unscored = [dict(c, accuracy=None, source_only=None, metrics={}) for c in result["clients"]]
+    assert scores(result | {"clients": unscored}) is None
+
+
+def test_a_reference_gives_source_only(result: dict[str, Any]) -> None:
+    """What only the run beside it knows stands in the table."""
+    clients = [dict(c, metrics={"accuracy": 0.5}, source_only=0.125) for c in result["clients"]]
+    found = scores(result | {"clients": clients})
+    assert found is not None and found.metrics == ("accuracy", "source_only") and found.means == (0.5, 0.125)
+
+
+def test_traffic_is_the_mean_of_a_client_and_exchange(result: dict[str, Any]) -> None:
+    """By phase, as counted, without phases that took no bytes.
+
+    The first exchange of the first phase that sends weights is 100 %.
+    """
+    found = traffic(result)
+    assert found is not None
+    assert ([row.phase for row in found.rows], found.model) == (["send", "score"], "send")
+    send, score = found.rows
+    assert (send.exchanges, score.exchanges) == (3, 2)
+    for row in found.rows:
+        closed = [p for p in result["phases"] if p["name"] == row.phase]
+        asked = 3 * len(closed)
+        assert (row.down, row.up) == tuple(sum(p[way] for p in closed) / asked for way in ("bytes_down", "bytes_up"))
+    (opening, *_) = (p for p in result["phases"] if p["name"] == "send")
+    whole = (opening["bytes_down"] + opening["bytes_up"]) / 3
+    assert whole > 800  # a hundred numbers there and back
+    assert score.share == pytest.approx((score.down + score.up) / whole)
+    assert 0.25 < score.share < 0.35  # the model one way, and the second time it is there already
+    assert found.seen().endswith("the most is sent in the phase send.")
+
+
+@pytest.mark.parametrize("asked", [0, 2])
+def test_traffic_that_cannot_be_told(result: dict[str, Any], asked: int) -> None:
+    """Without bytes there is none, without weights no share; a first phase of weights that has not been closed gives none."""
+    empty = [dict(p, asked=asked, bytes_down=0, bytes_up=0) for p in result["phases"]]
+    assert traffic(result | {"phases": empty}) is None
+    for contract in ([], [c | {"phase": "later"} for c in result["contract"]]):
+        found = traffic(result | {"contract": contract})
+        assert found is not None and found.model is None and [row.share for row in found.rows] == [None, None]
+
+
+def test_files_have_the_numbers_behind_them(result: dict[str, Any], tmp_path: Path) -> None:
+    """Each chart is a PNG with a CSV of its name beside it; the numbers are whole, and repeat what is drawn."""
+    written = write_figures(result, tmp_path / "new" / "figures")
+    names = ["accuracy", "send-loss", "score-line", "traffic"]
+    assert [path.name for path in written] == [f"{name}.{kind}" for name in names for kind in ("png", "csv")]
+    for path in written[::2]:
+        with Image.open(path) as image:
+            assert image.format == "PNG" and image.width == 1200
+    folder = written[0].parent
+    head, *rows = read(folder / "score-line.csv")
+    assert head == ["site", "role", "number", "line"]
+    assert rows[:3] == [["bert", "target", "0", "0.0"], ["bert", "target", "2", "0.5"], ["bert", "target", "10", "2.0"]]
+    loss = read(folder / "send-loss.csv")
+    assert loss[0] == ["site", "role", "round", "loss"] and float(loss[3][3]) == 1 / 3
+    assert (folder / "traffic.csv").read_text().splitlines()[0] == "phase,exchanges,bytes_down,bytes_up,share_of_model"
+    assert write_figures(result, folder) == written
+
+
+def test_a_result_without_history_has_fewer_charts(tmp_path: Path) -> None:
+    """What a result does not have is left out."""
+    assert [path.name for path in write_figures(told(history=False), tmp_path)[::2]] == ["accuracy.png", "traffic.png"]
+
+
+def test_names_of_files_are_safe_and_their_own() -> None:
+    """Whatever a metric is called, its files lie in the folder, and no two charts share one."""
+    charts = tuple(curves(1, name=name) for name in ("../../x", "Loss", "loss", "loss", "ü", ""))
+    assert [name for name, _ in named(charts)] == ["x", "Loss", "loss-2", "loss-3", "chart", "chart-2"]
+
+
+@pytest.mark.parametrize("odd", ["$x^$", "_hidden", "a & <b>", "\\frac"])
+def test_names_are_drawn_as_they_are(odd: str) -> None:
+    """No name is taken for a formula, and none is left out of the legend."""
+    chart = curves(1, title=odd, at=odd, y=odd, lines=(Line(odd, "target", odd, ((1, 0.5),)),))
+    assert words(chart) == [odd]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert png(chart).startswith(b"\x89PNG")
+    assert png(Traffic((Exchange(odd, 1, 2.0, 3.0, None),), None)).startswith(b"\x89PNG")
+
+
+def test_a_legend_that_can_be_read() -> None:
+    """With few sites the legend names them all, with many only the targets, with many targets nobody."""
+    assert words(curves(3, 1)) == ["s0 (source)", "s1 (source)", "s2 (target)"]
+    assert words(curves(LEGEND + 1, 1)) == ["other sites", f"s{LEGEND} (target)"]
+    assert words(curves(2 * LEGEND + 2, LEGEND + 1)) == ["other sites", "targets"]
+
+
+def test_scales() -> None:
+    """Shares stand on a whole scale; positive values that span much on a logarithmic one."""
+
+    def axes(*ys: float, y: str = "loss") -> Any:
+        lines = (Line("s", "source", "s", tuple(enumerate(ys))),)
+        return figure_of(curves(1, y=y, lines=lines)).axes[0]
+
+    assert axes(0.001, 0.9, y="accuracy_x").get_ylim() == (0, 102)
+    assert [axes(*ys).get_yscale() for ys in ((0.01, 50.0), (1.0, 50.0), (-1.0, 50.0), (0.0, 50.0))] == ["log"] + 3 * ["linear"]
+
+
+def test_rounds_are_whole_numbers() -> None:
+    """A few places have a mark each, a single one too; many have some, none between two rounds."""
+
+    def marks(*xs: int) -> list[float]:
+        lines = (Line("s", "source", "s", tuple((x, 1.0 + x) for x in xs)),)
+        return list(figure_of(curves(1, lines=lines)).axes[0].get_xticks())
+
+    assert (marks(3), marks(1, 2), marks(1, 5, 20)) == ([3], [1, 2], [1, 5, 20])
+    many = marks(*range(1, 500))
+    assert len(many) < 15 and all(float(x).is_integer() for x in many)
+
+
+def test_drawing_leaves_no_trace(result: dict[str, Any]) -> None:
+    """A figure is drawn on a canvas without a window, and matplotlib's own settings and list of figures stay as they were."""
+    import matplotlib as mpl
+    from matplotlib import _pylab_helpers
+
+    before = dict(mpl.rcParams)
+    (chart,) = metric_charts(result)
+    image = Image.open(io.BytesIO(png(replace(chart, title="once more"))))
+    assert image.height > 600
+    assert dict(mpl.rcParams) == before
+    assert _pylab_helpers.Gcf.get_all_fig_managers() == []
