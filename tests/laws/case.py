@@ -36,11 +36,12 @@ ON_IMAGES: frozenset[str] = frozenset()
 # Memory fields whose shapes a declared field of a reply happens to share; their values are looked for all the same.
 SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
     # A number for each of the atoms'; a number for each feature; linear layers, and summaries with a point for each class.
-    "feddadil": ("moments", "shift", "stretch", "candidates", "summaries"),
+    "feddadil": ("moments", "shift", "stretch", "candidates", "summaries", "heads"),
 }
 # Memory fields whose values a declared field of a reply sends too: method -> fields.
 ALSO_SENT: Mapping[str, tuple[str, ...]] = {
-    "feddadil": ("model",),  # the mean of what sources sent; weights that no site changed are those of each of them
+    # The mean of what sources sent: weights that no site changed are those of each of them. Moments of a site's features.
+    "feddadil": ("model", "heads", "shift", "stretch"),
 }
 
 

@@ -1,44 +1,36 @@
-"""Which of several classifiers to trust where no label is known: what their guesses alone tell."""
+"""Whether to trust an adapted classifier where no label is known: by what neighbours in feature space say of its changes."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-RULES = ("density", "information", "entropy")
-TEMPERATURE = 0.05  # of the neighbourhoods' softmax, as in Saito et al., ICCV 2021
-ROWS = 1024
+ROWS = 1024  # rows compared with all others at once
 
 
-def merit(rule: str, guess: Tensor, z: Tensor) -> float:
-    """What probabilities (n, n_c) of rows with features z (n, d) are worth by a rule; larger is better. Raises ValueError."""
-    if rule not in RULES:
-        raise ValueError(f"The rule is {rule!r}; it is one of {', '.join(RULES)}")
-    return {"density": density, "information": information, "entropy": certainty}[rule](guess)
+def neighbours(z: Tensor, k: int) -> Tensor:
+    """The k nearest other rows of each row of z (n, d): (n, k) int64. With fewer than k + 1 rows, all the others."""
+    k = min(k, len(z) - 1)
+    found = []
+    for at in range(0, len(z), ROWS):
+        distance = torch.cdist(z[at : at + ROWS], z)
+        distance[torch.arange(len(distance)), torch.arange(at, at + len(distance))] = torch.inf
+        found.append(distance.topk(k, largest=False).indices)
+    return torch.cat(found)
 
 
-def entropy(p: Tensor) -> Tensor:
-    """Entropy of each row of probabilities (..., n_c): (...), in nats."""
-    entropies: Tensor = torch.special.entr(p).sum(-1)
-    return entropies
+def consistency(labels: Tensor, near: Tensor) -> float:
+    """The mean share of a row's neighbours near (n, k) that get its own label; labels (n,)."""
+    return float((labels[near] == labels.unsqueeze(1)).double().mean()) if near.numel() else 0.0
 
 
-def certainty(guess: Tensor) -> float:
-    """Minus the mean entropy of the guesses."""
-    return -float(entropy(guess).mean())
+def disagreement(a: Tensor, b: Tensor) -> float:
+    """The share of rows that two classifiers label differently; labels (n,)."""
+    return float((a != b).double().mean())
 
 
-def information(guess: Tensor) -> float:
-    """Entropy of the mean guess minus mean entropy of the guesses: certain of each row, and not of one class for all."""
-    return float(entropy(guess.mean(0)) - entropy(guess).mean())
-
-
-def density(guess: Tensor) -> float:
-    """Soft neighbourhood density (Saito et al., ICCV 2021): mean entropy of the rows' softmax over likeness to others."""
-    unit = torch.nn.functional.normalize(guess, dim=1)
-    total = 0.0
-    for at in range(0, len(unit), ROWS):
-        likeness = unit[at : at + ROWS] @ unit.mT / TEMPERATURE
-        likeness[torch.arange(len(likeness)), torch.arange(at, at + len(likeness))] = -torch.inf
-        total += float(entropy(likeness.softmax(1)).sum())
-    return total / max(len(unit), 1)
+def evidence(adapted: Tensor, plain: Tensor, near: Tensor) -> float:
+    """rho: by how much neighbours agree better after adaptation, in units of the share of labels that it changed; 0 if it changed
+    none. Labels (n,), near (n, k)."""
+    changed = disagreement(adapted, plain)
+    return (consistency(adapted, near) - consistency(plain, near)) / changed if changed else 0.0

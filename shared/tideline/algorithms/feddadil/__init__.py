@@ -18,22 +18,24 @@ from tideline.algorithms.feddadil.messages import Mine, State
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan, unchanged
 from tideline.core.settings import setting
-from tideline.numerics import scaling, selection
+from tideline.numerics import scaling
 from tideline.numerics.dictionary import OPTIMISERS
+
+CHOICES = ("guard", target.NONE, target.OWN, target.R, target.E, target.COMMITTEE)
 
 
 @dataclass(frozen=True)
 class Config:
     """Settings of FedDaDiL. Symbols are those of the paper."""
 
-    rounds: int = setting(10, low=1, high=100_000, doc="passes over the dictionary, R")
+    rounds: int = setting(40, low=1, high=100_000, doc="passes over the dictionary, R")
     atoms: int = setting(3, low=1, high=1000, doc="atoms of the dictionary, K")
-    points: int = setting(500, low=1, doc="points of each atom, n; rounded up to as many for each class")
+    points: int = setting(200, low=1, doc="points of each atom, n; rounded up to as many for each class")
     batch: int = setting(100, low=1, doc="points of each atom in a mini-batch, n_b; rounded up likewise")
     epochs: int = setting(1, low=1, doc="local epochs a pass, E")
-    rate: float = setting(0.1, low=0.0, doc="learning rate of the points; features have a mean square near 1 when scaled")
-    label_rate: float = setting(1.0, low=0.0, doc="learning rate of the label logits, in units of rate")
-    alpha_rate: float = setting(1.0, low=0.0, doc="learning rate of the coordinates, in units of rate")
+    rate: float = setting(0.3, low=0.0, doc="learning rate of the points; features have a mean square near 1 when scaled")
+    label_rate: float = setting(0.1, low=0.0, doc="learning rate of the label logits, in units of rate")
+    alpha_rate: float = setting(0.1, low=0.0, doc="learning rate of the coordinates, in units of rate")
     optimiser: str = setting("adam", choices=OPTIMISERS, doc="adam; rows: Adam on the rows of the mini-batch alone; sgd")
     beta: float | None = setting(
         None, low=0.0, doc="weight of the labels in the ground cost (eq. 6); unset: the largest distance"
@@ -41,14 +43,18 @@ class Config:
     init: str = setting(
         "class_gaussian", choices=("normal", "class_gaussian"), doc="first atoms: N(0, 1), or from class moments of the sources"
     )
+    spread: float = setting(0.5, low=0.0, doc="class_gaussian: standard deviation of the points, in units of the told one")
     label_confidence: float = setting(0.9, low=0.01, high=0.9999, doc="p0: first probability of a point's own class")
     start: str = setting("atom", choices=("atom", "normal"), doc="where the barycenter's iterations begin")
     iterations: int = setting(10, low=1, doc="iterations of the barycenter, at most")
     entropy: float = setting(0.0, low=0.0, doc="0: exact transport; else Sinkhorn with this share of the mean cost")
     scaling: str = setting("rows", choices=scaling.KINDS, doc="how each site scales its features by its own statistics")
-    classifier_l2: float = setting(1e-3, low=0.0, doc="weight decay of the linear classifiers")
-    adapt_every: int = setting(5, low=1, doc="passes between two adaptations of a target; each adds candidates to choose from")
-    choice: str = setting("density", choices=selection.RULES, doc="how a target chooses among candidates, without labels")
+    classifier_l2: float | None = setting(None, low=0.0, doc="weight decay of the classifiers; unset: min(1, d / n)")
+    adapt_every: int = setting(10, low=1, doc="passes between two adaptations of a target; the last three are averaged")
+    choice: str = setting("guard", choices=CHOICES, doc="what a target predicts with; guard: decided there, without labels")
+    stable: float = setting(0.05, low=0.0, high=1.0, doc="guard: share s of rows that may hinge on how sources are weighed")
+    convincing: float = setting(0.2, doc="guard: rho from which the neighbours of changed rows convince")
+    neighbours: int = setting(5, low=1, doc="guard: rows that are a row's neighbours")
     distil: tuple[int, ...] = setting((1, 5, 10, 20), low=1, doc="samples per class of the labelled summaries; [] for none")
     wire: str = setting("float32", choices=tuple(server.WIRE), doc="type of the atoms on the wire")
     line: bool = setting(
@@ -60,23 +66,23 @@ class Config:
     encoder_rate: float = setting(1e-2, low=0.0, doc="learning rate of the encoder's SGD")
     encoder_momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the encoder's SGD")
     encoder_weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of the encoder's SGD")
-    head_rounds: int = setting(10, low=0, doc="rounds of averaging that learn a linear layer on scaled features; 0 for none")
-    head_rate: float = setting(0.1, low=0.0, doc="learning rate of its SGD")
+    head_rounds: int = setting(60, low=0, doc="steps of the descent that learns linear layers on the features; 0 for none")
 
 
 def plan(c: Config) -> Plan:
     """Encode and embed (step 1), learn (step 2) with an adaptation now and then (step 3), score."""
     encode = Phase("encode", client.train_encoder, ask=server.model_to_sources, tell=server.average_model)
     embed = Phase("embed", client.embed, ask=server.encoder_to_all, tell=unchanged)
-    head = Phase("head", client.train_head, ask=server.head_to_sources, tell=server.average_head)
+    head = Phase("head", client.slope, ask=server.heads_to_sources, tell=server.descend)
     describe = Phase("describe", client.describe, ask=server.nothing_to_sources, tell=server.first_atoms)
     learn = Phase("learn", client.learn, ask=server.atoms_to_all, tell=server.average_atoms)
     last = replace(learn, step=client.learn_shown) if c.line else learn
     adapt = Phase("adapt", target.adapt, ask=server.atoms_to_targets, tell=unchanged)
     line = Phase("line", client.walk, ask=server.line_to_all, tell=unchanged)
-    grade = Phase("score", score.scoring(c), ask=server.head_to_all, tell=unchanged)
+    grade = Phase("score", score.scoring(c), ask=server.heads_to_all, tell=unchanged)
     encoded = (encode,) * c.encoder_rounds + (embed,) * (c.encoder_rounds > 0)
-    ready = (head,) * c.head_rounds + (describe,) * (c.init == "class_gaussian")
+    told = c.init == "class_gaussian" or c.head_rounds > 0
+    ready = (describe,) * told + (head,) * c.head_rounds
     learnt = chain.from_iterable((learn, adapt) if r in target.passes(c) else (learn,) for r in range(1, c.rounds))
     return (*encoded, *ready, *learnt, last, adapt, *(line,) * c.line, grade)
 
@@ -87,7 +93,7 @@ def table_5(points: int, atoms: int, batch: int) -> Mapping[str, Any]:
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "demo": {"rounds": 5, "points": 200, "batch": 100, "encoder_rounds": 8, "encoder_rate": 0.03},
+    "demo": {"rounds": 20, "adapt_every": 5, "encoder_rounds": 8, "encoder_rate": 0.03, "head_rounds": 30},
     "tiny": {
         "rounds": 2,
         "atoms": 4,  # neither as many as classes nor as anything else in a small world

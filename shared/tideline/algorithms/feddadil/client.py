@@ -13,7 +13,7 @@ from tideline import nets
 from tideline.algorithms.feddadil.messages import (
     Atoms,
     Described,
-    Head,
+    Heads,
     Labelled,
     Learnt,
     Line,
@@ -21,8 +21,8 @@ from tideline.algorithms.feddadil.messages import (
     Model,
     Moments,
     Shown,
+    Slopes,
     Trained,
-    Tuned,
 )
 from tideline.core.data import Data
 from tideline.core.errors import StepFailed
@@ -38,6 +38,7 @@ from tideline.numerics.scaling import measured, scaled
 if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config
 
+POWER_STEPS, TINY = 20, 1e-12
 ENOUGH = 10  # rows of a class below which its moments are not told: they would describe single samples
 
 
@@ -51,14 +52,20 @@ def settle(config: Config, site: Site) -> Mine:
         alpha=torch.full((config.atoms,), 1 / config.atoms),
         moments=Moments(*(torch.zeros(0) for _ in fields(Moments))),
         model={},
+        heads=blank_heads(0, site.world.classes, 0),
         guess=torch.zeros(0, site.world.classes),
         candidates={},
-        merits={},
+        evidence={},
         chosen="",
         summaries={},
         picture=Labelled(torch.zeros(0, 0), torch.zeros(0, 0)),
     )
     return blank if config.encoder_rounds else with_features(blank, site.data.x.flatten(1), site)
+
+
+def blank_heads(h: int, classes: int, d: int) -> Heads:
+    """h linear layers that know nothing yet."""
+    return Heads(torch.zeros(h, classes, d), torch.zeros(h, classes), torch.zeros(d), torch.ones(d), 1.0)
 
 
 def with_features(memory: Mine, x: Tensor, site: Site) -> Mine:
@@ -67,13 +74,23 @@ def with_features(memory: Mine, x: Tensor, site: Site) -> Mine:
         raise StepFailed(f"The features of {site.me} are not finite", "Check the data, or lower encoder_rate")
     shift, stretch = measured(x, site.config.scaling)
     y = torch.zeros(0, dtype=torch.int64) if site.data.y is None else site.data.y
-    return replace(memory, z=scaled(x, shift, stretch, site.config.scaling), y=y, shift=shift, stretch=stretch)
+    heads = blank_heads(0, site.world.classes, x.shape[1])
+    return replace(memory, z=x, y=y, shift=shift, stretch=stretch, heads=heads)
 
 
-def held_out_features(memory: Mine, site: Site, x: Tensor) -> Tensor:
-    """Other rows of this site as `with_features` made its training rows: the same encoder, shift and stretch."""
-    z = nets.features(nets.loaded(site.world, memory.model, site.device), x, site.device) if memory.model else x.flatten(1)
-    return scaled(z, memory.shift, memory.stretch, site.config.scaling)
+def own(memory: Mine, config: Config, z: Tensor | None = None) -> Tensor:
+    """Z_Q: the training rows' features, or other rows' z, scaled by the site's own statistics."""
+    return scaled(memory.z if z is None else z, memory.shift, memory.stretch, config.scaling)
+
+
+def embedded(memory: Mine, site: Site, x: Tensor) -> Tensor:
+    """Other rows of this site as the encoder gives them."""
+    return nets.features(nets.loaded(site.world, memory.model, site.device), x, site.device) if memory.model else x.flatten(1)
+
+
+def common(heads: Heads, z: Tensor) -> Tensor:
+    """Features standardised as those of all sources together."""
+    return (z - heads.shift) / heads.stretch
 
 
 def per_class(points: int, world: World) -> int:
@@ -109,26 +126,42 @@ def embed(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
 
 
 @step(metrics=("loss",))
-def train_head(order: Head, memory: Mine, site: Site) -> Outcome[Tuned, Mine]:
-    """One linear layer on the scaled features: what the sources know without any adaptation."""
-    c: Config = site.config
-    layer = nn.Linear(order.weight.shape[1], order.weight.shape[0])
-    layer.load_state_dict({"weight": order.weight, "bias": order.bias})
-    sgd = torch.optim.SGD(layer.parameters(), lr=c.head_rate, momentum=c.encoder_momentum, weight_decay=c.encoder_weight_decay)
-    loss = trained(layer, sgd, replace(site.data, x=memory.z), site)
-    return Outcome(Tuned(layer.weight.detach(), layer.bias.detach()), memory, {"loss": loss})
+def slope(order: Heads, memory: Mine, site: Site) -> Outcome[Slopes, Mine]:
+    """The exact gradient of each linear layer's mean cross-entropy over this site's rows, without the decay.
+
+    Averaged by the coordinator it is the gradient over all sources' rows: the layers become those that a fit on all rows
+    together would give, without any row leaving its site.
+    """
+    y = nn.functional.one_hot(memory.y, site.world.classes).float()
+    alike = common(order, memory.z)
+    W, b, curvature, loss = torch.zeros_like(order.weight), torch.zeros_like(order.bias), torch.zeros(len(order.bias)), 0.0
+    for h, z in enumerate((alike, alike, own(memory, site.config))):
+        p = (z @ order.weight[h].mT + order.bias[h]).softmax(1)
+        W[h], b[h] = (p - y).mT @ z / len(y), (p - y).mean(0)
+        curvature[h] = top_eigenvalue(z)
+        loss = float(nn.functional.nll_loss(p.clamp_min(TINY).log(), memory.y))
+    return Outcome(Slopes(W, b, curvature), memory, {"loss": loss})
+
+
+def top_eigenvalue(z: Tensor) -> float:
+    """The largest eigenvalue of z^T z / n, by power iteration."""
+    v = torch.ones(z.shape[1])
+    for _ in range(POWER_STEPS):
+        v = nn.functional.normalize(z.mT @ (z @ v), dim=0)
+    return float((z @ v).square().sum() / len(z))
 
 
 @step()
 def describe(order: Nothing, memory: Mine, site: Site) -> Outcome[Described, Mine]:
-    """Mean and variance of each class that has enough rows here, for the first atoms."""
+    """Moments of this site's features for the linear layers, and of each class that has enough rows for the first atoms."""
     counts = torch.bincount(memory.y, minlength=site.world.classes)
-    classes = (counts >= ENOUGH).nonzero().flatten()
-    clouds = [memory.z[memory.y == c] for c in classes]
-    mean, variance = (
-        torch.stack([getattr(z, moment)(0) for z in clouds]) if clouds else memory.z[:0] for moment in ("mean", "var")
-    )
-    return Outcome(Described(classes, counts[classes], mean, variance), memory)
+    classes = (counts >= (ENOUGH if site.config.init == "class_gaussian" else len(memory.y) + 1)).nonzero().flatten()
+    z = own(memory, site.config)
+    clouds = [z[memory.y == c] for c in classes]
+    mean = torch.stack([cloud.mean(0) for cloud in clouds]) if clouds else z[:0]
+    variance = torch.stack([cloud.var(0) for cloud in clouds]) if clouds else z[:0]
+    whole = (len(z), memory.z.mean(0), memory.z.var(0, unbiased=False))
+    return Outcome(Described(*whole, classes, counts[classes], mean, variance), memory)
 
 
 @step(metrics=("loss",))
@@ -136,9 +169,8 @@ def learn(order: Atoms, memory: Mine, site: Site) -> Outcome[Learnt, Mine]:
     """Fit a copy of the atoms, and this site's own coordinates, to its cloud for E epochs (algorithm 2)."""
     atoms = Dictionary(order.z.float(), order.y.float())
     moments = dictionary.fresh(atoms, site.config.optimiser) if site.round == 1 else dictionary.Moments(*parts(memory.moments))
-    done = dictionary.fit(
-        *(atoms, memory.alpha, moments, memory.z, labels(memory, site)), settings(site.config, site.world), site.rng, site.tick
-    )
+    given = (atoms, memory.alpha, moments, own(memory, site.config), labels(memory, site))
+    done = dictionary.fit(*given, settings(site.config, site.world), site.rng, site.tick)
     sent = Learnt(done.dictionary.z.to(order.z.dtype), done.dictionary.y.to(order.y.dtype))
     kept = replace(memory, alpha=done.alpha, moments=Moments(*parts(done.moments)))
     return Outcome(sent, kept, {"loss": done.loss})
@@ -183,7 +215,7 @@ def walk(order: Line, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
     found = {}
     for i, (z, y) in enumerate(zip(order.z, order.y, strict=True)):
         value = dictionary.loss(
-            *(Dictionary(z, y), memory.alpha, memory.z, labels(memory, site)),
+            *(Dictionary(z, y), memory.alpha, own(memory, site.config), labels(memory, site)),
             settings(site.config, site.world),
             torch.Generator().manual_seed(0),
         ).value

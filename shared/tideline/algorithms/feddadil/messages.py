@@ -23,29 +23,39 @@ class Trained:
 
 
 @record
-class Head:
-    """Down: one linear layer on the features as a site scales them; without rows where none is learnt."""
+class Heads:
+    """Down: linear layers that know nothing of the dictionary, and how the sources' features are standardised for two of them.
 
-    weight: Tensor = field("m d", doc="its weights, a row per class")
-    bias: Tensor = field("m", doc="its biases")
+    h = 3: rows of all sources count alike; sites count alike; sites count alike, each scaled by its own statistics. h = 0: none.
+    """
+
+    weight: Tensor = field("h n_c d", doc="weights")
+    bias: Tensor = field("h n_c", doc="biases")
+    shift: Tensor = field("d", doc="mean feature over all rows of the sources")
+    stretch: Tensor = field("d", doc="spread of each feature over all rows of the sources")
+    decay: float = field(doc="weight decay of the layers")
 
 
 @record
-class Tuned:
-    """Up, while the head is learnt."""
+class Slopes:
+    """Up, while the linear layers are learnt: the gradient of the site's mean cross-entropy, and how curved it is at most."""
 
-    weight: Tensor = field("m d", Exposure.WEIGHTS, doc="the head's weights after local training")
-    bias: Tensor = field("m", Exposure.WEIGHTS, doc="the head's biases after local training")
+    weight: Tensor = field("h n_c d", Exposure.WEIGHTS, doc="gradient by the weights of each layer")
+    bias: Tensor = field("h n_c", Exposure.WEIGHTS, doc="gradient by the biases of each layer")
+    curvature: Tensor = field("h", Exposure.STATISTIC, doc="largest eigenvalue of the features' second moments, each layer's")
 
 
 @record
 class Described:
-    """Up, once, before the first atoms: the moments of each class that has enough rows."""
+    """Up, once, before the first atoms: moments of the site's features, and of each class that has enough rows."""
 
+    rows: int = field("", Exposure.COUNT, low=1, doc="labelled training rows at the site")
+    total_mean: Tensor = field("d", Exposure.STATISTIC, doc="mean feature, as the encoder gives it")
+    total_variance: Tensor = field("d", Exposure.STATISTIC, doc="variance of each feature, as the encoder gives it")
     classes: Tensor = field("c", Exposure.COUNT, doc="which classes have at least ten rows here")
     count: Tensor = field("c", Exposure.COUNT, doc="training rows of each of them")
-    mean: Tensor = field("c d", Exposure.STATISTIC, doc="mean feature of each of them")
-    variance: Tensor = field("c d", Exposure.STATISTIC, doc="variance of each feature in each of them")
+    mean: Tensor = field("c d", Exposure.STATISTIC, doc="mean feature of each of them, scaled by the site's own statistics")
+    variance: Tensor = field("c d", Exposure.STATISTIC, doc="variance of each feature in each of them, likewise scaled")
 
 
 @record
@@ -62,7 +72,7 @@ class Adapting:
 
     z: Tensor = field("K n d", doc="support points, Z_P")
     y: Tensor = field("K n n_c", doc="soft labels, Y_P")
-    head: Head = field(doc="the linear layer of the sources")
+    heads: Heads = field(doc="the linear layers of the sources")
 
 
 @record
@@ -124,17 +134,18 @@ class Moments:
 class Mine:
     """What a site keeps. It never travels."""
 
-    z: Tensor = field("n_l d", doc="features of the training rows, scaled by the site's own statistics, Z_Q")
+    z: Tensor = field("n_l d", doc="features of the training rows, as the encoder gives them; scaled they are Z_Q")
     y: Tensor = field("l", doc="their labels, int64; empty where there are none, Y_Q")
     shift: Tensor = field("s", doc="the site's own mean feature")
     stretch: Tensor = field("s", doc="the site's own spread of each feature")
     alpha: Tensor = field("K", doc="barycentric coordinates, on the simplex")
     moments: Moments = field(doc="of the optimiser; empty before the first step")
     model: Weights = field(doc="the frozen network; empty where data are features")
+    heads: Heads = field(doc="the sources' linear layers; only at a target, h = 0 before it adapts")
     guess: Tensor = field("g n_c", doc="what the unadapted model makes of the training rows; only at a target")
-    candidates: dict[str, Linear] = field(doc="classifiers to choose from, by the pass and the way they were made")
-    merits: dict[str, float] = field(doc="what each candidate is worth, found without labels")
-    chosen: str = field(doc="the candidate that predicts; empty before the first choice")
+    candidates: dict[str, Linear] = field(doc="-R and -E of the last passes of adaptation, by way and pass")
+    evidence: dict[str, float] = field(doc="what the choice was made from, found without labels")
+    chosen: str = field(doc="what predicts: none, own, committee, r, e; empty before the first choice")
     summaries: dict[str, Labelled] = field(doc="labelled summaries of this site, by samples per class")
     picture: Labelled = field(doc="the barycenter that stands for this site")
 
@@ -144,7 +155,10 @@ class State:
     """What the coordinator knows."""
 
     model: Weights = field(doc="the network; empty where data are features")
-    head: Head = field(doc="the linear layer of the sources")
+    heads: Heads = field(doc="the linear layers of the sources")
+    weight: Tensor = field("h n_c d", doc="the layers' weights before the last step's momentum")
+    bias: Tensor = field("h n_c", doc="their biases, likewise")
+    rows: dict[str, int] = field(doc="labelled rows of each source, once told")
     z: Tensor = field("K n d", doc="support points of the global atoms, Z_P")
     y: Tensor = field("K n n_c", doc="soft labels of the global atoms, Y_P")
     versions: tuple[Atoms, ...] = field(doc="two sites' versions after the last pass, only with `line`")

@@ -15,14 +15,14 @@ from tideline.algorithms.feddadil.messages import (
     Adapting,
     Atoms,
     Described,
-    Head,
+    Heads,
     Learnt,
     Line,
     Model,
     Shown,
+    Slopes,
     State,
     Trained,
-    Tuned,
 )
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Turn
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 WIRE = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 STEPS_OF_THE_LINE = 5
+LAYERS = 3
+FLOOR, TINY = 0.01, 1e-12  # of the variance of a feature, as a share of their mean; and at all
 
 
 def needs_both(config: Config, world: World, roster: Roster) -> None:
@@ -80,14 +82,9 @@ def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State
     """The network at random, and atoms of N(0, 1) with balanced labels."""
     d = nets.width(world)
     model = nets.weights_of(nets.build(world)) if config.encoder_rounds else {}
-    head = Head(torch.zeros(world.classes, d), torch.zeros(world.classes)) if config.head_rounds else no_head(d)
+    heads = client.blank_heads(LAYERS if config.head_rounds else 0, world.classes, d)
     z = torch.randn(config.atoms, client.per_class(config.points, world) * world.classes, d, generator=rng)
-    return State(model, head, z, balanced(config, world), ())
-
-
-def no_head(d: int) -> Head:
-    """Where the sources learn none."""
-    return Head(torch.zeros(0, d), torch.zeros(0))
+    return State(model, heads, heads.weight.clone(), heads.bias.clone(), {}, z, balanced(config, world), ())
 
 
 def balanced(config: Config, world: World) -> Tensor:
@@ -117,15 +114,36 @@ def encoder_to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
     return dict.fromkeys(turn.members(), Model(state.model))
 
 
-def head_to_sources(state: State, turn: Turn) -> dict[ClientId, Head]:
-    """The linear layer to those who train it."""
-    return dict.fromkeys(sources(turn), state.head)
+def heads_to_sources(state: State, turn: Turn) -> dict[ClientId, Heads]:
+    """The linear layers to those who train them."""
+    return dict.fromkeys(sources(turn), state.heads)
 
 
-def average_head(state: State, replies: Replies[Tuned], turn: Turn) -> State:
-    """The unweighted mean over the sources."""
-    mean = weighted_sum((1 / len(replies), {"weight": r.weight, "bias": r.bias}) for r in replies.values())
-    return replace(state, head=Head(mean["weight"], mean["bias"]))
+def descend(state: State, replies: Replies[Slopes], turn: Turn) -> State:
+    """One step of accelerated gradient descent (Nesterov; strongly convex, since the weights decay) on each linear layer.
+
+    The first layer's gradient is the mean over rows, the others' over sites. A softmax's Hessian is at most half of the features'
+    second moments, so the step is 1 / L with L = curvature / 2 + decay; a bias, whose feature is 1 and near uncorrelated to
+    standardised ones, takes the step 1.
+    """
+    rows = {name: state.rows.get(name, 1) for name in replies}
+    share = torch.tensor([[n / sum(rows.values())] + [1 / len(rows)] * (LAYERS - 1) for n in rows.values()])
+    replied = zip(share, replies.values(), strict=True)
+    mean = weighted_sum(
+        (1.0, {"w": s.view(-1, 1, 1) * r.weight, "b": s.view(-1, 1) * r.bias, "c": s * r.curvature}) for s, r in replied
+    )
+    here, decay = state.heads, state.heads.decay
+    L = mean["c"] / 2 + decay
+    weight = here.weight - (mean["w"] + decay * here.weight) / L.view(-1, 1, 1)
+    bias = here.bias - mean["b"]
+    root = (L / decay).sqrt()
+    onward = (root - 1) / (root + 1)
+    ahead = replace(
+        here,
+        weight=weight + onward.view(-1, 1, 1) * (weight - state.weight),
+        bias=bias + onward.view(-1, 1) * (bias - state.bias),
+    )
+    return replace(state, heads=ahead, weight=weight, bias=bias)
 
 
 def nothing_to_sources(state: State, turn: Turn) -> dict[ClientId, Nothing]:
@@ -139,6 +157,7 @@ def first_atoms(state: State, replies: Replies[Described], turn: Turn) -> State:
     A class that this source did not tell is drawn from the moments of all that did, and where nobody did, N(0, 1) stays.
     """
     told = list(replies.values())
+    spread = turn.config.spread
     rows = client.per_class(turn.config.points, turn.world)
     z = state.z.clone()
     for k in range(len(z)):
@@ -147,8 +166,23 @@ def first_atoms(state: State, replies: Replies[Described], turn: Turn) -> State:
             moments = class_moments(told[k % len(told)], c) or pooled(told, c)
             if moments is not None:
                 mean, variance = moments
-                z[k, place] = mean + variance.sqrt() * torch.randn(rows, z.shape[2], generator=turn.rng)
-    return replace(state, z=z)
+                z[k, place] = mean + spread * variance.sqrt() * torch.randn(rows, z.shape[2], generator=turn.rng)
+    counted = {str(name): reply.rows for name, reply in replies.items()}
+    return replace(state, z=z, rows=counted, heads=standardised(state.heads, told))
+
+
+def standardised(heads: Heads, told: Iterable[Described]) -> Heads:
+    """Mean and spread of each feature over all rows of the sources; decay min(1, d / N).
+
+    A hundredth of the mean variance is added to each, so that a feature that hardly changes is not blown up.
+    """
+    told = list(told)
+    n = float(sum(each.rows for each in told))
+    mean = sum((each.rows / n * each.total_mean for each in told), torch.zeros(()))
+    within = (each.rows / n * (each.total_variance + (each.total_mean - mean).square()) for each in told)
+    variance = sum(within, torch.zeros(()))
+    stretch = (variance + FLOOR * variance.mean() + TINY).sqrt()
+    return replace(heads, shift=mean, stretch=stretch, decay=min(1.0, len(mean) / n))
 
 
 def class_moments(told: Described, c: int) -> tuple[Tensor, Tensor] | None:
@@ -194,7 +228,7 @@ def two_versions(replies: Replies[Any]) -> tuple[Atoms, ...]:
 def atoms_to_targets(state: State, turn: Turn) -> dict[ClientId, Adapting]:
     """The dictionary to those who adapt."""
     sent = atoms(state, turn)
-    return dict.fromkeys(turn.members(Role.TARGET), Adapting(sent.z, sent.y, state.head))
+    return dict.fromkeys(turn.members(Role.TARGET), Adapting(sent.z, sent.y, state.heads))
 
 
 def line_to_all(state: State, turn: Turn) -> dict[ClientId, Line]:
@@ -207,6 +241,6 @@ def line_to_all(state: State, turn: Turn) -> dict[ClientId, Line]:
     return dict.fromkeys(turn.members(Role.SOURCE, Role.TARGET), line)
 
 
-def head_to_all(state: State, turn: Turn) -> Mapping[ClientId, Head]:
+def heads_to_all(state: State, turn: Turn) -> Mapping[ClientId, Heads]:
     """What the sources know of unadapted features, to everybody who is scored."""
-    return dict.fromkeys(turn.members(Role.SOURCE, Role.TARGET), state.head)
+    return dict.fromkeys(turn.members(Role.SOURCE, Role.TARGET), state.heads)

@@ -1,4 +1,4 @@
-"""What a target makes of the dictionary: classifiers -R and -E, a choice among them without labels, labelled summaries.
+"""What a target makes of the dictionary: classifiers -R and -E, a choice without labels, labelled summaries.
 
 All of it is computed at the target and kept there (section 3.4). Only accuracies leave, and only where its owner has labels to
 score with.
@@ -6,38 +6,43 @@ score with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tideline.algorithms.feddadil.messages import Adapting, Labelled, Linear, Mine
+from tideline.algorithms.feddadil.client import common, own
+from tideline.algorithms.feddadil.messages import Adapting, Heads, Labelled, Linear, Mine
 from tideline.core.record import Nothing
 from tideline.core.step import Outcome, Site, step
 from tideline.numerics import softmax
 from tideline.numerics.barycenter import Barycenter, barycenter
-from tideline.numerics.selection import merit
+from tideline.numerics.selection import disagreement, evidence, neighbours
 
 if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config
 
-SOURCE, HEAD = "source", "head"  # candidates that know nothing of the dictionary: the network, the linear layer
+NONE, OWN, COMMITTEE, R, E = "none", "own", "committee", "r", "e"
+BY_ROWS, BY_SITES, BY_OWN = range(3)  # the linear layers of the sources
+KEPT = 3  # passes of adaptation whose classifiers are averaged
 
 
 @step()
 def adapt(order: Adapting, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
-    """Fit -R and -E on the dictionary as it is after this pass; choose among all passes so far; after the last, summarise."""
+    """Fit -R and -E on the dictionary as it is after this pass; choose; after the last pass, summarise."""
     c: Config = site.config
     z, y = order.z.float(), order.y.float()
     at = passes(c)[site.round - 1]
     whole = support(z, y, memory.alpha, z.shape[1], site)
-    made = {f"r{at}": reconstruction(whole, c), f"e{at}": ensemble(z, y, memory.alpha, c)}
-    heads = {HEAD: Linear(order.head.weight[None], order.head.bias[None], torch.ones(1))} if len(order.head.bias) else {}
-    candidates = {**memory.candidates, **heads, **made}
-    merits = {name: merit(c.choice, guess, memory.z) for name, guess in guesses(candidates, memory).items()}
-    mine = replace(memory, candidates=candidates, merits=merits, chosen=best(merits))
+    recent = passes(c)[: site.round][-KEPT:]
+    made = {f"{R}{at}": reconstruction(whole, c), f"{E}{at}": ensemble(z, y, memory.alpha, c)}
+    kept = {name: each for name, each in memory.candidates.items() if int(name[1:]) in recent}
+    mine = replace(memory, heads=order.heads, candidates={**kept, **made})
+    guess = guesses(mine, order.heads, mine.z, mine.guess, c)
+    chosen, found = choice(guess, own(mine, c), c)
+    mine = replace(mine, chosen=chosen, evidence=found)
     if at == c.rounds:
         mine = replace(mine, picture=Labelled(whole.z, whole.y), summaries=summaries(z, y, memory.alpha, site))
     return Outcome(Nothing(), mine)
@@ -56,14 +61,19 @@ def support(z: Tensor, y: Tensor, alpha: Tensor, n_b: int, site: Site) -> Baryce
 
 def reconstruction(b: Barycenter, c: Config) -> Linear:
     """-R (eq. 14): one classifier on the barycenter's points and soft labels."""
-    h = softmax.fit(b.z, b.y, l2=c.classifier_l2)
+    h = fitted(b.z, b.y, c)
     return Linear(h.weight[None], h.bias[None], torch.ones(1))
 
 
 def ensemble(z: Tensor, y: Tensor, alpha: Tensor, c: Config) -> Linear:
     """-E (eq. 15): one classifier an atom, their probabilities weighed by alpha."""
-    h = [softmax.fit(z_k, y_k, l2=c.classifier_l2) for z_k, y_k in zip(z, y, strict=True)]
+    h = [fitted(z_k, y_k, c) for z_k, y_k in zip(z, y, strict=True)]
     return Linear(torch.stack([each.weight for each in h]), torch.stack([each.bias for each in h]), alpha)
+
+
+def fitted(z: Tensor, y: Tensor, c: Config) -> softmax.Linear:
+    """One linear layer and softmax; decay min(1, d / n) unless it is set."""
+    return softmax.fit(z, y, l2=min(1.0, z.shape[1] / len(z)) if c.classifier_l2 is None else c.classifier_l2)
 
 
 def probabilities(linear: Linear, z: Tensor) -> Tensor:
@@ -72,15 +82,60 @@ def probabilities(linear: Linear, z: Tensor) -> Tensor:
     return sum((s * softmax.probabilities(softmax.Linear(w, b), z) for s, w, b in members), torch.zeros(()))
 
 
-def guesses(candidates: Mapping[str, Linear], memory: Mine) -> dict[str, Tensor]:
-    """What each candidate makes of the training rows (n_l, n_c); the network's guess was made when the rows were embedded."""
-    made = {name: probabilities(linear, memory.z) for name, linear in candidates.items()}
-    return {SOURCE: memory.guess, **made} if len(memory.guess) else made
+def guesses(memory: Mine, heads: Heads, z: Tensor, network: Tensor, c: Config) -> dict[str, Tensor]:
+    """What everything that could predict makes of rows with encoder features z (b, d): name -> (b, n_c).
+
+    none: the network's own guess, or, where data are features, the linear layer of all sources' rows. own: the layer on features
+    scaled by each site's own statistics. r, e: the mean of the kept passes. committee: the mean of these four. r5, e5: one pass.
+    """
+    scaled = own(memory, c, z)
+    single = {name: probabilities(linear, scaled) for name, linear in memory.candidates.items()}
+    made = {**layers(heads, z, scaled), **single}
+    if len(network):
+        made[NONE] = network
+    for way in (R, E):
+        if any(name.startswith(way) for name in single):
+            made[way] = mean(guess for name, guess in single.items() if name.startswith(way))
+    if {NONE, OWN, R, E} <= made.keys():
+        made[COMMITTEE] = mean(made[name] for name in (NONE, OWN, R, E))
+    return made
 
 
-def best(merits: Mapping[str, float]) -> str:
-    """The candidate of the largest merit; among equals the first by name, so that nothing depends on the order."""
-    return max(sorted(merits), key=lambda name: merits[name])
+def layers(heads: Heads, z: Tensor, scaled: Tensor) -> dict[str, Tensor]:
+    """What the sources' linear layers make of rows; nothing where none were learnt. `sites` serves the choice alone."""
+    if not len(heads.bias):
+        return {}
+    h = [softmax.Linear(w, b) for w, b in zip(heads.weight, heads.bias, strict=True)]
+    alike = common(heads, z)
+    return {
+        NONE: softmax.probabilities(h[BY_ROWS], alike),
+        "rows": softmax.probabilities(h[BY_ROWS], alike),
+        "sites": softmax.probabilities(h[BY_SITES], alike),
+        OWN: softmax.probabilities(h[BY_OWN], scaled),
+    }
+
+
+def mean(several: Iterable[Tensor]) -> Tensor:
+    """The mean of probabilities."""
+    return torch.stack(list(several)).mean(0)
+
+
+def choice(guess: Mapping[str, Tensor], z: Tensor, c: Config) -> tuple[str, dict[str, float]]:
+    """Which prediction to trust, and from what it was decided; no label is read. z: the rows' scaled features.
+
+    By `guard`, the committee replaces the unadapted model where that does not hinge on how the sources are weighed against each
+    other (s, the share of rows that two such weighings label differently, is small), or where the labels that the committee
+    changes agree better with those of the rows' neighbours (rho is large). Where nothing unadapted is known, -R.
+    """
+    if c.choice != "guard":
+        return c.choice if c.choice in guess else R, {}
+    if COMMITTEE not in guess:
+        return R, {}
+    label = {name: p.argmax(1) for name, p in guess.items()}
+    s = disagreement(label["rows"], label["sites"])
+    rho = evidence(label[COMMITTEE], label[NONE], neighbours(z, c.neighbours))
+    trusted = s <= c.stable or rho >= c.convincing
+    return COMMITTEE if trusted else NONE, {"s": s, "rho": rho}
 
 
 def summaries(z: Tensor, y: Tensor, alpha: Tensor, site: Site) -> dict[str, Labelled]:
