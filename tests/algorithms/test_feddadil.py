@@ -473,3 +473,20 @@ def test_images_are_encoded_first() -> None:
     run = stage.start(experiment("feddadil", ROSTER, world=dict(IMAGES)))
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     assert memory(stage, run, "carl").z.shape == (41, 128)
+
+
+def test_a_rounded_number_is_told() -> None:
+    """Before anything starts, and in the result: which setting, what was asked, what it becomes."""
+    stage, run = played(points=13)
+    assert stage.row(run).spec["notes"] == [
+        "config.points is 13; it is rounded up to 15, so that each of the 3 classes has as many"
+    ]
+    assert feddadil.notes(Config(points=200, batch=100), World()) == ()
+
+
+def test_no_class_is_described_where_atoms_are_normal() -> None:
+    """The linear layers need moments of the whole site alone."""
+    stage, run = played(init="normal")
+    place = phases(rounds=1, encoder_rounds=1, init="normal").index("describe")
+    for order in stage.journal.orders(run, place):
+        assert len(decode(Described, order.reply[0][0], stage.parts, LAX).classes) == 0
