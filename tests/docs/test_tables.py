@@ -97,7 +97,7 @@ def test_failures_that_are_no_errors() -> None:
 def test_the_benchmark() -> None:
     """benchmarks/README.md names each key of a row and each option, and no others."""
     page = ROOT / "benchmarks" / "README.md"
-    options, keys, _ = tables(text_of(page))
+    options, keys, *_ = tables(text_of(page))
     told = {word for row in keys for word in ticked(row[0])}
     assert told == {f.name for f in dataclasses.fields(Row)}
     source = text_of(ROOT / "benchmarks" / "transport.py")
