@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 
@@ -45,12 +45,7 @@ def accept(server: socket.socket, to: int, tap: Tap) -> None:
 
 def pass_on(source: socket.socket, sink: socket.socket, flow: bytearray) -> None:
     """Until either end hangs up."""
-    try:
+    with suppress(OSError), source, sink:  # a hang-up at either end is how a connection ends
         while data := source.recv(1 << 16):
             flow += data
             sink.sendall(data)
-    except OSError:
-        pass
-    finally:
-        for end in (source, sink):
-            end.close()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tideline.cli.guard import REFUSED
 from tideline.core.errors import ConfigRefused, FederationError, Unreachable
 
 # The last domain is the last site's. USPS comes from other scanners and other writers than the three before it.
@@ -227,7 +228,9 @@ def draw_pictures(home: Path, run: str, sites: list[DemoSite], folder: Path) -> 
         file = folder / f"points-{site.name}.png"
         command = ("site", "picture", "--home", str(home / f"home-{site.name}"), "--run", run, "--out", str(file))
         done = subprocess.run([sys.executable, "-m", "tideline", *command], capture_output=True, check=False)
-        if done.returncode == 0:
+        if done.returncode not in (0, REFUSED):  # refused: the method keeps no picture
+            console(f"no picture of {site.name}: {done.stderr.decode(errors='replace').strip()}")
+        elif done.returncode == 0:
             drawn[f"{site.name} ({site.domain}): its own points, and the points that stand for them"] = file
     return drawn
 

@@ -126,6 +126,7 @@ def descend(state: State, replies: Replies[Slopes], turn: Turn) -> State:
     second moments, so the step is 1 / L with L = curvature / 2 + decay; a bias, whose feature is 1 and near uncorrelated to
     standardised ones, takes the step 1.
     """
+    # A source that was away when rows were told counts as one row: it must not outweigh those that told theirs.
     rows = {name: state.rows.get(name, 1) for name in replies}
     share = torch.tensor([[n / sum(rows.values())] + [1 / len(rows)] * (LAYERS - 1) for n in rows.values()])
     replied = zip(share, replies.values(), strict=True)
