@@ -4,9 +4,10 @@
 
 DIR holds one folder a set, each with one .npz file a domain (x, y, test_idx). Columns: `pooled`, a linear classifier on the rows
 of all sources, standardised together; `comparison`, that for features, the FedAvg model for images; then what FedDaDiL tells:
-`source_only`, `own`, `r`, `e`, `committee`, `chosen`, `oracle`. Domains under 500 rows are scored on all of their rows, which are
-then also those that are seen without labels. The gain is that of `chosen` over the comparison form, with the 95 % interval of a
-paired bootstrap over the scored rows, seeds averaged. Target labels serve these scores and nothing else.
+`source_only`, `own`, `r`, `e`, `committee`, `spc_N` (learnt from N summarised rows a class), `chosen`, `oracle`; `fedavg` and
+`fedprox`, on the same standardised features, or the same images. Domains under 500 rows are scored on all of their rows, which
+are then also those that are seen without labels. The gain is that of `chosen` over the comparison form, with the 95 % interval of
+a paired bootstrap over the scored rows, seeds averaged. Target labels serve these scores and nothing else.
 """
 
 from __future__ import annotations
@@ -14,46 +15,36 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tideline.algorithms import METHODS
-from tideline.algorithms.feddadil import feddadil, score, target
+from benchmarks.domains import Domain, holdings, names, played, read, world_of
+from tideline.algorithms.feddadil import client, feddadil, score, target
 from tideline.algorithms.feddadil.messages import Mine
 from tideline.archive.codec import LAX, decode
 from tideline.core.data import Data
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
-from tideline.engine.simulate import Federation, SimSite
 from tideline.learning.holdings import Holdings
-from tideline.learning.transforms import prepare
 from tideline.numerics import softmax
 
-SMALL = 500  # rows under which a domain is scored on all of them
 BOOTSTRAPS = 2000
 FEATURES = {"encoder_rounds": 0}
 IMAGES = {"encoder_rounds": 10, "encoder_rate": 0.03}
-
-
-@dataclass(frozen=True)
-class Domain:
-    """Rows of one domain, as the sites read them. x (n, *inputs), y (n,), held out rows (m,)."""
-
-    x: Tensor
-    y: Tensor
-    held: Tensor
 
 
 def main() -> int:
     """A line a target, and the mean."""
     args = arguments()
     torch.set_num_threads(args.threads)
-    domains = {name: read(args.data / args.set / f"{name}.npz", args) for name in names(args)}
+    folder = args.data / args.set
+    domains = {name: read(folder / f"{name}.npz", args.set) for name in names(folder, args.domains)}
     gains = []
     for each in args.targets.split(",") if args.targets else domains:
         row = measured(domains, each, args)
@@ -80,45 +71,16 @@ def arguments() -> Any:
     return parser.parse_args()
 
 
-def names(args: Any) -> list[str]:
-    """The set's domains."""
-    return args.domains.split(",") if args.domains else sorted(f.stem for f in (args.data / args.set).glob("*.npz"))
-
-
-def read(path: Path, args: Any) -> Domain:
-    """One domain: images as 3 x 28 x 28, counts of visual words as the square root of their shares, reviews as log counts."""
-    with np.load(path, allow_pickle=False) as arrays:
-        x, y, held = arrays["x"], arrays["y"], arrays["test_idx"]
-        if "top400" in arrays:
-            x = np.log1p(x[:, arrays["top400"]].astype(np.float32))
-    if x.ndim > 2:
-        scale = 16.0 if path.stem == "optdigits" else 255.0
-        made = prepare((x / scale).astype(np.float32), (3, 28, 28))
-    else:
-        made = torch.from_numpy(np.sqrt(x / x.sum(1, keepdims=True)) if "surf" in args.set else x).float()
-    return Domain(made, torch.from_numpy(y.astype(np.int64)), torch.from_numpy(held.astype(np.int64)))
-
-
-def holdings(domain: Domain, name: str, at_target: bool, rows: int) -> Holdings:
-    """A site's rows, already split; a small target is seen and scored whole."""
-    everything = torch.arange(len(domain.y))
-    small = at_target and len(domain.y) < SMALL
-    train = everything[~torch.isin(everything, domain.held)]
-    if domain.x.dim() > 2:
-        train = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:rows].sort().values]
-    train, held = (everything, everything) if small else (train, domain.held)
-    made = (Data(domain.x[r], domain.y[r], torch.zeros(len(r), dtype=torch.int64), (name,)) for r in (train, held))
-    return Holdings(*made)
-
-
 def measured(domains: dict[str, Domain], at: str, args: Any) -> dict[str, Any]:
     """One target: accuracies in percent, seeds averaged, and the interval of the gain."""
     sites = {name: holdings(domain, name, name == at, args.rows) for name, domain in domains.items()}
-    found = [played(sites, at, seed, json.loads(args.config)) for seed in range(args.seeds)]
+    found = [adapted(sites, at, seed, json.loads(args.config)) for seed in range(args.seeds)]
     y = sites[at].held_out.y
     assert y is not None
     right = [{name: (p.argmax(1) == y).double() for name, p in guesses.items()} for guesses, _ in found]
-    columns = {name: round(100 * float(np.mean([float(r[name].mean()) for r in right])), 1) for name in right[0]}
+    accuracies = [{name: 100 * float(r[name].mean()) for name in r} | averaged(sites, at, i) for i, r in enumerate(right)]
+    columns = {name: round(float(np.mean([a[name] for a in accuracies])), 1) for name in accuracies[0]}
+    spread = {name: round(float(np.std([a[name] for a in accuracies])), 1) for name in accuracies[0]}
     difference = 100 * torch.stack([r["chosen"] - r["comparison"] for r in right]).mean(0).numpy()
     rng = np.random.default_rng(0)
     drawn = difference[rng.integers(0, len(y), (BOOTSTRAPS, len(y)))].mean(1)
@@ -130,6 +92,7 @@ def measured(domains: dict[str, Domain], at: str, args: Any) -> dict[str, Any]:
         "rows": len(y),
         "seeds": args.seeds,
         "accuracy": columns,
+        "spread": spread,
         "gain": float(difference.mean()),
         "low": float(low),
         "high": float(high),
@@ -137,23 +100,42 @@ def measured(domains: dict[str, Domain], at: str, args: Any) -> dict[str, Any]:
     }
 
 
-def played(sites: dict[str, Holdings], at: str, seed: int, config: dict[str, Any]) -> tuple[dict[str, Tensor], Mine]:
-    """One run; what each column makes of the target's scored rows, and what the target keeps."""
-    shape = tuple(sites[at].train.x.shape[1:])
-    classes = 1 + max(int(own.train.y.max()) for own in sites.values() if own.train.y is not None)
-    world = World(inputs=shape, classes=classes, model="linear" if len(shape) == 1 else "lenet")
-    base = FEATURES if len(shape) == 1 else IMAGES
-    federation = Federation(METHODS, {name: SimSite(lambda w, r, own=own: own) for name, own in sites.items()})
-    roster = {name: "target" if name == at else "source" for name in sites}
-    given = {"method": "feddadil", "config": {**base, "distil": [], **config}, "roster": roster, "seed": seed}
-    given["world"] = {"inputs": list(shape), "classes": classes, "model": world.model}
-    run = federation.start(given)
-    result = federation.run(run)
-    if result["status"] != "completed":
-        sys.exit(f"{at}: {result['cause']}")
+def adapted(sites: dict[str, Holdings], at: str, seed: int, config: dict[str, Any]) -> tuple[dict[str, Tensor], Mine]:
+    """One run of FedDaDiL; what each column makes of the target's scored rows, and what the target keeps."""
+    world = world_of(sites, at)
+    base = FEATURES if len(world.inputs) == 1 else IMAGES
+    federation, run, result = played(sites, at, "feddadil", {**base, **config}, seed)
     vault = federation.agents[ClientId(at)].vault
-    mine = decode(Mine, vault.head(run).memory[0][0], vault.parts(run), LAX)  # type: ignore[union-attr]
+    mine = decode(Mine, vault.head(run).memory[0][0], vault.parts(run), LAX)  # type: ignore[arg-type, union-attr]
     return columns_of(mine, sites, at, world, result["config"]), mine
+
+
+def averaged(sites: dict[str, Holdings], at: str, seed: int) -> dict[str, float]:
+    """Accuracy of FedAvg and FedProx at the target, in percent. Features are standardised as for the linear classifier."""
+    if len(world_of(sites, at).inputs) == 1:
+        shift, stretch = moments(torch.cat([own.train.x for name, own in sites.items() if name != at]))
+        sites = {n: Holdings(*(scaled(d, shift, stretch) for d in (own.train, own.held_out))) for n, own in sites.items()}
+        given: dict[str, Any] = {"rounds": 40}
+    else:
+        given = {"rounds": IMAGES["encoder_rounds"], "rate": IMAGES["encoder_rate"]}
+    results = {method: played(sites, at, method, given, seed)[2] for method in ("fedavg", "fedprox")}
+    return {method: 100 * accuracy_at(result, at) for method, result in results.items()}
+
+
+def accuracy_at(result: dict[str, Any], at: str) -> float:
+    """What a run's result says of a site."""
+    return next(float(client["accuracy"]) for client in result["clients"] if client["name"] == at)
+
+
+def scaled(data: Data, shift: Tensor, stretch: Tensor) -> Data:
+    """The same rows, standardised."""
+    return Data((data.x - shift) / stretch, data.y, data.domain, data.domains)
+
+
+def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and spread of each feature, a hundredth of the mean variance added to each."""
+    variance = x.var(0, unbiased=False)
+    return x.mean(0), (variance + 0.01 * variance.mean() + 1e-12).sqrt()
 
 
 def columns_of(mine: Mine, sites: dict[str, Holdings], at: str, world: World, config: Any) -> dict[str, Tensor]:
@@ -169,6 +151,7 @@ def columns_of(mine: Mine, sites: dict[str, Holdings], at: str, world: World, co
     assert y is not None
     candidates = {name: p for name, p in told.items() if name not in ("rows", "sites")}
     oracle = max(candidates.values(), key=lambda p: float((p.argmax(1) == y).double().mean()))
+    made |= {f"spc_{name}": p for name, p in score.distilled(mine, site, client.own(mine, c, z))}
     return {**made, "chosen": told[mine.chosen], "oracle": oracle}
 
 
@@ -176,8 +159,7 @@ def pooled_linear(sources: dict[str, Data], mine: Mine, site: Site) -> Any:
     """The linear classifier on all sources' features, standardised together."""
     x = torch.cat([score.embedded(mine, site, data.x) for data in sources.values()])
     y = torch.cat([data.y for data in sources.values() if data.y is not None])
-    shift, variance = x.mean(0), x.var(0, unbiased=False)
-    stretch = (variance + 0.01 * variance.mean() + 1e-12).sqrt()
+    shift, stretch = moments(x)
     labels = torch.nn.functional.one_hot(y, site.world.classes).float()
     h = softmax.fit((x - shift) / stretch, labels, l2=min(1.0, x.shape[1] / len(x)))
     return lambda z: softmax.probabilities(h, (z - shift) / stretch)

@@ -30,7 +30,8 @@ import torch
 from torch import Generator, Tensor
 
 from benchmarks.measure import PeakMemory
-from tideline.numerics.dictionary import Dictionary, Fit, Pool, fit, fresh, logits_of, one_hot_logits, slices, soft_labels
+from tideline.numerics.client_update import Pool, fit, fresh, slices
+from tideline.numerics.dictionary import Dictionary, Fit, logits_of, one_hot_logits, soft_labels
 from tideline.numerics.simplex import project
 
 AGREE = 0.02  # relative, between losses of the same optimiser

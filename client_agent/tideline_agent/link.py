@@ -48,9 +48,9 @@ OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 5_000),
-    # A fixed window: enough for a line of 100 ms and 80 MB/s, and a bound on what a busy agent buffers.
+    # A fixed window, widened to a chunk when one is awaited: a bound on what a busy agent buffers.
     ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", 8 << 20),
+    ("grpc.http2.lookahead_bytes", 2 << 20),
 )
 
 

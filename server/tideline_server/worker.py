@@ -12,8 +12,10 @@ from typing import Any
 
 from tideline.core.errors import Cancelled, Unreachable
 from tideline.engine.pipe import Child, ChildDied, Tick, serve
+from tideline.engine.thrift import give_back
 
 TRIES = 3
+TURNS = frozenset({"begin", "close"})  # calls that hold a model
 
 
 class ShuttingDown(BaseException):
@@ -37,6 +39,8 @@ class ProcessMill:
         self._child.start()
 
     def call(self, name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        if name in TURNS:  # what the streams used is not needed while the worker holds a model
+            give_back()
         for left in reversed(range(TRIES)):
             try:
                 return self._child.call(name, payload)
@@ -68,7 +72,11 @@ def main() -> None:
     mill = NumericMill(FolderParts(Path(parts)), load_methods(methods))
 
     def handle(name: str, payload: Mapping[str, Any], tick: Tick) -> Mapping[str, Any]:
-        return mill.call(name, payload)
+        try:
+            return mill.call(name, payload)
+        finally:
+            if name in TURNS:  # and the other way round while the replies come in
+                give_back()
 
     serve(handle)
 

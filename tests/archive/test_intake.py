@@ -98,7 +98,7 @@ def test_chunks_of_parts_from_offsets() -> None:
         list(chunks(parts, [(Digest("0" * 64), 0)], 1))
 
 
-@pytest.mark.parametrize(("total", "size"), [(-5, MIN_CHUNK), (10_000_000, 625_000), (10**9, MAX_CHUNK)])
+@pytest.mark.parametrize(("total", "size"), [(-5, MIN_CHUNK), (10_000_000, 312_500), (10**9, MAX_CHUNK)])
 def test_small_messages_pass_in_small_chunks(total: int, size: int) -> None:
     """So that what is buffered for each of many senders stays small beside the message."""
     assert chunk_size(total) == size

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.numerics.clouds import atoms, client, labels, normal, seeded, simplex_point
-from tideline.numerics.dictionary import Dictionary, Fit, fit, fresh, logits_of, loss, mean, one_hot_logits, soft_labels
+from tideline.numerics.client_update import fit, fresh
+from tideline.numerics.dictionary import Dictionary, Fit, logits_of, loss, mean, one_hot_logits, soft_labels
 from tideline.numerics.transport import ground_cost, plan, transport_cost
 
 seeds = st.integers(0, 10_000)

@@ -11,7 +11,7 @@ from tideline.archive.parts import Buffer, Parts, Upload
 from tideline.core.run import Digest
 
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
-CHUNKS = 16  # of a message, where that keeps them within bounds: a small one should pass through small buffers
+CHUNKS = 32  # of a message, within those bounds: of each stream a few are in memory, and eight streams are to hold one message
 
 
 class Intake:

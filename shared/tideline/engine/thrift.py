@@ -1,9 +1,10 @@
-"""Keep freed memory for the next message instead of handing every megabyte back to the kernel and faulting it in again."""
+"""Freed memory: kept for the next message instead of being faulted in again with every megabyte; given back when work ends."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from typing import Any
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
 ARENAS = 2  # heaps: one for each of dozens of threads would keep as many times the freed memory
@@ -14,11 +15,21 @@ HEAP_BYTES = 32 << 20  # blocks up to this size come from the heap; larger ones 
 
 def keep_freed_memory(kept: int = KEPT_BYTES) -> bool:
     """Tell glibc so; elsewhere there is nothing to tell. A fifth of a round's time with models of 100 MB."""
-    if sys.platform != "linux":
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:  # another C library
+    mallopt = glibc("mallopt")
+    if mallopt is None:
         return False
     wishes = ((M_ARENA_MAX, ARENAS), (M_MMAP_THRESHOLD, HEAP_BYTES), (M_TRIM_THRESHOLD, kept))
     return min(int(mallopt(*wish)) for wish in wishes) == 1
+
+
+def give_back() -> bool:
+    """Hand freed memory to the kernel now; whether there was any. For a process that will do nothing with it for a while."""
+    malloc_trim = glibc("malloc_trim")
+    return malloc_trim is not None and int(malloc_trim(0)) == 1
+
+
+def glibc(name: str) -> Any:
+    """A function of glibc; None on other systems and with another C library."""
+    if sys.platform != "linux":
+        return None
+    return getattr(ctypes.CDLL(None), name, None)

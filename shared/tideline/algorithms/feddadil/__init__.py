@@ -19,7 +19,7 @@ from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan, unchanged
 from tideline.core.settings import setting
 from tideline.numerics import scaling
-from tideline.numerics.dictionary import OPTIMISERS
+from tideline.numerics.client_update import OPTIMISERS
 
 CHOICES = ("guard", target.NONE, target.OWN, target.R, target.E, target.COMMITTEE)
 

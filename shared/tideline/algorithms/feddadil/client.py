@@ -31,7 +31,7 @@ from tideline.core.run import Role, World
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import cross_entropy, fit
-from tideline.numerics import dictionary
+from tideline.numerics import client_update, dictionary
 from tideline.numerics.dictionary import Dictionary
 from tideline.numerics.scaling import measured, scaled
 
@@ -168,9 +168,10 @@ def describe(order: Nothing, memory: Mine, site: Site) -> Outcome[Described, Min
 def learn(order: Atoms, memory: Mine, site: Site) -> Outcome[Learnt, Mine]:
     """Fit a copy of the atoms, and this site's own coordinates, to its cloud for E epochs (algorithm 2)."""
     atoms = Dictionary(order.z.float(), order.y.float())
-    moments = dictionary.fresh(atoms, site.config.optimiser) if site.round == 1 else dictionary.Moments(*parts(memory.moments))
+    before = client_update.Moments(*parts(memory.moments))
+    moments = client_update.fresh(atoms, site.config.optimiser) if site.round == 1 else before
     given = (atoms, memory.alpha, moments, own(memory, site.config), labels(memory, site))
-    done = dictionary.fit(*given, settings(site.config, site.world), site.rng, site.tick)
+    done = client_update.fit(*given, settings(site.config, site.world), site.rng, site.tick)
     sent = Learnt(done.dictionary.z.to(order.z.dtype), done.dictionary.y.to(order.y.dtype))
     kept = replace(memory, alpha=done.alpha, moments=Moments(*parts(done.moments)))
     return Outcome(sent, kept, {"loss": done.loss})
@@ -183,7 +184,7 @@ def learn_shown(order: Atoms, memory: Mine, site: Site) -> Outcome[Shown, Mine]:
     return Outcome(Shown(done.message.z, done.message.y), done.memory, done.metrics)
 
 
-def parts(moments: Moments | dictionary.Moments) -> list[Tensor]:
+def parts(moments: Moments | client_update.Moments) -> list[Tensor]:
     """The tensors of moments, in order; the record that is kept and the value that computes have the same."""
     return [getattr(moments, f.name) for f in fields(moments)]
 

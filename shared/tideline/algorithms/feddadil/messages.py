@@ -118,7 +118,7 @@ class Linear:
 
 @record
 class Moments:
-    """The optimiser's memory, kept for the whole run (numerics.dictionary.Moments); empty before the first step."""
+    """The optimiser's memory, kept for the whole run (numerics.client_update.Moments); empty before the first step."""
 
     z1: Tensor = field("...", doc="first moment of the points")
     z2: Tensor = field("...", doc="second moment of the points")

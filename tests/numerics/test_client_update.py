@@ -11,19 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.numerics.clouds import atoms, client, normal, one_hot, seeded, simplex_point
-from tideline.numerics.dictionary import (
-    OPTIMISERS,
-    Dictionary,
-    Fit,
-    Fitted,
-    Pool,
-    fit,
-    fresh,
-    logits_of,
-    loss,
-    slices,
-    soft_labels,
-)
+from tideline.numerics.client_update import OPTIMISERS, Fitted, Pool, fit, fresh, slices
+from tideline.numerics.dictionary import Dictionary, Fit, logits_of, loss, soft_labels
 from tideline.numerics.simplex import project
 
 

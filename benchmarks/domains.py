@@ -1,0 +1,85 @@
+"""Real domains for the benchmarks: read from files, split, and played as the sites of a federation in one process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tideline.algorithms import METHODS
+from tideline.core.data import Data
+from tideline.core.run import World
+from tideline.engine.simulate import Federation, SimSite
+from tideline.learning.holdings import Holdings
+from tideline.learning.transforms import prepare
+
+SMALL = 500  # rows under which a domain is scored on all of them
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Rows of one domain, as the sites read them. x (n, *inputs), y (n,), held out rows (m,)."""
+
+    x: Tensor
+    y: Tensor
+    held: Tensor
+
+
+def names(folder: Path, chosen: str) -> list[str]:
+    """The set's domains, or those chosen."""
+    return chosen.split(",") if chosen else sorted(f.stem for f in folder.glob("*.npz"))
+
+
+def read(path: Path, name: str) -> Domain:
+    """One domain: images as 3 x 28 x 28, counts of visual words as the square root of their shares, reviews as log counts."""
+    with np.load(path, allow_pickle=False) as arrays:
+        x, y, held = arrays["x"], arrays["y"], arrays["test_idx"]
+        if "top400" in arrays:
+            x = np.log1p(x[:, arrays["top400"]].astype(np.float32))
+    if x.ndim > 2:
+        scale = 16.0 if path.stem == "optdigits" else 255.0
+        made = prepare((x / scale).astype(np.float32), (3, 28, 28))
+    else:
+        made = torch.from_numpy(np.sqrt(x / x.sum(1, keepdims=True)) if "surf" in name else x).float()
+    return Domain(made, torch.from_numpy(y.astype(np.int64)), torch.from_numpy(held.astype(np.int64)))
+
+
+def holdings(domain: Domain, name: str, at_target: bool, rows: int) -> Holdings:
+    """A site's rows, already split; a small target is seen and scored whole."""
+    everything = torch.arange(len(domain.y))
+    small = at_target and len(domain.y) < SMALL
+    train = everything[~torch.isin(everything, domain.held)]
+    if domain.x.dim() > 2:
+        train = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:rows].sort().values]
+    train, held = (everything, everything) if small else (train, domain.held)
+    made = (Data(domain.x[r], domain.y[r], torch.zeros(len(r), dtype=torch.int64), (name,)) for r in (train, held))
+    return Holdings(*made)
+
+
+def world_of(sites: Mapping[str, Holdings], at: str) -> World:
+    """The world of a set: a linear classifier for features, LeNet for images."""
+    shape = tuple(sites[at].train.x.shape[1:])
+    classes = 1 + max(int(own.train.y.max()) for own in sites.values() if own.train.y is not None)
+    return World(inputs=shape, classes=classes, model="linear" if len(shape) == 1 else "lenet")
+
+
+def played(
+    sites: Mapping[str, Holdings], at: str, method: str, config: Mapping[str, Any], seed: int
+) -> tuple[Federation, str, dict[str, Any]]:
+    """One run through the whole stack, `at` the target and all others sources: the federation, the run, its result."""
+    world = world_of(sites, at)
+    federation = Federation(METHODS, {name: SimSite(lambda w, r, own=own: own) for name, own in sites.items()})
+    roster = {name: "target" if name == at else "source" for name in sites}
+    given = {"method": method, "config": dict(config), "roster": roster, "seed": seed}
+    given["world"] = {"inputs": list(world.inputs), "classes": world.classes, "model": world.model}
+    run = federation.start(given)
+    result = federation.run(run)
+    if result["status"] != "completed":
+        sys.exit(f"{method} at {at}: {result['cause']}")
+    return federation, run, result
