@@ -41,7 +41,7 @@ IMAGES = {"encoder_rounds": 10, "encoder_rate": 0.03}
 
 def main() -> int:
     """A line a target, and the mean."""
-    args = arguments()
+    args = arguments(__doc__)
     torch.set_num_threads(args.threads)
     folder = args.data / args.set
     domains = {name: read(folder / f"{name}.npz", args.set) for name in names(folder, args.domains)}
@@ -56,9 +56,9 @@ def main() -> int:
     return 0
 
 
-def arguments() -> Any:
+def arguments(words: str | None) -> Any:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
     parser.add_argument("--set", default="office_caltech10_surf", help="folder of one set")
     parser.add_argument("--domains", default="", help="only these, by commas; sources and targets")

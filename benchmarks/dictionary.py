@@ -1,18 +1,20 @@
 """What a local epoch of dictionary learning costs, beside the plain loop that one would write first.
 
-    python benchmarks/dictionary.py [--d 4096] [--classes 10] [--points 500] [--batch 100] [--atoms 3] [--epochs 8] [--json]
+    python benchmarks/dictionary.py [--d 4096] [--classes 10] [--points 500] [--batch 100] [--atoms 3] [--epochs 8] [--profile]
 
 The plain loop has torch.autograd through the barycentric map, ot.emd atom by atom and torch.optim.Adam over whole atoms. Both
 start from the same atoms and draw the same mini-batches, turn about, an epoch each; `ratio` is the plain loop's fastest epoch
 over ours, so that larger is better. Both losses of the last epoch stand beside it: with the same optimiser they have to agree.
-Memory is measured for each alone, in a process of its own.
+Memory is measured for each alone, in a process of its own. `--profile` says instead where the time of both goes.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
 import os
+import pstats
 import statistics
 import subprocess
 import sys
@@ -35,6 +37,15 @@ from tideline.numerics.dictionary import Dictionary, Fit, logits_of, one_hot_log
 from tideline.numerics.simplex import project
 
 AGREE = 0.02  # relative, between losses of the same optimiser
+# Functions whose time, with what they call, makes up a part.
+PARTS = {
+    "transport": {"plan", "plain_plan"},
+    "costs": {"squared_distances", "labelled", "plain_cost"},
+    "maps": {"carried"},
+    "optimiser": {"step_", "step", "zero_grad"},
+    "autograd": {"_engine_run_backward"},
+    "draws": {"draw"},
+}
 TOL, ITERATIONS = 1e-4, 10
 Epoch = Callable[[], float]
 
@@ -72,6 +83,8 @@ def main() -> int:
     torch.set_num_threads(args.threads)
     if args.alone:
         return alone(args)
+    if args.profile:
+        return profiled(args)
     rows = [measure(args, d, optimiser) for d in args.d for optimiser in ("adam", "rows")]
     for row in rows:
         sys.stdout.write((json.dumps(asdict(row)) if args.json else line(row)) + "\n")
@@ -90,6 +103,7 @@ def arguments() -> Any:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--alone", choices=("ours", "plain"), help="print the memory of one of the two, and no more")
     parser.add_argument("--optimiser", choices=("adam", "rows"), default="adam", help="with --alone")
+    parser.add_argument("--profile", action="store_true", help="print where the time goes, and no more")
     parser.add_argument("--json", action="store_true", help="a JSON line a row")
     return parser.parse_args()
 
@@ -143,6 +157,32 @@ def alone(args: Any) -> int:
             epoch()
     sys.stdout.write(f"{memory.peaks['me'] - before}\n")
     return 0
+
+
+def profiled(args: Any) -> int:
+    """A table for each size and optimiser: milliseconds of an epoch in each part, by Python's own profile."""
+    for d in args.d:
+        for optimiser in ("adam", "rows"):
+            p = problem(args, d, optimiser)
+            for name, epoch in {"ours": ours(p), "plain": plain(p)}.items():
+                told = "  ".join(f"{part} {1e3 * s:.1f}" for part, s in shares(epoch, args.epochs).items())
+                sys.stdout.write(f"d={d:5d} {optimiser:5s} {name:5s} ms an epoch: {told}\n")
+    return 0
+
+
+def shares(epoch: Epoch, epochs: int) -> dict[str, float]:
+    """Seconds of an epoch in each part, nested calls included; the parts do not overlap. The first epoch warms up."""
+    epoch()
+    with cProfile.Profile() as profile:
+        for _ in range(epochs):
+            epoch()
+    stats = pstats.Stats(profile)
+    taken = dict.fromkeys(PARTS, 0.0)
+    for (_, _, function), (_, _, _, cumulative, _) in stats.stats.items():  # type: ignore[attr-defined]
+        for part, functions in PARTS.items():
+            taken[part] += cumulative / epochs if function in functions else 0.0
+    whole = stats.total_tt / epochs  # type: ignore[attr-defined]
+    return {**taken, "rest": whole - sum(taken.values()), "whole": whole}
 
 
 def ours(p: Problem) -> Epoch:

@@ -484,6 +484,13 @@ def test_a_rounded_number_is_told() -> None:
     assert feddadil.notes(Config(points=200, batch=100), World()) == ()
 
 
+def test_many_local_epochs_at_a_large_step_are_told() -> None:
+    """One epoch, or a small step, is as the method is meant."""
+    (note,) = feddadil.notes(Config(epochs=5), World())
+    assert "config.epochs is 5 at a rate of 0.3" in note
+    assert feddadil.notes(Config(epochs=5, rate=0.1), World()) == ()
+
+
 def test_no_class_is_described_where_atoms_are_normal() -> None:
     """The linear layers need moments of the whole site alone."""
     stage, run = played(init="normal")

@@ -154,17 +154,21 @@ def test_the_mean_of_versions(clients: int, seed: int) -> None:
     assert held == list(range(clients))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(14))
 @pytest.mark.parametrize("optimiser", ["adam", "rows", "sgd"])
 def test_between_two_versions_the_loss_is_no_higher(seed: int, optimiser: str) -> None:
-    """Figure 2a: the mean of what two clients make of one dictionary costs either client no more than the worse of the two."""
+    """Figure 2a: the mean of what two clients make of one dictionary costs either client no more than the worse of the two.
+
+    An observation, not a theorem. With beta taken anew from each dictionary's own costs, the three are
+    not compared by one measure, and two of these 42 runs end up to 0.5 % higher.
+    """
     p, alpha = atoms(2, 12, 4, 3, seed), torch.tensor([0.5, 0.5], dtype=torch.float64)
     s = Fit(batch=6, epochs=3, rate=0.05, optimiser=optimiser)
     clients = [client(40, 4, 3, seed + 20 * i) for i in (1, 2)]
     versions = [fit(p, alpha, fresh(p, optimiser), z, y, s, seeded(i)).dictionary for i, (z, y) in enumerate(clients)]
-    middle = mean((0.5, v) for v in versions)
+    middle, measure = mean((0.5, v) for v in versions), replace(s, beta=20.0)
     for z, y in clients:
-        ends, between = ([float(loss(v, alpha, z, y, s, seeded(0)).value) for v in vs] for vs in (versions, (middle,)))
+        ends, between = ([float(loss(v, alpha, z, y, measure, seeded(0)).value) for v in vs] for vs in (versions, (middle,)))
         assert between[0] <= max(ends)
 
 

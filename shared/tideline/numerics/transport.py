@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 PIVOTS = 10**9  # of the network simplex: an end that no problem reaches
+LARGE = 1 << 17  # costs of a problem from which on a thread pays
 SPARSE = 16  # entries for each that is not zero, from which on a plan is taken as sparse
 SWEEPS, CHECK_EVERY, MARGINAL = 1000, 10, 1e-6
 
@@ -83,10 +84,13 @@ def carried(plan: Tensor, x: Tensor) -> Tensor:
 
 
 def exact(cost: Tensor) -> Tensor:
-    """Network simplex, one problem after the other, on as many threads as torch may use."""
+    """Network simplex, one problem after the other; large ones on as many threads as torch may use.
+
+    Small ones are solved before a thread has started, and torch's own threads, which wait by spinning, would stand in their way.
+    """
     n, m = cost.shape[-2:]
     problems = cost.reshape(-1, n, m).double().cpu().numpy()
-    if len(problems) == 1 or torch.get_num_threads() == 1:
+    if len(problems) == 1 or n * m < LARGE or torch.get_num_threads() == 1:
         plans = [network_simplex(c) for c in problems]
     else:
         with ThreadPoolExecutor(min(len(problems), torch.get_num_threads())) as pool:

@@ -130,6 +130,6 @@ feddadil = Algorithm(
     settle=client.settle,
     fits=server.needs_both,
     keepsakes=keepsakes,
-    notes=server.rounded,
+    notes=server.notes,
     presets=PRESETS,
 )

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 WIRE = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 STEPS_OF_THE_LINE = 5
 LAYERS = 3
+LEVEL_RATE = 0.1  # up to which several local epochs cost little
 FLOOR, TINY = 0.01, 1e-12  # of the variance of a feature, as a share of their mean; and at all
 
 
@@ -65,6 +66,19 @@ def needs_both(config: Config, world: World, roster: Roster) -> None:
 def targets(roster: Roster) -> list[Any]:
     """The members to adapt."""
     return [m for m in roster if m.role is Role.TARGET]
+
+
+def notes(config: Config, world: World) -> tuple[str, ...]:
+    """What a run does otherwise than it was asked, or had better be asked."""
+    return (*rounded(config, world), *drifting(config))
+
+
+def drifting(config: Config) -> tuple[str, ...]:
+    """Several local epochs at a large step lead the sites' atoms apart (benchmarks/README.md)."""
+    if config.epochs == 1 or config.rate <= LEVEL_RATE:
+        return ()
+    asked = f"config.epochs is {config.epochs} at a rate of {config.rate}"
+    return (f"{asked}; with a rate of {LEVEL_RATE} or less accuracy stays level",)
 
 
 def rounded(config: Config, world: World) -> tuple[str, ...]:
