@@ -1,0 +1,67 @@
+"""Three small sites that play FedDaDiL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tests.laws.stage import HoardingParts, Stage
+from tests.synthetic import FEATURES, Rows, blobs, experiment
+from tideline.algorithms import METHODS
+from tideline.algorithms.feddadil import Config, feddadil
+from tideline.algorithms.feddadil.messages import Mine
+from tideline.archive.codec import LAX, decode
+from tideline.core.data import Data
+from tideline.core.privacy import Audience, Exposure
+from tideline.core.run import ClientId
+from tideline.engine.simulate import SimSite
+
+ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
+ALREADY = {"world": {**FEATURES, "model": "linear"}}  # data that are features: no encoder
+PLAIN = {"encoder_rounds": 0, "head_rounds": 0}
+EVERYTHING = frozenset((e, a) for e in Exposure for a in Audience)
+
+
+def site(domain: int, change: Any = lambda data: data, policy: Any = None) -> SimSite:
+    """A site whose training rows a test may change."""
+    rows = Rows(change(blobs(41, domain, 0)), blobs(60, domain, 1))
+    made = SimSite(lambda world, role: rows)
+    return made if policy is None else replace(made, policy=policy)
+
+
+def federation(**changed: SimSite) -> Stage:
+    """Three sites of three domains; none of their parts is forgotten."""
+    sites = {name: site(i) for i, name in enumerate(ROSTER)}
+    return Stage(METHODS, sites | changed, parts=HoardingParts())
+
+
+def played(stage: Stage | None = None, given: Mapping[str, Any] | None = None, **config: Any) -> tuple[Stage, Any]:
+    """One finished run."""
+    stage = stage or federation()
+    run = stage.start(experiment("feddadil", ROSTER, config=config, **(ALREADY if given is None else given)))
+    assert stage.play(run).status.value == "completed", stage.row(run).cause
+    return stage, run
+
+
+def memory(stage: Stage, run: Any, name: str) -> Mine:
+    """What a site keeps at the end."""
+    head = stage.vaults[ClientId(name)].head(run)
+    assert head is not None
+    return decode(Mine, head.memory[0][0], stage.vaults[ClientId(name)].parts(run), LAX)
+
+
+def scored(stage: Stage, run: Any, name: str) -> Mapping[str, float]:
+    """The metrics of a site's last answer."""
+    *_, last = [o for o in stage.journal.orders(run) if o.client == name]
+    return last.metrics
+
+
+def phases(**config: Any) -> list[str]:
+    """The names of a plan's phases."""
+    return [phase.name for phase in feddadil.plan(Config(**config))]
+
+
+def few(n: int) -> Any:
+    """The first rows only."""
+    return lambda data: Data(data.x[:n], data.y[:n], data.domain[:n], data.domains)

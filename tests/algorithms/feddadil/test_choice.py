@@ -1,0 +1,68 @@
+"""FedDaDiL: which prediction a target trusts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+
+from tests.algorithms.feddadil.played import memory, played
+from tests.synthetic import CLASSES
+from tideline.algorithms.feddadil import Config, feddadil, target
+
+PLAIN_LABELS = [0, 0, 1, 1, 1]
+GUESS = {"none": PLAIN_LABELS, "committee": [0, 0, 0, 1, 1], "rows": PLAIN_LABELS, "sites": PLAIN_LABELS}
+
+
+def chosen(z: list[float], settings: Config, **labels: list[int]) -> tuple[str, Mapping[str, float]]:
+    """The choice among guesses of these labels, for rows at these places of a line."""
+    guess = {name: torch.eye(2)[torch.tensor(each)] for name, each in (GUESS | labels).items()}
+    return target.choice(guess, torch.tensor(z)[:, None], settings)
+
+
+def test_the_guard_trusts_what_does_not_hinge_on_weighing() -> None:
+    """Equal labels under both weighings: the committee. Other labels, and neighbours that disagree with it: no adaptation."""
+    guard = Config(neighbours=1)
+    near_its_old_label = [0.0, 0.1, 5.0, 5.03, 5.1]
+    assert chosen(near_its_old_label, guard)[0] == "committee"
+    name, found = chosen(near_its_old_label, guard, sites=[0, 1, 1, 1, 1])
+    assert (name, found["s"]) == ("none", 0.2)
+    assert found["rho"] < 0
+
+
+def test_the_guard_trusts_neighbours() -> None:
+    """Where it hinges, the committee must agree better with the neighbours of what it changed."""
+    near_its_new_label = [0.0, 0.1, 0.25, 5.0, 5.1]
+    name, found = chosen(near_its_new_label, Config(neighbours=1), sites=[0, 1, 1, 1, 1])
+    assert name == "committee"
+    assert found["rho"] >= 0.2
+
+
+@pytest.mark.parametrize("choice", ["none", "own", "r", "e", "committee"])
+def test_a_choice_can_be_fixed(choice: str) -> None:
+    """Then no evidence is looked for, and that prediction is scored."""
+    stage, run = played(choice=choice)
+    assert (memory(stage, run, "carl").chosen, memory(stage, run, "carl").evidence) == (choice, {})
+
+
+def test_only_the_last_passes_are_averaged() -> None:
+    """Three adaptations are kept of five."""
+    stage, run = played(rounds=5, adapt_every=1, points=6)
+    assert sorted(memory(stage, run, "carl").candidates) == ["e3", "e4", "e5", "r3", "r4", "r5"]
+
+
+def test_the_exported_classifier_predicts_what_the_site_predicts() -> None:
+    """Its arrays alone, as the page explains them, give the chosen prediction."""
+    for choice in ("none", "own", "r", "e", "committee"):
+        stage, run = played(choice=choice, encoder_rounds=0)
+        config, mine = feddadil.configure(stage.row(run).spec["config"]), memory(stage, run, "carl")
+        a = feddadil.keepsakes(config, mine)["classifier"]
+        z, total = mine.z, torch.zeros(len(mine.z), CLASSES)
+        own = (z - a["shift"]) / a["stretch"]
+        own = own / own.square().mean(1, keepdim=True).sqrt()
+        for scale, x in (("own", own), ("common", (z - a.get("common_shift", 0)) / a.get("common_stretch", 1))):
+            for share, W, b in zip(*(a.get(f"{scale}_{part}", ()) for part in ("share", "weight", "bias")), strict=True):
+                total += share * (x @ W.mT + b).softmax(1)
+        expected = target.guesses(mine, mine.heads, mine.z, mine.guess, config)[choice]
+        assert torch.allclose(total, expected, atol=1e-5), choice

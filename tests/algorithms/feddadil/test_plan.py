@@ -1,0 +1,115 @@
+"""FedDaDiL: what is asked of whom, and what stays at a site."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.algorithms.feddadil.played import ALREADY, EVERYTHING, PLAIN, ROSTER, federation, memory, phases, played, site
+from tests.laws.values import raw
+from tests.synthetic import blobs, experiment
+from tideline.algorithms.feddadil import Config, feddadil, target
+from tideline.core.algorithm import contract
+from tideline.core.data import Data
+from tideline.core.privacy import Audience, Exposure
+
+
+def test_the_plan_follows_the_paper() -> None:
+    """Encode, embed, describe, learn, adapt, score; an adaptation every so many passes and after the last."""
+    names = phases(rounds=5, adapt_every=2, encoder_rounds=2, head_rounds=1)
+    learn = ["learn", "learn", "adapt", "learn", "learn", "adapt", "learn", "adapt"]
+    assert names == ["encode", "encode", "embed", "describe", "head", *learn, "score"]
+
+
+def test_encode_and_embed_vanish_for_features() -> None:
+    """So does the head where nobody wants it; and normal atoms need no description."""
+    assert phases(rounds=1, init="normal", **PLAIN) == ["learn", "adapt", "score"]
+
+
+def test_passes_of_adaptation() -> None:
+    """The last pass is always one of them, once."""
+    assert target.passes(Config(rounds=6, adapt_every=3)) == (3, 6)
+    assert target.passes(Config(rounds=2, adapt_every=9)) == (2,)
+
+
+def test_every_row_of_table_5_is_a_preset() -> None:
+    """Each can be configured, and says what the table says."""
+    assert {"imageclef", "caltech_office10", "office31", "office_home", "adaptiope"} <= set(feddadil.presets)
+    made = feddadil.configure({}, "office_home_e")
+    assert (made.points, made.atoms, made.batch) == (1950, 2, 325)
+
+
+def test_no_reply_has_a_field_for_coordinates_features_or_labels() -> None:
+    """The contract's whole list: weights of encoder and head, class moments, atoms."""
+    told = {(c.step, c.field, c.exposure) for c in contract(feddadil, Config()) if not c.field.startswith("metrics.")}
+    assert told == {
+        ("train_encoder", "model", Exposure.WEIGHTS),
+        ("slope", "weight", Exposure.WEIGHTS),
+        ("slope", "bias", Exposure.WEIGHTS),
+        ("slope", "curvature", Exposure.STATISTIC),
+        ("describe", "rows", Exposure.COUNT),
+        ("describe", "total_mean", Exposure.STATISTIC),
+        ("describe", "total_variance", Exposure.STATISTIC),
+        ("describe", "classes", Exposure.COUNT),
+        ("describe", "count", Exposure.COUNT),
+        ("describe", "mean", Exposure.STATISTIC),
+        ("describe", "variance", Exposure.STATISTIC),
+        ("learn", "z", Exposure.SYNTHETIC),
+        ("learn", "y", Exposure.SYNTHETIC),
+    }
+
+
+@pytest.mark.parametrize("config", [{}, PLAIN, {"init": "normal", **PLAIN}])
+def test_alpha_and_features_never_cross_the_link(config: dict[str, Any]) -> None:
+    """No message, either way, holds the bytes or the digits of a coordinate or of a feature row that a site kept."""
+    given = ALREADY if config else {}
+    stage, run = played(given=given, atoms=5, **config)
+    wire = stage.wire.all()
+    for name in ROSTER:
+        mine = memory(stage, run, name)
+        uniform = torch.full((5,), 0.2)
+        assert not torch.equal(mine.alpha, uniform), "a coordinate that never moved proves nothing"
+        for form in (mine.alpha, mine.alpha.double(), mine.alpha.half()):
+            assert raw(form) not in wire
+        assert not any(repr(float(a)).encode() in wire for a in mine.alpha if float(a) not in (0.0, 1.0))
+        assert not any(raw(row) in wire for row in mine.z)
+
+
+def test_a_targets_labels_never_reach_training() -> None:
+    """Other labels at the target, even wrong ones, change no byte of state, order, reply or memory."""
+
+    def shuffled(data: Data) -> Data:
+        return replace(data, y=data.y.flip(0) if data.y is not None else None)
+
+    one, run_1 = played(given={})
+    two, run_2 = played(federation(carl=site(2, shuffled)), given={})
+    assert one.row(run_1).state_digest == two.row(run_2).state_digest
+    assert one.memories(run_1) == two.memories(run_2)
+
+
+def test_target_memory_has_no_labels() -> None:
+    """Sources keep theirs, int64; a target has none."""
+    stage, run = played()
+    assert memory(stage, run, "anna").y.tolist() == blobs(41, 0, 0).y.tolist()  # type: ignore[union-attr]
+    assert len(memory(stage, run, "carl").y) == 0
+
+
+def test_the_line_must_be_allowed() -> None:
+    """It shows two sites' atoms to all of them: refused under the default policy, told as five losses where it is allowed."""
+    stage = federation()
+    run = stage.start(experiment("feddadil", ROSTER, config={"line": True}, **ALREADY))
+    assert stage.play(run).status.value == "stalled"
+    assert "learn_shown sends z" in stage.row(run).cause
+    open_sites = {name: site(i, policy=EVERYTHING) for i, name in enumerate(ROSTER)}
+    stage, run = played(federation(**open_sites), line=True)
+    walked = [o.metrics for o in stage.journal.orders(run) if "line_0" in o.metrics]
+    assert len(walked) == 3
+    for losses in walked:
+        ends = max(losses["line_0"], losses["line_4"])
+        assert losses["line_2"] <= ends * (1 + 1e-6)
+    assert {c.audience for c in contract(feddadil, Config(line=True)) if c.step == "learn_shown" and "." not in c.field} == {
+        frozenset(Audience)
+    }
