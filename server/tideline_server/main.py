@@ -30,7 +30,7 @@ from tideline.engine.office import Office
 from tideline.engine.storeroom import Storeroom
 from tideline.engine.thrift import keep_freed_memory
 from tideline_server.api import Services, create_app
-from tideline_server.bell import LocalBell
+from tideline_server.bell import LocalBell, RedisBell
 from tideline_server.conducting import Conducting
 from tideline_server.rpc import Door, open_door
 from tideline_server.settings import LOOPBACK, CoordinatorSettings
@@ -138,7 +138,7 @@ def listen(host: str, port: int, option: str) -> socket.socket:
 async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket, grpc_port: int) -> AsyncIterator[Doors]:
     """Everything running."""
     folder, clock = settings.folder, WallClock()
-    bell = LocalBell(asyncio.get_running_loop())
+    bell = bell_of(settings)
     parts = FolderParts(folder / "parts")
     parts.sweep()
     mill = ProcessMill(folder / "parts", settings.methods)
@@ -158,12 +158,13 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         moved=lambda topic, timeout: bell.moved(topic, bell.count(topic), min(timeout, 1.0)),
         version=__version__,
         api_key_hash=hashlib.sha256(admin_key(folder).encode()).hexdigest(),
-        health=lambda: {"worker": mill.pid is not None},
+        health=lambda: {"worker": mill.pid is not None, "bell": bell.reaches},
         ending=door.closing.is_set,
     )
     people = QuietServer(http_config(settings, create_app(services)))
     serving = asyncio.create_task(people.serve([http_socket]))
     agents = await open_door(door, f"{bracketed(settings.host)}:{grpc_port}", tls_pair(settings))
+    bell.start()
     await conducting.start()
     try:
         yield announce(settings, grpc_port, http_socket)
@@ -174,8 +175,15 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         await agents.stop(1.0)
         with contextlib.suppress(asyncio.CancelledError):
             await serving
+        await bell.close()
         mill.close()
         journal.close()
+
+
+def bell_of(settings: CoordinatorSettings) -> LocalBell:
+    """The bell within this process or, over Redis, of all replicas. Raises ConfigRefused."""
+    loop = asyncio.get_running_loop()
+    return RedisBell(loop, settings.redis) if settings.redis else LocalBell(loop)
 
 
 def http_config(settings: CoordinatorSettings, app: Any) -> uvicorn.Config:

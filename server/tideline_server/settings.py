@@ -17,6 +17,7 @@ class CoordinatorSettings(BaseSettings):
 
     home: Path = Field(Path("~/.tideline/coordinator"), description="database, parts and admin key")
     host: str = Field("127.0.0.1", description="address that both doors listen on")
+    redis: str | None = Field(None, description="redis://HOST:PORT, through which replicas wake each other")
     grpc_port: int = Field(7800, ge=0, le=65535, description="the agents' door")
     http_port: int = Field(7880, ge=0, le=65535, description="the people's door")
     tls_cert: Path | None = Field(None, description="certificate chain (PEM) for both doors")

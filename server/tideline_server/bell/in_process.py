@@ -21,6 +21,17 @@ class LocalBell:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ring, topic)
 
+    def start(self) -> None:
+        """Nothing to begin."""
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    @property
+    def reaches(self) -> str:
+        """Who hears a ring, in words."""
+        return "this process"
+
     def on_ring(self, heard: Callable[[str], None]) -> None:
         """Call `heard` on the loop at every ring."""
         self._heard.append(heard)

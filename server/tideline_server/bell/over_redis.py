@@ -1,0 +1,119 @@
+"""The bell between replicas: rings are also published on Redis. Where Redis is away, a poll comes later and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+
+import redis.asyncio as redis
+import structlog
+from redis.exceptions import RedisError
+
+from tideline.core.errors import ConfigRefused
+from tideline_server.bell.in_process import LocalBell
+
+log = structlog.get_logger()
+CHANNEL = "tideline:bell"  # topics of several federations on one Redis wake each other for nothing, and no more
+POLL_SECONDS = 2.0  # while Redis is away, whoever waits looks this often by himself
+CALL_SECONDS = 5.0  # after which a silent Redis counts as away
+WAITING = 10_000  # rings that wait for Redis; more are dropped, for they are hints
+
+
+class RedisBell(LocalBell):
+    """A LocalBell whose rings the other replicas hear. No ring waits for Redis. Raises ConfigRefused for a malformed address."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, url: str, poll: float = POLL_SECONDS) -> None:
+        super().__init__(loop)
+        try:
+            self._redis = redis.from_url(url, socket_connect_timeout=CALL_SECONDS, socket_timeout=CALL_SECONDS)
+        except ValueError as error:
+            raise ConfigRefused(
+                f"The address of Redis is malformed: {error}", "Give redis://HOST:PORT, or rediss:// for TLS"
+            ) from None
+        self.connected = False
+        self._me, self._poll = secrets.token_hex(8), poll
+        self._outgoing: asyncio.Queue[str] = asyncio.Queue(WAITING)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._told = False
+
+    def ring(self, topic: str) -> None:
+        """Wake everybody who waits on the topic, here at once, elsewhere by way of Redis."""
+        super().ring(topic)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._publish, topic)
+
+    @property
+    def reaches(self) -> str:
+        """Who hears a ring, in words."""
+        return "all replicas" if self.connected else "this process; Redis is away"
+
+    def start(self) -> None:
+        """Listen and publish from now on."""
+        self._tasks = [self._loop.create_task(work) for work in (self._listen(), self._send())]
+
+    async def close(self) -> None:
+        """Stop, and let go of the connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(RedisError, OSError):
+            await self._redis.aclose()
+
+    def _publish(self, topic: str) -> None:
+        with contextlib.suppress(asyncio.QueueFull):
+            self._outgoing.put_nowait(topic)
+
+    async def _send(self) -> None:
+        """Publish rings one after the other. One that Redis does not take is a hint that is lost."""
+        while True:
+            topic = await self._outgoing.get()
+            with contextlib.suppress(RedisError, OSError):
+                await self._redis.publish(CHANNEL, f"{self._me} {topic}")
+
+    async def _listen(self) -> None:
+        """Hear the others; while Redis is away, wake whoever waits once a poll."""
+        while True:
+            try:
+                await self._hear()
+            except (RedisError, OSError) as error:
+                self._away(error)
+            self._wake_all()
+            await asyncio.sleep(self._poll)
+
+    async def _hear(self) -> None:
+        """Listen until the connection breaks. What rang before it stood was missed, so everybody looks once."""
+        async with self._redis.pubsub(ignore_subscribe_messages=False) as line:
+            await line.subscribe(CHANNEL)
+            while True:
+                told = await line.get_message(timeout=CALL_SECONDS)
+                if told is None:
+                    await line.ping()  # a line that was cut without a word is found out here
+                elif told["type"] == "subscribe":
+                    self._back()
+                elif told["type"] == "message":
+                    self._heard_from(bytes(told["data"]).decode(errors="replace"))
+
+    def _heard_from(self, told: str) -> None:
+        """A ring, unless it is our own, which was heard when it rang."""
+        sender, _, topic = told.partition(" ")
+        if topic and sender != self._me:
+            self._ring(topic)
+
+    def _back(self) -> None:
+        self.connected = True
+        if self._told:
+            log.info("redis_back")
+        self._told = False
+        self._wake_all()
+
+    def _away(self, error: Exception) -> None:
+        """Told once for each outage."""
+        self.connected = False
+        if not self._told:
+            log.warning("redis_away", reason=str(error), todo="Nothing is lost: the coordinator polls until it is back")
+        self._told = True
+
+    def _wake_all(self) -> None:
+        for topic in tuple(self._waiting):
+            self._ring(topic)

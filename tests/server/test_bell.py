@@ -1,0 +1,210 @@
+"""The bell: nobody sleeps through a ring; with Redis, other replicas hear it, and a dead Redis delays and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tideline.core.errors import ConfigRefused
+from tideline_server.bell import LocalBell, RedisBell
+
+LONG = 20.0  # nothing here takes so long; what does has failed
+POLL = 0.05
+
+
+class Redis:
+    """A Redis of the test's own, which it may kill."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.folder, self.process = folder, None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if "Ready to accept" in line:
+                return
+        raise AssertionError("redis-server ended")
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            self.process = None
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Redis]:
+    """A running Redis."""
+    try:
+        made = Redis(tmp_path)
+    except FileNotFoundError:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip("redis-server is not installed")
+    yield made
+    made.kill()
+
+
+@asynccontextmanager
+async def replica(server: Redis) -> AsyncIterator[RedisBell]:
+    """A bell that is connected."""
+    bell = RedisBell(asyncio.get_running_loop(), server.url, POLL)
+    bell.start()
+    await until(lambda: bell.connected)
+    yield bell
+    await bell.close()
+
+
+async def until(true: object) -> None:
+    """Wait for something to become true."""
+    async with asyncio.timeout(LONG):
+        while not true():  # type: ignore[operator]
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def bell_of(kind: str, request: pytest.FixtureRequest) -> AsyncIterator[LocalBell]:
+    """Either bell."""
+    if kind == "local":
+        yield LocalBell(asyncio.get_running_loop())
+        return
+    async with replica(request.getfixturevalue("server")) as bell:
+        yield bell
+
+
+KINDS = pytest.mark.parametrize("kind", ["local", "redis"])
+
+
+@KINDS
+def test_a_ring_wakes_who_waits(kind: str, request: pytest.FixtureRequest) -> None:
+    """From any thread; only those who wait on its topic."""
+    request.getfixturevalue("server") if kind == "redis" else None
+
+    async def play() -> None:
+        async with bell_of(kind, request) as bell:
+            heard: list[str] = []
+            bell.on_ring(heard.append)
+            waiting = asyncio.create_task(bell.moved("run:a", bell.count("run:a"), LONG))
+            await asyncio.sleep(0)
+            threading.Thread(target=bell.ring, args=("run:a",)).start()
+            assert await waiting
+            assert "run:a" in heard
+            assert not await bell.moved("run:b", bell.count("run:b"), 0.01)
+
+    asyncio.run(play())
+
+
+@KINDS
+def test_a_ring_between_look_and_wait_is_not_missed(kind: str, request: pytest.FixtureRequest) -> None:
+    """The count from before the look tells."""
+    request.getfixturevalue("server") if kind == "redis" else None
+
+    async def play() -> None:
+        async with bell_of(kind, request) as bell:
+            seen = bell.count("run:a")
+            bell.ring("run:a")
+            await until(lambda: bell.count("run:a") != seen)
+            assert await bell.moved("run:a", seen, 0.0)
+
+    asyncio.run(play())
+
+
+def test_replicas_hear_each_other(server: Redis) -> None:
+    """What rings at one wakes who waits at the other; its own ring is counted once."""
+
+    async def play() -> None:
+        async with replica(server) as one, replica(server) as two:
+            seen = one.count("run:a"), two.count("run:a")
+            waiting = asyncio.create_task(two.moved("run:a", seen[1], LONG))
+            await asyncio.sleep(0)
+            one.ring("run:a")
+            assert await waiting
+            two.ring("run:b")
+            await until(lambda: one.count("run:b"))
+            assert one.count("run:a") == seen[0] + 1
+
+    asyncio.run(play())
+
+
+def test_a_dead_redis_delays_and_loses_nothing(server: Redis) -> None:
+    """Rings are heard at home at once; who waits for another replica's looks by himself; later they hear each other again."""
+
+    async def play() -> None:
+        async with replica(server) as one, replica(server) as two:
+            server.kill()
+            await until(lambda: not (one.connected or two.connected))
+            at_home = asyncio.create_task(one.moved("run:a", one.count("run:a"), LONG))
+            elsewhere = asyncio.create_task(two.moved("run:a", two.count("run:a"), LONG))
+            await asyncio.sleep(0)
+            one.ring("run:a")
+            assert await at_home
+            assert await elsewhere, "by its own poll"
+            server.start()
+            await until(lambda: one.connected and two.connected)
+            again = asyncio.create_task(two.moved("run:c", two.count("run:c"), LONG))
+            await asyncio.sleep(0)
+            one.ring("run:c")
+            assert await again
+
+    asyncio.run(play())
+
+
+def test_nothing_of_it_is_kept_in_redis(server: Redis) -> None:
+    """So that flushing loses nothing: there are no keys."""
+
+    async def play() -> None:
+        async with replica(server) as one, replica(server) as two:
+            one.ring("run:a")
+            await until(lambda: two.count("run:a"))
+            assert await one._redis.dbsize() == 0
+
+    asyncio.run(play())
+
+
+def test_a_redis_that_is_not_there_is_no_reason_not_to_start(tmp_path: Path) -> None:
+    """It may come later."""
+
+    async def play() -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            bell = RedisBell(asyncio.get_running_loop(), f"redis://127.0.0.1:{free.getsockname()[1]}", POLL)
+            bell.start()
+            waiting = asyncio.create_task(bell.moved("run:a", bell.count("run:a"), LONG))
+            assert await waiting
+            await bell.close()
+            assert not bell.connected
+
+    asyncio.run(play())
+
+
+def test_a_malformed_address() -> None:
+    """Said before anything starts."""
+
+    async def play() -> None:
+        RedisBell(asyncio.get_running_loop(), "http://127.0.0.1")
+
+    with pytest.raises(ConfigRefused, match="address of Redis is malformed"):
+        asyncio.run(play())
