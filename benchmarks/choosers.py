@@ -11,6 +11,7 @@ information  most mutual information of rows and predictions (Shi and Sha, 2012)
 density      most soft neighbourhood density of the predictions (Saito et al., ICCV 2021)
 weighted     least importance-weighted risk on the sources' held-out rows (Sugiyama et al., JMLR 2007)
 transport    the committee where the atoms reconstruct the target no worse than they do the sources, by the loss of the last pass
+             (theirs holds a label term and the target's does not, so that it leans towards adapting)
 always, never  the committee; the unadapted model
 guard        what FedDaDiL does
 oracle       the best candidate, chosen with the labels

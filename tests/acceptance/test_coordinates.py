@@ -12,6 +12,8 @@ import torch
 from tests.acceptance.conftest import SITES
 from tests.acceptance.harness import Net
 from tests.acceptance.tap import tapped
+from tideline.algorithms.feddadil import Config
+from tideline.algorithms.feddadil.client import own
 from tideline.algorithms.feddadil.messages import Mine, State
 from tideline.archive.codec import LAX, decode
 from tideline.archive.folder import FolderParts
@@ -64,5 +66,6 @@ def test_no_coordinate_and_no_feature_passes_the_line(tmp_path: Path, data: dict
         for form in (kept.alpha, kept.alpha.double(), kept.alpha.half()):
             assert raw(form)[:16] not in wire
         assert not any(raw(row)[:16] in wire for row in kept.z)
+        assert not any(raw(row)[:16] in wire for row in own(kept, Config()))
         assert not any(row.tobytes()[:16] in wire for row in np.load(data[name] / "blobs.npz")["x"])
         assert not any(repr(float(a)).encode() in wire for a in kept.alpha if 0 < a < 1)

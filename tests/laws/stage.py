@@ -114,6 +114,10 @@ class WatchedVault(MemoryVault):
         self.cuts = cuts
         self.past: list[Head] = []
 
+    def hoard(self) -> None:
+        """Forget nothing from now on, so that a test can look at what was kept at any time."""
+        self._open = lambda run: HoardingParts()
+
     def commit(self, run: RunId, head: Head) -> None:
         self.cuts.point("commit", head.order)
         self.past.append(head)

@@ -11,7 +11,7 @@ X = torch.randn(200, 6, generator=torch.Generator().manual_seed(0)) * torch.tens
 
 
 @pytest.mark.parametrize("kind", ["zscore", "rows", "both"])
-@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("unit", [1e-8, 1e-3, 1.0, 1e4])
 def test_the_mean_square_is_one_whatever_the_unit(kind: str, unit: float) -> None:
     """So one learning rate suits all features; and another unit, or another origin, changes nothing."""
     made = scaled(X, *measured(X, kind), kind)

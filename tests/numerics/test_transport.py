@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from threading import current_thread
 
 import numpy as np
 import ot
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.numerics.clouds import normal
+from tideline.numerics import transport
 from tideline.numerics.transport import carried, ground_cost, labelled, plan, squared_distances, transport_cost
 
 sizes = st.integers(1, 8)
@@ -141,9 +143,13 @@ def test_batches_dtypes_and_gradients(entropy: float, dtype: torch.dtype) -> Non
     torch.testing.assert_close(plans[1, 2], plan(cost[1, 2], entropy), rtol=0, atol=1e-5 if entropy else 1e-7)
 
 
-def test_threads_change_no_plan() -> None:
-    """Problems of a batch are independent, whoever solves them."""
+def test_threads_change_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Problems of a batch are independent, whoever solves them; here small ones are, too, on threads."""
     cost, threads = normal(4, 9, 9, seed=0), torch.get_num_threads()
+    monkeypatch.setattr(transport, "LARGE", 1)
+    solvers = set[str]()
+    solve = transport.network_simplex
+    monkeypatch.setattr(transport, "network_simplex", lambda c: (solvers.add(current_thread().name), solve(c))[1])
     try:
         torch.set_num_threads(1)
         alone = plan(cost)
@@ -151,6 +157,7 @@ def test_threads_change_no_plan() -> None:
         assert torch.equal(plan(cost), alone)
     finally:
         torch.set_num_threads(threads)
+    assert len(solvers) >= 2, "the main thread alone, then others"
 
 
 def test_the_costs_gradient_is_the_plan() -> None:

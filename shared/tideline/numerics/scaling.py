@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 KINDS = ("none", "zscore", "rows", "both")
-TINY = 1e-6
+TINY = 1e-6  # of the largest feature: what changes less does not change
 
 
 def measured(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     """Shift (d,) and stretch (d,) of the rows x (n, d).
 
     none: nothing. rows: the mean, and one spread for all features. zscore, both: the mean, and each feature's own spread, but a
-    feature that never changes here keeps its unit. Raises ValueError for an unknown kind.
+    feature that does not change here keeps its unit. Raises ValueError for an unknown kind.
     """
     if kind not in KINDS:
         raise ValueError(f"the scaling is {kind!r}; it is one of {', '.join(KINDS)}")
@@ -24,7 +24,7 @@ def measured(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     spread = (x - shift).square().mean(0).sqrt()
     if kind == "rows":
         spread = spread.square().mean().sqrt().expand_as(zero)
-    return shift, torch.where(spread > TINY, spread, one)
+    return shift, torch.where(spread > TINY * x.abs().amax(), spread, one)
 
 
 def scaled(x: Tensor, shift: Tensor, stretch: Tensor, kind: str) -> Tensor:

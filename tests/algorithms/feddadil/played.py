@@ -33,7 +33,10 @@ def site(domain: int, change: Any = lambda data: data, policy: Any = None) -> Si
 def federation(**changed: SimSite) -> Stage:
     """Three sites of three domains; none of their parts is forgotten."""
     sites = {name: site(i) for i, name in enumerate(ROSTER)}
-    return Stage(METHODS, sites | changed, parts=HoardingParts())
+    stage = Stage(METHODS, sites | changed, parts=HoardingParts())
+    for vault in stage.vaults.values():
+        vault.hoard()
+    return stage
 
 
 def played(stage: Stage | None = None, given: Mapping[str, Any] | None = None, **config: Any) -> tuple[Stage, Any]:
@@ -51,6 +54,12 @@ def memory(stage: Stage, run: Any, name: str) -> Mine:
     return decode(Mine, head.memory[0][0], stage.vaults[ClientId(name)].parts(run), LAX)
 
 
+def memories(stage: Stage, run: Any, name: str) -> list[Mine]:
+    """What a site kept after each of its orders."""
+    vault = stage.vaults[ClientId(name)]
+    return [decode(Mine, head.memory[0][0], vault.parts(run), LAX) for head in vault.past if head.memory]
+
+
 def scored(stage: Stage, run: Any, name: str) -> Mapping[str, float]:
     """The metrics of a site's last answer."""
     *_, last = [o for o in stage.journal.orders(run) if o.client == name]
@@ -65,3 +74,10 @@ def phases(**config: Any) -> list[str]:
 def few(n: int) -> Any:
     """The first rows only."""
     return lambda data: Data(data.x[:n], data.y[:n], data.domain[:n], data.domains)
+
+
+def of_images() -> dict[str, SimSite]:
+    """The sites of the roster, with images."""
+    return {
+        n: SimSite(lambda w, r, i=i: Rows(blobs(41, i, 0, w.inputs), blobs(60, i, 1, w.inputs))) for i, n in enumerate(ROSTER)
+    }

@@ -7,17 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.feddadil.played import ALREADY, ROSTER, federation, few, memory, phases, played, scored, site
-from tests.laws.stage import HoardingParts, Stage
-from tests.synthetic import CLASSES, IMAGES, Rows, blobs, experiment
-from tideline.algorithms import METHODS
-from tideline.algorithms.feddadil import Config, feddadil, server
+from tests.algorithms.feddadil.played import ALREADY, ROSTER, federation, few, memory, of_images, phases, played, scored, site
+from tests.laws.stage import Stage
+from tests.synthetic import CLASSES, IMAGES, blobs, experiment
+from tideline.algorithms.feddadil import Config, client, feddadil, server
 from tideline.algorithms.feddadil.messages import Described, State
 from tideline.archive.codec import LAX, decode
 from tideline.core.data import Data
 from tideline.core.phase import Replies, Turn
 from tideline.core.run import ClientId, World
-from tideline.engine.simulate import SimSite
 
 
 def test_several_targets_each_adapt() -> None:
@@ -50,6 +48,13 @@ def test_scores_side_by_side() -> None:
     assert set(scored(stage, run, "anna")) == {"accuracy", "source_only", "accuracy_own"}
 
 
+def test_the_largest_eigenvalue_whatever_the_symmetry() -> None:
+    """Rows (t, -t) are orthogonal to the vector of ones, from which no iteration would leave zero."""
+    t = torch.linspace(-1, 1, 20)
+    z = torch.stack([t, -t], dim=1)
+    assert client.top_eigenvalue(z) == pytest.approx(float(torch.linalg.eigvalsh(z.T @ z / 20)[-1]), rel=1e-4)
+
+
 @pytest.mark.parametrize("wire", ["float16", "bfloat16"])
 def test_half_the_bytes_on_the_wire(wire: str) -> None:
     """Atoms travel in the narrower type, both ways, and are computed with in float32."""
@@ -64,7 +69,9 @@ def test_half_the_bytes_on_the_wire(wire: str) -> None:
     for big, small in zip(sizes(wide, run_1), sizes(narrow, run_2), strict=True):
         assert small < 0.75 * big
     last = narrow.journal.rounds(run_2)[-1]
-    assert decode(State, last.state[0][0], narrow.parts, LAX).z.dtype == torch.float32
+    state = decode(State, last.state[0][0], narrow.parts, LAX)
+    assert state.z.dtype == torch.float32
+    assert torch.allclose(state.y.sum(-1), torch.ones(state.y.shape[:-1]), atol=1e-6), "labels lie on the simplex again"
 
 
 def test_points_are_rounded_up_to_as_many_for_each_class() -> None:
@@ -160,10 +167,7 @@ def test_the_linear_layers_are_those_of_all_rows_together() -> None:
 
 def test_images_are_encoded_first() -> None:
     """On images the encoder's features are what the atoms live among."""
-    sites = {
-        n: SimSite(lambda w, r, i=i: Rows(blobs(41, i, 0, w.inputs), blobs(60, i, 1, w.inputs))) for i, n in enumerate(ROSTER)
-    }
-    stage = Stage(METHODS, sites, parts=HoardingParts())
+    stage = federation(**of_images())
     run = stage.start(experiment("feddadil", ROSTER, world=dict(IMAGES)))
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     assert memory(stage, run, "carl").z.shape == (41, 128)

@@ -8,10 +8,22 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.feddadil.played import ALREADY, EVERYTHING, PLAIN, ROSTER, federation, memory, phases, played, site
+from tests.algorithms.feddadil.played import (
+    ALREADY,
+    EVERYTHING,
+    PLAIN,
+    ROSTER,
+    federation,
+    memories,
+    memory,
+    phases,
+    played,
+    site,
+)
+from tests.laws.stage import Stage
 from tests.laws.values import raw
-from tests.synthetic import blobs, experiment
-from tideline.algorithms.feddadil import Config, feddadil, target
+from tests.synthetic import CLASSES, blobs, experiment
+from tideline.algorithms.feddadil import Config, client, feddadil, target
 from tideline.core.algorithm import contract
 from tideline.core.data import Data
 from tideline.core.privacy import Audience, Exposure
@@ -47,8 +59,8 @@ def test_no_reply_has_a_field_for_coordinates_features_or_labels() -> None:
     told = {(c.step, c.field, c.exposure) for c in contract(feddadil, Config()) if not c.field.startswith("metrics.")}
     assert told == {
         ("train_encoder", "model", Exposure.WEIGHTS),
-        ("slope", "weight", Exposure.WEIGHTS),
-        ("slope", "bias", Exposure.WEIGHTS),
+        ("slope", "weight", Exposure.STATISTIC),
+        ("slope", "bias", Exposure.STATISTIC),
         ("slope", "curvature", Exposure.STATISTIC),
         ("describe", "rows", Exposure.COUNT),
         ("describe", "total_mean", Exposure.STATISTIC),
@@ -70,12 +82,38 @@ def test_alpha_and_features_never_cross_the_link(config: dict[str, Any]) -> None
     wire = stage.wire.all()
     for name in ROSTER:
         mine = memory(stage, run, name)
-        uniform = torch.full((5,), 0.2)
-        assert not torch.equal(mine.alpha, uniform), "a coordinate that never moved proves nothing"
-        for form in (mine.alpha, mine.alpha.double(), mine.alpha.half()):
-            assert raw(form) not in wire
+        assert not torch.equal(mine.alpha, torch.full((5,), 0.2)), "a coordinate that never moved proves nothing"
+        for what, secrets in kept_back(stage, run, name).items():
+            assert not any(secret in wire for secret in secrets), what
         assert not any(repr(float(a)).encode() in wire for a in mine.alpha if float(a) not in (0.0, 1.0))
-        assert not any(raw(row) in wire for row in mine.z)
+
+
+@pytest.mark.parametrize("what", ["alpha", "rows", "scaled", "labels"])
+def test_the_search_would_find_them(what: str) -> None:
+    """Coordinates before any pass but the first, features as the site has and as it scales them, one-hot labels in its order."""
+    stage, run = played(atoms=5, rounds=2, **PLAIN)
+    mine = memory(stage, run, "anna")
+    rows = {
+        "alpha": [m.alpha for m in memories(stage, run, "anna") if not torch.equal(m.alpha, torch.full((5,), 0.2))][:1],
+        "rows": [mine.z],
+        "scaled": [client.own(mine, Config())],
+        "labels": [torch.nn.functional.one_hot(mine.y, CLASSES).float()],
+    }
+    leaked = stage.wire.all() + b"".join(raw(row) for row in rows[what])
+    assert any(secret in leaked for secret in kept_back(stage, run, "anna")[what])
+
+
+def kept_back(stage: Stage, run: Any, name: str) -> dict[str, list[bytes]]:
+    """What a site must not send, at any time of the run, as bytes."""
+    mine, uniform = memory(stage, run, name), torch.full((5,), 0.2)
+    alphas = [past.alpha for past in memories(stage, run, name) if not torch.equal(past.alpha, uniform)]
+    labels = torch.nn.functional.one_hot(mine.y, CLASSES).float()
+    return {
+        "alpha": [raw(form) for alpha in alphas for form in (alpha, alpha.double(), alpha.half())],
+        "rows": [raw(row) for row in mine.z],
+        "scaled": [raw(row) for row in client.own(mine, Config())],
+        "labels": [raw(labels[i : i + 12]) for i in range(max(len(labels) - 11, 0))],
+    }
 
 
 def test_a_targets_labels_never_reach_training() -> None:

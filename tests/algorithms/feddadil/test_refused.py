@@ -10,11 +10,11 @@ import torch
 
 from tests.algorithms.feddadil.played import ALREADY, PLAIN, ROSTER, federation, few, phases, played, site
 from tests.synthetic import experiment
-from tideline.algorithms.feddadil import Config, feddadil, server
+from tideline.algorithms.feddadil import Config, client, feddadil, server
 from tideline.algorithms.feddadil.messages import Described, State
 from tideline.archive.codec import LAX, decode
 from tideline.core.data import Data
-from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.errors import ConfigRefused, RosterRefused, StepFailed
 from tideline.core.run import ClientId, Member, Role, World
 
 
@@ -60,6 +60,33 @@ def test_settings_out_of_range(wrong: dict[str, Any], words: str) -> None:
     """The setting, the bound and the value are named."""
     with pytest.raises(ConfigRefused, match=words):
         feddadil.configure(wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (Config(label_confidence=0.2), "label_confidence is 0.2; with 4 classes"),
+        (Config(head_rounds=0, choice="committee"), "choice is 'committee', which needs the sources' linear layers"),
+        (Config(head_rounds=0, choice="none", encoder_rounds=0), "choice is 'none'"),
+    ],
+)
+def test_settings_that_do_not_fit(wrong: Config, words: str) -> None:
+    """What would turn labels round, or choose what is not there, is refused before anything starts."""
+    both = (member("s", Role.SOURCE), member("t", Role.TARGET, False))
+    with pytest.raises(ConfigRefused, match=words):
+        server.needs_both(wrong, World(inputs=(8,), classes=4, model="linear"), both)
+
+
+def test_what_plain_gradients_and_no_guard_mean_is_told() -> None:
+    """In the notes of a run."""
+    assert "coordinates can be inferred" in feddadil.notes(Config(optimiser="sgd"), World())[0]
+    assert "no guard is possible" in feddadil.notes(Config(head_rounds=0), World())[0]
+
+
+def test_points_too_large_for_the_wire() -> None:
+    """Named before they become infinities: the type, and what to set."""
+    with pytest.raises(StepFailed, match=r"more than float16 holds.*Set wire to bfloat16"):
+        client.narrowed(torch.tensor([1e5]), torch.float16)
 
 
 def test_fewer_points_than_classes() -> None:

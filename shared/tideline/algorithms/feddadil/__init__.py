@@ -43,7 +43,7 @@ class Config:
     init: str = setting(
         "class_gaussian", choices=("normal", "class_gaussian"), doc="first atoms: N(0, 1), or from class moments of the sources"
     )
-    spread: float = setting(0.5, low=0.0, doc="class_gaussian: standard deviation of the points, in units of the told one")
+    spread: float = setting(0.5, low=0.1, doc="class_gaussian: standard deviation of the points, in units of the told one")
     label_confidence: float = setting(0.9, low=0.01, high=0.9999, doc="p0: first probability of a point's own class")
     start: str = setting("atom", choices=("atom", "normal"), doc="where the barycenter's iterations begin")
     iterations: int = setting(10, low=1, doc="iterations of the barycenter, at most")

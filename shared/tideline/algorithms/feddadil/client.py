@@ -65,7 +65,7 @@ def settle(config: Config, site: Site) -> Mine:
 
 def blank_heads(h: int, classes: int, d: int) -> Heads:
     """h linear layers that know nothing yet."""
-    return Heads(torch.zeros(h, classes, d), torch.zeros(h, classes), torch.zeros(d), torch.ones(d), 1.0)
+    return Heads(torch.zeros(h, classes, d), torch.zeros(h, classes), torch.zeros(d), torch.ones(d), 1.0, 0.0)
 
 
 def with_features(memory: Mine, x: Tensor, site: Site) -> Mine:
@@ -79,12 +79,16 @@ def with_features(memory: Mine, x: Tensor, site: Site) -> Mine:
 
 
 def own(memory: Mine, config: Config, z: Tensor | None = None) -> Tensor:
-    """Z_Q: the training rows' features, or other rows' z, scaled by the site's own statistics."""
+    """Z_Q: the training rows' features, or other rows' z, scaled by the site's own statistics. Raises StepFailed without them."""
+    if not len(memory.z):
+        raise StepFailed("This site has no features: it was away when they were computed", "Begin the run again with all sites")
     return scaled(memory.z if z is None else z, memory.shift, memory.stretch, config.scaling)
 
 
 def embedded(memory: Mine, site: Site, x: Tensor) -> Tensor:
-    """Other rows of this site as the encoder gives them."""
+    """Other rows of this site as the encoder gives them. Raises StepFailed where the site has no encoder."""
+    if site.config.encoder_rounds and not memory.model:
+        raise StepFailed("This site has no encoder: it was away when it was sent", "Begin the run again with all sites")
     return nets.features(nets.loaded(site.world, memory.model, site.device), x, site.device) if memory.model else x.flatten(1)
 
 
@@ -132,10 +136,10 @@ def slope(order: Heads, memory: Mine, site: Site) -> Outcome[Slopes, Mine]:
     Averaged by the coordinator it is the gradient over all sources' rows: the layers become those that a fit on all rows
     together would give, without any row leaving its site.
     """
-    y = nn.functional.one_hot(memory.y, site.world.classes).float()
-    alike = common(order, memory.z)
+    mine = own(memory, site.config)
+    y, alike = nn.functional.one_hot(memory.y, site.world.classes).float(), common(order, memory.z)
     W, b, curvature, loss = torch.zeros_like(order.weight), torch.zeros_like(order.bias), torch.zeros(len(order.bias)), 0.0
-    for h, z in enumerate((alike, alike, own(memory, site.config))):
+    for h, z in enumerate((alike, alike, mine)):
         p = (z @ order.weight[h].mT + order.bias[h]).softmax(1)
         W[h], b[h] = (p - y).mT @ z / len(y), (p - y).mean(0)
         curvature[h] = top_eigenvalue(z)
@@ -144,8 +148,8 @@ def slope(order: Heads, memory: Mine, site: Site) -> Outcome[Slopes, Mine]:
 
 
 def top_eigenvalue(z: Tensor) -> float:
-    """The largest eigenvalue of z^T z / n, by power iteration."""
-    v = torch.ones(z.shape[1])
+    """The largest eigenvalue of z^T z / n, by power iteration from a direction that no symmetry of the data cancels."""
+    v = torch.randn(z.shape[1], generator=torch.Generator().manual_seed(0))
     for _ in range(POWER_STEPS):
         v = nn.functional.normalize(z.mT @ (z @ v), dim=0)
     return float((z @ v).square().sum() / len(z))
@@ -167,12 +171,13 @@ def describe(order: Nothing, memory: Mine, site: Site) -> Outcome[Described, Min
 @step(metrics=("loss",))
 def learn(order: Atoms, memory: Mine, site: Site) -> Outcome[Learnt, Mine]:
     """Fit a copy of the atoms, and this site's own coordinates, to its cloud for E epochs (algorithm 2)."""
-    atoms = Dictionary(order.z.float(), order.y.float())
+    atoms = Dictionary(order.z.float(), on_simplex(order.y))
     before = client_update.Moments(*parts(memory.moments))
-    moments = client_update.fresh(atoms, site.config.optimiser) if site.round == 1 else before
+    # By what it remembers, not by the round: a site may have been away in the first.
+    moments = before if before.row_steps.numel() else client_update.fresh(atoms, site.config.optimiser)
     given = (atoms, memory.alpha, moments, own(memory, site.config), labels(memory, site))
     done = client_update.fit(*given, settings(site.config, site.world), site.rng, site.tick)
-    sent = Learnt(done.dictionary.z.to(order.z.dtype), done.dictionary.y.to(order.y.dtype))
+    sent = Learnt(narrowed(done.dictionary.z, order.z.dtype), done.dictionary.y.to(order.y.dtype))
     kept = replace(memory, alpha=done.alpha, moments=Moments(*parts(done.moments)))
     return Outcome(sent, kept, {"loss": done.loss})
 
@@ -182,6 +187,24 @@ def learn_shown(order: Atoms, memory: Mine, site: Site) -> Outcome[Shown, Mine]:
     """The same, where this site's version may be shown to the others (figure 2a)."""
     done = learn.run(order, memory, site)
     return Outcome(Shown(done.message.z, done.message.y), done.memory, done.metrics)
+
+
+def on_simplex(y: Tensor) -> Tensor:
+    """Soft labels (..., n_c) as they were before the wire rounded them: each row sums to one again."""
+    y = y.float()
+    return y / y.sum(-1, keepdim=True)
+
+
+def narrowed(z: Tensor, dtype: torch.dtype) -> Tensor:
+    """Points in the type of the wire. Raises StepFailed where one is too large for it."""
+    sent = z.to(dtype)
+    if bool(torch.isfinite(z).all()) and not bool(torch.isfinite(sent).all()):
+        name = str(dtype).removeprefix("torch.")
+        raise StepFailed(
+            f"A point of an atom is {float(z.abs().max()):.3g}, more than {name} holds",
+            "Set wire to bfloat16 or float32, or scaling to rows",
+        )
+    return sent
 
 
 def parts(moments: Moments | client_update.Moments) -> list[Tensor]:

@@ -34,14 +34,24 @@ class Heads:
     shift: Tensor = field("d", doc="mean feature over all rows of the sources")
     stretch: Tensor = field("d", doc="spread of each feature over all rows of the sources")
     decay: float = field(doc="weight decay of the layers")
+    contrast: float = field(doc="share of the weight that moves between sources when sites instead of rows count alike")
 
 
 @record
 class Slopes:
-    """Up, while the linear layers are learnt: the gradient of the site's mean cross-entropy, and how curved it is at most."""
+    """Up, while the linear layers are learnt: the gradient of the site's mean cross-entropy, and how curved it is at most.
 
-    weight: Tensor = field("h n_c d", Exposure.WEIGHTS, doc="gradient by the weights of each layer")
-    bias: Tensor = field("h n_c", Exposure.WEIGHTS, doc="gradient by the biases of each layer")
+    The first gradient is taken at zero weights, where it is the share and the summed features of each class: a statistic.
+    """
+
+    weight: Tensor = field(
+        "h n_c d",
+        Exposure.STATISTIC,
+        doc="gradient by the weights of each layer; the first tells the sum of each class's features",
+    )
+    bias: Tensor = field(
+        "h n_c", Exposure.STATISTIC, doc="gradient by the biases of each layer; the first tells how many rows each class has"
+    )
     curvature: Tensor = field("h", Exposure.STATISTIC, doc="largest eigenvalue of the features' second moments, each layer's")
 
 

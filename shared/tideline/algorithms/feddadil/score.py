@@ -72,14 +72,20 @@ def unadapted(found: Mapping[str, float]) -> dict[str, float]:
 
 
 def adapted(found: Mapping[str, float], memory: Mine, c: Config) -> dict[str, float]:
-    """What was chosen without labels, -R and -E after the last pass, and the best of all, which only labels can tell."""
+    """What was chosen without labels; -R and -E after the last pass that this target took part in; the best of all, which only
+    labels can tell."""
     candidates = {name: value for name, value in found.items() if name not in ("rows", "sites")}
     told = {
         "accuracy": found[memory.chosen],
-        "accuracy_r": found[f"{R}{c.rounds}"],
-        "accuracy_e": found[f"{E}{c.rounds}"],
+        "accuracy_r": found[newest(memory, R)],
+        "accuracy_e": found[newest(memory, E)],
         "accuracy_oracle": max(candidates.values()),
         "adapted": float(memory.chosen != NONE),
     }
     told |= {"accuracy_committee": found[COMMITTEE]} if COMMITTEE in found else {}
     return told | {f"evidence_{name}": value for name, value in memory.evidence.items()}
+
+
+def newest(memory: Mine, way: str) -> str:
+    """The candidate of a way from the latest pass."""
+    return max((name for name in memory.candidates if name.startswith(way)), key=lambda name: int(name[1:]))

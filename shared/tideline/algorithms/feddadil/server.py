@@ -51,6 +51,7 @@ def needs_both(config: Config, world: World, roster: Roster) -> None:
             "Let the sources learn an encoder (encoder_rounds: 12), or give features: inputs: [d]",
             path="config.encoder_rounds",
         )
+    possible(config, world)
     have = ", ".join(f"{m.id} ({m.role.value}{'' if m.labelled else ', no labels'})" for m in roster)
     for role, good in (
         (Role.SOURCE, [m for m in roster if m.role is Role.SOURCE and m.labelled]),
@@ -68,9 +69,27 @@ def targets(roster: Roster) -> list[Any]:
     return [m for m in roster if m.role is Role.TARGET]
 
 
+def possible(config: Config, world: World) -> None:
+    """Settings that fit each other and the world. Raises ConfigRefused."""
+    if config.label_confidence * world.classes <= 1:
+        raise ConfigRefused(
+            f"config.label_confidence is {config.label_confidence}; with {world.classes} classes a point's own class would not"
+            " be its likeliest",
+            f"Give more than {1 / world.classes:.3g}; 0.9 is the default",
+            path="config.label_confidence",
+        )
+    need = {"own", "committee"} | (set() if config.encoder_rounds else {"none"})
+    if not config.head_rounds and config.choice in need:
+        raise ConfigRefused(
+            f"config.choice is {config.choice!r}, which needs the sources' linear layers, but config.head_rounds is 0",
+            "Set head_rounds to 60, or choice to r or e",
+            path="config.choice",
+        )
+
+
 def notes(config: Config, world: World) -> tuple[str, ...]:
     """What a run does otherwise than it was asked, or had better be asked."""
-    return (*rounded(config, world), *drifting(config))
+    return (*rounded(config, world), *drifting(config), *unguarded(config), *inferable(config))
 
 
 def drifting(config: Config) -> tuple[str, ...]:
@@ -79,6 +98,20 @@ def drifting(config: Config) -> tuple[str, ...]:
         return ()
     asked = f"config.epochs is {config.epochs} at a rate of {config.rate}"
     return (f"{asked}; with a rate of {LEVEL_RATE} or less accuracy stays level",)
+
+
+def unguarded(config: Config) -> tuple[str, ...]:
+    """Without the layers of the sources there is nothing to hold an adaptation against."""
+    if config.choice != "guard" or config.head_rounds:
+        return ()
+    return ("config.head_rounds is 0, so that no guard is possible: targets predict with -R",)
+
+
+def inferable(config: Config) -> tuple[str, ...]:
+    """What plain gradient steps give away."""
+    if config.optimiser != "sgd":
+        return ()
+    return ("config.optimiser is sgd: a site's coordinates can be inferred from how far it moves each atom",)
 
 
 def rounded(config: Config, world: World) -> tuple[str, ...]:
@@ -197,7 +230,8 @@ def standardised(heads: Heads, told: Iterable[Described]) -> Heads:
     within = (each.rows / n * (each.total_variance + (each.total_mean - mean).square()) for each in told)
     variance = sum(within, torch.zeros(()))
     stretch = (variance + FLOOR * variance.mean() + TINY).sqrt()
-    return replace(heads, shift=mean, stretch=stretch, decay=min(1.0, len(mean) / n))
+    contrast = sum(abs(each.rows / n - 1 / len(told)) for each in told) / 2
+    return replace(heads, shift=mean, stretch=stretch, decay=min(1.0, len(mean) / n), contrast=contrast)
 
 
 def class_moments(told: Described, c: int) -> tuple[Tensor, Tensor] | None:
@@ -219,7 +253,7 @@ def pooled(told: Iterable[Described], c: int) -> tuple[Tensor, Tensor] | None:
 def atoms(state: State, turn: Turn) -> Atoms:
     """The dictionary in the type that goes over the wire."""
     wire = WIRE[turn.config.wire]
-    return Atoms(state.z.to(wire), state.y.to(wire))
+    return Atoms(client.narrowed(state.z, wire), state.y.to(wire))
 
 
 def atoms_to_all(state: State, turn: Turn) -> dict[ClientId, Atoms]:
@@ -230,7 +264,7 @@ def atoms_to_all(state: State, turn: Turn) -> dict[ClientId, Atoms]:
 def average_atoms(state: State, replies: Replies[Learnt] | Replies[Shown], turn: Turn) -> State:
     """Eq. 12: the mean over clients, of points and of soft labels."""
     share = 1 / len(replies)
-    mean = dictionary.mean((share, Dictionary(reply.z.float(), reply.y.float())) for reply in replies.values())
+    mean = dictionary.mean((share, Dictionary(reply.z.float(), client.on_simplex(reply.y))) for reply in replies.values())
     versions = two_versions(replies) if turn.config.line and turn.round == turn.config.rounds else ()
     return replace(state, z=mean.z, y=mean.y, versions=versions)
 

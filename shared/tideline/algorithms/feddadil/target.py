@@ -1,7 +1,7 @@
 """What a target makes of the dictionary: classifiers -R and -E, a choice without labels, labelled summaries.
 
-All of it is computed at the target and kept there (section 3.4). Only accuracies leave, and only where its owner has labels to
-score with.
+All of it is computed at the target and kept there (section 3.4). What leaves are metrics: the evidence that the choice was made
+from and, where its owner has labels to score with, accuracies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tideline.algorithms.feddadil.client import common, own
+from tideline.algorithms.feddadil.client import common, on_simplex, own
 from tideline.algorithms.feddadil.messages import Adapting, Heads, Labelled, Linear, Mine
 from tideline.core.record import Nothing
 from tideline.core.step import Outcome, Site, step
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NONE, OWN, COMMITTEE, R, E = "none", "own", "committee", "r", "e"
 BY_ROWS, BY_SITES, BY_OWN = range(3)  # the linear layers of the sources
+CONTRAST = 0.05  # of the weight must move between sources for s to tell anything
 KEPT = 3  # passes of adaptation whose classifiers are averaged
 
 
@@ -33,7 +34,7 @@ KEPT = 3  # passes of adaptation whose classifiers are averaged
 def adapt(order: Adapting, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
     """Fit -R and -E on the dictionary as it is after this pass; choose; after the last pass, summarise."""
     c: Config = site.config
-    z, y = order.z.float(), order.y.float()
+    z, y = order.z.float(), on_simplex(order.y)
     at = passes(c)[site.round - 1]
     whole = support(z, y, memory.alpha, z.shape[1], site)
     recent = passes(c)[: site.round][-KEPT:]
@@ -41,7 +42,7 @@ def adapt(order: Adapting, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
     kept = {name: each for name, each in memory.candidates.items() if int(name[1:]) in recent}
     mine = replace(memory, heads=order.heads, candidates={**kept, **made})
     guess = guesses(mine, order.heads, mine.z, mine.guess, c)
-    chosen, found = choice(guess, own(mine, c), c)
+    chosen, found = choice(guess, own(mine, c), c, order.heads.contrast)
     mine = replace(mine, chosen=chosen, evidence=found)
     if at == c.rounds:
         mine = replace(mine, picture=Labelled(whole.z, whole.y), summaries=summaries(z, y, memory.alpha, site))
@@ -120,12 +121,13 @@ def mean(several: Iterable[Tensor]) -> Tensor:
     return torch.stack(list(several)).mean(0)
 
 
-def choice(guess: Mapping[str, Tensor], z: Tensor, c: Config) -> tuple[str, dict[str, float]]:
+def choice(guess: Mapping[str, Tensor], z: Tensor, c: Config, contrast: float) -> tuple[str, dict[str, float]]:
     """Which prediction to trust, and from what it was decided; no label is read. z: the rows' scaled features.
 
     By `guard`, the committee replaces the unadapted model where that does not hinge on how the sources are weighed against each
     other (s, the share of rows that two such weighings label differently, is small), or where the labels that the committee
-    changes agree better with those of the rows' neighbours (rho is large). Where nothing unadapted is known, -R.
+    changes agree better with those of the rows' neighbours (rho is large). The first counts only where the two weighings differ
+    (contrast) and rho does not clearly speak against it. Where no linear layers of the sources are known, -R.
     """
     if c.choice != "guard":
         return c.choice if c.choice in guess else R, {}
@@ -134,7 +136,8 @@ def choice(guess: Mapping[str, Tensor], z: Tensor, c: Config) -> tuple[str, dict
     label = {name: p.argmax(1) for name, p in guess.items()}
     s = disagreement(label["rows"], label["sites"])
     rho = evidence(label[COMMITTEE], label[NONE], neighbours(z, c.neighbours))
-    trusted = s <= c.stable or rho >= c.convincing
+    steady = contrast >= CONTRAST and s <= c.stable and rho > -c.convincing
+    trusted = steady or rho >= c.convincing
     return COMMITTEE if trusted else NONE, {"s": s, "rho": rho}
 
 
