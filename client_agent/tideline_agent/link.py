@@ -13,7 +13,7 @@ import grpc
 import tenacity
 
 from tideline import __version__
-from tideline.archive.intake import Intake, chunks, commit
+from tideline.archive.intake import MAX_CHUNK, Intake, chunk_size, chunks, commit
 from tideline.archive.parts import Parts
 from tideline.core.errors import Cancelled, FederationError, IdentityRefused, StorageFull, Unreachable
 from tideline.core.run import Digest, OrderId, RunId
@@ -69,6 +69,7 @@ class GrpcLink:
         self, address: str, name: str, credential: str, ca: Path | None, stop: threading.Event, away: Away = quietly
     ) -> None:
         self.address, self.name, self.stop = address, name, stop
+        self._chunk = 0
         self._away: Away = lambda error: None if stop.is_set() else away(error)
         self._credential = credential
         self._metadata = (("tideline-client", name), ("authorization", f"Bearer {credential}"))
@@ -129,7 +130,7 @@ class GrpcLink:
         """One try: after a cut, or where the coordinator has no room, the next report says where to go on."""
         for digest, _, _ in arrivals:
             parts.size(digest)  # here, and not on the thread that sends, where an error would read as a cut
-        sent = (bytes(each) for each in push_stream(order, arrivals, parts))
+        sent = (bytes(each) for each in push_stream(order, arrivals, parts, self._chunk))
         try:
             told(lambda: self._push(sent, metadata=self._metadata), self.address)
         except Unreachable as error:
@@ -141,9 +142,9 @@ class GrpcLink:
         request = reply_out(reply)
         for attempt in self._retrying():
             with attempt:
-                return receipt_in(
-                    told(lambda: self._report(request, metadata=self._metadata, timeout=REPORT_SECONDS), self.address)
-                )
+                raw = told(lambda: self._report(request, metadata=self._metadata, timeout=REPORT_SECONDS), self.address)
+                self._chunk = min(raw.chunk, MAX_CHUNK)
+                return receipt_in(raw)
         raise Cancelled("The agent is stopping")
 
     def beat(self, progress: Mapping[OrderId, float]) -> tuple[OrderId, ...]:
@@ -251,13 +252,13 @@ def order_in(raw: pb.Order) -> Order:
     return Order(OrderId(raw.id), RunId(raw.run), *place, files, raw.seed, raw.after, raw.seconds_left, brief)
 
 
-def push_stream(order: Order, arrivals: Arrivals, parts: Parts) -> Iterator[bytes | memoryview]:
-    """What a push sends: what it brings, then the bytes."""
+def push_stream(order: Order, arrivals: Arrivals, parts: Parts, chunk: int = 0) -> Iterator[bytes | memoryview]:
+    """What a push sends: what it brings, then the bytes. chunk: as many at once as the coordinator wishes; 0: as seems good."""
     head = pb.PushHead(order=order.id)
     head.parts.extend(pb.Arrival(digest=digest, size=size, offset=offset) for digest, size, offset in arrivals)
     yield head.SerializeToString()
     total = sum(size - offset for _, size, offset in arrivals)
-    yield from chunks(parts, [(digest, offset) for digest, _, offset in arrivals], total)
+    yield from chunks(parts, [(digest, offset) for digest, _, offset in arrivals], chunk or chunk_size(total))
 
 
 def reply_out(reply: Reply) -> pb.ReportRequest:

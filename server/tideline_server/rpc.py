@@ -13,6 +13,7 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
+from tideline.archive.intake import chunk_size
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, StorageFull, VersionRefused
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.engine.desk import Desk
@@ -58,6 +59,7 @@ class Door:
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(16, "report")
         self.closing = asyncio.Event()
+        self._listening = 0  # agents that hear orders now, and so may all send or fetch at once
 
     async def run(self, call: Callable[..., T], *args: Any) -> T:
         """A kernel call, on a thread."""
@@ -88,6 +90,15 @@ class Door:
 
     async def orders(self, request: pb.OrdersRequest, context: Context) -> AsyncIterator[pb.OrderOrTick]:
         client = await self.client(context)
+        self._listening += 1
+        try:
+            async for each in self.told(client):
+                yield each
+        finally:
+            self._listening -= 1
+
+    async def told(self, client: ClientId) -> AsyncIterator[pb.OrderOrTick]:
+        """Each order once, as it comes, and a tick now and then."""
         topic, sent = f"client:{client}", set[OrderId]()
         while not self.closing.is_set():
             seen = self.bell.count(topic)
@@ -101,7 +112,7 @@ class Door:
     async def fetch(self, request: pb.FetchRequest, context: Context) -> AsyncIterator[bytes]:
         client, order = await self.client(context), OrderId(request.order)
         wanted = [(Digest(part.digest), int(part.offset)) for part in request.parts]
-        for chunk in await self.run(self.desk.fetch, client, order, wanted):
+        for chunk in await self.run(self.desk.fetch, client, order, wanted, self._listening):
             yield bytes(chunk)
             self.desk.sent(order, len(chunk))
 
@@ -134,8 +145,11 @@ class Door:
 
     async def report(self, request: pb.ReportRequest, context: Context) -> pb.Receipt:
         client = await self.client(context)
-        receipt = await self.run_report(client, reply_in(request))
-        made = pb.Receipt(verdict=receipt.verdict)
+        reply = reply_in(request)
+        receipt = await self.run_report(client, reply)
+        sizes = dict(reply.files)
+        lacking = sum(sizes[digest] - offset for digest, offset in receipt.missing)
+        made = pb.Receipt(verdict=receipt.verdict, chunk=chunk_size(lacking, self._listening))
         made.missing.extend(pb.Missing(digest=d, offset=at) for d, at in receipt.missing)
         if receipt.error:
             made.error.CopyFrom(pb.Failure(kind=receipt.error.kind, what=receipt.error.what))

@@ -92,7 +92,7 @@ def test_chunks_of_parts_from_offsets() -> None:
     for content in CONTENTS:
         parts.put([content])
     wanted = [(digest, offset) for (digest, _), offset in zip(FILES, (0, 5, len(CONTENTS[2]), 1), strict=True)]
-    sent = b"".join(bytes(chunk) for chunk in chunks(parts, wanted, len(WHOLE)))
+    sent = b"".join(bytes(chunk) for chunk in chunks(parts, wanted, 7))
     assert sent == CONTENTS[0] + CONTENTS[1][5:] + CONTENTS[3][1:]
     with pytest.raises(PartMissing):
         list(chunks(parts, [(Digest("0" * 64), 0)], 1))
@@ -102,3 +102,9 @@ def test_chunks_of_parts_from_offsets() -> None:
 def test_small_messages_pass_in_small_chunks(total: int, size: int) -> None:
     """So that what is buffered for each of many senders stays small beside the message."""
     assert chunk_size(total) == size
+
+
+def test_many_streams_pass_in_small_chunks() -> None:
+    """All of them together hold about as much as few."""
+    sizes = [chunk_size(10_000_000, streams) for streams in (0, 1, 2, 16, 1000)]
+    assert sizes == [MAX_CHUNK, MAX_CHUNK, MAX_CHUNK, 156_250, MIN_CHUNK]

@@ -10,7 +10,7 @@ from itertools import count
 from types import ModuleType
 from typing import Any
 
-from tideline.archive.intake import Intake, chunks, commit
+from tideline.archive.intake import Intake, chunk_size, chunks, commit
 from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.algorithm import Algorithm
 from tideline.core.registry import Methods
@@ -84,7 +84,7 @@ class WatchedLink(LocalLink):
     def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
         wanted = [(digest, offset) for digest, _, offset in arrivals]
         with self.desk.push(self.client, order.id, arrivals) as intake:
-            for place, chunk in enumerate(chunks(parts, wanted, sum(size for _, size, _ in arrivals))):
+            for place, chunk in enumerate(chunks(parts, wanted, chunk_size(sum(size for _, size, _ in arrivals)))):
                 self.wire.up.append((self.client, order.cursor, bytes(chunk)))
                 self.halves(intake, chunk, "push", order.id, place)
             self.desk.received(self.client, order.id, intake)

@@ -163,14 +163,16 @@ class Missing(_message.Message):
     def __init__(self, digest: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("verdict", "missing", "error")
+    __slots__ = ("verdict", "missing", "error", "chunk")
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
     verdict: str
     missing: _containers.RepeatedCompositeFieldContainer[Missing]
     error: Failure
-    def __init__(self, verdict: _Optional[str] = ..., missing: _Optional[_Iterable[_Union[Missing, _Mapping]]] = ..., error: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    chunk: int
+    def __init__(self, verdict: _Optional[str] = ..., missing: _Optional[_Iterable[_Union[Missing, _Mapping]]] = ..., error: _Optional[_Union[Failure, _Mapping]] = ..., chunk: _Optional[int] = ...) -> None: ...
 
 class BeatRequest(_message.Message):
     __slots__ = ("progress",)

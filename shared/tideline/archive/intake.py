@@ -11,7 +11,8 @@ from tideline.archive.parts import Buffer, Parts, Upload
 from tideline.core.run import Digest
 
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
-CHUNKS = 32  # of a message, within those bounds: of each stream a few are in memory, and eight streams are to hold one message
+STREAMS = 8  # at once, where nobody knows how many there are
+CHUNKS = 4  # of a message, times the streams at once: each holds a few of them in memory, and all together about one message
 
 
 class Intake:
@@ -97,15 +98,14 @@ def commit(upload: Upload) -> None:
     upload.commit()
 
 
-def chunks(parts: Parts, wanted: Iterable[tuple[Digest, int]], total: int) -> Iterator[memoryview]:
-    """The bytes of parts from offsets on, one part mapped at a time. Raises PartMissing."""
-    size = chunk_size(total)
+def chunks(parts: Parts, wanted: Iterable[tuple[Digest, int]], size: int) -> Iterator[memoryview]:
+    """The bytes of parts from offsets on, `size` at once, one part mapped at a time. Raises PartMissing."""
     for digest, offset in wanted:
         view = parts.view(digest)
         for at in range(offset, len(view), size):
             yield view[at : at + size]
 
 
-def chunk_size(total: int) -> int:
-    """Bytes of a chunk for so many bytes in all."""
-    return max(MIN_CHUNK, min(total // CHUNKS, MAX_CHUNK))
+def chunk_size(total: int, streams: int = STREAMS) -> int:
+    """Bytes of a chunk for so many bytes in all, in so many streams at once."""
+    return max(MIN_CHUNK, min(total // (CHUNKS * max(streams, 1)), MAX_CHUNK))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
-from tideline.archive.intake import Intake, chunks
+from tideline.archive.intake import STREAMS, Intake, chunk_size, chunks
 from tideline.archive.layout import named_parts, parse
 from tideline.archive.parts import Upload
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, NotFound, Stale
@@ -58,13 +58,19 @@ class Desk:
         }
         return Order(row.id, row.run, row.cursor, *names, row.files, row.seed, row.after, left, brief)
 
-    def fetch(self, client: ClientId, order: OrderId, wanted: Sequence[tuple[Digest, int]]) -> Iterator[memoryview]:
-        """The bytes of parts from offsets on. A digest alone opens nothing: one of the client's own open orders must name it."""
+    def fetch(
+        self, client: ClientId, order: OrderId, wanted: Sequence[tuple[Digest, int]], streams: int = STREAMS
+    ) -> Iterator[memoryview]:
+        """The bytes of parts from offsets on. A digest alone opens nothing: one of the client's own open orders must name it.
+
+        streams: how many such calls there may be at once.
+        """
         sizes = dict(self.open(client, order).files)
         for digest, _ in wanted:
             if digest not in sizes:
                 raise NotFound(f"Order {order[:8]} names no part {digest[:12]}")
-        return chunks(self.room.parts, wanted, sum(sizes[digest] - offset for digest, offset in wanted))
+        total = sum(sizes[digest] - offset for digest, offset in wanted)
+        return chunks(self.room.parts, wanted, chunk_size(total, streams))
 
     def sent(self, order: OrderId, nbytes: int) -> None:
         """Count what went down."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tideline.archive.intake import Intake, chunks, commit
+from tideline.archive.intake import Intake, chunk_size, chunks, commit
 from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.desk import Desk
@@ -388,7 +388,7 @@ class LocalLink:
     def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
         total = sum(size - offset for _, size, offset in arrivals)
         with self.desk.push(self.client, order.id, arrivals) as intake:
-            for chunk in chunks(parts, [(digest, offset) for digest, _, offset in arrivals], total):
+            for chunk in chunks(parts, [(digest, offset) for digest, _, offset in arrivals], chunk_size(total)):
                 intake.write(chunk)
             self.desk.received(self.client, order.id, intake)
 
