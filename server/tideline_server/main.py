@@ -139,11 +139,11 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     """Everything running."""
     folder, clock = settings.folder, WallClock()
     bell = bell_of(settings)
+    journal = SqlJournal(settings.store)
     parts = FolderParts(folder / "parts")
     parts.sweep()
     mill = ProcessMill(folder / "parts", settings.methods)
     mill.start()
-    journal = SqlJournal(folder / "coordinator.db")
     room = Storeroom(parts, journal, clock)
     office = Office(journal, mill, bell, clock)
     desk = Desk(journal, room, mill, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -16,6 +16,7 @@ class CoordinatorSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TIDELINE_", frozen=True)
 
     home: Path = Field(Path("~/.tideline/coordinator"), description="database, parts and admin key")
+    database: SecretStr | None = Field(None, description="URL of the database; none: an SQLite file in the home")
     host: str = Field("127.0.0.1", description="address that both doors listen on")
     redis: str | None = Field(None, description="redis://HOST:PORT, through which replicas wake each other")
     grpc_port: int = Field(7800, ge=0, le=65535, description="the agents' door")
@@ -29,3 +30,8 @@ class CoordinatorSettings(BaseSettings):
     def folder(self) -> Path:
         """The home, with ~ resolved."""
         return self.home.expanduser()
+
+    @property
+    def store(self) -> Path | str:
+        """Where the journal lies: a file, or a URL, which may hold a password."""
+        return self.folder / "coordinator.db" if self.database is None else self.database.get_secret_value()

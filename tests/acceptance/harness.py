@@ -26,8 +26,8 @@ METHODS = "tideline.algorithms:METHODS"
 class Net:
     """A coordinator on fixed free ports and its agents, each a process group of its own."""
 
-    def __init__(self, home: Path, methods: str = METHODS) -> None:
-        self.home, self.methods = home, methods
+    def __init__(self, home: Path, methods: str = METHODS, database: str | None = None) -> None:
+        self.home, self.methods, self.database = home, methods, database
         self.grpc, self.http = free_port(), free_port()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, list[str]] = {}
@@ -91,8 +91,14 @@ class Net:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                env=self.environment(),
             )
+
+    def environment(self) -> dict[str, str]:
+        """Where processes find the tests' methods and the coordinator its database. A tester's own is left alone."""
+        own = {name: value for name, value in os.environ.items() if name != "TIDELINE_DATABASE"}
+        there = {} if self.database is None else {"TIDELINE_DATABASE": self.database}
+        return own | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))} | there
 
     def kill(self, name: str) -> None:
         """SIGKILL one process, and only that one."""
@@ -138,7 +144,7 @@ class Net:
     @contextmanager
     def journal(self) -> Iterator[Journal]:
         """The coordinator's own journal, opened beside it."""
-        with closing(SqlJournal(self.folder / "coordinator.db")) as journal:
+        with closing(SqlJournal(self.database or self.folder / "coordinator.db")) as journal:
             yield journal
 
     def stop(self) -> None:
@@ -157,9 +163,9 @@ class Net:
 
 
 @contextmanager
-def net(home: Path, methods: str = METHODS) -> Iterator[Net]:
+def net(home: Path, methods: str = METHODS, database: str | None = None) -> Iterator[Net]:
     """A federation that ends with the block."""
-    made = Net(home, methods)
+    made = Net(home, methods, database)
     try:
         yield made
     finally:

@@ -43,6 +43,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "google.protobuf": ("tideline_server.rpc", "tideline_agent.link"),
     "tideline_protos": ("tideline_server.rpc", "tideline_agent.link"),
     "sqlalchemy": ("tideline_server.store",),
+    "alembic": ("tideline_server.store",),
+    "psycopg": ("tideline_server.store",),
     "redis": ("tideline_server.bell",),
     "ot": ("tideline.numerics.transport",),
     "cvxpy": ("tideline.numerics.signomial",),

@@ -1,4 +1,4 @@
-"""A process that writes a journal until it is killed: `python journal_writer.py PATH` prints each cursor once it is committed."""
+"""A process that writes a journal until it is killed: `python journal_writer.py WHERE` prints each cursor once committed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tideline.core.run import OrderId
 from tideline_server.store import SqlJournal
 
 
-def main(path: Path) -> None:
+def main(where: Path | str) -> None:
     """Begin the run or go on with it, round after round."""
-    journal = SqlJournal(path)
+    journal = SqlJournal(where)
     if journal.run(RUN) is None:
         began(journal)
     run = journal.run(RUN)
@@ -27,4 +27,4 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1] if "://" in sys.argv[1] else Path(sys.argv[1]))

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from journal_values import ANN, RUN, advance, answer, began, digest, files, push, run_row, visible
+from journal_values import ANN, BOB, RUN, advance, answer, began, digest, files, order_row, push, run_row, visible
+from journal_wear import four_openings, read_beside_a_writer, survive_kills
 
 from tideline.core.errors import FederationError, Refused, Unreachable
 from tideline.core.run import OrderId
 from tideline.engine.rows import JOIN, Status
 from tideline_server.store import SqlJournal, StoreRefused
-
-WRITER = Path(__file__).with_name("journal_writer.py")
+from tideline_server.store.versions import newest
 
 
 @pytest.fixture
@@ -66,41 +63,24 @@ def test_a_copy_of_the_files_of_an_open_store_is_whole(journal: SqlJournal, path
 @pytest.mark.processes
 def test_a_killed_process_leaves_what_it_committed(path: Path) -> None:
     """A writer is killed three times amid its rounds: each acknowledged one is there, whole, and the run goes on."""
-    acknowledged = 0
-    for until in (5, 40, 43):
-        with subprocess.Popen([sys.executable, str(WRITER), str(path)], stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout is not None
-            while acknowledged < until:
-                acknowledged = int(writer.stdout.readline())
-            writer.kill()
-            rest = writer.stdout.read().split()
-        acknowledged = int(rest[-1]) if rest else acknowledged
-        check(path, acknowledged)
+    survive_kills(path)
 
 
-def check(path: Path, acknowledged: int) -> None:
-    """The store holds at least the acknowledged rounds, and nothing half."""
-    journal = SqlJournal(path)
-    run = journal.run(RUN)
-    assert run is not None and run.cursor >= acknowledged
-    assert [r.cursor for r in journal.rounds(RUN)] == list(range(JOIN, run.cursor))
-    assert len(journal.orders(RUN, run.cursor)) == 3
-    assert [e.seq for e in journal.events(RUN)] == list(range(1, len(journal.events(RUN)) + 1))
-    assert [e.kind for e in journal.events(RUN)].count("closed") == run.cursor + 1
-    sent = journal.orders(RUN, run.cursor)[0].files
-    assert journal.held(sent, RUN, ANN, 50.0) == {d for d, _ in sent}
+@pytest.mark.parametrize("old", [False, True], ids=["revisions", "versions"])
+def test_a_newer_store_is_refused(journal: SqlJournal, path: Path, old: bool) -> None:
+    """The message says what was found, what is known and what to do; the file is not touched."""
     journal.close()
-
-
-def test_another_schema_version_is_refused(journal: SqlJournal, path: Path) -> None:
-    """The message says which version was found, which is needed and what to do; the file is not touched."""
-    journal.close()
-    change(path, "UPDATE meta SET value = '99' WHERE name = 'schema'")
+    if old:
+        change(path, "UPDATE meta SET value = '0099' WHERE name = 'schema'")
+        change(path, "DROP TABLE alembic_version")
+    else:
+        change(path, "UPDATE alembic_version SET version_num = '0099'")
     before = path.read_bytes()
-    with pytest.raises(StoreRefused, match=r"version 99; this Tideline needs version 1\. Run the Tideline that wrote it") as told:
+    words = rf"revision 0099; this Tideline knows revisions up to {newest()}\. Run the Tideline that wrote it"
+    with pytest.raises(StoreRefused, match=words) as told:
         SqlJournal(path)
     assert isinstance(told.value, Refused)
-    assert (told.value.context["found"], told.value.context["needed"]) == ("99", 1)
+    assert (told.value.context["found"], told.value.context["needed"]) == ("0099", newest())
     assert path.read_bytes() == before
 
 
@@ -156,46 +136,12 @@ def test_a_closed_store_answers_nobody(journal: SqlJournal) -> None:
 
 def test_two_openings_at_once_make_one_store(path: Path) -> None:
     """Whoever comes second finds the tables that the first has made."""
-    gate, opened = threading.Barrier(4), list[SqlJournal]()
-
-    def play() -> None:
-        gate.wait()
-        opened.append(SqlJournal(path))
-
-    threads = [threading.Thread(target=play) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(opened) == 4
-    began(opened[0])
-    assert [each.run(RUN) for each in opened] == [run_row()] * 4
-    won = [each.advance(advance(JOIN)) for each in opened]
-    assert won == [True, False, False, False]
-    for each in opened:
-        each.close()
+    four_openings(path)
 
 
 def test_readers_go_on_beside_a_writer(journal: SqlJournal) -> None:
     """Readers in several threads see whole rounds only, never fewer than an earlier look at the run told."""
-    done, wrong = threading.Event(), list[tuple[int, int, int]]()
-
-    def read() -> None:
-        while not done.is_set():
-            before, rounds, after = journal.run(RUN), journal.rounds(RUN), journal.run(RUN)
-            assert before is not None and after is not None
-            if not before.cursor <= len(rounds) - 1 <= after.cursor or rounds[-1].cursor != len(rounds) - 2:
-                wrong.append((before.cursor, len(rounds), after.cursor))
-
-    readers = [threading.Thread(target=read) for _ in range(4)]
-    for reader in readers:
-        reader.start()
-    for cursor in range(1, 60):
-        assert journal.advance(advance(cursor, files(("m", cursor)), files(("s", cursor))))
-    done.set()
-    for reader in readers:
-        reader.join()
-    assert wrong == []
+    read_beside_a_writer(journal)
 
 
 def test_a_transaction_that_raises_writes_nothing(journal: SqlJournal) -> None:
@@ -204,6 +150,16 @@ def test_a_transaction_that_raises_writes_nothing(journal: SqlJournal) -> None:
     with pytest.raises(Exception, match="UNIQUE"):
         journal.create([run_row("new"), run_row(RUN)], [])  # type: ignore[arg-type]
     assert visible(journal) == before
+
+
+def test_what_is_undone_is_not_remembered(journal: SqlJournal) -> None:
+    """Files whose listing was undone come back as they were sent, though others took the listing's number meanwhile."""
+    mine, yours = order_row(1, BOB, files("mine"), attempt=2), order_row(1, BOB, files("yours"), attempt=3)
+    with pytest.raises(Exception, match="UNIQUE"):
+        journal.create([], [mine, mine])
+    journal.create([], [yours])
+    journal.create([], [mine])
+    assert [o.files for o in journal.open_orders(BOB)][:2] == [mine.files, yours.files]
 
 
 def test_a_large_plan_is_not_written_again_with_each_round(path: Path) -> None:

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
 from tideline.core.errors import Unreachable
-from tideline_server.store import dialect, schema
-from tideline_server.store.errors import StoreRefused
+from tideline_server.store import dialect, versions
+from tideline_server.store.address import read_address, shown
+from tideline_server.store.errors import GaveWay, StoreRefused
+
+T = TypeVar("T")
+TURN_SECONDS = 60.0  # how long a writer waits for the others of its own process
+TRIES = 4  # of a transaction that the database undoes for another's sake
 
 
 class Store:
-    """An open database. Raises Unreachable and StorageFull where a transaction cannot be had; then nothing was written."""
+    """An open database. Raises Unreachable and StorageFull where a transaction cannot be had; then nothing was written.
 
-    def __init__(self, engine: Engine) -> None:
+    One exception: where the connection breaks amid a commit, nobody knows whether it was done, and that is Unreachable too.
+    """
+
+    def __init__(self, engine: Engine, kind: dialect.Database) -> None:
         self._engine = engine
-        self._writers = engine.execution_options(**{dialect.WRITES: True})
+        self._readers = engine.execution_options(**kind.reading)
+        self._writers = engine.execution_options(**kind.writing)
         self._writing = threading.Lock()
         self._idle = threading.Condition()
         self._users = 0
@@ -29,21 +40,35 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A snapshot, from any thread."""
-        with self._used(), translated(), self._engine.connect() as connection, connection.begin():
+        with self._used(), translated(), self._readers.connect() as connection, connection.begin():
             yield connection
 
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """The writer's turn: all of it is on the disk afterwards or, if anything raises, none."""
-        with self._used(), self._writing, translated(), self._writers.begin() as connection:
-            yield connection
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """The writer's turn: all of `work` is on the disk afterwards or, if anything raises, none. It may be called again."""
+        for left in reversed(range(TRIES)):
+            try:
+                with self._used(), self._turn(), translated(), self._writers.begin() as connection:
+                    return work(connection)
+            except GaveWay as error:
+                if not left:
+                    raise Unreachable(error.what, error.todo) from error
+        raise AssertionError("the last try returns or raises")
 
     def close(self) -> None:
-        """Wait for what is under way, then let go of the file. Later transactions raise Unreachable."""
+        """Wait for what is under way, then let go of the database. Later transactions raise Unreachable."""
         with self._idle:
             self._closed = True
             self._idle.wait_for(lambda: self._users == 0)
         self._engine.dispose()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._writing.acquire(timeout=TURN_SECONDS):
+            raise Unreachable("The store is too slow: other writes wait before this one", "Look at its disk or its database")
+        try:
+            yield
+        finally:
+            self._writing.release()
 
     @contextmanager
     def _used(self) -> Iterator[None]:
@@ -64,6 +89,8 @@ def translated() -> Iterator[None]:
     """The database's errors as ours."""
     try:
         yield
+    except NoConnection as error:
+        raise Unreachable("The store is too slow: all of its connections are in use", "Look at its database") from error
     except DBAPIError as error:
         ours = dialect.meaning(error)
         if ours is None:
@@ -71,19 +98,24 @@ def translated() -> Iterator[None]:
         raise ours from error
 
 
-def open_store(path: Path) -> Store:
-    """Open or make the database. Raises StoreRefused if it cannot be opened, is something else, or has another version."""
-    engine = dialect.engine_at(path)
+def open_store(where: Path | str) -> Store:
+    """Open or make a store in a file or at a URL, and bring its tables up to date.
+
+    Raises StoreRefused if it cannot be opened, is something else, or is newer than this Tideline.
+    """
+    url = read_address(where)
+    kind, name = dialect.kind_of(url), shown(url)
+    engine = kind.engine_at(url)
     try:
-        with engine.execution_options(**{dialect.WRITES: True}).begin() as connection:
-            schema.agree(connection, path)
-        dialect.write_ahead(engine)
+        with engine.execution_options(**kind.writing).begin() as connection:
+            kind.check(connection, name)
+            versions.agree(connection, name)
+        kind.settle(engine)
     except StoreRefused:
         engine.dispose()
         raise
     except SQLAlchemyError as error:
         engine.dispose()
-        reason = getattr(error, "orig", error)
-        todo = "Give the path of a file that this user may write, in a folder that exists, or of a store that Tideline made"
-        raise StoreRefused(f"The store {path} cannot be opened: {reason}", todo, path=str(path)) from error
-    return Store(engine)
+        reason = " ".join(str(getattr(error, "orig", error)).split())
+        raise StoreRefused(f"The store {name} cannot be opened: {reason}", kind.advice(error), path=name) from error
+    return Store(engine, kind)

@@ -1,61 +1,58 @@
-"""The one place that knows which database is beneath: how it is opened, how a writer begins, what its errors mean."""
+"""Which database is beneath. What differs lies in `sqlite` and `postgres`, which have the same functions; the rest is here."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
-from sqlalchemy import URL, Connection, Engine, Executable, Table, create_engine, event
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy import URL, Connection, Engine, Executable, Table
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from tideline.core.errors import FederationError, StorageFull, Unreachable
+from tideline.core.errors import FederationError
+from tideline_server.store import postgres, sqlite
 
-BUSY_SECONDS = 30.0  # how long a writer waits for another process's transaction
-WRITES = "tideline_writes"  # the execution option that marks a writing transaction
-INSERTS: Mapping[str, Callable[[Table], Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-AWAY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL)
+INSERTS: Mapping[str, Callable[[Table], Any]] = {"sqlite": sqlite_insert, "postgresql": postgres_insert}
 
 
-def engine_at(path: Path) -> Engine:
-    """SQLite in a file. Each thread that is inside a transaction has a connection of its own."""
-    engine = create_engine(
-        URL.create("sqlite", database=str(path)),
-        poolclass=QueuePool,
-        max_overflow=-1,
-        connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
-        json_serializer=to_json,
-    )
-    event.listen(engine, "connect", prepare)
-    event.listen(engine, "begin", begin)
-    return engine
+class Database(Protocol):
+    """A kind of database: how it is opened, and what it is told of readers and of writers."""
+
+    @property
+    def reading(self) -> Mapping[str, Any]:
+        """The execution options of a reading transaction."""
+        ...
+
+    @property
+    def writing(self) -> Mapping[str, Any]:
+        """The execution options of a writing transaction."""
+        ...
+
+    def engine_at(self, url: URL) -> Engine: ...
+    def check(self, connection: Connection, name: str) -> None:
+        """Raises StoreRefused for a database that cannot hold a store."""
+        ...
+
+    def settle(self, engine: Engine) -> None:
+        """What has to be set once the tables are there."""
+        ...
+
+    def advice(self, error: SQLAlchemyError) -> str:
+        """What to do if it cannot be opened."""
+        ...
 
 
-def prepare(raw: Any, record: object) -> None:
-    """A new connection: the driver leaves transactions to us; a commit is on the disk; references hold."""
-    raw.isolation_level = None
-    raw.execute("PRAGMA synchronous=FULL")
-    raw.execute("PRAGMA foreign_keys=ON")
+def kind_of(url: URL) -> Database:
+    """The database that a URL names."""
+    return sqlite if url.get_backend_name() == "sqlite" else postgres
 
 
-def begin(connection: Connection) -> None:
-    """A writer takes the lock at once: a transaction that reads first and then writes would fail when another has written."""
-    writes = connection.get_execution_options().get(WRITES)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def write_ahead(engine: Engine) -> None:
-    """Let readers go on beside the writer. The file remembers it."""
-    raw = engine.raw_connection()
-    try:
-        raw.cursor().execute("PRAGMA journal_mode=WAL").close()
-    finally:
-        raw.close()
+def meaning(error: DBAPIError) -> FederationError | None:
+    """The error as a person meets it; None for one that only a fault of ours can cause."""
+    return sqlite.meaning(error) if isinstance(error.orig, sqlite3.Error) else postgres.meaning(error)
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *renew: str) -> None:
@@ -70,20 +67,6 @@ def upserting(dialect: str, table: Table, renew: tuple[str, ...]) -> Executable:
     statement = INSERTS[dialect](table)
     keys = list(table.primary_key.columns)
     if renew:
-        return cast(Executable, statement.on_conflict_do_update(keys, set_={n: statement.excluded[n] for n in renew}))
-    return cast(Executable, statement.on_conflict_do_nothing(keys))
-
-
-def meaning(error: DBAPIError) -> FederationError | None:
-    """The error as a person meets it; None for one that only a fault of ours can cause."""
-    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
-        return StorageFull("No room in the store: its disk is full", "Free disk space; nothing was written")
-    if code in AWAY:
-        return Unreachable(f"The store does not answer: {error.orig}", "Look at its disk, and whether another process holds it")
-    return None
-
-
-def to_json(value: Any) -> str:
-    """JSON as compact as it can be; any mapping is an object."""
-    return json.dumps(value, separators=(",", ":"), default=dict)
+        changes = {name: statement.excluded[name] for name in renew}
+        return cast(Executable, statement.on_conflict_do_update(index_elements=keys, set_=changes))
+    return cast(Executable, statement.on_conflict_do_nothing(index_elements=keys))

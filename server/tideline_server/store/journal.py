@@ -30,32 +30,34 @@ from tideline_server.store.access import open_store
 
 
 class SqlJournal:
-    """The journal in an SQLite file. Any number of threads; other processes are kept out of a transaction by the file's lock.
+    """The journal in a file (SQLite) or at a URL (SQLite, Postgres). Any number of threads and processes, one writer at a time.
 
-    Raises StoreRefused if the file cannot be used, Unreachable and StorageFull where a transaction cannot be had, and
+    Raises StoreRefused if the database cannot be used, Unreachable and StorageFull where a transaction cannot be had, and
     KeyError for a run or an order that is not there where the port says so; then nothing was written.
+
+    A connection that breaks amid a commit is Unreachable too, and the write may be there. To repeat it is safe: what was
+    written stays as it is, and the answer is that of one who comes second. Not quite so are three: an event is there twice;
+    `create` raises for a run that is there; `collect` does not name again the parts that it has forgotten.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._store = open_store(path)
+    def __init__(self, where: Path | str) -> None:
+        self._store = open_store(where)
         self._known = runs.Remembered()
         self._library = listings.Library()
 
     def close(self) -> None:
-        """Wait for the transactions under way and let go of the file."""
+        """Wait for the transactions under way and let go of the database."""
         self._store.close()
 
     def add_invite(self, invite: Invite) -> None:
-        with self._store.writing() as connection:
-            people.add_invite(connection, invite)
+        self._store.write(lambda connection: people.add_invite(connection, invite))
 
     def invite(self, token_hash: str) -> Invite | None:
         with self._store.reading() as connection:
             return people.invite(connection, token_hash)
 
     def enrol(self, token_hash: str, client: Client) -> bool:
-        with self._store.writing() as connection:
-            return people.enrol(connection, token_hash, client)
+        return self._store.write(lambda connection: people.enrol(connection, token_hash, client))
 
     def client(self, name: str) -> Client | None:
         with self._store.reading() as connection:
@@ -66,12 +68,11 @@ class SqlJournal:
             return people.everybody(connection)
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
-        with self._store.writing() as connection:
-            people.saw(connection, name, now, version, roles)
+        self._store.write(lambda connection: people.saw(connection, name, now, version, roles))
 
     def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
-        with self._store.writing() as connection:
-            moves.create(connection, runs, orders)
+        new, asked = tuple(runs), tuple(orders)
+        self._store.write(lambda connection: moves.create(connection, new, asked))
 
     def run(self, run: RunId) -> RunRow | None:
         with self._store.reading() as connection:
@@ -82,29 +83,39 @@ class SqlJournal:
             return runs.every(connection, self._known)
 
     def settle(self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float) -> bool:
-        with self._store.writing() as connection:
+        before = tuple(among)
+
+        def work(connection: Connection) -> bool:
             row = self._row(connection, run)
-            if row.status not in tuple(among):
+            if row.status not in before:
                 return False
             moves.settle(connection, row, status, cause, now)
             return True
 
+        return self._store.write(work)
+
     def reopen(self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow]) -> bool:
-        with self._store.writing() as connection:
+        asked = tuple(orders)
+
+        def work(connection: Connection) -> bool:
             row = self._row(connection, run)
             if row.status is not Status.STALLED:
                 return False
             moves.settle(connection, replace(row, deadline_at=deadline_at), status, cause, now)
-            moves.offer_new(connection, orders, now)
+            moves.offer_new(connection, asked, now)
             return True
 
+        return self._store.write(work)
+
     def advance(self, step: Advance) -> bool:
-        with self._store.writing() as connection:
+        def work(connection: Connection) -> bool:
             row = self._row(connection, step.run)
             if row.cursor != step.from_cursor or row.status not in OPEN:
                 return False
             moves.advance(connection, row, step)
             return True
+
+        return self._store.write(work)
 
     def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
         with self._store.reading() as connection:
@@ -129,7 +140,7 @@ class SqlJournal:
             return orders.last_answer(connection, run, client)
 
     def answer(self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderStatus | None:
-        with self._store.writing() as connection:
+        def work(connection: Connection) -> OrderStatus | None:
             row = orders.bare(connection, order)
             if row is None:
                 raise KeyError(order)
@@ -141,19 +152,19 @@ class SqlJournal:
             moves.answer(connection, answered(row, reply, after, now, down, up), reply, now)
             return after
 
+        return self._store.write(work)
+
     def reissue(self, orders: Iterable[OrderRow]) -> None:
-        with self._store.writing() as connection:
-            moves.reissue(connection, orders)
+        again = tuple(orders)
+        self._store.write(lambda connection: moves.reissue(connection, again))
 
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
         if not progress:
             return ()
-        with self._store.writing() as connection:
-            return orders.beat(connection, client, progress, now)
+        return self._store.write(lambda connection: orders.beat(connection, client, progress, now))
 
     def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
-        with self._store.writing() as connection:
-            holdings.add(connection, digests, run, client, now)
+        self._store.write(lambda connection: holdings.add(connection, digests, run, client, now))
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         if not files:
@@ -161,17 +172,14 @@ class SqlJournal:
         with self._store.reading() as connection:
             here, stale = holdings.held(connection, files, run, client, now)
         if stale:
-            with self._store.writing() as connection:
-                holdings.touch(connection, stale, now)
+            self._store.write(lambda connection: holdings.touch(connection, stale, now))
         return here
 
     def collect(self, before: float) -> tuple[Digest, ...]:
-        with self._store.writing() as connection:
-            return holdings.collect(connection, before)
+        return self._store.write(lambda connection: holdings.collect(connection, before))
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
-        with self._store.writing() as connection:
-            runs.note(connection, run, kind, data, now)
+        self._store.write(lambda connection: runs.note(connection, run, kind, data, now))
 
     def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
         with self._store.reading() as connection:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from tideline.core.run import Digest
 from tideline.engine.rows import Files
-from tideline_server.store.dialect import to_json
+from tideline_server.store.plain import to_json
 from tideline_server.store.schema import listings, members
 
 T = TypeVar("T")
@@ -24,7 +24,10 @@ NAMED = select(listings.c.name, listings.c.id, listings.c.kept).where(listings.c
 
 
 class Library:
-    """Listings read lately: they never change, so each is read once. Any number of threads."""
+    """Listings read lately: they never change, so each is read once. Any number of threads.
+
+    Only readers ask it: what a writer sees may be undone, and its number given to other files.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

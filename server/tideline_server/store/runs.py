@@ -34,7 +34,11 @@ class Draft:
 
 
 class Remembered:
-    """Facts that never change once they are written, decoded once: drafts, and closed rounds. Any number of threads."""
+    """Facts that never change once they are written, decoded once: drafts, and closed rounds. Any number of threads.
+
+    Other processes may add rounds, which the next look finds. A writer asks for drafts before it writes any, and never for
+    rounds, so that nothing is remembered that is undone. A database that is set back to an older state needs a restart.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

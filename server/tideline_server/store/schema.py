@@ -1,4 +1,4 @@
-"""The tables. Generic types only, so that they mean the same in SQLite and Postgres.
+"""The tables, which mean the same in SQLite and Postgres. A change here needs a migration (docs/operating.md).
 
 A listing is a message's files, stored once however many orders name it; listings are never changed or removed, so that
 old orders stay readable. `members` says what a listing keeps alive: its rows are there (`kept`) from the first reference
@@ -7,14 +7,11 @@ on until one of its parts is collected. The same files sent again fill it anew.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
     Column,
-    Connection,
     Double,
     ForeignKey,
     Index,
@@ -22,20 +19,17 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
-    insert,
-    inspect,
-    select,
 )
 
-from tideline_server.store.errors import StoreRefused
+from tideline_server.store.postgres import Text
 
-VERSION = 1
+TEXT = String().with_variant(Text(), "postgresql")
 metadata = MetaData()
 
 
 def text(name: str, *more: ForeignKey, key: bool = False, null: bool = False) -> Column[str]:
     """A column of text."""
-    return Column(name, String, *more, primary_key=key, nullable=null)
+    return Column(name, TEXT, *more, primary_key=key, nullable=null)
 
 
 def whole(name: str, *more: ForeignKey, key: bool = False, null: bool = False) -> Column[int]:
@@ -53,6 +47,7 @@ def plain(name: str) -> Column[object]:
     return Column(name, JSON(none_as_null=True), nullable=True)
 
 
+# For a Tideline from before there were migrations: it goes by the version that stands here.
 meta = Table("meta", metadata, text("name", key=True), text("value"))
 
 invites = Table(
@@ -107,7 +102,7 @@ listings = Table(
     "listings",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("name", String, unique=True, nullable=False),
+    Column("name", TEXT, unique=True, nullable=False),
     Column("kept", Boolean, nullable=False),
     plain("files"),
 )
@@ -180,24 +175,3 @@ refs = Table(
 
 # What a client has pushed for the answer at hand.
 pushed = Table("pushed", metadata, text("digest", key=True), text("run", key=True), text("client", key=True))
-
-
-def agree(connection: Connection, path: Path) -> None:
-    """Make the tables in an empty database; refuse one that holds anything but a store of this version."""
-    found = inspect(connection).get_table_names()
-    if not found:
-        metadata.create_all(connection)
-        connection.execute(insert(meta), {"name": "schema", "value": str(VERSION)})
-        return
-    if meta.name not in found:
-        raise StoreRefused(
-            f"{path} is a database of something else", "Give the path of a store, or of a file that is not there yet"
-        )
-    version = connection.scalar(select(meta.c.value).where(meta.c.name == "schema"))
-    if version != str(VERSION):
-        raise StoreRefused(
-            f"The store {path} has schema version {version}; this Tideline needs version {VERSION}",
-            "Run the Tideline that wrote it, or name another path to begin a new store",
-            found=version,
-            needed=VERSION,
-        )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -50,9 +51,10 @@ class Children:
         """Start `tideline ARGS` with its output in a log file."""
         with (self.home / f"{name}.log").open("wb") as log:
             command = [sys.executable, "-m", "tideline", *args]
+            env = {name: value for name, value in os.environ.items() if not name.startswith("TIDELINE_")}  # no one's own database
             with unbroken():
                 self.running[name] = subprocess.Popen(
-                    command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                    command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=env
                 )
 
     def check(self) -> None:

@@ -21,6 +21,7 @@ LOG_JSON = typer.Option("--log-json", envvar="TIDELINE_LOG_JSON", help="Log JSON
 
 def coordinator(
     home: Annotated[Path | None, typer.Option(help="Database, parts and key. [default: ~/.tideline/coordinator]")] = None,
+    database: Annotated[str | None, typer.Option(metavar="URL", help="Postgres. [default: SQLite in the home]")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
     redis: Annotated[str | None, typer.Option(metavar="URL", help="Redis through which replicas wake each other.")] = None,
     grpc_port: Annotated[int | None, typer.Option(help="The agents' door; 0: a free one. [default: 7800]")] = None,
@@ -40,6 +41,7 @@ def coordinator(
 
     given = {
         "home": home,
+        "database": database,
         "host": host,
         "redis": redis,
         "grpc_port": grpc_port,
