@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tideline.archive.errors import PartMissing
-from tideline.core.errors import MemoryLost, NotFound
+from tideline.core.errors import Malformed, MemoryLost, NotFound
 from tideline.core.registry import load_methods, resolve
-from tideline.core.run import RunId
+from tideline.core.run import EMPTY, RunId
 from tideline.core.settings import nearest
 from tideline_agent.vault import FolderVault
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Why a site may have nothing to take, and no name is wrong.
+SELDOM = "some methods keep nothing, others only at targets and only after their last exchanges"
 TRIES = 5  # a working agent replaces its memory now and then; the next look finds the new one whole
 
 
@@ -31,12 +33,22 @@ def remembered(home: Path) -> list[dict[str, Any]]:
 
 
 def keepsakes(home: Path, run: RunId, methods: str) -> Mapping[str, Mapping[str, Tensor]]:
-    """Everything that the run's method lets the owner take, by name. Raises NotFound, MemoryLost."""
+    """Everything that the run's method lets the owner take; nothing before the first answer. Raises NotFound, MemoryLost."""
     vault = FolderVault(home / "runs")
-    brief = vault.brief(run)
+    brief = brief_of(vault, run)
+    if vault.head(run) is None:
+        return EMPTY
     algorithm = resolve(load_methods(methods), brief["method"])
     config = algorithm.configure(brief["config"])
     return algorithm.keepsakes(config, memory_of(vault, run, algorithm.memory))
+
+
+def brief_of(vault: FolderVault, run: RunId) -> dict[str, Any]:
+    """What a run is. Raises NotFound: here the id was typed by the owner, so nobody else is to blame for an odd one."""
+    try:
+        return vault.brief(run)
+    except (Malformed, OSError):
+        raise NotFound(f"{run[:80]!r} cannot name a run", "Use an id from `tideline site list`") from None
 
 
 def memory_of(vault: FolderVault, run: RunId, kind: type[Any]) -> Any:
@@ -58,7 +70,9 @@ def one_of(found: Mapping[str, Mapping[str, Tensor]], name: str, run: RunId) -> 
     """A keepsake by name. Raises NotFound with the names that there are."""
     if name in found:
         return found[name]
-    there = (
-        f"Use one of: {', '.join(sorted(found))}{nearest(name, sorted(found))}" if found else "Its method keeps nothing to take"
-    )
-    raise NotFound(f"Run {run} left nothing named {name!r} at this site", there)
+    names = sorted(found)
+    if names:
+        what = f"Of run {run} nothing named {name!r} is kept at this site; kept are: {', '.join(names)}"
+        raise NotFound(what, f"Use one of these names{nearest(name, names)}, see `tideline site list --run {run}`")
+    what = f"Of run {run} nothing is kept at this site yet, so nothing named {name!r}"
+    raise NotFound(what, f"See `tideline site list --run {run}`; {SELDOM}")

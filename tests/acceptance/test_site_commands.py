@@ -76,6 +76,7 @@ def test_a_picture_is_drawn(federation: Net, ended: str, tmp_path: Path) -> None
         (("export", "--run", "RUN", "summary_1", "--out", "nowhere/x.npz"), "There is no folder nowhere"),
         (("picture", "--run", "RUN", "--out", "x.jpg"), "does not end in .png"),
         (("list", "--run", "unknown"), "remembers no run unknown"),
+        (("export", "--run", "RUN", "points", "--out", "x.npz"), "kept are: classifier, picture, summary_1"),
     ],
 )
 def test_refusals(federation: Net, ended: str, args: tuple[str, ...], words: str) -> None:
@@ -88,7 +89,40 @@ def test_refusals(federation: Net, ended: str, args: tuple[str, ...], words: str
 def test_a_source_has_nothing_to_draw(federation: Net, ended: str, tmp_path: Path) -> None:
     """It is said so."""
     told = said("picture", "--home", home(federation, "a"), "--run", ended, "--out", tmp_path / "x.png", code=2)["error"]
-    assert "left nothing named 'picture'" in told["what"]
+    assert told["what"] == f"Of run {ended} nothing is kept at this site yet, so nothing named 'picture'"
+    assert f"See `tideline site list --run {ended}`; some methods" in told["todo"]
+
+
+def words(*args: str | Path) -> str:
+    """What a command answers in words."""
+    result = CliRunner().invoke(app, ["site", *map(str, args)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_list_of_nothing_is_a_sentence(federation: Net, ended: str, tmp_path: Path) -> None:
+    """Where there is nothing to list no table is drawn; where there is something one is."""
+    told = words("list", "--home", home(federation, "a"), "--run", ended)
+    assert told.startswith(f"Of run {ended} nothing is kept at this site yet: some methods") and told.count("\n") == 1
+    assert "summary_1" in words("list", "--home", home(federation, "c"), "--run", ended)
+    (tmp_path / "runs").mkdir()
+    assert words("list", "--home", tmp_path) == "This site remembers no run yet.\n"
+
+
+def test_a_run_that_has_just_been_asked(tmp_path: Path) -> None:
+    """Before a site's first answer nothing is kept, and that is no error."""
+    (tmp_path / "runs" / "new").mkdir(parents=True)
+    (tmp_path / "runs" / "new" / "run.json").write_text(json.dumps({"method": "any", "role": "target"}))
+    assert said("list", "--home", tmp_path, "--run", "new") == []
+
+
+@pytest.mark.parametrize("run", ["../..", "..", "a/b", "", "x" * 300])
+def test_an_odd_id_is_what_its_owner_typed(tmp_path: Path, run: str) -> None:
+    """It is refused, and nobody is distrusted for it."""
+    (tmp_path / "runs").mkdir()
+    for command in (("list",), ("export", "picture", "--out", tmp_path / "x.npz")):
+        told = said(*command, "--home", tmp_path, "--run", run, code=2)["error"]
+        assert (told["kind"], told["todo"]) == ("NotFound", "Use an id from `tideline site list`")
 
 
 def test_a_folder_that_is_no_home(tmp_path: Path) -> None:

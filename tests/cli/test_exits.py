@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.cli.world import tide, tide_process
 from tideline.archive.errors import DigestMismatch
-from tideline.cli import guard
+from tideline.cli import demo, guard
 from tideline.cli.client import remedy
 from tideline.core import errors
 
@@ -61,6 +61,29 @@ def test_wrong_usage_ends_with_2() -> None:
         ended = tide(*args)
         assert (ended.exit_code, ended.stdout) == (2, "")
         assert "Usage: " in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--agents", "1"], "Invalid value for '--agents'"),
+        (["--agents", "65"], "Invalid value for '--agents'"),
+        (["--method", "fedavk"], "There is no method 'fedavk'"),
+        (["--out", "taken"], "taken/figures cannot be written"),
+    ],
+)
+def test_a_demonstration_that_cannot_be_is_refused_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], words: str
+) -> None:
+    """Numbers, methods and folders that do not fit are refused before a coordinator is started; --help has the same numbers."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("mine")
+    ended = tide("demo", *args)
+    assert ended.exit_code == 2 and words in ended.stderr and "coordinator" not in ended.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["taken"]
+    assert "2<=x<=64" in tide("demo", "--help").stdout
+    with pytest.raises(errors.ConfigRefused, match="--agents is 1; it should be between 2 and 64"):
+        demo.refuse_early("fedavg", 1)
 
 
 def test_nobody_at_home(tmp_path: Path) -> None:

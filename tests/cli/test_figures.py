@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from tests.cli.echo import told
-from tideline.cli.charts import Curves, Line, accuracy_charts, families, family_charts, metric_charts
-from tideline.cli.figures import LEGEND, Chart, figure_of, named, png, write_figures
-from tideline.cli.sums import Exchange, Traffic, scores, traffic
+from tideline.cli.charts import Bar, Bars, Curves, Line, accuracy_charts, families, family_charts, metric_charts
+from tideline.cli.figures import COLOURS, LEGEND, Chart, figure_of, look, named, png, write_figures
+from tideline.cli.sums import Exchange, Traffic, score_bars, scores, traffic
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def read(path: Path) -> list[list[str]]:
 def curves(sites: int, targets: int = 0, **changed: Any) -> Curves:
     """A chart of so many lines, the last of which are targets."""
     roles = ["source"] * (sites - targets) + ["target"] * targets
-    drawn = tuple(Line(f"s{i}", role, f"s{i} ({role})", ((1, 0.1), (2, 0.2))) for i, role in enumerate(roles))
+    drawn = tuple(Line(f"s{i}", role, f"s{i} ({role})", ((1, 0.1), (2, 0.2)), i) for i, role in enumerate(roles))
     return replace(Curves("loss", "loss", "round", "round", "loss", drawn), **changed)
 
 
@@ -94,16 +94,64 @@ def test_families_of_two_phases_are_two(result: dict[str, Any]) -> None:
 
 
 def test_accuracy_has_a_chart_for_each_phase_that_scores_often(result: dict[str, Any]) -> None:
-    """One phase needs no name; of several each has its own, as their rounds are not the same; a single scoring is marks."""
+    """One phase needs no name; of several each has its own, as their rounds are not the same."""
     (chart,) = accuracy_charts(result)
-    assert (chart.name, chart.title) == ("accuracy", "Accuracy")
+    assert isinstance(chart, Curves) and (chart.name, chart.title) == ("accuracy", "Accuracy")
     assert points(chart) == dict.fromkeys(("anna", "bert", "carl"), ((1, 0.25), (2, 0.5)))
     early = [dict(point, phase="early") for point in result["curve"]]
     once = [dict(point, phase="once") for point in result["curve"] if point["round"] == 1]
     both = accuracy_charts(result | {"curve": [*early, *once, *result["curve"]]})
     assert [c.name for c in both] == ["accuracy-early", "accuracy-score"]
-    (marks,) = accuracy_charts(result | {"curve": once})
-    assert marks.seen() == "Accuracy: a mark for each site; the mean of 2 targets has 25.0\u00a0%."
+
+
+def test_a_single_scoring_is_bars(result: dict[str, Any], tmp_path: Path) -> None:
+    """One score a site, in whichever round: the result beside source-only, or alone where that is not known."""
+    once = [dict(point) for point in result["curve"] if point["round"] == (2 if point["client"] == "anna" else 1)]
+    (bars,) = accuracy_charts(result | {"curve": once})
+    assert isinstance(bars, Bars) and bars.metrics == ("accuracy", "source_only")
+    assert [(row.site, row.values) for row in bars.rows] == [
+        *(("anna", (0.5, 0.25)), ("bert", (0.25, 0.25)), ("carl", (0.25, 0.25)))
+    ]
+    whose = "the mean of 2 targets has 25.0\u00a0% (accuracy) and 25.0\u00a0% (source_only)."
+    assert bars.seen() == f"Accuracy: bars for each site; {whose}"
+    clients = [dict(c, source_only=None) for c in result["clients"]]
+    (alone,) = accuracy_charts(result | {"curve": once, "clients": clients})
+    assert isinstance(alone, Bars) and alone.metrics == ("accuracy",)
+    write_figures(result | {"curve": once}, tmp_path)
+    assert read(tmp_path / "accuracy.csv")[:2] == [["site", "role", "accuracy", "source_only"], ["anna", "source", "0.5", "0.25"]]
+    assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_accuracies_of_other_words_are_bars_too(result: dict[str, Any], tmp_path: Path) -> None:
+    """All accuracies of a site side by side; a cell is empty where a site has none. Nothing where there are no other words."""
+    (bars,) = score_bars(result)
+    assert bars.metrics == ("accuracy", "source_only", "accuracy_a", "accuracy_b")
+    assert words(bars) == list(bars.metrics)
+    write_figures(result, tmp_path)
+    assert read(tmp_path / "accuracies.csv")[:3] == [
+        ["site", "role", *bars.metrics],
+        ["anna", "source", "0.5", "0.25", "", ""],
+        ["bert", "target", "0.5", "0.25", "0.4", "0.5"],
+    ]
+    (axes,) = figure_of(bars).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["anna (source)", "bert (target)", "carl (target)"]
+    assert sorted(bar.get_width() for bar in axes.patches) == pytest.approx([25.0] * 3 + [40.0] + [50.0] * 5 + [60.0])
+    plain = [dict(c, metrics={"accuracy": 0.5}) for c in result["clients"]]
+    assert score_bars(result | {"clients": plain}) == ()
+
+
+def test_many_sites_have_no_room_for_bars() -> None:
+    """Of many sites the targets are drawn, or the first; the numbers are whole."""
+
+    def bars(sources: int, targets: int) -> Bars:
+        roles = ["source"] * sources + ["target"] * targets
+        return Bars("a", "A", ("accuracy",), tuple(Bar(f"s{i}", role, f"s{i}", (0.5,)) for i, role in enumerate(roles)))
+
+    few, many, more, none = bars(20, 4), bars(40, 3), bars(1, 30), bars(30, 0)
+    assert [len(each.drawn) for each in (few, many, more, none)] == [24, 3, 24, 24]
+    assert len(list(many.numbers())) == 44 and "bars for 3 of 43 sites" in many.seen()
+    assert "the mean of 30 sites has 50.0\u00a0% (accuracy)." in none.seen()
+    assert "has no value that all tell" in replace(few, rows=(Bar("s", "target", "s", (None,)),)).seen()
 
 
 def test_accuracies_stand_side_by_side(result: dict[str, Any]) -> None:
@@ -166,7 +214,7 @@ def test_traffic_that_cannot_be_told(result: dict[str, Any], asked: int) -> None
 def test_files_have_the_numbers_behind_them(result: dict[str, Any], tmp_path: Path) -> None:
     """Each chart is a PNG with a CSV of its name beside it; the numbers are whole, and repeat what is drawn."""
     written = write_figures(result, tmp_path / "new" / "figures")
-    names = ["accuracy", "send-loss", "score-line", "traffic"]
+    names = ["accuracy", "accuracies", "send-loss", "score-line", "traffic"]
     assert [path.name for path in written] == [f"{name}.{kind}" for name in names for kind in ("png", "csv")]
     for path in written[::2]:
         with Image.open(path) as image:
@@ -183,7 +231,8 @@ def test_files_have_the_numbers_behind_them(result: dict[str, Any], tmp_path: Pa
 
 def test_a_result_without_history_has_fewer_charts(tmp_path: Path) -> None:
     """What a result does not have is left out."""
-    assert [path.name for path in write_figures(told(history=False), tmp_path)[::2]] == ["accuracy.png", "traffic.png"]
+    names = ["accuracy.png", "accuracies.png", "traffic.png"]
+    assert [path.name for path in write_figures(told(history=False), tmp_path)[::2]] == names
 
 
 def test_names_of_files_are_safe_and_their_own() -> None:
@@ -211,14 +260,51 @@ def test_a_legend_that_can_be_read() -> None:
 
 
 def test_scales() -> None:
-    """Shares stand on a whole scale; positive values that span much on a logarithmic one."""
+    """Shares span ten points at least and stay within 0 and 100; positive values that span much are on a logarithmic scale."""
 
     def axes(*ys: float, y: str = "loss") -> Any:
         lines = (Line("s", "source", "s", tuple(enumerate(ys))),)
         return figure_of(curves(1, y=y, lines=lines)).axes[0]
 
-    assert axes(0.001, 0.9, y="accuracy_x").get_ylim() == (0, 102)
+    assert axes(0.25, 0.75, y="accuracy_x").get_ylim() == pytest.approx((22.5, 77.5))
+    for ys, limits in (((0.501, 0.503), (45.2, 55.2)), ((0.99, 1.0), (90, 100)), ((0.0,), (0, 10)), ((0.0, 1.0), (0, 100))):
+        assert axes(*ys, y="distilled").get_ylim() == pytest.approx(limits)
     assert [axes(*ys).get_yscale() for ys in ((0.01, 50.0), (1.0, 50.0), (-1.0, 50.0), (0.0, 50.0))] == ["log"] + 3 * ["linear"]
+
+
+@pytest.mark.parametrize(
+    ("y", "values", "axis"),
+    [
+        ("accuracy", (0.25, 1.0), "accuracy, %"),
+        ("accuracy_r", (0.25, 1.0), "accuracy_r, %"),
+        ("distilled", (0.25, 1.0), "accuracy (distilled), %"),
+        ("accuracy_r", (0.25, 1.5), "accuracy_r"),
+        ("loss", (0.25, 1.0), "loss"),
+    ],
+)
+def test_accuracies_are_percents(y: str, values: tuple[float, ...], axis: str) -> None:
+    """Shares whose name begins as an accuracy's are drawn in percent, and the axis says that they are accuracies."""
+    chart = curves(1, y=y, lines=(Line("s", "target", "s", tuple(enumerate(values))),))
+    (axes,) = figure_of(chart).axes
+    assert axes.get_ylabel() == axis
+    (line,) = axes.get_lines()
+    assert list(line.get_ydata()) == [100 * v if "%" in axis else v for v in values]
+
+
+def test_a_site_looks_the_same_in_every_chart(result: dict[str, Any]) -> None:
+    """Colour and mark follow from its place in the run, not from who else is in the chart."""
+
+    def looks(chart: Curves) -> dict[str, tuple[Any, Any]]:
+        lines = figure_of(chart).axes[0].get_lines()
+        return {each.site: (line.get_color(), line.get_marker()) for each, line in zip(chart.lines, lines, strict=True)}
+
+    (loss,), (line,) = metric_charts(result), family_charts(result)
+    whole, part = looks(loss), looks(line)
+    assert list(whole) == ["anna", "bert", "carl"] and list(part) == ["bert", "carl"]
+    assert part.items() <= whole.items() and len(set(whole.values())) == 3
+    assert len({tuple(look(place).values()) for place in range(88)}) == 88
+    unnamed = looks(curves(2 * LEGEND + 2, LEGEND + 1))
+    assert not {colour for colour, _ in unnamed.values()} & set(COLOURS)
 
 
 def test_rounds_are_whole_numbers() -> None:
@@ -229,8 +315,19 @@ def test_rounds_are_whole_numbers() -> None:
         return list(figure_of(curves(1, lines=lines)).axes[0].get_xticks())
 
     assert (marks(3), marks(1, 2), marks(1, 5, 20)) == ([3], [1, 2], [1, 5, 20])
-    many = marks(*range(1, 500))
-    assert len(many) < 15 and all(float(x).is_integer() for x in many)
+    assert marks(*range(1, 500)) == [1, 100, 200, 300, 400]
+    assert marks(*range(1, 21)) == [1, 5, 10, 15, 20]
+    assert marks(*range(1, 15)) == [1, 2, 4, 6, 8, 10, 12, 14]
+
+
+def test_rounds_begin_at_one() -> None:
+    """Also where the first score came later; what is no round begins where it begins."""
+
+    def limits(at: str, *xs: int) -> tuple[float, float]:
+        lines = (Line("s", "source", "s", tuple((x, 1.0 + x) for x in xs)),)
+        return figure_of(curves(1, x=at, at=at, lines=lines)).axes[0].get_xlim()
+
+    assert (limits("round", 5, 10), limits("round", 1), limits("N", 5, 10)) == ((1, 10), (1, 2), (5, 10))
 
 
 def test_drawing_leaves_no_trace(result: dict[str, Any]) -> None:

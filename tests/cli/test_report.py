@@ -100,7 +100,7 @@ def test_a_page_shows_all_that_a_run_told(tmp_path: Path) -> None:
         *("Families of metrics", "Traffic", "What left the sites"),
     ]
     pictures = re.findall(r"<img alt='([^']+)' src='data:image/png;base64,([^']+)'><figcaption>([^<]+)</figcaption>", text)
-    assert len(pictures) == text.count("<img") == 4
+    assert len(pictures) == text.count("<img") == 5
     for other, data, caption in pictures:
         assert other == caption and base64.b64decode(data).startswith(b"\x89PNG")
 
@@ -153,10 +153,31 @@ def test_everything_in_a_folder(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["figures", "notes.txt", "report.html", "result.json"]
 
 
-@pytest.mark.parametrize("place", ["taken", "taken/below", "half"])
-def test_a_folder_that_cannot_be_written(tmp_path: Path, place: str) -> None:
-    """A file in the way is told with the folder's name."""
+@pytest.mark.parametrize(
+    ("place", "path"),
+    [("taken", "figures"), ("taken/below", "figures"), ("half", "report.html"), ("drawn", "figures")],
+)
+def test_a_folder_that_cannot_be_written(tmp_path: Path, place: str, path: str) -> None:
+    """What is in the way is told by its path, nothing is written, and there is no word of room."""
     (tmp_path / "taken").write_text("a file")
     (tmp_path / "half" / "report.html").mkdir(parents=True)
-    with pytest.raises(ConfigRefused, match=re.escape(f"--out {tmp_path / place} cannot be written: ")):
+    (tmp_path / "drawn").mkdir()
+    (tmp_path / "drawn" / "figures").write_text("a file")
+    with pytest.raises(ConfigRefused, match=f"^{re.escape(str(tmp_path / place / path))} cannot be written: ") as refused:
         write_all(told(), tmp_path / place)
+    assert "room" not in refused.value.todo
+    assert {p.name for p in tmp_path.rglob("*")} == {"taken", "half", "report.html", "drawn", "figures"}
+
+
+def test_a_full_disk_wants_room(tmp_path: Path) -> None:
+    """Where nothing but room is missing, that is what is asked for."""
+    (tmp_path / "result.json").symlink_to("/dev/full")
+    with pytest.raises(ConfigRefused, match="No space left on device") as refused:
+        write_all(told(), tmp_path)
+    assert refused.value.todo.startswith("Make room")
+
+
+def test_rows_that_are_not_in_the_result(tmp_path: Path) -> None:
+    """A number that the result does not have is a dash: the site may have told it to the coordinator in a reply."""
+    text = page(result([client("anna", "source", samples=None), client("bert", "target", samples=1234)]), tmp_path)
+    assert "<td class='n'>–</td>" in text and "<td class='n'>1,234</td>" in text and "not told" not in text

@@ -83,6 +83,23 @@ def test_a_report_in_a_folder(there: Coordinator, tmp_path: Path, monkeypatch: p
     assert [line.split() for line in told.stdout.splitlines()] == lines
 
 
+def test_an_unknown_run_is_looked_for_in_the_list(there: Coordinator) -> None:
+    """Every command about a run says by which command the runs are listed."""
+    run = there.start()
+    for command in ("show", "watch", "cancel", "report"):
+        ended = tide("run", command, "nosuch", "--home", there.home)
+        assert (ended.exit_code, "There is no run 'nosuch'" in ended.stderr) == (2, True)
+        assert "What to do: See `tideline run list`" in ended.stderr
+    assert f"did you mean {run}?" in tide("run", "show", f"{run}x", "--home", there.home).stderr
+
+
+def test_a_watch_begins_with_an_answer(tmp_path: Path) -> None:
+    """A coordinator that is not there when a watch begins is told at once."""
+    (tmp_path / "coordinator.json").write_text('{"grpc": "127.0.0.1:1", "http": "http://127.0.0.1:1", "pid": 1}')
+    ended = tide("run", "watch", "any", "--home", tmp_path)
+    assert ended.exit_code == 3 and "No coordinator answers" in ended.stderr
+
+
 def test_a_report_of_an_open_run(there: Coordinator, tmp_path: Path) -> None:
     """As much as there is of it."""
     run = there.start()
@@ -96,7 +113,7 @@ def test_a_report_that_cannot_be_written(there: Coordinator, tmp_path: Path) -> 
     (tmp_path / "file").write_text("mine")
     for asked, out, words in (
         ("nobody", "new", "There is no run 'nobody'"),
-        (run, "file", "file cannot be written: File exists"),
+        (run, "file", f"{tmp_path / 'file' / 'figures'} cannot be written: Not a directory"),
     ):
         refused = tide("run", "report", asked, "--out", tmp_path / out, "--home", there.home, "--json")
         assert (refused.exit_code, words in refused.stderr) == (2, True), refused.stderr

@@ -134,6 +134,23 @@ def test_methods_and_contracts() -> None:
         assert all(setting["name"] in words for setting in facts["settings"])
 
 
+def test_a_presets_settings_stand_beside_the_defaults() -> None:
+    """What a preset sets has a column of its own, and in JSON a key of its own; the other keys stay."""
+    plain, tiny = (json.loads(tide("contract", "fedavg", *more, "--json").stdout) for more in ([], ["--preset", "tiny"]))
+    assert tiny["preset"] == {"name": "tiny", "settings": plain["presets"]["tiny"]}
+    assert tiny["settings"] == plain["settings"] and tiny.keys() - plain.keys() == {"preset"}
+
+    def rows(*more: str) -> dict[str, list[str]]:
+        lines = tide("contract", "fedavg", *more).stdout.split("Settings")[1].splitlines()
+        return {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
+
+    assert rows()["setting"] == ["default", "allowed", "meaning"]
+    found = rows("--preset", "tiny")
+    assert found["setting"] == ["default", "preset", "allowed", "meaning"]
+    for name, value in plain["presets"]["tiny"].items():
+        assert found[name][:2] == [rows()[name][0], str(value)]
+
+
 def test_contracts_that_are_not() -> None:
     """Unknown methods, presets and registries are refused with what exists."""
     for args, words in (

@@ -313,8 +313,30 @@ def test_labels_that_are_not_whole_are_refused(tmp_path: Path, y: np.ndarray) ->
 @pytest.mark.parametrize("label", [-1, 3, np.inf, 2**40])
 def test_labels_out_of_range_are_refused(tmp_path: Path, label: float) -> None:
     """Labels lie in 0 .. classes - 1; the refusal names the one that does not."""
-    path = write(tmp_path, x=images(), y=np.where(np.arange(10) == 5, label, labels()))
+    path = write(tmp_path, x=images(), y=np.where(np.arange(10) == 5, label, labels()), test_idx=np.array([3]))
     refused(tmp_path, f"y holds the label {label:g}; the world has the classes 0 to 2", file=path)
+
+
+@pytest.mark.parametrize(("role", "todo"), [(Role.SOURCE, "Number"), (Role.PEER, "Leave y out"), (Role.TARGET, "Leave y out")])
+@pytest.mark.parametrize(("label", "said"), [(-1, "label -1 among the held-out rows; "), (0.5, "rows (float64) are not")])
+def test_held_out_labels_are_refused_as_such(tmp_path: Path, role: Role, todo: str, label: float, said: str) -> None:
+    """Where only the held-out rows are wrong that is said; whose labels are optional is told to leave them out."""
+    path = write(tmp_path, x=images(), y=np.where(np.arange(10) == 5, label, labels()), test_idx=np.array([5]))
+    with pytest.raises(DataRefused, match=re.escape(said)) as refusal:
+        read_folder(tmp_path, WORLD, role)
+    assert refusal.value.todo.startswith(todo) and refusal.value.context["path"] == str(path)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int8, np.float32])
+def test_labels_that_are_all_unknown_are_none(tmp_path: Path, kind: type[np.generic]) -> None:
+    """-1 for every row is the same as no y: nothing is labelled, a source is refused, and so is a file beside labelled ones."""
+    path = write(tmp_path, x=images(), y=np.full(10, -1, kind))
+    for role in (Role.TARGET, Role.PEER):
+        holdings = read_folder(tmp_path, WORLD, role)
+        assert not holdings.train.labelled and not holdings.held_out.labelled
+    refused(tmp_path, "no file has labels, but the site is a source")
+    write(tmp_path, "b", x=images(), y=labels())
+    refused(tmp_path, "has no labels while other files have", Role.TARGET, file=path)
 
 
 @pytest.mark.parametrize("role", [Role.SOURCE, Role.PEER])

@@ -1,33 +1,37 @@
-"""The curves that a result has to show, as plain values; cli.figures draws them.
+"""The curves and bars that a result has to show, as plain values; cli.figures draws them.
 
-Of the metrics only `accuracy`, `accuracy_WORD` and `source_only` are known by name: shares in 0..1. Metrics of one phase that
-differ by a number at their end, such as line_0 to line_4, are a family: one curve over that number.
+Of the metrics only these are known by name: `accuracy`, `accuracy_WORD` and `source_only`; and what begins with `accuracy` or
+`distilled` is shown in percent where all of it is in 0..1. Metrics of one phase that differ by a number at their end, such as
+line_0 to line_4, are a family: one curve over that number.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 ACCURACY = re.compile(r"accuracy(_\w+)?|source_only")
+SHARE = ("accuracy", "distilled")
 MEMBER = re.compile(r"(.+)_([0-9]{1,9})")
 # These two have their place: the curve of every result, and beside it in the table.
 ALWAYS = ("accuracy", "source_only")
 ROUNDS = ("round", "round")
+MOST = 24  # sites that bars are drawn of
 Points = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A site's points (x, y), by x, and how a legend names it."""
+    """A site's points (x, y), by x, and how a legend names it. `place`: in the run's roster; it looks the same in every chart."""
 
     site: str
     role: str
     label: str
     points: Points
+    place: int = 0
 
     @property
     def target(self) -> bool:
@@ -48,8 +52,15 @@ class Curves:
 
     @property
     def share(self) -> bool:
-        """Whether y is in 0..1 and shown in percent."""
-        return bool(ACCURACY.fullmatch(self.y))
+        """Whether y is an accuracy in 0..1, and shown in percent."""
+        return self.y.startswith(SHARE) and all(0 <= y <= 1 for line in self.lines for _, y in line.points)
+
+    @property
+    def axis(self) -> str:
+        """y in words."""
+        if not self.share:
+            return self.y
+        return f"{self.y}, %" if self.y.startswith("accuracy") else f"accuracy ({self.y}), %"
 
     def seen(self) -> str:
         """What is seen, in a sentence."""
@@ -75,12 +86,63 @@ class Curves:
             yield from ((line.site, line.role, x, y) for x, y in line.points)
 
 
-def accuracy_charts(result: Mapping[str, Any]) -> tuple[Curves, ...]:
-    """Accuracy over the rounds, a chart for each phase that scores more than once; else one for the last that scores."""
+@dataclass(frozen=True)
+class Bar:
+    """A site's shares, one for each metric of its chart; None is not known."""
+
+    site: str
+    role: str
+    label: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Accuracies side by side: a group of bars for each site, a bar for each metric."""
+
+    name: str
+    title: str
+    metrics: tuple[str, ...]
+    rows: tuple[Bar, ...]
+
+    @property
+    def drawn(self) -> tuple[Bar, ...]:
+        """The rows that there is room for: all, or the first targets, or the first sites where there is no target."""
+        targets = tuple(row for row in self.rows if row.role == "target")
+        return self.rows if len(self.rows) <= MOST else (targets or self.rows)[:MOST]
+
+    def seen(self) -> str:
+        """What is seen, in a sentence."""
+        who = [row for row in self.rows if row.role == "target"] or list(self.rows)
+        kind = "target" if who[0].role == "target" else "site"
+        means = map(average, zip(*(row.values for row in who), strict=True))
+        told = " and ".join(
+            f"{100 * mean:.1f}\u00a0% ({metric})" for metric, mean in zip(self.metrics, means, strict=True) if mean is not None
+        )
+        whose = f"the mean of {len(who)} {kind}s" if len(who) > 1 else f"the {kind}"
+        which = "each site" if len(self.drawn) == len(self.rows) else f"{len(self.drawn)} of {len(self.rows)} sites"
+        return f"{self.title}: bars for {which}; {whose} has {told or 'no value that all tell'}."
+
+    def numbers(self) -> Iterator[tuple[Any, ...]]:
+        """What is drawn and what there was no room for, as rows under a header."""
+        yield "site", "role", *self.metrics
+        yield from ((row.site, row.role, *("" if v is None else v for v in row.values)) for row in self.rows)
+
+
+def average(values: Sequence[float | None]) -> float | None:
+    """The mean; None if a value is missing, since the mean of fewer sites cannot be compared."""
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
+
+
+def accuracy_charts(result: Mapping[str, Any]) -> tuple[Curves | Bars, ...]:
+    """Accuracy over the rounds, a chart for each phase that scores a site more than once; else bars of the last that scores."""
     phases: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for point in result["curve"]:
         phases[point.get("phase", "")].append(point)
-    often = [name for name, points in phases.items() if len({p["round"] for p in points}) > 1] or list(phases)[-1:]
+    often = [name for name, points in phases.items() if scores_often(points)]
+    if phases and not often:
+        return (scored_once(result, list(phases.values())[-1]),)
     made = []
     for name in often:
         told = [(p["client"], p["round"], p["accuracy"]) for p in phases[name]]
@@ -88,6 +150,20 @@ def accuracy_charts(result: Mapping[str, Any]) -> tuple[Curves, ...]:
         lines = lines_of(result, told)
         made.append(Curves(f"accuracy{'-' + name if in_phase else ''}", f"Accuracy{in_phase}", *ROUNDS, "accuracy", lines))
     return tuple(made)
+
+
+def scores_often(points: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a site has points in more than one round."""
+    return max(Counter(client for client, _ in {(p["client"], p["round"]) for p in points}).values()) > 1
+
+
+def scored_once(result: Mapping[str, Any], points: Iterable[Mapping[str, Any]]) -> Bars:
+    """Each site's only accuracy, beside that of the source-only model where it is known."""
+    told = {p["client"]: p["accuracy"] for p in points}
+    scored = [c for c in result["clients"] if c["name"] in told]
+    metrics = ALWAYS if any(c["source_only"] is not None for c in scored) else ALWAYS[:1]
+    rows = (Bar(c["name"], c["role"], label(c), (told[c["name"]], c["source_only"])[: len(metrics)]) for c in scored)
+    return Bars("accuracy", "Accuracy", metrics, tuple(rows))
 
 
 def metric_charts(result: Mapping[str, Any]) -> tuple[Curves, ...]:
@@ -153,8 +229,8 @@ def lines_of(result: Mapping[str, Any], told: Iterable[tuple[str, int, float]]) 
     for client, x, y in told:
         points[client][x] = y
     return tuple(
-        Line(c["name"], c["role"], label(c), tuple(sorted(points[c["name"]].items())))
-        for c in result["clients"]
+        Line(c["name"], c["role"], label(c), tuple(sorted(points[c["name"]].items())), place)
+        for place, c in enumerate(result["clients"])
         if c["name"] in points
     )
 

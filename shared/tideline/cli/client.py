@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 STREAM_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = 1.0
+# The office's words for its list of runs; whoever types commands sees it by one.
+LISTED = "See the list of runs"
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -69,14 +71,7 @@ class Client:
 
     def get(self, path: str, patience: float = 0.0) -> Any:
         """What stands at an address. `patience`: seconds for which an unreachable coordinator is asked again."""
-        until = time.monotonic() + patience
-        while True:
-            try:
-                return self._call("GET", path)
-            except Unreachable:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(PAUSE_SECONDS)
+        return patiently(lambda: self._call("GET", path), patience)
 
     def post(self, path: str, body: Any = None) -> Any:
         """Ask for something to be done."""
@@ -88,8 +83,12 @@ class Client:
             checked(answer, self.base_url)
             yield from answer.iter_bytes(1 << 20)
 
-    def events(self, run: str, after: int = 0) -> Iterator[dict[str, Any]]:
+    def events(self, run: str, after: int = 0, patience: float = 0.0) -> list[dict[str, Any]]:
         """A run's events so far."""
+        found: list[dict[str, Any]] = patiently(lambda: list(self._events(run, after)), patience)
+        return found
+
+    def _events(self, run: str, after: int) -> Iterator[dict[str, Any]]:
         with self._reached(), self._http.stream("GET", f"{self.base_url}/runs/{run}/events?after={after}&follow=false") as answer:
             checked(answer, self.base_url)
             yield from (event for event in frames(answer.iter_lines()) if event)
@@ -139,6 +138,18 @@ class Client:
             raise Unreachable(
                 f"No coordinator answers at {self.base_url} (from {self._said}): {words}", remedy(words), url=self.base_url
             ) from None
+
+
+def patiently(ask: Callable[[], Any], patience: float) -> Any:
+    """An answer; an unreachable coordinator is asked again for so many seconds."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return ask()
+        except Unreachable:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(PAUSE_SECONDS)
 
 
 def remedy(words: str) -> str:
@@ -228,7 +239,7 @@ def checked(answer: httpx.Response, url: str) -> None:
         raise stranger(url) from None
     if answer.status_code == httpx.codes.UNAUTHORIZED:
         todo = "Give --api-key or TIDELINE_API_KEY; the coordinator keeps its key in HOME/admin.key"
-    raise rebuilt(kind, what, todo, context, told.get("path"))
+    raise rebuilt(kind, what, todo.replace(LISTED, "See `tideline run list`"), context, told.get("path"))
 
 
 def rebuilt(kind: str, what: str, todo: str, context: Mapping[str, Any], path: Any) -> FederationError:

@@ -19,7 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from tideline.cli.guard import REFUSED
+from tideline.cli.local import LEAST, MOST
+from tideline.cli.options import REGISTRY
 from tideline.core.errors import ConfigRefused, FederationError, Unreachable
+from tideline.core.registry import load_methods, resolve
 
 # The last domain is the last site's. USPS comes from other scanners and other writers than the three before it.
 DOMAINS = ("mnist", "coloured", "optdigits", "usps")
@@ -80,9 +83,11 @@ class Children:
 
 def run_demo(method: str, agents: int, rounds: int | None, seed: int, out: Path | None, as_json: bool) -> int:
     """Run the demonstration; 0 if its run completed. Raises FederationError."""
-    from tideline.cli.report import write_all
+    from tideline.cli.report import make_room, write_all
 
-    began = time.monotonic()
+    began, where = time.monotonic(), out or Path("demo-out")
+    refuse_early(method, agents)
+    make_room(where)
     say = quiet if as_json else console
     with terminable(), folder() as temporary, federation(temporary, say) as (children, client):
         say(f"coordinator ready at {client.base_url}")
@@ -93,7 +98,6 @@ def run_demo(method: str, agents: int, rounds: int | None, seed: int, out: Path 
         run = client.post("/runs", experiment(method, description, sites, rounds, seed))["run"]
         watch(children, client, run, as_json)
         result = client.get(f"/runs/{run}?history=true")
-        where = out or Path("demo-out")
         pictures = draw_pictures(temporary, run, sites, where / "figures")
     for line in result["clients"]:
         site = next(s for s in sites if s.name == line["name"])
@@ -102,6 +106,16 @@ def run_demo(method: str, agents: int, rounds: int | None, seed: int, out: Path 
     write_all(result, where, pictures)
     show(result, where, as_json)
     return 0 if result["status"] == "completed" else 1
+
+
+def refuse_early(method: str, agents: int) -> None:
+    """What can be refused before a process is started. Raises ConfigRefused, NotFound."""
+    if not LEAST <= agents <= MOST:
+        what = f"--agents is {agents}; it should be between {LEAST} and {MOST}"
+        raise ConfigRefused(what, "Correct the number", path="agents")
+    known = load_methods(REGISTRY)
+    if method not in dict(known):
+        resolve(known, method)  # refuses; a method that is known is not loaded here
 
 
 @contextlib.contextmanager
@@ -169,8 +183,6 @@ def wait_for(children: Children, path: Path) -> None:
 
 def casting(cast: list[str], n: int) -> list[str]:
     """Roles for n sites: the last takes the last role, the others cycle through the rest."""
-    if not 2 <= n <= 64:
-        raise ConfigRefused(f"--agents is {n}; it should be between 2 and 64", "Correct the number", path="agents")
     rest = cast[:-1] or cast
     return [rest[i % len(rest)] for i in range(n - 1)] + [cast[-1]]
 

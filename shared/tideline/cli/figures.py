@@ -7,27 +7,35 @@ import functools
 import io
 import itertools
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tideline.cli.charts import Curves, Line, accuracy_charts, family_charts, metric_charts
-from tideline.cli.sums import Traffic, traffic
+from tideline.cli.charts import ROUNDS, Bar, Bars, Curves, Line, accuracy_charts, family_charts, metric_charts
+from tideline.cli.sums import Traffic, score_bars, traffic
 from tideline.cli.tables import size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Chart = Curves | Traffic
+Chart = Curves | Bars | Traffic
 # With more lines than this the legend names the targets only, and with more targets nobody.
 LEGEND = 12
 # Narrow, so that the words can still be read where the page is as wide as a hand.
 INCHES, DPI, WORDS = 6.0, 200, 10.5
 # Colours that differ in lightness too (Okabe and Ito), and marks for those who see none.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a6d00")
-MARKS = "osD^vPX*<>hp"
-OTHERS = "0.75"
+MARKS = "osD^vPX*<>h"
+# What has no name of its own in a chart has no colour that is a site's own in another.
+OTHERS, TARGETS = "0.75", "0.25"
+# Metrics beside one another: other colours than the sites', as they mean something else (Tol's muted ones).
+TONES = ("#332288", "#ddcc77", "#117733", "#88ccee", "#cc6677", "#999933", "#882255", "#44aa99", "#aa4499")
+HATCHES = ("", "//", "", "..", "\\\\", "xx", "", "--")
+POINTS = 10.0  # of percent that an axis spans at least
+TICKS = 8
+NAME = 22  # characters of a line beside bars
 MARKED = 12  # of a line's points
 WIDE = 1000.0  # what spans more than this is drawn on a logarithmic scale
 
@@ -35,7 +43,8 @@ WIDE = 1000.0  # what spans more than this is drawn on a logarithmic scale
 def charts(result: Mapping[str, Any]) -> tuple[Chart, ...]:
     """Everything that is drawn of a result (docs/result.md)."""
     sent = traffic(result)
-    return (*accuracy_charts(result), *metric_charts(result), *family_charts(result), *((sent,) if sent else ()))
+    scored = (*accuracy_charts(result), *score_bars(result))
+    return (*scored, *metric_charts(result), *family_charts(result), *((sent,) if sent else ()))
 
 
 def write_figures(result: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -73,8 +82,7 @@ def figure_of(chart: Chart) -> Figure:
     """A chart, drawn. No state of matplotlib's is changed."""
     from matplotlib.figure import Figure
 
-    height = 3.7 if isinstance(chart, Curves) else 1.5 + 0.55 * len(chart.rows)
-    figure = Figure(figsize=(INCHES, height), layout="constrained")
+    figure = Figure(figsize=(INCHES, height_of(chart)), layout="constrained")
     axes = figure.subplots()
     axes.set_title(chart.title, fontsize=WORDS + 1, loc="left", parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
@@ -82,35 +90,57 @@ def figure_of(chart: Chart) -> Figure:
     axes.set_axisbelow(True)
     if isinstance(chart, Curves):
         draw_curves(figure, axes, chart)
+    elif isinstance(chart, Bars):
+        draw_bars(figure, axes, chart)
     else:
         draw_traffic(figure, axes, chart)
     return figure
 
 
+def height_of(chart: Chart) -> float:
+    """Inches: a row of bars has the room that its words need."""
+    if isinstance(chart, Bars):
+        return 1.7 + 0.19 * sum(len(known(row)) + 1 for row in chart.drawn)
+    return 3.7 if isinstance(chart, Curves) else 1.5 + 0.55 * len(chart.rows)
+
+
 def draw_curves(figure: Figure, axes: Axes, chart: Curves) -> None:
     """A line per site; targets stand out."""
-    from matplotlib.ticker import MaxNLocator
-
     handles: dict[str, Any] = {}
     for line, words, style in styled(chart.lines):
         ys = [100 * y if chart.share else y for _, y in line.points]
-        (drawn,) = axes.plot([x for x, _ in line.points], ys, markevery=max(len(ys) // MARKED, 1), markersize=5, **style)
+        every = max(len(ys) // MARKED, 1)
+        (drawn,) = axes.plot([x for x, _ in line.points], ys, markevery=every, markersize=5, clip_on=False, **style)
         handles.setdefault(words, drawn)
     axes.set_xlabel(chart.at, fontsize=WORDS, parse_math=False)
-    axes.set_ylabel(f"{chart.y}, %" if chart.share else chart.y, fontsize=WORDS, parse_math=False)
+    axes.set_ylabel(chart.axis, fontsize=WORDS, parse_math=False)
     axes.grid(alpha=0.3)
     numbers = sorted({x for line in chart.lines for x, _ in line.points})
-    if len(numbers) <= LEGEND:
-        axes.set_xticks(numbers)
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if len(numbers) == 1:
-        axes.set_xlim(numbers[0] - 1, numbers[0] + 1)
+    first = min(1, numbers[0]) if (chart.x, chart.at) == ROUNDS else numbers[0]
+    axes.set_xticks(ticks(numbers, first))
+    axes.set_xlim(first, max(numbers[-1], first + 1))
     if chart.share:
-        axes.set_ylim(0, 102)
+        axes.set_ylim(percents(chart))
     elif spread(chart) > WIDE:
         axes.set_yscale("log")
     legend(figure, handles)
+
+
+def ticks(numbers: list[int], first: int) -> list[int]:
+    """Whole numbers to mark: all of a few, of many the axis's first and some round ones."""
+    if len(numbers) <= LEGEND:
+        return numbers
+    span = numbers[-1] - first
+    step = next(n * 10**e for e in itertools.count() for n in (1, 2, 5) if span <= TICKS * n * 10**e)
+    return [first, *range((first // step + 1) * step, numbers[-1] + 1, step)]
+
+
+def percents(chart: Curves) -> tuple[float, float]:
+    """The limits of an axis of percents: what is drawn with a little room, but so much that noise does not look like a leap."""
+    ys = [100 * y for line in chart.lines for _, y in line.points]
+    room = max(1.1 * (max(ys) - min(ys)), POINTS)
+    low = min(max((max(ys) + min(ys) - room) / 2, 0.0), max(100.0 - room, 0.0))
+    return low, min(low + room, 100.0)
 
 
 def spread(chart: Curves) -> float:
@@ -120,14 +150,47 @@ def spread(chart: Curves) -> float:
 
 
 def styled(lines: tuple[Line, ...]) -> Iterator[tuple[Line, str, dict[str, Any]]]:
-    """How the legend names each line, and how it is drawn. What has no name of its own is grey or, if it is a target, blue."""
+    """How the legend names each line, and how it is drawn: by the site's place in the run, so that it is the same in each chart.
+
+    What has no name of its own is grey, light or, if it is a target, dark.
+    """
     targets = sum(line.target for line in lines)
-    for i, line in enumerate(lines):
+    for line in lines:
         style: dict[str, Any] = {"linewidth": 2.4, "zorder": 3} if line.target else {"linestyle": "--", "linewidth": 1.4}
         if len(lines) <= LEGEND or (line.target and targets <= LEGEND):
-            yield line, line.label, style | {"color": COLOURS[i % len(COLOURS)], "marker": MARKS[i % len(MARKS)]}
+            yield line, line.label, style | look(line.place)
         else:
-            yield line, "targets" if line.target else "other sites", style | {"color": COLOURS[0] if line.target else OTHERS}
+            yield line, "targets" if line.target else "other sites", style | {"color": TARGETS if line.target else OTHERS}
+
+
+def look(place: int) -> dict[str, Any]:
+    """Colour and mark of a site. There are 88 of them before the first is used again."""
+    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKS[place % len(MARKS)]}
+
+
+def draw_bars(figure: Figure, axes: Axes, chart: Bars) -> None:
+    """A group of bars for each site, the first site and the first metric on top; what is not known takes no room."""
+    groups = [known(row) for row in chart.drawn]
+    tops = list(itertools.accumulate((len(group) + 1 for group in groups), initial=0))
+    handles: dict[str, Any] = {}
+    for i, metric in enumerate(chart.metrics):
+        told = {top + list(group).index(i): 100 * group[i] for top, group in zip(tops, groups, strict=False) if i in group}
+        style: dict[str, Any] = {"color": TONES[i % len(TONES)], "hatch": HATCHES[i % len(HATCHES)], "edgecolor": "white"}
+        handles[metric] = axes.barh(list(told), list(told.values()), 0.94, linewidth=0, **style)
+        axes.bar_label(handles[metric], [f"{share:.1f}" for share in told.values()], padding=3, fontsize=WORDS - 2)
+    middles = [top + (len(group) - 1) / 2 for top, group in zip(tops, groups, strict=False)]
+    axes.set_yticks(middles, [textwrap.fill(row.label, NAME) for row in chart.drawn], parse_math=False)
+    axes.set_ylim(tops[-1] - 0.5, -1)
+    axes.set_xlim(0, 110)
+    axes.set_xticks(range(0, 101, 20))
+    axes.set_xlabel("accuracy, %", fontsize=WORDS)
+    axes.grid(alpha=0.3, axis="x")
+    legend(figure, handles)
+
+
+def known(row: Bar) -> dict[int, float]:
+    """A site's values by the place of their metric."""
+    return {i: value for i, value in enumerate(row.values) if value is not None}
 
 
 def draw_traffic(figure: Figure, axes: Axes, chart: Traffic) -> None:

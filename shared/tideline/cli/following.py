@@ -18,14 +18,14 @@ def follow(there: Client, run: str, watcher: Watcher) -> dict[str, Any]:
     """Watch a run of a coordinator; its result when it and its reference have ended or stalled."""
     result = follow_one(there, run, watcher)
     if result["status"] == "completed" and result["reference"]:
-        follow_one(there, result["reference"], Watcher(quiet=True))
+        follow_one(there, result["reference"], Watcher(quiet=True), PATIENCE_SECONDS)
         result = look(there, run, watcher)
     return result
 
 
-def follow_one(there: Client, run: str, watcher: Watcher) -> dict[str, Any]:
-    """Watch one run until it has ended or stalled."""
-    seen = max((past["seq"] for past in there.events(run)), default=0)
+def follow_one(there: Client, run: str, watcher: Watcher, patience: float = 0.0) -> dict[str, Any]:
+    """Watch one run until it has ended or stalled. `patience`: none at the start of a watch, where an address may be wrong."""
+    seen = max((past["seq"] for past in there.events(run, patience=patience)), default=0)
     result, looked = look(there, run, watcher), time.monotonic()
     events = there.follow(run, seen)
     while result["status"] in OPEN:

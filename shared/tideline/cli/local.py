@@ -10,6 +10,7 @@ import typer
 from tideline.cli.guard import code_of_run, say_json
 from tideline.cli.options import REGISTRY, ExperimentFile, Json, Methods, Settings
 
+LEAST, MOST = 2, 64  # agents of a demonstration: one to learn from, one to learn for
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the results into this folder.")]
 
 
@@ -33,15 +34,19 @@ def contract(
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
-    """Show what a method makes sites send, and its settings. Derived from the code that is installed here."""
+    """Show what a method makes sites send, and its settings, a preset's beside the defaults.
+
+    Derived from the code that is installed here.
+    """
     from tideline.archive.parts import MemoryParts
     from tideline.cli.tables import contract_table, say_item, settings_table, show
     from tideline.core.registry import load_methods
     from tideline.engine.mill import NumericMill
 
     facts = NumericMill(MemoryParts(), load_methods(methods)).call("describe", {"method": name, "preset": preset})
+    chosen = facts["presets"][preset] if preset else None
     if as_json:
-        say_json(facts)
+        say_json(facts | ({"preset": {"name": preset, "settings": chosen}} if preset else {}))
         return
     typer.echo(f"{facts['name']}: {facts['summary']}\n{facts['paper']}\n\nWhat leaves a site:")
     for sentence in facts["sentences"]:
@@ -49,7 +54,7 @@ def contract(
     typer.echo(f"\nContract {facts['digest'][:12]}" + (f", preset {preset}" if preset else ""))
     show(contract_table(facts["contract"]))
     typer.echo()
-    show(settings_table(facts["settings"]))
+    show(settings_table(facts["settings"], chosen))
 
 
 def simulate(
@@ -80,7 +85,7 @@ def simulate(
 
 def demo(
     method: Annotated[str, typer.Option(help="The method, see `tideline methods`.")] = "feddadil",
-    agents: Annotated[int, typer.Option(min=1, help="How many agents.")] = 4,
+    agents: Annotated[int, typer.Option(min=LEAST, max=MOST, help="How many agents.")] = 4,
     rounds: Annotated[int | None, typer.Option(min=0, help="Rounds. [default: the method's preset for demonstrations]")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
     out: Out = None,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tideline.cli.charts import accuracy_charts, family_charts, metric_charts
 from tideline.cli.figures import Chart, png, write_figures
-from tideline.cli.sums import scores, traffic
+from tideline.cli.sums import score_bars, scores, traffic
 from tideline.cli.tables import size
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import EMPTY
@@ -39,6 +42,7 @@ HEADS = (
     *(("site", ""), ("domain", ""), ("role", ""), ("training rows", "n"), ("source-only", "n"), ("result", "n")),
     *(("sent", "n"), ("received", "n"), ("failures", "n")),
 )
+RESULT, PAGE, FIGURES = "result.json", "report.html", "figures"
 WHO = {"coordinator": "the coordinator", "peers": "other sites"}
 # What the charts of a heading are.
 OVER_ROUNDS = "A chart for each metric that sites told more than once and that changed."
@@ -66,16 +70,33 @@ def write_report(result: dict[str, Any], path: Path, pictures: Mapping[str, Path
 
 def write_all(result: dict[str, Any], folder: Path, pictures: Mapping[str, Path] = EMPTY) -> dict[str, Any]:
     """Write result.json, report.html and figures/; their paths. Raises ConfigRefused."""
-    json_file, page = folder / "result.json", folder / "report.html"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    json_file, page = folder / RESULT, folder / PAGE
+    make_room(folder)
+    with told_by_path(folder):
         json_file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         write_report(result, page, pictures)
-        drawn = write_figures(result, folder / "figures")
-    except OSError as cause:
-        what = f"--out {folder} cannot be written: {cause.strerror or cause}"
-        raise ConfigRefused(what, "Choose another folder, or make room") from None
+        drawn = write_figures(result, folder / FIGURES)
     return {"result": str(json_file), "report": str(page), "figures": [str(each) for each in drawn]}
+
+
+def make_room(folder: Path) -> None:
+    """Make the folders before anything is written, so that what is in the way leaves nothing half. Raises ConfigRefused."""
+    with told_by_path(folder):
+        (folder / FIGURES).mkdir(parents=True, exist_ok=True)
+        for file in (folder / RESULT, folder / PAGE):
+            if file.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+
+
+@contextmanager
+def told_by_path(folder: Path) -> Iterator[None]:
+    """What cannot be written below a folder is told by its own path. Raises ConfigRefused."""
+    try:
+        yield
+    except OSError as cause:
+        what = f"{cause.filename or folder} cannot be written: {cause.strerror or cause}"
+        first = "Make room" if cause.errno in (errno.ENOSPC, errno.EDQUOT) else "Correct that path"
+        raise ConfigRefused(what, f"{first}, or choose another folder with --out", path="out") from None
 
 
 def drawn_there(pictures: Mapping[str, Path]) -> str:
@@ -130,7 +151,7 @@ def line(client: dict[str, Any]) -> str:
         ("", client["name"]),
         ("", client["domain"] or ""),
         ("", client["role"]),
-        ("n", "not told" if client["samples"] is None else f"{client['samples']:,}"),
+        ("n", "–" if client["samples"] is None else f"{client['samples']:,}"),
         ("n", percent(client["source_only"])),
         ("n result", percent(client["accuracy"])),
         ("n", size(client["bytes_up"])),
@@ -160,7 +181,10 @@ def side_by_side(result: dict[str, Any]) -> str:
         "<p class='facts'>Each column is a metric, on held-out rows, as it was told last. Targets are shaded; their mean is"
         " left out where one of them has no value.</p>"
     )
-    return f"<h2>Accuracies side by side</h2><div class='wide'><table><tr><th>site</th>{heads}</tr>{lines}</table></div>{note}"
+    drawn = "".join(map(figure, score_bars(result)))
+    drawn = f"<div class='charts'>{drawn}</div>" if drawn else ""
+    numbers = f"<div class='wide'><table><tr><th>site</th>{heads}</tr>{lines}</table></div>"
+    return f"<h2>Accuracies side by side</h2>{drawn}{numbers}{note}"
 
 
 def line_of(who: str, what: str, kind: str, cells: Iterable[str]) -> str:

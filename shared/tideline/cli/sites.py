@@ -33,16 +33,19 @@ def list_kept(
 ) -> None:
     """List the runs that the site remembers; with --run, what can be taken out of one."""
     from tideline.core.run import RunId
-    from tideline_agent.keepsakes import keepsakes, remembered
+    from tideline_agent.keepsakes import SELDOM, keepsakes, remembered
 
     checked(home)
     rows: list[dict[str, Any]] = remembered(home) if run is None else described(keepsakes(home, RunId(run), methods))
     if as_json:
         say_json(rows)
-        return
-    from tideline.cli.tables import show, table
+    elif rows:
+        from tideline.cli.tables import show, table
 
-    show(table("", list(rows[0]) if rows else ["run"], [[str(v) for v in row.values()] for row in rows]))
+        show(table("", list(rows[0]), [[str(v) for v in row.values()] for row in rows]))
+    else:
+        none = f"Of run {run} nothing is kept at this site yet: {SELDOM}."
+        typer.echo("This site remembers no run yet." if run is None else none)
 
 
 @app.command("export")
@@ -78,7 +81,7 @@ def picture(
 
     arrays = taken(home, run, PICTURE, methods)
     writable(out, ".png")
-    draw_clouds(arrays, out)
+    draw_clouds(arrays, out, f"Run {run}, seen at this site")
     write_points(arrays, out.with_suffix(".csv"))
     told(out, arrays, as_json)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tideline.cli.charts import ACCURACY, ALWAYS, families
+from tideline.cli.charts import ACCURACY, ALWAYS, Bar, Bars, average, families, label
 from tideline.core.privacy import Exposure
 
 
@@ -40,10 +40,14 @@ def accuracies(client: Mapping[str, Any]) -> dict[str, float]:
     return {m: v for m, v in (told | {m: client[m] for m in ALWAYS}).items() if v is not None}
 
 
-def average(values: Sequence[float | None]) -> float | None:
-    """The mean; None if a value is missing, since the mean of fewer sites cannot be compared."""
-    known = [v for v in values if v is not None]
-    return sum(known) / len(known) if len(known) == len(values) else None
+def score_bars(result: Mapping[str, Any]) -> tuple[Bars, ...]:
+    """The accuracies of each scored site as bars, where there are more than the two that every result has."""
+    found = scores(result)
+    if found is None or set(found.metrics) <= set(ALWAYS):
+        return ()
+    labels = {c["name"]: label(c) for c in result["clients"]}
+    rows = tuple(Bar(site, role, labels[site], values) for site, _, role, values in found.rows)
+    return (Bars("accuracies", "Accuracies side by side", found.metrics, rows),)
 
 
 @dataclass(frozen=True)

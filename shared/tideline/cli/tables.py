@@ -117,10 +117,18 @@ def contract_table(clauses: Iterable[Mapping[str, Any]]) -> Table:
     return table("", columns, rows)
 
 
-def settings_table(settings: Iterable[Mapping[str, Any]]) -> Table:
-    """A method's settings, a line each."""
-    columns = ("setting", "default", "allowed", "meaning")
-    return table("Settings", columns, ([s["name"], word(s["default"]), allowed(s), s["doc"]] for s in settings))
+def settings_table(settings: Iterable[Mapping[str, Any]], preset: Mapping[str, Any] | None = None) -> Table:
+    """A method's settings, a line each; with a preset, what it sets stands beside the defaults."""
+    rows = ((s["name"], word(s["default"]), set_by(preset or {}, s["name"]), allowed(s), s["doc"]) for s in settings)
+    columns = ("setting", "default", "preset", "allowed", "meaning")
+    if preset is None:
+        return table("Settings", columns[:2] + columns[3:], (row[:2] + row[3:] for row in rows))
+    return table("Settings", columns, rows)
+
+
+def set_by(preset: Mapping[str, Any], name: str) -> str:
+    """The value that a preset gives a setting; nothing where it leaves the default."""
+    return word(preset[name]) if name in preset else ""
 
 
 def allowed(setting: Mapping[str, Any]) -> str:

@@ -30,6 +30,10 @@ from tideline.learning.transforms import PLAIN, Transform, check_kind, check_val
 
 TRANSFORMS = "transforms.toml"
 KEYS = ("x", "y", "test_idx")
+UNKNOWN = -1  # the label of a row that has none, where no row has one
+HELD = " among the held-out rows"
+NUMBER = "Number the classes from 0, or ask for a world with more classes"
+LEAVE = "Leave y out if the labels are not known; held-out ones are used for scoring, so they are numbered from 0"
 # Rows converted at once: bounds the scratch memory beside the raw domain and the result.
 CHUNK = 256
 # What zipfile and NumPy's reader raise on damaged, cut or encrypted files and on headers that are no Python literal.
@@ -108,15 +112,15 @@ def read_transforms(path: Path, domains: list[str]) -> Mapping[str, Transform]:
 
 
 def survey(path: Path, transform: Transform, world: World, role: Role) -> Survey:
-    """One domain's split and labels. Of a target's labels only the held-out ones are looked at, and only they stay."""
+    """One domain's split and labels. Of a target's labels only the held-out ones are judged, and only they stay."""
     heads = read_heads(path)
     with at(path):
         check_heads(heads)
         n = heads["x"].shape[0]
         check_kind(heads["x"].shape, heads["x"].dtype, world.inputs, transform)
         train, held = split_at(n, read_array(path, "test_idx")) if "test_idx" in heads else split_rows(n)
-        y = read_array(path, "y") if "y" in heads else None
-        y_held = None if y is None else as_labels(y[held], world.classes)
+        y = known(read_array(path, "y")) if "y" in heads else None
+        y_held = None if y is None else as_labels(y[held], world.classes, HELD, NUMBER if role is Role.SOURCE else LEAVE)
         y_train = None if y is None or role is Role.TARGET else as_labels(y[train], world.classes)
     return Survey(path, transform, train, held, y_train, y_held)
 
@@ -162,14 +166,19 @@ def check_heads(heads: Mapping[str, Head]) -> None:
         raise DataRefused(f"x has {x[0]} rows and y has {y[0]}", "Save one label per sample", expected=x[0], got=y[0])
 
 
-def as_labels(y: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    """Labels as int64. Raises DataRefused unless they are whole numbers in [0, classes)."""
+def known(y: NDArray[Any]) -> NDArray[Any] | None:
+    """Labels, or None where every one is -1, as people write it for what is not known."""
+    return None if y.dtype.kind in "if" and np.all(y == UNKNOWN) else y
+
+
+def as_labels(y: NDArray[Any], classes: int, among: str = "", todo: str = NUMBER) -> NDArray[np.int64]:
+    """Labels as int64. Raises DataRefused unless they are whole numbers in [0, classes). `among`: which rows they belong to."""
     if y.dtype.kind not in "biuf" or not np.all(y == np.floor(y)):
-        raise DataRefused(f"the labels in y ({y.dtype}) are not whole numbers", "Number the classes from 0")
+        raise DataRefused(f"the labels in y{among} ({y.dtype}) are not whole numbers", todo)
     bad = y[(y < 0) | (y >= classes)]
     if bad.size:
-        what = f"y holds the label {bad[0]:g}; the world has the classes 0 to {classes - 1}"
-        raise DataRefused(what, "Number the classes from 0, or ask for a world with more classes", got=float(bad[0]))
+        what = f"y holds the label {bad[0]:g}{among}; the world has the classes 0 to {classes - 1}"
+        raise DataRefused(what, todo, got=float(bad[0]))
     return y.astype(np.int64)
 
 
