@@ -127,6 +127,11 @@ def method(algorithm: Algorithm) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     yield from map(row, clauses)
     yield ""
+    if algorithm.claims:
+        yield "What is and is not claimed beyond that:"
+        yield ""
+        yield from (f"- {claim}" for claim in algorithm.claims)
+        yield ""
     yield f"Digest of the contract: `{contract_digest(clauses)}`"
     yield ""
 

@@ -130,7 +130,7 @@ def test_methods_and_contracts() -> None:
         facts = json.loads(tide("contract", name, "--json").stdout)
         words = tide("contract", name).stdout
         assert facts["summary"] == resolve(METHODS, name).summary
-        assert all(f"- {sentence}" in words for sentence in facts["sentences"])
+        assert all(f"- {sentence}" in words for sentence in (*facts["sentences"], *facts["claims"]))
         assert all(setting["name"] in words for setting in facts["settings"])
 
 

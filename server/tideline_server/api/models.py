@@ -109,6 +109,7 @@ class MethodContract(BaseModel):
     digest: str = Field(description="equal meaning, equal digest")
     contract: list[dict[str, Any]] = Field(description="clauses: phase, step, field, dims, exposure, audience")
     sentences: list[str] = Field(description="the clauses in words, for people who own data")
+    claims: list[str] = Field(description="what is and is not claimed of them, in sentences")
 
 
 class ClientLine(BaseModel):

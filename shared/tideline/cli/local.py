@@ -51,6 +51,10 @@ def contract(
     typer.echo(f"{facts['name']}: {facts['summary']}\n{facts['paper']}\n\nWhat leaves a site:")
     for sentence in facts["sentences"]:
         say_item(sentence)
+    if facts["claims"]:
+        typer.echo("\nWhat is and is not claimed beyond that:")
+        for claim in facts["claims"]:
+            say_item(claim)
     typer.echo(f"\nContract {facts['digest'][:12]}" + (f", preset {preset}" if preset else ""))
     show(contract_table(facts["contract"]))
     typer.echo()

@@ -48,6 +48,7 @@ class Algorithm:
     fits    refuses worlds and rosters that the method cannot use, before anybody is asked (RosterRefused, ConfigRefused)
     notes   what the method will do otherwise than it was asked, in sentences, such as a number that is rounded
     cast    the roles of a demonstration: the last site takes the last role, the others cycle through the rest
+    claims  what is and is not claimed of what leaves a site beyond the contract, in sentences for those who own data
     keepsakes   what a site's owner may take out of its memory, by name: arrays by name. Nothing of it is ever sent
     """
 
@@ -65,6 +66,7 @@ class Algorithm:
     cast: tuple[Role, ...] = (Role.SOURCE, Role.TARGET)
     keepsakes: Callable[[Any, Any], Mapping[str, Mapping[str, Tensor]]] = keeps_nothing
     notes: Callable[[Any, World], tuple[str, ...]] = no_notes
+    claims: tuple[str, ...] = ()
 
     def configure(self, given: Mapping[str, Any], preset: str | None = None) -> Any:
         """The method's config from plain data over a preset. Raises ConfigRefused."""

@@ -73,6 +73,7 @@ class NumericMill:
             "cast": [role.value for role in algorithm.cast],
             "contract": to_json(clauses),
             "sentences": [c.sentence() for c in clauses],
+            "claims": list(algorithm.claims),
             "digest": contract_digest(clauses),
         }
 

@@ -118,6 +118,15 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "adaptiope_e": table_5(3690, 4, 615),
 }
 
+CLAIMS = (
+    "Coordinates alpha, features and labels are never sent.",
+    "Not claimed: that alpha cannot be inferred. With optimiser: sgd the sizes of the atoms' movements give it exactly.",
+    "Under Adam they do not, but an atom that does not move at all has the coordinate zero.",
+    "Not claimed: that atoms tell nothing about rows. They are points learnt from the data.",
+    "The first atoms are drawn around the class means of one source each, and go to all sites.",
+    "Not claimed: that rare classes are hidden. The first gradient of the layers tells each class's rows and summed features.",
+)
+
 feddadil = Algorithm(
     "feddadil",
     "Fernandes Montesuma et al.: Dataset Dictionary Learning in a Wasserstein Space for Federated Domain Adaptation, 2024",
@@ -131,5 +140,6 @@ feddadil = Algorithm(
     fits=server.needs_both,
     keepsakes=keepsakes,
     notes=server.notes,
+    claims=CLAIMS,
     presets=PRESETS,
 )
