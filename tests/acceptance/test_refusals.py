@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 
 from tests.acceptance.conftest import SITES, WORLD
@@ -138,6 +139,27 @@ def test_data_that_cannot_be_used(federation: Net, data: dict[str, Path], tmp_pa
     (folder / "blobs.npz").write_bytes((data["b"] / "blobs.npz").read_bytes())
     federation.client().post(f"/runs/{run}/resume", {})
     assert federation.ended(run)["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("features", "classes", "told"),
+    [(5, 3, ("a sample of x is 5", "expects 6 features")), (6, 4, ("label 3", "classes 0 to 2"))],
+)
+def test_a_site_of_another_shape(
+    federation: Net, data: dict[str, Path], tmp_path: Path, features: int, classes: int, told: tuple[str, str]
+) -> None:
+    """Other features or more classes than the run's world: the run names the site, what came and what was expected."""
+    folder, name = tmp_path / "other", f"odd-{features}"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    np.savez(folder / "rows.npz", x=rng.normal(size=(40, features)).astype(np.float32), y=np.arange(40) % classes)
+    federation.agent(name, folder)
+    roster = {"a": "source", name: "source", "c": "target"}
+    given = {"method": "feddadil", "preset": "tiny", "config": {"encoder_rounds": 0}, "roster": roster}
+    run = federation.run(given | {"world": {"inputs": [6], "classes": 3, "model": "linear"}})
+    result = federation.ended(run)
+    assert result["status"] == "stalled" and name in result["cause"], result["cause"]
+    assert all(words in result["cause"] for words in told), result["cause"]
 
 
 def test_a_policy_that_says_no(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
