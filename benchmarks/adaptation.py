@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.domains import Domain, holdings, names, played, read, world_of
+from benchmarks.domains import each_target, played, world_of
 from tideline.algorithms.feddadil import client, feddadil, score, target
 from tideline.algorithms.feddadil.messages import Mine
 from tideline.archive.codec import LAX, decode
@@ -43,11 +43,9 @@ def main() -> int:
     """A line a target, and the mean."""
     args = arguments(__doc__)
     torch.set_num_threads(args.threads)
-    folder = args.data / args.set
-    domains = {name: read(folder / f"{name}.npz", args.set) for name in names(folder, args.domains)}
     gains = []
-    for each in args.targets.split(",") if args.targets else domains:
-        row = measured(domains, each, args)
+    for at, sites in each_target(args):
+        row = measured(sites, at, args)
         gains.append(row["gain"])
         sys.stdout.write((json.dumps(row) if args.json else line(row)) + "\n")
         sys.stdout.flush()
@@ -71,9 +69,8 @@ def arguments(words: str | None) -> Any:
     return parser.parse_args()
 
 
-def measured(domains: dict[str, Domain], at: str, args: Any) -> dict[str, Any]:
+def measured(sites: dict[str, Holdings], at: str, args: Any) -> dict[str, Any]:
     """One target: accuracies in percent, seeds averaged, and the interval of the gain."""
-    sites = {name: holdings(domain, name, name == at, args.rows) for name, domain in domains.items()}
     found = [adapted(sites, at, seed, json.loads(args.config)) for seed in range(args.seeds)]
     y = sites[at].held_out.y
     assert y is not None

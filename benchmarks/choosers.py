@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.adaptation import FEATURES, IMAGES, arguments
-from benchmarks.domains import holdings, names, played, read, world_of
+from benchmarks.domains import each_target, played, world_of
 from tideline.algorithms.feddadil import feddadil, score, target
 from tideline.algorithms.feddadil.client import own
 from tideline.algorithms.feddadil.messages import Mine
@@ -54,11 +54,8 @@ def main() -> int:
     """A line a target; then mean gain and worst loss of each criterion against never adapting."""
     args = arguments(__doc__)
     torch.set_num_threads(args.threads)
-    folder = args.data / args.set
-    domains = {name: read(folder / f"{name}.npz", args.set) for name in names(folder, args.domains)}
     rows = []
-    for at in args.targets.split(",") if args.targets else domains:
-        sites = {name: holdings(domain, name, name == at, args.rows) for name, domain in domains.items()}
+    for at, sites in each_target(args):
         found = [judged(sites, at, seed, json.loads(args.config)) for seed in range(args.seeds)]
         row = {name: round(float(np.mean([f[name] for f in found])), 1) for name in found[0]}
         rows.append(row)

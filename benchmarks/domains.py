@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,14 @@ def holdings(domain: Domain, name: str, at_target: bool, rows: int) -> Holdings:
     train, held = (everything, everything) if small else (train, domain.held)
     made = (Data(domain.x[r], domain.y[r], torch.zeros(len(r), dtype=torch.int64), (name,)) for r in (train, held))
     return Holdings(*made)
+
+
+def each_target(args: Any) -> Iterator[tuple[str, dict[str, Holdings]]]:
+    """Every domain that is to be a target, with all sites as it sees them. args: data, set, domains, targets, rows."""
+    folder = args.data / args.set
+    domains = {name: read(folder / f"{name}.npz", args.set) for name in names(folder, args.domains)}
+    for at in args.targets.split(",") if args.targets else domains:
+        yield at, {name: holdings(domain, name, name == at, args.rows) for name, domain in domains.items()}
 
 
 def world_of(sites: Mapping[str, Holdings], at: str) -> World:

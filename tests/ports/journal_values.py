@@ -136,3 +136,12 @@ def together(*calls: Callable[[], object]) -> list[object]:
 def first(who: str = ANN, cursor: int = JOIN) -> OrderId:
     """The first order of a client in a round."""
     return OrderId(f"{RUN}/{cursor}/{who}/1")
+
+
+def two_rounds_old(journal: Journal) -> None:
+    """A run whose join and first round are closed."""
+    began(journal)
+    journal.advance(advance(JOIN, files("m"), files("s")))
+    push(journal, files("r"))
+    answer(journal, OrderId(f"{RUN}/0/{ANN}/1"), files("r"))
+    journal.advance(advance(0, files("m2"), files("s2")))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
-from journal_values import ANN, RUN, advance, answer, began, files, first, push, run_row, together, visible
+from journal_values import ANN, RUN, advance, answer, files, first, push, run_row, together, two_rounds_old, visible
 from journal_wear import four_openings, read_beside_a_writer, survive_kills
 from relay import relayed
 from sqlalchemy import text
@@ -19,7 +19,6 @@ from test_journal_lives import MOVES, Life, Move, known_parts
 
 from tests.postgres import OTHERS, own_schema, run, with_options
 from tideline.core.errors import FederationError, StorageFull, Unreachable
-from tideline.core.run import OrderId
 from tideline.engine.memory import MemoryJournal
 from tideline.engine.rows import JOIN, OPEN, OrderStatus, Status
 from tideline_server.store import SqlJournal
@@ -31,11 +30,7 @@ from tideline_server.store.postgres import ONE_WRITER
 def journal(address: str) -> Iterator[SqlJournal]:
     """A store with a run that is two rounds old."""
     opened = SqlJournal(address)
-    began(opened)
-    opened.advance(advance(JOIN, files("m"), files("s")))
-    push(opened, files("r"))
-    answer(opened, OrderId(f"{RUN}/0/{ANN}/1"), files("r"))
-    opened.advance(advance(0, files("m2"), files("s2")))
+    two_rounds_old(opened)
     yield opened
     opened.close()
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from journal_values import ANN, BOB, RUN, advance, answer, began, digest, files, order_row, push, run_row, visible
+from journal_values import ANN, BOB, RUN, advance, digest, files, order_row, run_row, two_rounds_old, visible
 from journal_wear import four_openings, read_beside_a_writer, survive_kills
 
 from tideline.core.errors import FederationError, Refused, Unreachable
-from tideline.core.run import OrderId
 from tideline.engine.rows import JOIN, Status
 from tideline_server.store import SqlJournal, StoreRefused
 from tideline_server.store.versions import newest
@@ -28,11 +27,7 @@ def path(tmp_path: Path) -> Path:
 def journal(path: Path) -> Iterator[SqlJournal]:
     """A store with a run that is two rounds old."""
     opened = SqlJournal(path)
-    began(opened)
-    opened.advance(advance(JOIN, files("m"), files("s")))
-    push(opened, files("r"))
-    answer(opened, OrderId(f"{RUN}/0/{ANN}/1"), files("r"))
-    opened.advance(advance(0, files("m2"), files("s2")))
+    two_rounds_old(opened)
     yield opened
     opened.close()
 

@@ -40,12 +40,13 @@ def test_scores_side_by_side() -> None:
         "accuracy_r",
         "accuracy_e",
         "accuracy_oracle",
+        "accuracy_linear",
         "accuracy_own",
         "source_only",
         "distilled_1",
     } <= told.keys()
     assert told["accuracy_oracle"] >= max(told["accuracy"], told["accuracy_r"], told["source_only"])
-    assert set(scored(stage, run, "anna")) == {"accuracy", "source_only", "accuracy_own"}
+    assert set(scored(stage, run, "anna")) == {"accuracy", "source_only", "accuracy_linear", "accuracy_own"}
 
 
 def test_the_largest_eigenvalue_whatever_the_symmetry() -> None:

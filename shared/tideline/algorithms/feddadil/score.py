@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config
 
 TOLD = (
-    *("accuracy", "source_only", "accuracy_own", "accuracy_r", "accuracy_e", "accuracy_committee", "accuracy_oracle"),
+    *(
+        "accuracy",
+        "source_only",
+        "accuracy_linear",
+        "accuracy_own",
+        "accuracy_r",
+        "accuracy_e",
+        "accuracy_committee",
+        "accuracy_oracle",
+    ),
     *("adapted", "evidence_s", "evidence_rho"),
 )
 
@@ -66,9 +75,10 @@ def distilled(memory: Mine, site: Site, z: Tensor) -> Iterator[tuple[str, Tensor
 
 
 def unadapted(found: Mapping[str, float]) -> dict[str, float]:
-    """The unadapted model, and the linear layer on features scaled by the site's own statistics; what there is of them."""
+    """What knows nothing of the dictionary: the unadapted model, the linear layer on the same features, and that on features
+    scaled by the site's own statistics; what there is of them."""
     told = {"accuracy": found[NONE], "source_only": found[NONE]} if NONE in found else {}
-    return told | ({"accuracy_own": found[OWN]} if OWN in found else {})
+    return told | ({"accuracy_linear": found["rows"], "accuracy_own": found[OWN]} if OWN in found else {})
 
 
 def adapted(found: Mapping[str, float], memory: Mine, c: Config) -> dict[str, float]:
