@@ -78,6 +78,9 @@ class RedisBell(LocalBell):
                 await self._hear()
             except (RedisError, OSError) as error:
                 self._away(error)
+            except Exception as error:
+                log.exception("bell_failed")  # a fault of ours; whoever waits goes on by polls all the same
+                self._away(error)
             self._wake_all()
             await asyncio.sleep(self._poll)
 

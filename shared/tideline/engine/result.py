@@ -31,7 +31,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "world": dict(run.spec["world"]),
         "seed": run.spec["seed"],
         "rounds": run.spec["config"].get("rounds"),
-        "notes": list(run.spec["notes"]),
+        "notes": list(run.spec.get("notes", ())),  # runs from before there were notes have none
         "status": run.status.value,
         "cause": run.cause,
         "waits_for": waits(journal, run, now) or (waits(journal, sibling, now) if sibling else ""),
