@@ -50,7 +50,7 @@ def run_agent(settings: AgentSettings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with only_one(settings.folder):
-        link = GrpcLink(settings.coordinator, settings.name, credential(settings.folder), settings.ca, stop, away)
+        link = GrpcLink(settings.addresses, settings.name, credential(settings.folder), settings.ca, stop, away)
         vault = FolderVault(settings.folder / "runs")
         pool = TrainerPool(vault.folder, settings.data, settings.methods, settings.device, settings.trainer_idle)
         enrol(link, settings)

@@ -1,4 +1,4 @@
-"""Keeps a conductor's eye on every open run: woken by the bell, or when a deadline passes."""
+"""Keeps a conductor's eye on every open run whose lease is ours: woken by the bell, or when a deadline passes."""
 
 from __future__ import annotations
 
@@ -6,32 +6,48 @@ import asyncio
 
 import structlog
 
-from tideline.core.errors import FederationError, StorageFull, Unreachable
+from tideline.core.errors import FederationError, Overtaken, StorageFull, Unreachable
 from tideline.core.run import RunId
 from tideline.engine.conductor import Conductor
-from tideline.engine.rows import OPEN
+from tideline.engine.leases import Leases
 from tideline_server.bell import LocalBell
 
 log = structlog.get_logger()
 HELD_UP_SECONDS = 10.0
-LONGEST_WAIT = 60.0  # seconds; a bell may be lost, so every run is looked at this often
 
 
 class Conducting:
-    """One task per open run. The kernel's calls block, so they run on threads."""
+    """One task per run that this coordinator conducts. The kernel's calls block, so they run on threads."""
 
-    def __init__(self, conductor: Conductor, bell: LocalBell) -> None:
-        self.conductor, self.bell = conductor, bell
+    def __init__(self, conductor: Conductor, leases: Leases, bell: LocalBell) -> None:
+        self.conductor, self.leases, self.bell = conductor, leases, bell
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._held: dict[RunId, str] = {}  # runs that are held up, and why
+        self._looking: asyncio.Task[None] | None = None
         self._stopped = False
 
     async def start(self) -> None:
-        """Take up every open run, and from now on each that moves."""
+        """Take up every open run that nobody else conducts, and from now on each that moves."""
         self.bell.on_ring(self.heard)
-        for run in await asyncio.to_thread(self.conductor.journal.runs):
-            if run.status in OPEN:
-                self.take(run.id)
+        await self.look()
+        self._looking = asyncio.create_task(self.watch())
+
+    async def watch(self) -> None:
+        """Look again and again: that keeps our leases, finds runs whose conductor has died, and needs no bell."""
+        while True:
+            await asyncio.sleep(self.leases.pause)
+            await self.look()
+
+    async def look(self) -> None:
+        """Keep what is ours and take what is free. A bell may be lost, so each run is then looked at."""
+        try:
+            for run in await asyncio.to_thread(self.leases.look):
+                self.take(run)
+                self.bell.nudge(f"run:{run}")
+        except FederationError as error:
+            log.warning("leases_unknown", reason=str(error))  # the others may take our runs now; then our writes are refused
+        except Exception:
+            log.exception("leases_failed")
 
     def heard(self, topic: str) -> None:
         """A run rang: somebody must look at it."""
@@ -45,7 +61,7 @@ class Conducting:
             self._tasks[run] = asyncio.create_task(self.conduct(run))
 
     async def conduct(self, run: RunId) -> None:
-        """Look, wait, look again, until the run is not open."""
+        """Look, wait, look again, for as long as the run is open and ours."""
         topic = f"run:{run}"
         while True:
             seen = self.bell.count(topic)
@@ -53,29 +69,48 @@ class Conducting:
             if at is None and self.bell.count(topic) == seen:
                 del self._tasks[run]
                 return
-            wait = LONGEST_WAIT if at is None else max(at - self.conductor.clock.now(), 0.0)
-            await self.bell.moved(topic, seen, min(wait, LONGEST_WAIT))
+            wait = 0.0 if at is None else max(at - self.conductor.clock.now(), 0.0)
+            await self.bell.moved(topic, seen, min(wait, self.leases.seconds))
 
     def turn(self, run: RunId) -> float | None:
-        """One look. What goes wrong unforeseen ends the run with its reason instead of leaving it hanging."""
+        """One look, if the run's lease is ours or free; when to look again, None where it is for others or for nobody.
+
+        What goes wrong unforeseen ends the run with its reason instead of leaving it hanging.
+        """
+        token: int | None = None
         try:
-            at = self.conductor.turn(run)
+            token = self.leases.take(run)
+            if token is None:
+                return None
+            at = self.conductor.turn(run, token)
             self._held.pop(run, None)
             return at
+        except Overtaken as error:
+            self.overtaken(run, error)
+            return None
         except (StorageFull, Unreachable) as error:
             return self.hold(run, error)
         except OSError as error:
             return self.hold(run, StorageFull(f"The coordinator's disk: {error}", "Look at it; it is tried again"))
         except Exception as error:
             log.exception("conductor_failed", run=run)
-            return self.end(run, FederationError(f"the coordinator failed with {type(error).__name__}", "See its log"))
+            cause = FederationError(f"the coordinator failed with {type(error).__name__}", "See its log")
+            return self.end(run, cause, token)
 
-    def end(self, run: RunId, cause: FederationError) -> float | None:
+    def overtaken(self, run: RunId, error: Overtaken) -> None:
+        """Another conducts the run now; what was worked out here is dropped."""
+        log.warning("run_overtaken", run=run, reason=str(error))
+        self.leases.lose(run)
+
+    def end(self, run: RunId, cause: FederationError, token: int | None) -> float | None:
         """End a run with its reason; later, where even that cannot be written now."""
         try:
             row = self.conductor.journal.run(run)
             if row is not None:
-                self.conductor.fail(row, cause)
+                self.conductor.fail(row, cause, token)
+            return None
+        except Overtaken as error:
+            self.overtaken(run, error)
             return None
         except FederationError as error:
             return self.hold(run, error)
@@ -96,9 +131,13 @@ class Conducting:
         return now + HELD_UP_SECONDS
 
     async def stop(self) -> None:
-        """Stop looking. What is in the journal is taken up again at the next start."""
+        """Stop looking, and leave the runs to others. What is in the journal is taken up again at the next start."""
         self._stopped = True
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *([self._looking] if self._looking else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await asyncio.to_thread(self.leases.close)
+        except FederationError as error:
+            log.warning("leases_kept", reason=str(error))  # they end by themselves

@@ -26,6 +26,7 @@ from tideline.archive.folder import FolderParts
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.engine.conductor import Conductor
 from tideline.engine.desk import Desk
+from tideline.engine.leases import Leases
 from tideline.engine.office import Office
 from tideline.engine.storeroom import Storeroom
 from tideline.engine.thrift import keep_freed_memory
@@ -46,6 +47,13 @@ class WallClock:
 
     def now(self) -> float:
         return time.time()
+
+
+class SteadyClock:
+    """Seconds since some moment. Nobody sets this clock, so that waits are as long as they are."""
+
+    def now(self) -> float:
+        return time.monotonic()
 
 
 class QuietServer(uvicorn.Server):
@@ -147,7 +155,8 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     room = Storeroom(parts, journal, clock)
     office = Office(journal, mill, bell, clock)
     desk = Desk(journal, room, mill, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"))
-    conducting = Conducting(Conductor(journal, room, mill, bell, clock), bell)
+    leases = Leases(journal, SteadyClock(), holder(folder), settings.lease)
+    conducting = Conducting(Conductor(journal, room, mill, bell, clock), leases, bell)
     door = Door(desk, office, bell, __version__)
     services = Services(
         office=office,
@@ -178,6 +187,11 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         await bell.close()
         mill.close()
         journal.close()
+
+
+def holder(folder: Path) -> str:
+    """The name under which a coordinator holds leases: one process at a time has it, and has it again after a restart."""
+    return f"{socket.gethostname()}:{folder.resolve()}"
 
 
 def bell_of(settings: CoordinatorSettings) -> LocalBell:

@@ -98,14 +98,13 @@ class Door:
             self._listening -= 1
 
     async def told(self, client: ClientId) -> AsyncIterator[pb.OrderOrTick]:
-        """Each order once, as it comes, and a tick now and then."""
+        """Each order as it comes, once, and again while the agent seems not to have it; and a tick now and then."""
         topic, sent = f"client:{client}", set[OrderId]()
         while not self.closing.is_set():
             seen = self.bell.count(topic)
-            for order in await self.run(self.desk.orders, client):
-                if order.id not in sent:
-                    sent.add(order.id)
-                    yield pb.OrderOrTick(order=order_out(order))
+            for order in await self.run(self.desk.orders, client, frozenset(sent)):
+                sent.add(order.id)
+                yield pb.OrderOrTick(order=order_out(order))
             if not await self.bell.moved(topic, seen, TICK_SECONDS):
                 yield pb.OrderOrTick(tick=pb.Tick())
 

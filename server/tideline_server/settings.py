@@ -19,6 +19,7 @@ class CoordinatorSettings(BaseSettings):
     database: SecretStr | None = Field(None, description="URL of the database; none: an SQLite file in the home")
     host: str = Field("127.0.0.1", description="address that both doors listen on")
     redis: str | None = Field(None, description="redis://HOST:PORT, through which replicas wake each other")
+    lease: float = Field(15.0, ge=1.0, le=3600.0, description="seconds of silence after which another replica conducts the runs")
     grpc_port: int = Field(7800, ge=0, le=65535, description="the agents' door")
     http_port: int = Field(7880, ge=0, le=65535, description="the people's door")
     tls_cert: Path | None = Field(None, description="certificate chain (PEM) for both doors")

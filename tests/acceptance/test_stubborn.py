@@ -16,12 +16,11 @@ import pytest
 
 from tideline.archive.folder import LEFT_SECONDS, FolderParts
 from tideline.core.errors import Cancelled, Malformed, Stale
-from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.memory import ManualClock, MemoryJournal
+from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.pipe import Child
 from tideline.engine.rows import Failure, Reply
-from tideline.engine.storeroom import Storeroom
-from tideline_agent.link import GrpcLink, reply_out
+from tideline_agent.link import GrpcLink
+from tideline_agent.link.grpc_link import reply_out
 from tideline_agent.pool import TrainerPool
 from tideline_agent.trainer import files_of
 from tideline_agent.vault import FolderVault
@@ -75,17 +74,6 @@ def test_what_vanished_clients_left_is_forgotten_after_a_day(tmp_path: Path) -> 
     assert [parts.arrived(NAME, sender) for sender in ("-run-ann", "-run-bob")] == [0, 10]
 
 
-def test_parts_are_kept_while_a_round_is_closed(tmp_path: Path) -> None:
-    """A fold may take minutes; clients of other runs go on sending."""
-    parts = FolderParts(tmp_path)
-    room = Storeroom(parts, MemoryJournal(), ManualClock())
-    upload = room.upload(NAME, len(BYTES), RunId("run"), ClientId("ann"))
-    upload.write(BYTES)
-    with ThreadPoolExecutor(1) as threads, room.busy():
-        threads.submit(room.keep, [upload], RunId("run"), ClientId("ann")).result(SECONDS)
-    assert parts.has(NAME)
-
-
 def test_a_closed_process_is_not_started_again() -> None:
     """A call that waited for its turn while the owner closed must not leave a process that nobody knows of."""
     child = Child([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -130,7 +118,7 @@ def test_a_stream_that_ends_without_a_word_is_opened_again() -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Orders": handler}),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    link = GrpcLink(f"127.0.0.1:{port}", "ann", "secret", None, threading.Event())
+    link = GrpcLink([f"127.0.0.1:{port}"], "ann", "secret", None, threading.Event())
     try:
         assert next(link.orders()).id == "o"
         assert curt.asked == 3

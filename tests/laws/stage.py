@@ -21,7 +21,7 @@ from tideline.engine.desk import Desk
 from tideline.engine.memory import LocalLink, ManualClock, MemoryJournal, MemoryVault, QuietBell
 from tideline.engine.mill import NumericMill
 from tideline.engine.office import Office
-from tideline.engine.ports import Advance, Done, Head, Job
+from tideline.engine.ports import Advance, Done, Head, Job, anything
 from tideline.engine.result import result_of
 from tideline.engine.rows import OPEN, Arrivals, Files, Order, Receipt, Reply, RunRow
 from tideline.engine.simulate import SimSite
@@ -139,9 +139,9 @@ class WatchedJournal(MemoryJournal):
         super().__init__()
         self.cuts = cuts
 
-    def advance(self, step: Advance) -> bool:
+    def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
         self.cuts.point("advance", step.run, step.from_cursor)
-        done = super().advance(step)
+        done = super().advance(step, here)
         self.cuts.point("advanced", step.run, step.from_cursor)
         return done
 

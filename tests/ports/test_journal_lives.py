@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journal_values import ANN, OTHER, RUN, TEAM, advance, client, files, invite, joins, order_row, reply, run_row, visible
 
+from tideline.core.errors import Overtaken
 from tideline.core.run import OrderId
 from tideline.engine.memory import MemoryJournal
 from tideline.engine.ports import Journal
@@ -34,6 +35,7 @@ class Life:
 
     def __init__(self, journal: Journal) -> None:
         self.journal, self.now = journal, 0.0
+        self.known: dict[str, list[Any]] = {}
         journal.create([run_row(run) for run in RUNS], [order for run in RUNS for order in joins(run)])
 
     def play(self, move: Move) -> Any:
@@ -53,6 +55,7 @@ class Life:
             "push": self.push,
             "held": self.held,
             "collect": self.collect,
+            "conduct": self.conduct,
         }
         return moves[name](a, b, files(*names))
 
@@ -130,9 +133,26 @@ class Life:
         """Forget what is older than a while."""
         return sorted(self.journal.collect(self.now - a))
 
+    def conduct(self, a: int, b: int, sent: Any) -> Any:
+        """Two holders take, keep and leave what they know of, old or new, and write with the token that they have."""
+        holder, run = f"holder {a % 2}", pick(RUNS, b)
+        known = self.known.setdefault(holder, [])
+        moves: list[Callable[[], Any]] = [
+            self.journal.leases,
+            lambda: known.append(self.journal.claim(self.journal.leases(), holder, 15.0)),
+            lambda: known.append(self.journal.claim(pick([*known, ()], a), holder, 15.0)),
+            lambda: self.journal.renew(pick([*known, ()], a)),
+            lambda: self.journal.release(pick([*known, ()], a)),
+            lambda: self.journal.settle(run, OPEN, Status.STALLED, "told", self.now, a),
+        ]
+        try:
+            return pick(moves, b)(), self.journal.leases(), self.journal.leases(run)
+        except Overtaken as error:
+            return error.what
+
 
 NAMES = ("enrol", "advance", "end", "settle", "answer", "fail", "reissue", "reopen", "beat", "push", "held", "collect")
-WEIGHTED = (*NAMES, *("advance", "reissue", "push", "held", "collect", "answer") * 2)
+WEIGHTED = (*NAMES, *("conduct",) * 3, *("advance", "reissue", "push", "held", "collect", "answer") * 2)
 SMALL = st.integers(0, 11)
 PARTS = st.lists(st.integers(0, 5), max_size=4, unique=True).map(tuple)
 MOVES = st.lists(st.tuples(st.sampled_from(WEIGHTED), SMALL, SMALL, PARTS), min_size=5, max_size=40)

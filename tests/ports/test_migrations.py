@@ -15,6 +15,7 @@ from journal_wear import four_openings
 from sqlalchemy import Connection, Engine, Inspector, create_engine, inspect, text
 
 from tests.postgres import own_schema
+from tideline.engine.rows import Lease
 from tideline_server.store import SqlJournal, StoreRefused
 from tideline_server.store.address import read_address
 from tideline_server.store.schema import metadata
@@ -84,9 +85,11 @@ def test_a_store_from_before_migrations_goes_on(where: str, engine: Engine) -> N
     journal.close()
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE alembic_version"))
+        connection.execute(text("DROP TABLE leases"))
     for _ in range(2):
         journal = SqlJournal(where)
         assert journal.run(RUN) == run_row()
+        assert journal.leases() == (Lease(RUN),)
         journal.close()
         with engine.connect() as connection:
             assert revision(connection) == newest()

@@ -1,4 +1,4 @@
-"""Postgres beneath the journal: it survives kills and cut lines, lets one write at a time, and says what is wrong."""
+"""Postgres beneath the journal: it survives kills and cut lines, writers go side by side, and it says what is wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,21 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
-from journal_values import ANN, RUN, advance, answer, files, first, push, run_row, together, two_rounds_old, visible
+from journal_values import (
+    ANN,
+    OTHER,
+    RUN,
+    advance,
+    answer,
+    began,
+    files,
+    first,
+    push,
+    run_row,
+    together,
+    two_rounds_old,
+    visible,
+)
 from journal_wear import four_openings, read_beside_a_writer, survive_kills
 from relay import relayed
 from sqlalchemy import text
@@ -23,7 +37,6 @@ from tideline.engine.memory import MemoryJournal
 from tideline.engine.rows import JOIN, OPEN, OrderStatus, Status
 from tideline_server.store import SqlJournal
 from tideline_server.store.access import open_store
-from tideline_server.store.postgres import ONE_WRITER
 
 
 @pytest.fixture
@@ -91,7 +104,7 @@ def notes(journal: SqlJournal) -> list[str]:
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_life_is_the_same(schema: str, moves: list[Move]) -> None:
     """Every answer along the way and everything visible at the end are those of the journal in memory."""
-    run(schema, "TRUNCATE runs, drafts, listings, rounds, orders, events, parts, members, refs, pushed, invites, clients")
+    run(schema, "TRUNCATE runs, drafts, leases, listings, rounds, orders, events, parts, members, refs, pushed, invites, clients")
     stored = SqlJournal(schema)
     try:
         one, two = Life(MemoryJournal()), Life(stored)
@@ -207,7 +220,7 @@ def test_a_killed_process_leaves_what_it_committed(address: str) -> None:
 
 @pytest.mark.processes
 def test_a_writer_killed_in_mid_transaction(journal: SqlJournal, address: str) -> None:
-    """kill -9 of a process that has the writers' turn: nothing of its transaction is there, and the turn is free."""
+    """kill -9 of a process that has locked its run: nothing of its transaction is there, and the run is free."""
     with holding(address, "LOCK TABLE events"):
         writer = subprocess.Popen([sys.executable, "-c", NOTER, address, "killed"])
         waiting(address)
@@ -317,9 +330,11 @@ def test_a_server_that_dies_in_a_commit(apart: str) -> None:
 
 
 def test_nobody_waits_for_ever(address: str, journal: SqlJournal) -> None:
-    """A writer that does not get its turn in time is told so; readers do not wait at all."""
+    """A writer that does not get its run in time is told so; other runs and readers do not wait at all."""
     hasty = SqlJournal(with_options(address, "-clock_timeout=100ms"))
-    with holding(address, ONE_WRITER):
+    began(journal, OTHER)
+    with holding(address, f"SELECT FROM runs WHERE id = '{RUN}' FOR UPDATE"):
+        assert hasty.settle(OTHER, OPEN, Status.STALLED, "not in the way", 2.0)
         with pytest.raises(Unreachable, match="lock timeout"):
             hasty.event(RUN, "late", {}, 1.0)
         assert visible(hasty) == visible(journal)

@@ -57,9 +57,13 @@ class LocalBell:
             if not self._waiting[topic]:
                 del self._waiting[topic]
 
-    def _ring(self, topic: str) -> None:
+    def nudge(self, topic: str) -> None:
+        """Wake who waits here, as if it had rung; nobody else hears of it. On the loop's own thread."""
         self._rings[topic] += 1
         for event in self._waiting.get(topic, ()):
             event.set()
+
+    def _ring(self, topic: str) -> None:
+        self.nudge(topic)
         for heard in self._heard:
             heard(topic)

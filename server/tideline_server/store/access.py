@@ -1,4 +1,4 @@
-"""Transactions: one writer at a time, readers beside it, each a consistent snapshot."""
+"""Transactions: writers, readers beside them, each reader a consistent snapshot."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Store:
         self._engine = engine
         self._readers = engine.execution_options(**kind.reading)
         self._writers = engine.execution_options(**kind.writing)
-        self._writing = threading.Lock()
+        self._writing = threading.Lock() if kind.queued else None
         self._idle = threading.Condition()
         self._users = 0
         self._closed = False
@@ -44,7 +44,7 @@ class Store:
             yield connection
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """The writer's turn: all of `work` is on the disk afterwards or, if anything raises, none. It may be called again."""
+        """A writer's turn: all of `work` is on the disk afterwards or, if anything raises, none. It may be called again."""
         for left in reversed(range(TRIES)):
             try:
                 with self._used(), self._turn(), translated(), self._writers.begin() as connection:
@@ -63,6 +63,9 @@ class Store:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
+        if self._writing is None:
+            yield
+            return
         if not self._writing.acquire(timeout=TURN_SECONDS):
             raise Unreachable("The store is too slow: other writes wait before this one", "Look at its disk or its database")
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol, cast
 
-from sqlalchemy import URL, Connection, Engine, Executable, Table
+from sqlalchemy import URL, Column, Connection, Engine, Executable, Insert, Table
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -29,6 +29,11 @@ class Database(Protocol):
     @property
     def writing(self) -> Mapping[str, Any]:
         """The execution options of a writing transaction."""
+        ...
+
+    @property
+    def queued(self) -> bool:
+        """Whether a process's writers queue."""
         ...
 
     def engine_at(self, url: URL) -> Engine: ...
@@ -55,17 +60,28 @@ def meaning(error: DBAPIError) -> FederationError | None:
     return sqlite.meaning(error) if isinstance(error.orig, sqlite3.Error) else postgres.meaning(error)
 
 
-def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *renew: str) -> None:
-    """Insert rows; where the primary key is there already, renew these columns of the row."""
+def upsert(
+    connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *renew: str, unless: Column[Any] | None = None
+) -> None:
+    """Insert rows; where the primary key (or `unless`) is there already, renew these columns of the row.
+
+    Two that write the same rows side by side must give them in the same order: the second waits for the first at each row.
+    """
     if rows:
-        connection.execute(upserting(connection.dialect.name, table, renew), rows)
+        connection.execute(upserting(connection.dialect.name, table, renew, unless), rows)
+
+
+def added(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """Insert a row; False where its primary key is there already. It waits for whoever writes the same key just now."""
+    statement = upserting(connection.dialect.name, table, (), None)
+    return connection.execute(cast(Insert, statement).returning(*table.primary_key.columns), row).one_or_none() is not None
 
 
 @cache
-def upserting(dialect: str, table: Table, renew: tuple[str, ...]) -> Executable:
+def upserting(dialect: str, table: Table, renew: tuple[str, ...], unless: Column[Any] | None) -> Executable:
     """The statement for it."""
     statement = INSERTS[dialect](table)
-    keys = list(table.primary_key.columns)
+    keys = list(table.primary_key.columns) if unless is None else [unless]
     if renew:
         changes = {name: statement.excluded[name] for name in renew}
         return cast(Executable, statement.on_conflict_do_update(index_elements=keys, set_=changes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, delete, exists, func, insert, or_, select, update
@@ -14,7 +14,6 @@ from tideline_server.store.listings import Listed, batches, digests_in
 from tideline_server.store.schema import listings, members, orders, parts, pushed, refs
 
 TRIM = delete(refs).where(refs.c.run == bindparam("of"), refs.c.cursor < bindparam("before"))
-PRESENT = select(func.count()).select_from(parts).where(parts.c.digest.in_(bindparam("digests", expanding=True)))
 
 FRESH_SECONDS = 1.0  # a part touched so lately need not be touched again
 # A client's own parts: pushed for the answer at hand, or named by a live order to it or a live reply of it.
@@ -25,7 +24,10 @@ NAMED = (
     .where(members.c.digest == parts.c.digest, refs.c.run == bindparam("of"), orders.c.client == bindparam("by"))
 )
 SOME = parts.c.digest.in_(bindparam("digests", expanding=True))
+KNOWN = select(parts.c.digest).where(SOME)
+LIVE = exists().select_from(members.join(refs, refs.c.listing == members.c.listing)).where(members.c.digest == parts.c.digest)
 HELD = select(parts.c.digest, parts.c.touched, parts.c.once_referred).where(SOME, or_(PUSHED, NAMED))
+PRESENT = select(parts.c.digest).where(SOME).order_by(parts.c.digest).with_for_update()
 TOUCH = update(parts).where(SOME).values(touched=bindparam("at"), once_referred=False)
 
 
@@ -40,15 +42,22 @@ class Claim:
     owner: str = ""
 
 
-def refer(connection: Connection, claims: Iterable[Claim], known: Listed, now: float) -> None:
-    """Write references, and a row for every part that they name. `known`: the files' listings, kept."""
+def lay(connection: Connection, claims: Iterable[Claim], now: float) -> None:
+    """Write a row for every part that the claims name. From here on no collection takes one, until this transaction ends.
+
+    Before any listing is looked at: a collection that was first has emptied those of its parts.
+    """
+    named = sorted(digests_in({claim.files: None for claim in claims}))
+    touched = [{"digest": digest, "touched": now, "once_referred": True} for digest in named]
+    upsert(connection, parts, touched, "touched", "once_referred")
+
+
+def refer(connection: Connection, claims: Iterable[Claim], known: Listed) -> None:
+    """Write references to parts that are laid. `known`: the files' listings, kept."""
     real = [claim for claim in claims if claim.files]
     rows = [{"run": c.run, "cursor": c.cursor, "kind": c.kind, "owner": c.owner, "listing": known[c.files]} for c in real]
     if rows:
         connection.execute(insert(refs), rows)
-    named = digests_in({claim.files: None for claim in real})
-    touched = [{"digest": digest, "touched": now, "once_referred": True} for digest in named]
-    upsert(connection, parts, touched, "touched", "once_referred")
 
 
 def trim(connection: Connection, run: RunId, keep_from: int) -> None:
@@ -65,14 +74,14 @@ def release(connection: Connection, run: RunId) -> None:
 
 def add(connection: Connection, digests: Iterable[Digest], run: RunId, client: ClientId, now: float) -> None:
     """Note pushed parts. They wait for the report that names them, whatever they were before."""
-    rows = [{"digest": digest, "touched": now, "once_referred": False} for digest in dict.fromkeys(digests)]
+    rows = [{"digest": digest, "touched": now, "once_referred": False} for digest in sorted(set(digests))]
     upsert(connection, parts, rows, "touched", "once_referred")
     upsert(connection, pushed, [{"digest": row["digest"], "run": run, "client": client} for row in rows])
 
 
 def present(connection: Connection, digests: Collection[Digest]) -> bool:
-    """Whether every one of the parts has a row."""
-    return all(connection.scalar(PRESENT, {"digests": batch}) == len(batch) for batch in batches(digests))
+    """Whether every one of the parts has a row. It stays until this transaction ends."""
+    return all(len(connection.scalars(PRESENT, {"digests": batch}).all()) == len(batch) for batch in batches(sorted(digests)))
 
 
 def held(
@@ -88,7 +97,8 @@ def held(
 
 def touch(connection: Connection, stale: Collection[Digest], now: float) -> None:
     """Put off the collection of parts."""
-    for batch in batches(stale):
+    for batch in batches(sorted(stale)):
+        connection.scalars(PRESENT, {"digests": batch}).all()  # locked in order
         connection.execute(TOUCH, {"digests": batch, "at": now})
 
 
@@ -97,16 +107,31 @@ def settle_pushed(connection: Connection, run: RunId, client: ClientId) -> None:
     connection.execute(delete(pushed).where(pushed.c.run == run, pushed.c.client == client))
 
 
-def collect(connection: Connection, before: float) -> tuple[Digest, ...]:
-    """Forget the parts that nothing refers to: once referred to, at once; else if untouched since `before`."""
-    live = exists().select_from(members.join(refs, refs.c.listing == members.c.listing))
+def collect(connection: Connection, before: float, drop: Callable[[Digest], object]) -> tuple[Digest, ...]:
+    """Forget the parts that nothing refers to: once referred to, at once; else if untouched since `before`.
+
+    A part that somebody is writing a row for is left to the next collection. The others are locked first and looked at again
+    then: who referred to one meanwhile has held its row.
+    """
     idle = or_(parts.c.once_referred, parts.c.touched < before)
-    gone = connection.scalars(select(parts.c.digest).where(idle, ~live.where(members.c.digest == parts.c.digest))).all()
+    loose = select(parts.c.digest).where(idle, ~LIVE)
+    free = connection.scalars(loose.order_by(parts.c.digest).with_for_update(skip_locked=True, of=parts)).all()
+    gone = [digest for batch in batches(free) for digest in connection.scalars(loose.where(parts.c.digest.in_(batch)))]
     for batch in batches(gone):
+        for digest in batch:
+            drop(Digest(digest))
         connection.execute(delete(parts).where(parts.c.digest.in_(batch)))
         connection.execute(delete(pushed).where(pushed.c.digest.in_(batch)))
         retire(connection, batch)
     return tuple(Digest(digest) for digest in gone)
+
+
+def adopt(connection: Connection, found: Mapping[Digest, float]) -> int:
+    """Write a row for each part that has none."""
+    known = {digest for batch in batches(sorted(found)) for digest in connection.scalars(KNOWN, {"digests": batch})}
+    new = sorted(set(found) - known)
+    upsert(connection, parts, [{"digest": digest, "touched": found[digest], "once_referred": False} for digest in new])
+    return len(new)
 
 
 def retire(connection: Connection, gone: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,15 @@ from typing import Any
 from sqlalchemy import Connection
 
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.memory import answered
-from tideline.engine.ports import Advance
+from tideline.engine.memory import answered, present
+from tideline.engine.ports import Advance, anything, nothing
 from tideline.engine.rows import (
     OPEN,
     Client,
     Event,
     Files,
     Invite,
+    Lease,
     OrderRow,
     OrderStatus,
     Reply,
@@ -25,12 +26,12 @@ from tideline.engine.rows import (
     RunRow,
     Status,
 )
-from tideline_server.store import holdings, listings, moves, orders, people, runs
+from tideline_server.store import holdings, leases, listings, moves, orders, people, runs
 from tideline_server.store.access import open_store
 
 
 class SqlJournal:
-    """The journal in a file (SQLite) or at a URL (SQLite, Postgres). Any number of threads and processes, one writer at a time.
+    """The journal in a file (SQLite) or at a URL (SQLite, Postgres). Any number of threads and processes.
 
     Raises StoreRefused if the database cannot be used, Unreachable and StorageFull where a transaction cannot be had, and
     KeyError for a run or an order that is not there where the port says so; then nothing was written.
@@ -82,11 +83,13 @@ class SqlJournal:
         with self._store.reading() as connection:
             return runs.every(connection, self._known)
 
-    def settle(self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float) -> bool:
+    def settle(
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None
+    ) -> bool:
         before = tuple(among)
 
         def work(connection: Connection) -> bool:
-            row = self._row(connection, run)
+            row = self._locked(connection, run, token)
             if row.status not in before:
                 return False
             moves.settle(connection, row, status, cause, now)
@@ -98,7 +101,7 @@ class SqlJournal:
         asked = tuple(orders)
 
         def work(connection: Connection) -> bool:
-            row = self._row(connection, run)
+            row = self._locked(connection, run)
             if row.status is not Status.STALLED:
                 return False
             moves.settle(connection, replace(row, deadline_at=deadline_at), status, cause, now)
@@ -107,15 +110,33 @@ class SqlJournal:
 
         return self._store.write(work)
 
-    def advance(self, step: Advance) -> bool:
+    def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
         def work(connection: Connection) -> bool:
-            row = self._row(connection, step.run)
+            row = self._locked(connection, step.run, step.token)
             if row.cursor != step.from_cursor or row.status not in OPEN:
                 return False
             moves.advance(connection, row, step)
+            present(step, here)  # now that their rows are written: a collection either came before or leaves them alone
             return True
 
         return self._store.write(work)
+
+    def leases(self, run: RunId | None = None) -> tuple[Lease, ...]:
+        with self._store.reading() as connection:
+            return leases.of_open_runs(connection, run)
+
+    def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
+        wanted = tuple(seen)
+        return self._store.write(lambda connection: leases.claim(connection, wanted, holder, seconds)) if wanted else ()
+
+    def renew(self, held: Iterable[Lease]) -> tuple[Lease, ...]:
+        known = tuple(held)
+        return self._store.write(lambda connection: leases.renew(connection, known)) if known else ()
+
+    def release(self, held: Iterable[Lease]) -> None:
+        known = tuple(held)
+        if known:
+            self._store.write(lambda connection: leases.release(connection, known))
 
     def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
         with self._store.reading() as connection:
@@ -141,9 +162,7 @@ class SqlJournal:
 
     def answer(self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderStatus | None:
         def work(connection: Connection) -> OrderStatus | None:
-            row = orders.bare(connection, order)
-            if row is None:
-                raise KeyError(order)
+            row = self._order(connection, order)
             if row.answered is not None or row.status is OrderStatus.CANCELLED:
                 return OrderStatus.CANCELLED
             if not holdings.present(connection, listings.digests_in([reply.files])):
@@ -175,18 +194,39 @@ class SqlJournal:
             self._store.write(lambda connection: holdings.touch(connection, stale, now))
         return here
 
-    def collect(self, before: float) -> tuple[Digest, ...]:
-        return self._store.write(lambda connection: holdings.collect(connection, before))
+    def collect(self, before: float, drop: Callable[[Digest], object] = nothing) -> tuple[Digest, ...]:
+        return self._store.write(lambda connection: holdings.collect(connection, before, drop))
+
+    def adopt(self, found: Mapping[Digest, float]) -> int:
+        return self._store.write(lambda connection: holdings.adopt(connection, found))
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
-        self._store.write(lambda connection: runs.note(connection, run, kind, data, now))
+        def work(connection: Connection) -> None:
+            runs.lock(connection, run)
+            runs.note(connection, run, kind, data, now)
+
+        self._store.write(work)
 
     def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
         with self._store.reading() as connection:
             return runs.events_after(connection, run, after)
 
-    def _row(self, connection: Connection, run: RunId) -> RunRow:
+    def _locked(self, connection: Connection, run: RunId, token: int | None = None) -> RunRow:
+        """A run that nobody else changes until this transaction ends. Raises Overtaken."""
+        runs.lock(connection, run)
         row = runs.find(connection, self._known, run)
         if row is None:
             raise KeyError(run)
+        if token is not None:
+            leases.fence(connection, run, token)
         return row
+
+    def _order(self, connection: Connection, order: OrderId) -> OrderRow:
+        """An order, bare, whose run nobody else changes until this transaction ends."""
+        before = orders.bare(connection, order)
+        if before is None:
+            raise KeyError(order)
+        runs.lock(connection, before.run)
+        now = orders.bare(connection, order)
+        assert now is not None, "orders are never removed"
+        return now

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from tideline.core.run import Digest
 from tideline.engine.rows import Files
+from tideline_server.store.dialect import upsert
 from tideline_server.store.plain import to_json
 from tideline_server.store.schema import listings, members
 
@@ -76,16 +77,14 @@ def digests_in(many: Iterable[Files]) -> list[Digest]:
 
 def interned(connection: Connection, many: Iterable[Files], keep: bool) -> Listed:
     """The listing of each of the files; new ones are written. `keep`: they are about to be referred to."""
-    names = {hashlib.sha256(to_json(files).encode()).hexdigest(): files for files in set(many) if files}
+    names = dict(sorted((hashlib.sha256(to_json(files).encode()).hexdigest(), files) for files in set(many) if files))
     found = named(connection, names)
-    new = [name for name in names if name not in found]
-    loose = {listing for listing, kept in found.values() if not kept}
+    new = [{"name": name, "kept": False, "files": files} for name, files in names.items() if name not in found]
     if new:
-        connection.execute(insert(listings), [{"name": name, "kept": keep, "files": names[name]} for name in new])
-        found |= named(connection, new)
+        upsert(connection, listings, new, unless=listings.c.name)
+        found |= named(connection, [str(row["name"]) for row in new])
     if keep:
-        fresh = loose | {found[name][0] for name in new}
-        join(connection, {found[name][0]: files for name, files in names.items() if found[name][0] in fresh}, loose)
+        join(connection, {found[name][0]: files for name, files in names.items() if not found[name][1]})
     return {(): None} | {files: found[name][0] for name, files in names.items()}
 
 
@@ -97,10 +96,9 @@ def named(connection: Connection, names: Collection[str]) -> dict[str, tuple[int
     return found
 
 
-def join(connection: Connection, fresh: Mapping[int, Files], loose: Collection[int]) -> None:
-    """Write the members of listings that had none; the loose ones among them were written before as not kept."""
-    rows = [{"listing": listing, "digest": digest} for listing, files in fresh.items() for digest in digests_in([files])]
-    if rows:
-        connection.execute(insert(members), rows)
-    for batch in batches(loose):
+def join(connection: Connection, loose: Mapping[int, Files]) -> None:
+    """Write the members of listings that have none. Another who does so at the same time writes the same."""
+    rows = [{"listing": listing, "digest": digest} for listing, files in loose.items() for digest in digests_in([files])]
+    upsert(connection, members, rows)
+    for batch in batches(sorted(loose)):
         connection.execute(update(listings).where(listings.c.id.in_(batch)).values(kept=True))

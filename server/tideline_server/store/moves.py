@@ -11,7 +11,7 @@ from tideline.core.run import RunId
 from tideline.engine.memory import advanced, closed_event, reply_event
 from tideline.engine.ports import Advance
 from tideline.engine.rows import FINAL, OrderRow, OrderStatus, Reply, RunRow, Status
-from tideline_server.store import holdings, orders, runs
+from tideline_server.store import holdings, leases, orders, runs
 from tideline_server.store.holdings import Claim
 from tideline_server.store.listings import Listed, interned
 
@@ -20,6 +20,7 @@ def create(connection: Connection, new: Iterable[RunRow], asked: Iterable[OrderR
     """Write new runs and their first orders."""
     for run in new:
         runs.write(connection, run)
+        leases.begin(connection, run.id)
         runs.note(connection, run.id, "created", {"method": run.method}, run.created)
     for order in asked:
         offer(connection, [order], order.created)
@@ -28,9 +29,10 @@ def create(connection: Connection, new: Iterable[RunRow], asked: Iterable[OrderR
 def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Claim) -> Listed:
     """Write new orders, and more references. What orders send is kept."""
     claims = [*more, *(Claim("order", o.run, o.cursor, o.files, o.id) for o in new)]
+    holdings.lay(connection, claims, now)
     known = interned(connection, [claim.files for claim in claims], keep=True)
     orders.write(connection, new, known)
-    holdings.refer(connection, claims, known, now)
+    holdings.refer(connection, claims, known)
     return known
 
 
@@ -71,11 +73,12 @@ def end(connection: Connection, run: RunId) -> None:
 def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> None:
     """Write an order's reply: `row` has it. A late one keeps nothing alive."""
     accepted = row.status is OrderStatus.ANSWERED
+    claims = [Claim("reply", row.run, row.cursor, reply.files, row.id)] if accepted else []
+    holdings.lay(connection, claims, now)
     known = interned(connection, [reply.files], keep=accepted)
     orders.note_answer(connection, row, known)
     holdings.settle_pushed(connection, row.run, row.client)
-    if accepted:
-        holdings.refer(connection, [Claim("reply", row.run, row.cursor, reply.files, row.id)], known, now)
+    holdings.refer(connection, claims, known)
     kind = "late" if row.status is OrderStatus.EXPIRED else row.status.value
     runs.note(connection, row.run, kind, reply_event(row, reply), now)
 
@@ -83,5 +86,6 @@ def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> N
 def reissue(connection: Connection, again: Iterable[OrderRow]) -> None:
     """Offer those of the orders that are not written yet and whose run has not ended."""
     for order in again:
+        runs.lock(connection, order.run)
         if runs.status_of(connection, order.run) not in (None, *FINAL):
             offer_new(connection, [order], order.created)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, select, update
 
 from tideline.core.run import ClientId
 from tideline.engine.rows import Client, Invite
-from tideline_server.store.dialect import upsert
+from tideline_server.store.dialect import added, upsert
 from tideline_server.store.schema import clients, invites
 
 
@@ -37,16 +37,12 @@ def invite(connection: Connection, token_hash: str) -> Invite | None:
 def enrol(connection: Connection, token_hash: str, client: Client) -> bool:
     """Use an unused invite and add the client. False where either is taken."""
     fresh = (invites.c.token_hash == token_hash) & (invites.c.used_by == "")
-    if not has(connection, fresh) or known(connection, client.name):
+    if connection.execute(select(invites.c.name).where(fresh).with_for_update()).one_or_none() is None:
+        return False
+    if not added(connection, clients, asdict(client)):
         return False
     connection.execute(update(invites).where(fresh).values(used_by=client.name))
-    connection.execute(insert(clients), asdict(client))
     return True
-
-
-def has(connection: Connection, condition: Any) -> bool:
-    """Whether an invite meets the condition."""
-    return bool(connection.scalar(select(func.count()).select_from(invites).where(condition)))
 
 
 def known(connection: Connection, name: str) -> Client | None:

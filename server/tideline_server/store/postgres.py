@@ -1,7 +1,8 @@
 """Postgres: how it is opened, how a writer begins, what its errors mean.
 
-There is one writer at a time, whatever process it belongs to: a writing transaction first takes a lock that the database
-keeps until the transaction ends, also if it ends by the writer's death. What it reads afterwards is current.
+Writers go side by side. Each statement of theirs sees what was committed before it, and what must not change under them they
+lock by its row: a run, a lease, an invite, a part (store/locks). A row's lock ends with its transaction, also if that ends by
+the writer's death. Nothing that one run does waits for another.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import URL, Connection, Dialect, Engine, String, TypeDecorator, create_engine, event
+from sqlalchemy import URL, Connection, Dialect, Engine, String, TypeDecorator, create_engine
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 
 from tideline.core.errors import FederationError, StorageFull, Unreachable
@@ -17,9 +18,9 @@ from tideline_server.store.errors import GaveWay, StoreRefused
 from tideline_server.store.plain import to_json
 
 CONNECT_SECONDS = 10
-LOCK_SECONDS = 30  # how long a writer waits for another
+LOCK_SECONDS = 30  # how long a writer waits for a row
 STATEMENT_SECONDS = 60  # longer than the lock
-IDLE_SECONDS = 60  # a process that is frozen within a transaction loses it, and with it the writers' lock
+IDLE_SECONDS = 10  # a process that is frozen within a transaction loses it, and with it its rows' locks
 KEPT, MOST = 5, 20  # connections that stay open, and that may be open at once
 
 # What the URL says wins, but for the last: an acknowledged write is on the disk.
@@ -39,10 +40,10 @@ LINE: dict[str, Any] = {
     "application_name": "tideline",
 }
 
-WRITES = "tideline_writes"  # the execution option that marks a writing transaction
+queued = False
 reading: Mapping[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-writing: Mapping[str, Any] = {"isolation_level": "READ COMMITTED", WRITES: True}
-ONE_WRITER = "SELECT pg_advisory_xact_lock(hashtextextended('tideline ' || current_schema(), 0))"
+writing: Mapping[str, Any] = {"isolation_level": "READ COMMITTED"}
+ONE_OPENER = "SELECT pg_advisory_xact_lock(hashtextextended('tideline ' || current_schema(), 0))"
 
 FULL = "53100"
 UNDONE = ("40001", "40P01")  # serialization failure, deadlock
@@ -71,7 +72,7 @@ class Text(TypeDecorator[str]):
 
 def engine_at(url: URL) -> Engine:
     """An engine that looks whether a pooled connection still lives before it is used."""
-    engine = create_engine(
+    return create_engine(
         url,
         pool_size=KEPT,
         max_overflow=MOST - KEPT,
@@ -80,8 +81,6 @@ def engine_at(url: URL) -> Engine:
         connect_args=line(url),
         json_serializer=to_json,
     )
-    event.listen(engine, "begin", begin)
-    return engine
 
 
 def line(url: URL) -> dict[str, Any]:
@@ -89,12 +88,6 @@ def line(url: URL) -> dict[str, Any]:
     theirs = url.normalized_query
     options = " ".join([ASKED, *theirs.get("options", ()), DURABLE])
     return {k: v for k, v in LINE.items() if k not in theirs} | {"options": options, "client_encoding": "utf8"}
-
-
-def begin(connection: Connection) -> None:
-    """A writer waits for its turn. Each later statement sees all that was committed before it."""
-    if connection.get_execution_options().get(WRITES):
-        connection.exec_driver_sql(ONE_WRITER)
 
 
 def check(connection: Connection, name: str) -> None:
@@ -105,6 +98,8 @@ def check(connection: Connection, name: str) -> None:
     if encoding != "UTF8":
         raise StoreRefused(f"{name} keeps text as {encoding}", "Make a database with ENCODING 'UTF8'", path=name)
     connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # a change of the schema may take long
+    connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+    connection.exec_driver_sql(ONE_OPENER)  # of several coordinators that start at once, one makes the tables
 
 
 def settle(engine: Engine) -> None:

@@ -18,6 +18,7 @@ KEPT_RUNS = 64  # runs whose unchanging facts stay decoded
 KEPT_FILES = 100_000  # a run's rounds are remembered up to so many files of states; later ones are read each time
 
 ONE = select(runs).where(runs.c.id == bindparam("of"))
+LOCK = select(runs.c.id).where(runs.c.id == bindparam("of")).with_for_update(key_share=True)
 REWRITE = update(runs).where(runs.c.id == bindparam("of")).values({column.name: bindparam(column.name) for column in runs.c})
 LAST = select(func.coalesce(func.max(events.c.seq), 0) + 1).where(events.c.run == bindparam("of")).scalar_subquery()
 NOTE = insert(events).values({column.name: bindparam(column.name) for column in events.c} | {"seq": LAST})
@@ -90,6 +91,11 @@ def write(connection: Connection, run: RunRow) -> None:
     connection.execute(
         insert(drafts), {"run": run.id, "spec": run.spec, "roster": run.roster, "plan": plan, "contract": run.contract}
     )
+
+
+def lock(connection: Connection, run: RunId) -> None:
+    """Let nobody else lock or change the run until this transaction ends; rows that refer to it may be written."""
+    connection.execute(LOCK, {"of": run})
 
 
 def rewrite(connection: Connection, run: RunRow) -> None:

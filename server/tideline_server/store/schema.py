@@ -98,6 +98,17 @@ drafts = Table(
     plain("contract"),
 )
 
+# Who conducts a run; each has a row from its beginning on.
+leases = Table(
+    "leases",
+    metadata,
+    text("run", ForeignKey("runs.id"), key=True),
+    text("holder"),
+    whole("token"),
+    whole("beats"),
+    seconds("seconds"),
+)
+
 listings = Table(
     "listings",
     metadata,

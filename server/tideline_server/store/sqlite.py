@@ -17,6 +17,7 @@ from tideline_server.store.plain import to_json
 
 BUSY_SECONDS = 30.0  # how long a writer waits for another process's transaction
 PAUSE_SECONDS = 0.01
+queued = True  # SQLite has one writer at a time; in a process they queue here
 WRITES = "tideline_writes"  # the execution option that marks a writing transaction
 reading: Mapping[str, Any] = {}
 writing: Mapping[str, Any] = {WRITES: True}

@@ -23,6 +23,9 @@ def coordinator(
     home: Annotated[Path | None, typer.Option(help="Database, parts and key. [default: ~/.tideline/coordinator]")] = None,
     database: Annotated[str | None, typer.Option(metavar="URL", help="Postgres. [default: SQLite in the home]")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    lease: Annotated[
+        float | None, typer.Option(help="Seconds of silence after which another replica conducts the runs. [default: 15]")
+    ] = None,
     redis: Annotated[str | None, typer.Option(metavar="URL", help="Redis through which replicas wake each other.")] = None,
     grpc_port: Annotated[int | None, typer.Option(help="The agents' door; 0: a free one. [default: 7800]")] = None,
     http_port: Annotated[int | None, typer.Option(help="The people's door; 0: a free one. [default: 7880]")] = None,
@@ -44,6 +47,7 @@ def coordinator(
         "database": database,
         "host": host,
         "redis": redis,
+        "lease": lease,
         "grpc_port": grpc_port,
         "http_port": http_port,
         "tls_cert": tls_cert,

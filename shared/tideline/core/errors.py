@@ -14,6 +14,7 @@ FederationError                  a message for a person, what to do, context as 
 |- Cancelled                     the order that a step works for was withdrawn
 |- MemoryLost, MemoryAhead       a site's memory does not fit the order (a home restored, deleted or shared)
 |- Stale                         a reply to an order that is settled or superseded: acknowledged, dropped
+|  `- Overtaken                  a write by a conductor whose lease another has taken: refused, whatever it knew
 |- Stalled                       the quorum was missed; the run waits for a person
 |- Diverged                      a recomputed round has other bytes than the recorded one
 |- StorageFull                   no room for bytes that were offered; nothing was acknowledged
@@ -97,6 +98,10 @@ class MemoryAhead(FederationError):
 
 class Stale(FederationError):
     """A reply to an order that is already settled or superseded; acknowledged and dropped."""
+
+
+class Overtaken(Stale):
+    """A write by a conductor whose lease on the run another has taken since. Nothing was written."""
 
 
 class Stalled(FederationError):

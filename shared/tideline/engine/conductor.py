@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from tideline.core.errors import Diverged, FederationError, StorageFull, Unreachable
+from tideline.core.errors import Diverged, FederationError, Overtaken, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest, RunId, Waiting
 from tideline.core.settings import parse
 from tideline.engine.ports import Advance, Bell, Clock, Journal, Mill
@@ -22,10 +23,11 @@ class Conductor:
     def __init__(self, journal: Journal, room: Storeroom, mill: Mill, bell: Bell, clock: Clock) -> None:
         self.journal, self.room, self.mill, self.bell, self.clock = journal, room, mill, bell, clock
 
-    def turn(self, run_id: RunId) -> float | None:
+    def turn(self, run_id: RunId, token: int | None = None) -> float | None:
         """Close every round that is ready. The time at which to look again at the latest; None when the run is not open.
 
-        Raises Unreachable and StorageFull: look again later.
+        token: of the caller's lease on the run, held against the newest in each write's own transaction; None where there
+        is no other coordinator. Raises Overtaken: leave the run alone; Unreachable and StorageFull: look again later.
         """
         while True:
             run = self.journal.run(run_id)
@@ -36,9 +38,9 @@ class Conductor:
             if what is Verdict.WAIT:
                 return run.deadline_at
             if what is Verdict.STALL:
-                self.stall(run, progress)
+                self.stall(run, progress, token)
             else:
-                self.try_close(run, orders)
+                self.try_close(run, orders, token)
 
     def judge(self, run: RunRow, orders: tuple[OrderRow, ...]) -> tuple[Verdict, Progress]:
         """Whether the round is ready, and who has answered."""
@@ -48,27 +50,25 @@ class Conductor:
             return note(progress, Expired(), rules, floor)[1], progress
         return verdict(progress, rules, floor), progress
 
-    def stall(self, run: RunRow, progress: Progress) -> None:
+    def stall(self, run: RunRow, progress: Progress, token: int | None) -> None:
         """Too few answers: the run waits for a person, with the reasons."""
         reasons = [f"{client}: {why}" for client, why in progress.failed]
         reasons += [f"{client}: no answer in time" for client in sorted(progress.waiting)]
         cause = f"{place(run)}: {len(progress.answered)} of {progress.asked} sites answered. {'; '.join(reasons)}"
-        self.journal.settle(run.id, OPEN, Status.STALLED, cause, self.clock.now())
+        self.journal.settle(run.id, OPEN, Status.STALLED, cause, self.clock.now(), token)
         self.bell.ring(f"run:{run.id}")
 
-    def try_close(self, run: RunRow, orders: tuple[OrderRow, ...]) -> None:
+    def try_close(self, run: RunRow, orders: tuple[OrderRow, ...], token: int | None) -> None:
         """Close the round, or end the run with the reason why it cannot be closed."""
         try:
-            # Parts that the mill writes have no row until the transaction: nothing may collect them before.
-            with self.room.busy():
-                self.close(run, [o for o in newest(orders) if o.status is OrderStatus.ANSWERED])
-        except (Unreachable, StorageFull):
-            raise  # the machine's trouble, not the run's: nothing was written, and a later turn tries again
+            self.close(run, [o for o in newest(orders) if o.status is OrderStatus.ANSWERED], token)
+        except (Unreachable, StorageFull, Overtaken):
+            raise  # not the run's trouble: nothing was written, and a later turn, here or elsewhere, does it
         except FederationError as error:
-            self.fail(run, error)
+            self.fail(run, error, token)
         self.room.collect()
 
-    def close(self, run: RunRow, answered: list[OrderRow]) -> None:
+    def close(self, run: RunRow, answered: list[OrderRow], token: int | None) -> None:
         """One turn of the mill and one transaction."""
         rounds = self.journal.rounds(run.id)
         joined = run.cursor == JOIN
@@ -88,8 +88,8 @@ class Conductor:
                 "keep": keep,
             }
             made = self.mill.call("close", call)
-        step = self.advance(run, rounds, answered, made, members)
-        if self.journal.advance(step):
+        step = replace(self.advance(run, rounds, answered, made, members), token=token)
+        if self.journal.advance(step, self.room.parts.has):
             for order in step.orders:
                 self.bell.ring(f"client:{order.client}")
             self.bell.ring(f"run:{run.id}")
@@ -179,10 +179,10 @@ class Conductor:
         named = tuple((Digest(d), int(n)) for d, n in files)
         return OrderRow(order_id(run.id, cursor, client, 1), run.id, cursor, 1, client, named, seed, after, now)
 
-    def fail(self, run: RunRow, error: FederationError) -> None:
+    def fail(self, run: RunRow, error: FederationError, token: int | None = None) -> None:
         """End a run that cannot go on."""
         word = "diverged: " if isinstance(error, Diverged) else ""
-        self.journal.settle(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}", self.clock.now())
+        self.journal.settle(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}", self.clock.now(), token)
         self.bell.ring(f"run:{run.id}")
 
 

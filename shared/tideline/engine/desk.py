@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
@@ -19,6 +19,7 @@ from tideline.engine.rows import JOIN, Arrivals, Failure, Order, OrderRow, Order
 from tideline.engine.storeroom import Storeroom
 
 MAX_PART_BYTES = 1 << 40
+SILENT_SECONDS = 30.0  # ten beats of an agent that lives
 
 
 class Desk:
@@ -40,9 +41,15 @@ class Desk:
         self._down: Counter[OrderId] = Counter()
         self._up: Counter[OrderId] = Counter()
 
-    def orders(self, client: ClientId) -> tuple[Order, ...]:
-        """The client's open orders. The same order may be offered any number of times."""
-        return tuple(self.offer(row) for row in self.journal.open_orders(client))
+    def orders(self, client: ClientId, told: Container[OrderId] = ()) -> tuple[Order, ...]:
+        """The client's open orders. The same order may be offered any number of times.
+
+        told: those that it has heard of. They are offered again only when it has said nothing of them for a while: it may
+        have lost one.
+        """
+        silent = self.clock.now() - SILENT_SECONDS
+        rows = self.journal.open_orders(client)
+        return tuple(self.offer(row) for row in rows if row.id not in told or max(row.beat, row.created) < silent)
 
     def offer(self, row: OrderRow) -> Order:
         """An order as the agent sees it: seconds left instead of times, and only what concerns this client."""

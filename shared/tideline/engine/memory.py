@@ -9,17 +9,20 @@ from typing import Any
 
 from tideline.archive.intake import Intake, chunk_size, chunks, commit
 from tideline.archive.parts import MemoryParts, Parts
+from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.desk import Desk
-from tideline.engine.ports import Advance, Head
+from tideline.engine.ports import Advance, Head, anything, nothing
 from tideline.engine.rows import (
     FINAL,
     JOIN,
+    OPEN,
     Arrivals,
     Client,
     Event,
     Files,
     Invite,
+    Lease,
     Order,
     OrderRow,
     OrderStatus,
@@ -64,6 +67,7 @@ class MemoryJournal:
         self._clients: dict[str, Client] = {}
         self._runs: dict[RunId, RunRow] = {}
         self._orders: dict[OrderId, OrderRow] = {}
+        self._leases: dict[RunId, Lease] = {}
         self._rounds: dict[RunId, list[RoundRow]] = {}
         self._events: dict[RunId, list[Event]] = {}
         self._parts: dict[Digest, float] = {}
@@ -105,6 +109,7 @@ class MemoryJournal:
             for run in runs:
                 self._runs[run.id] = run
                 self._rounds[run.id] = []
+                self._leases[run.id] = Lease(run.id)
                 self._note(run.id, "created", {"method": run.method}, run.created)
             for order in orders:
                 self._offer(order, order.created)
@@ -116,9 +121,12 @@ class MemoryJournal:
         with self._lock:
             return tuple(sorted(self._runs.values(), key=lambda r: (r.created, r.id)))
 
-    def settle(self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float) -> bool:
+    def settle(
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None
+    ) -> bool:
         with self._lock:
             row = self._runs[run]
+            fence(self._leases[run], token)
             if row.status not in tuple(among):
                 return False
             ended = now if status in FINAL else None
@@ -138,11 +146,13 @@ class MemoryJournal:
                     self._offer(order, now)
             return True
 
-    def advance(self, step: Advance) -> bool:
+    def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
         with self._lock:
             row = self._runs[step.run]
-            if row.cursor != step.from_cursor or row.status not in (Status.WAITING, Status.RUNNING):
+            fence(self._leases[step.run], step.token)
+            if row.cursor != step.from_cursor or row.status not in OPEN:
                 return False
+            present(step, here)
             self._close_orders(step.run, step.from_cursor, OrderStatus.EXPIRED)
             now = step.closed.closed
             self._rounds[step.run].append(step.closed)
@@ -156,6 +166,32 @@ class MemoryJournal:
                 self._note(step.run, step.status.value, {"cause": ""}, now)
                 self._end(step.run, OrderStatus.CANCELLED)
             return True
+
+    def leases(self, run: RunId | None = None) -> tuple[Lease, ...]:
+        with self._lock:
+            asked = sorted(self._leases) if run is None else [run]
+            return tuple(self._leases[r] for r in asked if r in self._leases and self._runs[r].status in OPEN)
+
+    def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
+        with self._lock:
+            free = [lease for lease in seen if self._leases.get(lease.run) == lease]
+            return self._hold([replace(each, holder=holder, token=each.token + 1, beats=0, seconds=seconds) for each in free])
+
+    def renew(self, held: Iterable[Lease]) -> tuple[Lease, ...]:
+        with self._lock:
+            return self._hold([replace(now, beats=now.beats + 1) for now in self._newest(held)])
+
+    def release(self, held: Iterable[Lease]) -> None:
+        with self._lock:
+            self._hold([replace(now, holder="") for now in self._newest(held)])
+
+    def _newest(self, held: Iterable[Lease]) -> list[Lease]:
+        """Those whose token is still the newest, as they are now."""
+        return [now for lease in held if (now := self._leases.get(lease.run)) and now.token == lease.token]
+
+    def _hold(self, changed: list[Lease]) -> tuple[Lease, ...]:
+        self._leases.update({lease.run: lease for lease in changed})
+        return tuple(sorted(changed, key=lambda lease: lease.run))
 
     def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
         return tuple(self._rounds.get(run, ()))
@@ -234,15 +270,22 @@ class MemoryJournal:
                 own.update(digest for digest, _ in named)
         return own
 
-    def collect(self, before: float) -> tuple[Digest, ...]:
+    def collect(self, before: float, drop: Callable[[Digest], object] = nothing) -> tuple[Digest, ...]:
         with self._lock:
             live = {digest for files in self._refs.values() for digest, _ in files}
             gone = [d for d, at in self._parts.items() if d not in live and (d in self._once_referred or at < before)]
             for digest in gone:
+                drop(digest)
                 del self._parts[digest]
                 self._once_referred.discard(digest)
             self._pushed = {each for each in self._pushed if each[0] in self._parts}
             return tuple(gone)
+
+    def adopt(self, found: Mapping[Digest, float]) -> int:
+        with self._lock:
+            new = {digest: at for digest, at in found.items() if digest not in self._parts}
+            self._parts.update(new)
+            return len(new)
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
         with self._lock:
@@ -279,6 +322,19 @@ class MemoryJournal:
         for order in self.orders(run, cursor):
             if order.status is OrderStatus.OPEN:
                 self._orders[order.id] = replace(order, status=status)
+
+
+def fence(lease: Lease, token: int | None) -> None:
+    """Raises Overtaken for a token that is not the lease's newest."""
+    if token is not None and token != lease.token:
+        raise Overtaken(f"Run {lease.run} has been conducted by {lease.holder or 'another coordinator'} since, and goes on there")
+
+
+def present(step: Advance, here: Callable[[Digest], bool]) -> None:
+    """Raises Unreachable if a part is not here that a step refers to."""
+    gone = sorted(digest for digest in step.digests if not here(digest))
+    if gone:
+        raise Unreachable(f"Part {gone[0][:12]} was collected while the round was closed", "The round is closed again by itself")
 
 
 def advanced(row: RunRow, step: Advance) -> RunRow:

@@ -15,6 +15,7 @@ from tideline.engine.rows import (
     Event,
     Files,
     Invite,
+    Lease,
     Order,
     OrderRow,
     OrderStatus,
@@ -53,6 +54,21 @@ class Advance:
     members: tuple[Mapping[str, Any], ...] | None = None
     fingerprint: str | None = None
     keep_from: int = 0  # the cursor before which replies and checkpoints are collected
+    token: int | None = None  # of the writer's lease; none: nobody else conducts
+
+    @property
+    def digests(self) -> frozenset[Digest]:
+        """Every part that it refers to."""
+        return frozenset(digest for files in (self.closed.state, *(o.files for o in self.orders)) for digest, _ in files)
+
+
+def anything(digest: Digest) -> bool:
+    """Every part is there."""
+    return True
+
+
+def nothing(digest: Digest) -> None:
+    """No bytes are to be dropped."""
 
 
 class Journal(Protocol):
@@ -71,16 +87,38 @@ class Journal(Protocol):
     def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None: ...
     def run(self, run: RunId) -> RunRow | None: ...
     def runs(self) -> tuple[RunRow, ...]: ...
-    def settle(self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float) -> bool:
-        """Change a run's status if it is one of `among`. A final status cancels what is open."""
+    def settle(
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None
+    ) -> bool:
+        """Change a run's status if it is one of `among`. A final status cancels what is open. `token`: as in `advance`."""
         ...
 
     def reopen(self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow]) -> bool:
         """Open a stalled run again, with a new deadline and new attempts of orders; False if it is not stalled."""
         ...
 
-    def advance(self, step: Advance) -> bool:
-        """Write a closed round if the run is still open at `from_cursor`; False if somebody else was first."""
+    def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
+        """Write a closed round if the run is still open at `from_cursor`; False if somebody else was first.
+
+        `here` is asked of every part that the step refers to, once no collection can take it any more.
+        Raises Overtaken if the step's token is not the newest of the run's lease, and Unreachable if a part is not here.
+        """
+        ...
+
+    def leases(self, run: RunId | None = None) -> tuple[Lease, ...]:
+        """The leases of all open runs, or of this one if it is open."""
+        ...
+
+    def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
+        """Take those leases that are still as they were seen; they come back with their next token."""
+        ...
+
+    def renew(self, held: Iterable[Lease]) -> tuple[Lease, ...]:
+        """A sign of life for each lease whose token is still the newest: these, as they are now."""
+        ...
+
+    def release(self, held: Iterable[Lease]) -> None:
+        """Leave leases, those whose token is still the newest, to whoever comes."""
         ...
 
     def rounds(self, run: RunId) -> tuple[RoundRow, ...]: ...
@@ -118,11 +156,16 @@ class Journal(Protocol):
         """
         ...
 
-    def collect(self, before: float) -> tuple[Digest, ...]:
+    def collect(self, before: float, drop: Callable[[Digest], object] = nothing) -> tuple[Digest, ...]:
         """Forget parts that nothing refers to: those that lost their last reference at once, others if untouched since `before`.
 
         A part that is pushed or asked for (`held`) after its last reference is written counts as one of the others.
+        `drop` is called for each while nobody can refer to it.
         """
+        ...
+
+    def adopt(self, found: Mapping[Digest, float]) -> int:
+        """Note parts that lie in the store (with the time they were written) and that nobody has noted; how many."""
         ...
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None: ...

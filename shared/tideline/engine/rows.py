@@ -100,6 +100,20 @@ class RunRow:
 
 
 @dataclass(frozen=True)
+class Lease:
+    """Who conducts a run: one holder at a time, each with a higher token than the one before.
+
+    The holder gives signs of life, counted in `beats`. Whoever has seen none for `seconds`, by a clock of his own, may take it.
+    """
+
+    run: RunId
+    holder: str = ""
+    token: int = 0
+    beats: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Failure:
     """Why there is no reply: the error's kind and our own sentence, never a traceback."""
 

@@ -1,10 +1,8 @@
-"""Parts and the journal's knowledge of them, kept in step: a part is never collected while it is being kept."""
+"""Parts and the journal's knowledge of them, kept in step."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from tideline.archive.parts import Parts, Upload
 from tideline.core.run import ClientId, Digest, RunId
@@ -15,28 +13,21 @@ GRACE_SECONDS = 3600.0  # how long a part that nothing refers to yet may wait fo
 
 
 class Storeroom:
-    """The coordinator's parts. One lock orders keeping (bytes, then row) and collecting (row, then bytes).
+    """The coordinator's parts, which other coordinators may keep and collect too.
 
-    Another is held for as long as a round is closed: that may take minutes, in which clients go on sending.
+    Keeping writes bytes and then the row; collecting drops bytes while it holds the row. So a row may lose its bytes where
+    both meet: a client's part is then missing at the report that names it, and is sent again; a conductor's is looked for
+    within the transaction that refers to it.
     """
 
     def __init__(self, parts: Parts, journal: Journal, clock: Clock) -> None:
         self.parts, self.journal, self.clock = parts, journal, clock
-        self._lock = threading.Lock()
-        self._closing = threading.RLock()
-
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """While parts are written that no row names yet, nothing is collected."""
-        with self._closing:
-            yield
 
     def keep(self, uploads: Sequence[Upload], run: RunId, client: ClientId) -> None:
         """Commit finished uploads and note them, all of a message at once."""
-        with self._lock:
-            digests = [upload.commit() for upload in uploads]
-            self.parts.settle(digests)
-            self.journal.add_parts(digests, run, client, self.clock.now())
+        digests = [upload.commit() for upload in uploads]
+        self.parts.settle(digests)
+        self.journal.add_parts(digests, run, client, self.clock.now())
 
     def missing(self, files: Files, run: RunId, client: ClientId) -> tuple[tuple[Digest, int], ...]:
         """Those of the files that this client must send first, in order, with the offset from which an upload would go on."""
@@ -54,11 +45,7 @@ class Storeroom:
 
     def collect(self) -> int:
         """Forget the parts that nothing refers to any more; how many."""
-        with self._closing, self._lock:
-            gone = self.journal.collect(self.clock.now() - GRACE_SECONDS)
-            for digest in gone:
-                self.parts.drop(digest)
-            return len(gone)
+        return len(self.journal.collect(self.clock.now() - GRACE_SECONDS, self.parts.drop))
 
 
 def sender(run: RunId, client: ClientId) -> str:

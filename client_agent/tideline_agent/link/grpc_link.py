@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from tideline.core.errors import Cancelled, FederationError, IdentityRefused, St
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.pipe import from_plain
 from tideline.engine.rows import Arrivals, Failure, Files, Order, Receipt, Reply
+from tideline_agent.link.lines import Line, Lines
 from tideline_protos.v1 import federation_pb2 as pb
 
 T = TypeVar("T")
@@ -26,7 +27,6 @@ Away = Callable[[BaseException | None], None]
 FULL_SECONDS = 5.0  # pause before bytes are offered again to a coordinator without room
 CUT_SECONDS = 0.5  # pause before they are offered again after a cut
 PROTOCOL = 1
-SERVICE = "/tideline.v1.Federation/"
 SILENCE_SECONDS = 45.0  # the coordinator ticks every 15; three missed ticks mean that the line is dead
 CALL_SECONDS = 30.0
 MAX_WORDS = 10_000
@@ -39,20 +39,6 @@ AWAY = (
     grpc.StatusCode.INTERNAL,
 )
 
-OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 5_000),
-    # A fixed window, widened to a chunk when one is awaited: a bound on what a busy agent buffers.
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", 2 << 20),
-)
-
 
 def quietly(error: BaseException | None) -> None:
     """Nobody is told of an outage."""
@@ -63,40 +49,36 @@ class FullThere(Unreachable):
 
 
 class GrpcLink:
-    """The port Link, and what else an agent says: enrol, orders, beat. `stop` ends every wait."""
+    """The port Link, and what else an agent says: enrol, orders, beat. `stop` ends every wait.
+
+    What one of the coordinators does not answer is asked of the next.
+    """
 
     def __init__(
-        self, address: str, name: str, credential: str, ca: Path | None, stop: threading.Event, away: Away = quietly
+        self, addresses: Sequence[str], name: str, credential: str, ca: Path | None, stop: threading.Event, away: Away = quietly
     ) -> None:
-        self.address, self.name, self.stop = address, name, stop
+        self.name, self.stop = name, stop
+        self._lines = Lines(addresses, name, ca)
         self._chunk = 0
         self._away: Away = lambda error: None if stop.is_set() else away(error)
         self._credential = credential
         self._metadata = (("tideline-client", name), ("authorization", f"Bearer {credential}"))
-        self._channel = open_channel(address, ca)
-        unary, down, up = self._channel.unary_unary, self._channel.unary_stream, self._channel.stream_unary
-        self._enrol = unary(SERVICE + "Enrol", pb.EnrolRequest.SerializeToString, pb.EnrolReply.FromString)
-        self._orders = down(SERVICE + "Orders", pb.OrdersRequest.SerializeToString, pb.OrderOrTick.FromString)
-        self._fetch = down(SERVICE + "Fetch", pb.FetchRequest.SerializeToString, None)
-        self._push = up(SERVICE + "Push", None, pb.PushReply.FromString)
-        self._report = unary(SERVICE + "Report", pb.ReportRequest.SerializeToString, pb.Receipt.FromString)
-        self._beat = unary(SERVICE + "Beat", pb.BeatRequest.SerializeToString, pb.BeatReply.FromString)
 
     def enrol(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
         """Enrol, or come back. One try. Raises Unreachable, IdentityRefused, VersionRefused."""
         request = pb.EnrolRequest(
             protocol=PROTOCOL, token=token, name=self.name, credential=self._credential, roles=roles, version=__version__
         )
-        reply: pb.EnrolReply = told(lambda: self._enrol(request, timeout=CALL_SECONDS), self.address)
+        reply: pb.EnrolReply = self._ask(lambda line: line.enrol(request, timeout=CALL_SECONDS))
         return reply
 
     def orders(self) -> Iterator[Order]:
         """Open orders as they come, over as many connections as it takes, until `stop`. Raises IdentityRefused."""
         while not self.stop.is_set():
-            stream, first = self._listen()
+            line, stream, first = self._listen()
             try:
                 with Watchdog(stream.cancel, SILENCE_SECONDS) as alive:
-                    for each in itertools.chain([first], self._told(stream)):
+                    for each in itertools.chain([first], self._told(line, stream)):
                         alive.reset()
                         if each.HasField("order"):
                             yield order_in(each.order)
@@ -104,15 +86,17 @@ class GrpcLink:
                 self._away(error)
             self.stop.wait(0.2)
 
-    def _listen(self) -> tuple[Any, pb.OrderOrTick]:
-        """A stream of orders and the first thing that came over it, however long that takes."""
+    def _listen(self) -> tuple[Line, Any, pb.OrderOrTick]:
+        """A stream of orders, its line, and the first thing that came over it, however long that takes."""
         for attempt in self._retrying():
             with attempt:
-                stream = self._orders(pb.OrdersRequest(), metadata=self._metadata)
+                line = self._lines.now
+                stream = line.orders(pb.OrdersRequest(), metadata=self._metadata)
                 with Watchdog(stream.cancel, SILENCE_SECONDS):
-                    for first in self._told(stream):
-                        return stream, first
-                raise Unreachable(f"{self.address} hung up", "It may be restarting")
+                    for first in self._told(line, stream):
+                        return line, stream, first
+                self._lines.leave(line)
+                raise Unreachable(f"{line.address} hung up", "It may be restarting")
         raise Cancelled("The agent is stopping")
 
     def fetch(self, order: Order, files: Files, parts: Parts) -> None:
@@ -120,9 +104,10 @@ class GrpcLink:
             with attempt:
                 lacking = [(digest, size) for digest, size in files if not parts.has(digest)]
                 wanted = [pb.Wanted(digest=digest, offset=parts.arrived(digest)) for digest, _ in lacking]
-                stream = self._fetch(pb.FetchRequest(order=order.id, parts=wanted), metadata=self._metadata)
+                line = self._lines.now
+                stream = line.fetch(pb.FetchRequest(order=order.id, parts=wanted), metadata=self._metadata)
                 with Intake(lacking, parts.upload, commit) as intake:
-                    for chunk in self._told(stream):
+                    for chunk in self._told(line, stream):
                         intake.write(chunk)
                     intake.end()
 
@@ -132,7 +117,7 @@ class GrpcLink:
             parts.size(digest)  # here, and not on the thread that sends, where an error would read as a cut
         sent = (bytes(each) for each in push_stream(order, arrivals, parts, self._chunk))
         try:
-            told(lambda: self._push(sent, metadata=self._metadata), self.address)
+            self._ask(lambda line: line.push(sent, metadata=self._metadata))
         except Unreachable as error:
             self._away(error)
             self._pause(FULL_SECONDS if isinstance(error, FullThere) else CUT_SECONDS)
@@ -142,7 +127,7 @@ class GrpcLink:
         request = reply_out(reply)
         for attempt in self._retrying():
             with attempt:
-                raw = told(lambda: self._report(request, metadata=self._metadata, timeout=REPORT_SECONDS), self.address)
+                raw = self._ask(lambda line: line.report(request, metadata=self._metadata, timeout=REPORT_SECONDS))
                 self._chunk = min(raw.chunk, MAX_CHUNK)
                 return receipt_in(raw)
         raise Cancelled("The agent is stopping")
@@ -150,20 +135,31 @@ class GrpcLink:
     def beat(self, progress: Mapping[OrderId, float]) -> tuple[OrderId, ...]:
         """One sign of life, one try. Gives the orders to give up."""
         request = pb.BeatRequest(progress={str(k): v for k, v in progress.items()})
-        reply = told(lambda: self._beat(request, metadata=self._metadata, timeout=CALL_SECONDS), self.address)
+        reply = self._ask(lambda line: line.beat(request, metadata=self._metadata, timeout=CALL_SECONDS))
         return tuple(OrderId(gone) for gone in reply.gone)
 
     def close(self) -> None:
         """End every call."""
         self.stop.set()
-        self._channel.close()
+        self._lines.close()
 
-    def _told(self, stream: Iterator[T]) -> Iterator[T]:
+    def _ask(self, call: Callable[[Line], T], line: Line | None = None) -> T:
+        """A call's answer. Where the other end is away, the next call goes to another."""
+        line = line or self._lines.now
+        try:
+            return told(lambda: call(line), line.address)
+        except FullThere:
+            raise
+        except Unreachable:
+            self._lines.leave(line)
+            raise
+
+    def _told(self, line: Line, stream: Iterator[T]) -> Iterator[T]:
         """A stream whose errors are ours."""
         iterator = iter(stream)
         while True:
             try:
-                each = told(lambda: next(iterator), self.address)
+                each = self._ask(lambda line: next(iterator), line)
             except StopIteration:
                 return
             yield each
@@ -212,13 +208,6 @@ class Watchdog:
                 return
             self._fed.clear()
         self._bark()
-
-
-def open_channel(address: str, ca: Path | None) -> Any:
-    """A channel, over TLS where a certificate is given."""
-    if ca is None:
-        return grpc.insecure_channel(address, OPTIONS)
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(ca.read_bytes()), OPTIONS)
 
 
 def told(call: Callable[[], T], address: str) -> T:

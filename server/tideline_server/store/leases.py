@@ -1,0 +1,84 @@
+"""Who conducts which run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
+
+from tideline.core.run import RunId
+from tideline.engine import memory
+from tideline.engine.rows import OPEN, Lease
+from tideline_server.store.listings import batches
+from tideline_server.store.schema import leases, runs
+
+OF_OPEN = (
+    select(leases)
+    .join(runs, runs.c.id == leases.c.run)
+    .where(runs.c.status.in_([status.value for status in OPEN]))
+    .order_by(leases.c.run)
+)
+ONE = select(leases).where(leases.c.run == bindparam("of"))
+SOME = select(leases).where(leases.c.run.in_(bindparam("runs", expanding=True))).order_by(leases.c.run)
+CHANGING = ("holder", "token", "beats", "seconds")
+WRITE = update(leases).where(leases.c.run == bindparam("of")).values({name: bindparam(f"new_{name}") for name in CHANGING})
+
+
+def lease_of(row: Row[Any]) -> Lease:
+    """A lease from its columns."""
+    return Lease(**row._mapping)
+
+
+def begin(connection: Connection, run: RunId) -> None:
+    """A run's lease, which nobody holds yet."""
+    connection.execute(insert(leases), asdict(Lease(run)))
+
+
+def of_open_runs(connection: Connection, run: RunId | None) -> tuple[Lease, ...]:
+    """The leases of all open runs, or of one."""
+    chosen = OF_OPEN if run is None else OF_OPEN.where(leases.c.run == run)
+    return tuple(map(lease_of, connection.execute(chosen)))
+
+
+def fence(connection: Connection, run: RunId, token: int) -> None:
+    """Raises Overtaken for a token that is not the newest. If it is, it stays so until this transaction ends."""
+    memory.fence(lease_of(connection.execute(ONE.with_for_update(read=True), {"of": run}).one()), token)
+
+
+def claim(connection: Connection, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
+    """Take the leases that are as they were seen. One that another takes or a conductor's write holds just now is passed over."""
+    wanted = {lease.run: lease for lease in seen}
+    free = [lease for lease in locked(connection, wanted, skip=True) if lease == wanted[lease.run]]
+    return write(connection, [Lease(each.run, holder, each.token + 1, 0, seconds) for each in free])
+
+
+def renew(connection: Connection, held: Iterable[Lease]) -> tuple[Lease, ...]:
+    """A sign of life for those whose token is the newest."""
+    return write(connection, [Lease(e.run, e.holder, e.token, e.beats + 1, e.seconds) for e in newest(connection, held)])
+
+
+def release(connection: Connection, held: Iterable[Lease]) -> None:
+    """Leave those whose token is the newest to whoever comes."""
+    write(connection, [Lease(e.run, "", e.token, e.beats, e.seconds) for e in newest(connection, held)])
+
+
+def newest(connection: Connection, held: Iterable[Lease]) -> list[Lease]:
+    """Those whose token is the newest, as they are now, locked."""
+    known = {lease.run: lease for lease in held}
+    return [lease for lease in locked(connection, known, skip=False) if lease.token == known[lease.run].token]
+
+
+def locked(connection: Connection, wanted: Mapping[RunId, Lease], skip: bool) -> list[Lease]:
+    """Leases that nobody else changes until this transaction ends."""
+    chosen = SOME.with_for_update(skip_locked=skip)
+    return [lease_of(row) for batch in batches(sorted(wanted)) for row in connection.execute(chosen, {"runs": batch})]
+
+
+def write(connection: Connection, changed: list[Lease]) -> tuple[Lease, ...]:
+    """Write leases as they are now."""
+    rows = [{"of": lease.run} | {f"new_{name}": getattr(lease, name) for name in CHANGING} for lease in changed]
+    if rows:
+        connection.execute(WRITE, rows)
+    return tuple(changed)

@@ -1,0 +1,153 @@
+"""Writers of several processes side by side in Postgres: what they share is never lost, and no run waits for another."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+
+import psycopg
+import pytest
+from journal_values import ANN, BOB, advance, answer, client, digest, files, invite, joins, push, run_row, together
+
+from tests.postgres import needed, run
+from tideline.core.errors import Unreachable
+from tideline.core.run import Digest, OrderId, RunId
+from tideline.engine.rows import JOIN, OPEN, Status
+from tideline_server.store import SqlJournal
+
+RUNS = tuple(RunId(f"run-{letter}") for letter in "abcd")
+ROUNDS = 40
+REFERRED = "SELECT DISTINCT digest FROM members JOIN refs USING (listing)"
+
+
+@pytest.fixture
+def journals(address: str) -> Iterator[tuple[SqlJournal, SqlJournal]]:
+    """The journals of two coordinators on one database."""
+    needed()
+    with closing(SqlJournal(address)) as one, closing(SqlJournal(address)) as two:
+        one.create([run_row(each) for each in RUNS], [order for each in RUNS for order in joins(each)])
+        yield one, two
+
+
+class Shelf:
+    """The bytes of parts, which both coordinators see."""
+
+    def __init__(self) -> None:
+        self.there: set[Digest] = set()
+
+    def put(self, digests: Iterator[Digest] | frozenset[Digest]) -> None:
+        """Keep what is not kept yet, as a mill does."""
+        self.there.update(digest for digest in digests if digest not in self.there)
+
+
+def insist(write: Callable[[], object], before: Callable[[], object]) -> None:
+    """Write until it is written, each time from the beginning."""
+    while True:
+        before()
+        try:
+            assert write()
+            return
+        except Unreachable:
+            continue
+
+
+def live_a_run(journal: SqlJournal, other: SqlJournal, shelf: Shelf, name: RunId) -> None:
+    """Close rounds whose few parts come back again and again, and answer orders; now and then `other` collects in between."""
+    dice = random.Random(name)
+
+    def lay(parts: frozenset[Digest]) -> None:
+        shelf.put(parts)
+        if dice.random() < 0.5:
+            other.collect(1e8, shelf.there.discard)
+
+    for cursor in range(JOIN, ROUNDS):
+        step = advance(cursor, files(dice.randrange(20)), files(dice.randrange(20), dice.randrange(20)), name, keep_from=cursor)
+        insist(lambda step=step: journal.advance(step, shelf.there.__contains__), lambda step=step: lay(step.digests))
+        assert step.digests <= shelf.there
+        sent = files(dice.randrange(20))
+        order = OrderId(f"{name}/{cursor + 1}/{ANN}/1")
+
+        def keep(sent: object = sent) -> None:
+            lay(frozenset(part for part, _ in sent))  # type: ignore[attr-defined]
+            push(journal, sent, run=name, now=1e9)  # type: ignore[arg-type]
+
+        insist(lambda order=order, sent=sent: answer(journal, order, sent), keep)
+
+
+def test_no_part_is_collected_that_somebody_refers_to(journals: tuple[SqlJournal, SqlJournal], address: str) -> None:
+    """Four runs write and forget the same few parts on two coordinators, and both collect all the time."""
+    shelf, over = Shelf(), threading.Event()
+    taken: list[Digest] = []
+
+    def collect(journal: SqlJournal) -> None:
+        while not over.is_set():
+            taken.extend(journal.collect(1e8, shelf.there.discard))
+
+    collectors = [threading.Thread(target=collect, args=(journal,)) for journal in journals]
+    for thread in collectors:
+        thread.start()
+    try:
+        together(*(lambda i=i, r=name: live_a_run(journals[i % 2], journals[1 - i % 2], shelf, r) for i, name in enumerate(RUNS)))
+    finally:
+        over.set()
+        for thread in collectors:
+            thread.join()
+    referred = {Digest(str(row[0])) for row in run(address, REFERRED)}
+    assert referred <= shelf.there
+    assert len(taken) > ROUNDS, "the collectors had something to do"
+    assert [len(journals[0].rounds(name)) for name in RUNS] == [ROUNDS + 1] * len(RUNS)
+
+
+def test_the_same_listing_is_written_once(journals: tuple[SqlJournal, SqlJournal], address: str) -> None:
+    """Runs that send the same files at the same moment, new and forgotten ones, share a listing."""
+    for turn in range(8):
+        sent = files("shared", turn // 2)
+        steps = [advance(JOIN + turn, sent, (), name, keep_from=JOIN + turn + 1) for name in RUNS]
+        assert together(*(lambda j=journals[i % 2], s=s: j.advance(s) for i, s in enumerate(steps))) == [True] * len(RUNS)
+        assert all(journals[0].orders(name, JOIN + turn + 1)[0].files == sent for name in RUNS)
+        names = run(address, "SELECT count(*), count(DISTINCT name) FROM listings")
+        assert names[0][0] == names[0][1] == 1 + turn // 2
+        assert not journals[0].collect(1e8) or turn % 2 == 0
+
+
+def test_of_two_agents_with_one_name_one_is_enrolled(journals: tuple[SqlJournal, SqlJournal]) -> None:
+    """With tokens of their own, at two coordinators at once; the other's token stays unused."""
+    for turn in range(10):
+        for token in ("x", "y"):
+            journals[0].add_invite(invite(f"{token}{turn}"))
+        calls = zip(journals, (f"x{turn}", f"y{turn}"), strict=True)
+        won = together(*(partial(journal.enrol, token, client(f"ann-{turn}")) for journal, token in calls))
+        assert sorted(won, key=bool) == [False, True]
+        used = [journals[0].invite(f"{token}{turn}").used_by for token in ("x", "y")]  # type: ignore[union-attr]
+        assert sorted(used) == ["", f"ann-{turn}"]
+
+
+def test_of_two_agents_with_one_token_one_is_enrolled(journals: tuple[SqlJournal, SqlJournal]) -> None:
+    """The one who comes second is refused and is not there."""
+    for turn in range(10):
+        journals[0].add_invite(invite(f"z{turn}"))
+        calls = zip(journals, (f"ann-{turn}", f"bob-{turn}"), strict=True)
+        won = together(*(partial(journal.enrol, f"z{turn}", client(name)) for journal, name in calls))
+        assert sorted(won, key=bool) == [False, True]
+    assert len(journals[1].clients()) == 10
+
+
+def test_a_frozen_write_holds_up_its_own_run_only(journals: tuple[SqlJournal, SqlJournal], address: str) -> None:
+    """Whatever one run's transaction has locked, another run begins, goes on, is answered and ends, and parts are collected."""
+    one, two = journals
+    with psycopg.connect(address) as frozen:
+        frozen.execute("SELECT * FROM runs JOIN leases ON run = id WHERE id = 'run-a' FOR UPDATE")
+        assert [lease.run for lease in two.claim(two.leases(), "two", 15.0)] == list(RUNS[1:])
+        assert two.advance(advance(JOIN, files("m"), files("s"), RUNS[1]))
+        assert answer(two, OrderId(f"{RUNS[1]}/0/{BOB}/1")) is not None
+        assert two.settle(RUNS[2], OPEN, Status.CANCELLED, "by a person", 9.0)
+        two.create([run_row(RunId("run-e"))], joins(RunId("run-e")))
+        two.saw(ANN, 5.0)
+        two.collect(0.0)
+        assert {row.id for row in two.runs()} >= {RUNS[0], RunId("run-e")}
+        frozen.rollback()
+    assert one.advance(advance(JOIN))
+    assert digest("m") in two.held(files("m"), RUNS[1], ANN, 1.0)
