@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.services import free_port
 from tideline.cli.client import Client
 from tideline.engine.ports import Journal
 from tideline_server.store import SqlJournal
@@ -21,45 +21,69 @@ from tideline_server.store import SqlJournal
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_SECONDS = 90.0
 METHODS = "tideline.algorithms:METHODS"
+COORDINATOR = "coordinator"
 
 
 class Net:
-    """A coordinator on fixed free ports and its agents, each a process group of its own."""
+    """Coordinators on fixed free ports and their agents, each a process group of its own. Most tests have one coordinator."""
 
     def __init__(self, home: Path, methods: str = METHODS, database: str | None = None) -> None:
         self.home, self.methods, self.database = home, methods, database
-        self.grpc, self.http = free_port(), free_port()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.ports: dict[str, tuple[int, int]] = {}  # of each coordinator: for agents, for people
+        self.detours: dict[int, int] = {}  # the port that agents call instead of a coordinator's own
+        self.more: dict[str, str] = {}  # environment
         self._commands: dict[str, list[str]] = {}
-        self._client: Client | None = None
+        self._clients: dict[str, Client] = {}
 
     @property
     def folder(self) -> Path:
         """The coordinator's home."""
-        return self.home / "coordinator"
+        return self.home_of(COORDINATOR)
+
+    @property
+    def grpc(self) -> int:
+        """The agents' port."""
+        return self.ports_of(COORDINATOR)[0]
+
+    @property
+    def http(self) -> int:
+        """The people's port."""
+        return self.ports_of(COORDINATOR)[1]
 
     @property
     def address(self) -> str:
-        """The agents' door."""
-        return f"127.0.0.1:{self.grpc}"
+        """The agents' doors."""
+        return ",".join(f"127.0.0.1:{self.detours.get(grpc, grpc)}" for grpc, _ in self.ports.values())
 
-    def client(self) -> Client:
+    def home_of(self, name: str) -> Path:
+        """A coordinator's home."""
+        return self.home / name
+
+    def ports_of(self, name: str) -> tuple[int, int]:
+        """A coordinator's ports."""
+        if name not in self.ports:
+            self.ports[name] = free_port(), free_port()
+        return self.ports[name]
+
+    def client(self, name: str = COORDINATOR) -> Client:
         """The people's door."""
-        if self._client is None:
-            self._client = Client.of_home(self.folder)
-        return self._client
+        if name not in self._clients:
+            self._clients[name] = Client.of_home(self.home_of(name))
+        return self._clients[name]
 
-    def coordinator(self, *more: str) -> None:
-        """Start the coordinator and wait until both doors are open."""
-        ports = ("--grpc-port", str(self.grpc), "--http-port", str(self.http))
-        self.start("coordinator", "coordinator", "--home", str(self.folder), *ports, "--methods", self.methods, *more)
-        self.ready()
+    def coordinator(self, *more: str, name: str = COORDINATOR) -> None:
+        """Start a coordinator and wait until both doors are open."""
+        grpc, http = self.ports_of(name)
+        where = ("--home", str(self.home_of(name)), "--grpc-port", str(grpc), "--http-port", str(http))
+        self.start(name, "coordinator", *where, "--methods", self.methods, *more)
+        self.ready(name)
 
-    def ready(self) -> None:
+    def ready(self, name: str = COORDINATOR) -> None:
         """Until the doors answer."""
-        said = self.folder / "coordinator.json"
-        pid = self.running["coordinator"].pid
-        self.until(lambda: said.exists() and json.loads(said.read_text())["pid"] == pid, "the coordinator to open its doors")
+        said = self.home_of(name) / "coordinator.json"
+        pid = self.running[name].pid
+        self.until(lambda: said.exists() and json.loads(said.read_text())["pid"] == pid, f"the {name} to open its doors")
 
     def agent(self, name: str, data: Path, role: str = "source", *more: str) -> None:
         """Invite and start an agent."""
@@ -98,7 +122,8 @@ class Net:
         """Where processes find the tests' methods and the coordinator its database. A tester's own is left alone."""
         own = {name: value for name, value in os.environ.items() if name != "TIDELINE_DATABASE"}
         there = {} if self.database is None else {"TIDELINE_DATABASE": self.database}
-        return own | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))} | there
+        path = [self.more.get("PYTHONPATH"), str(ROOT), os.environ.get("PYTHONPATH")]
+        return own | self.more | {"PYTHONPATH": os.pathsep.join(filter(None, path))} | there
 
     def kill(self, name: str) -> None:
         """SIGKILL one process, and only that one."""
@@ -149,8 +174,8 @@ class Net:
 
     def stop(self) -> None:
         """End everything, trainers included."""
-        if self._client is not None:
-            self._client.__exit__()
+        for client in self._clients.values():
+            client.__exit__()
         for process in self.running.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -170,10 +195,3 @@ def net(home: Path, methods: str = METHODS, database: str | None = None) -> Iter
         yield made
     finally:
         made.stop()
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -13,46 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.services import Redis
 from tideline.core.errors import ConfigRefused
 from tideline_server.bell import LocalBell, RedisBell
 
 LONG = 20.0  # nothing here takes so long; what does has failed
 POLL = 0.05
-
-
-class Redis:
-    """A Redis of the test's own, which it may kill."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.folder, self.process = folder, None
-        self.start()
-
-    @property
-    def url(self) -> str:
-        """Where it answers."""
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def start(self) -> None:
-        """Start, and wait until it answers."""
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if "Ready to accept" in line:
-                return
-        raise AssertionError("redis-server ended")
-
-    def kill(self) -> None:
-        """kill -9."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            assert self.process.stdout is not None
-            self.process.stdout.close()
-            self.process = None
 
 
 @pytest.fixture

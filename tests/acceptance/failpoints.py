@@ -1,0 +1,229 @@
+"""kill -9 before and after every commit and every rename of a file: whatever dies, the run ends in the undisturbed bytes.
+
+python -m tests.acceptance.failpoints [--database postgres] [--only WORDS] [--later N]
+
+A first run notes every point that is passed. Then each is tried: the process that passes it dies there, is started again with
+the same command, and the run must complete. A line a point. --later N: it dies at the pass after the first N.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance import gated
+from tests.acceptance.conftest import SITES, WORLD, write_blobs
+from tests.acceptance.harness import COORDINATOR, Net
+from tests.postgres import own_schema
+from tideline.core.errors import FederationError
+from tideline.engine.simulate import SimSite, simulate
+from tideline.learning.folder import read_folder
+
+FAILING = Path(__file__).parent / "failing"
+REGISTRY = "tests.acceptance.gated:METHODS"
+EXPERIMENT = {"method": "gated", "config": {"rounds": 3}, "world": WORLD, "roster": SITES, "seed": 9}
+
+
+class Range:
+    """A federation whose processes die at points, and are started again."""
+
+    def __init__(self, federation: Net, data: dict[str, Path]) -> None:
+        self.federation, self.data = federation, data
+        self.gun = federation.home / "gun"
+        self.gun.mkdir()
+        federation.more |= {"TIDELINE_GUN": str(self.gun), "PYTHONPATH": str(FAILING)}
+
+    def begin(self) -> None:
+        """Start the coordinator, then the agents; those that die are started again."""
+        self.revived(lambda: self.federation.coordinator())
+        for name, role in SITES.items():
+            token = self.insist("/invites", {"name": name, "ttl_seconds": 600})["token"]
+            self.federation.start(name, *self.federation.agent_command(name, self.data[name], role, token))
+
+    def revived(self, start: Any) -> None:
+        """Start a process that may die before its doors are open."""
+        try:
+            start()
+        except Died:
+            self.federation.again(COORDINATOR)
+            self.federation.ready()
+
+    def revive(self) -> None:
+        """Start again what was killed."""
+        for name, process in list(self.federation.running.items()):
+            if process.poll() == -signal.SIGKILL:
+                self.federation.again(name)
+
+    def insist(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Post until it is answered. Who is cut off does not know whether it was done, so it is looked for first."""
+        made: dict[str, Any] = {}
+
+        def told() -> bool:
+            self.revive()
+            try:
+                known = self.known(body) if path == "/runs" else {}
+                made.update(known or self.federation.client().post(path, body))
+            except FederationError:
+                return False
+            return True
+
+        self.federation.until(told, f"an answer to {path}")
+        return made
+
+    def known(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The run of an experiment's name, if it is there."""
+        runs = [row["id"] for row in self.federation.client().get("/runs") if row["name"] == body["name"]]
+        return {"run": runs[0]} if runs else {}
+
+    def run(self, name: str) -> dict[str, Any]:
+        """One run from its start to its end, through deaths."""
+        run = self.insist("/runs", EXPERIMENT | {"name": name})["run"]
+        found: dict[str, Any] = {}
+
+        def over() -> bool:
+            self.revive()
+            try:
+                found.update(self.federation.result(run))
+            except FederationError:
+                return False
+            return found["status"] not in ("waiting", "running")
+
+        self.federation.until(over, f"run {name} to end")
+        return found
+
+    def seen(self) -> list[str]:
+        """The points passed since the last call, each once."""
+        passed = (self.gun / "seen").read_text().splitlines() if (self.gun / "seen").exists() else []
+        (self.gun / "seen").unlink(missing_ok=True)
+        return list(dict.fromkeys(passed))
+
+    def arm(self, point: str, later: int = 0) -> None:
+        """Whoever passes the point next dies there."""
+        (self.gun / "fired").unlink(missing_ok=True)
+        (self.gun / "armed").write_text(f"{point} {later}")
+
+    def fired(self) -> bool:
+        """Whether somebody died. The gun is empty afterwards."""
+        (self.gun / "armed").unlink(missing_ok=True)
+        return (self.gun / "fired").exists()
+
+
+class Died(Exception):
+    """A process that was awaited is dead."""
+
+
+class Mortal(Net):
+    """A federation in which nobody waits for a process that is dead."""
+
+    def ready(self, name: str = COORDINATOR) -> None:
+        said = self.home_of(name) / "coordinator.json"
+        process = self.running[name]
+
+        def open_or_dead() -> bool:
+            if process.poll() == -signal.SIGKILL:
+                raise Died
+            return said.exists() and f'"pid": {process.pid}' in said.read_text()
+
+        self.until(open_or_dead, "the coordinator to open its doors")
+
+
+@contextmanager
+def firing_range(home: Path, database: str | None = None) -> Iterator[Range]:
+    """A federation that is not started yet."""
+    data = {name: write_blobs(home / "data" / name, i) for i, name in enumerate(SITES)}
+    federation = Mortal(home, REGISTRY, database)
+    try:
+        yield Range(federation, data)
+    finally:
+        federation.stop()
+
+
+def undisturbed(data: dict[str, Path]) -> str:
+    """The state digest in peace."""
+    sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES}
+    return str(simulate(gated.METHODS, EXPERIMENT, sites)["state_digest"])
+
+
+def points(database: str | None) -> tuple[list[str], list[str]]:
+    """Every point that a federation passes while it starts, and every point of a run."""
+    with tempfile.TemporaryDirectory(prefix="points-") as folder, firing_range(Path(folder), database) as place:
+        place.begin()
+        place.run("first")
+        starting = place.seen()
+        place.run("second")
+        running = place.seen()
+        return [point for point in starting if point not in running], running
+
+
+def die_in_run(place: Range, point: str, later: int, expected: str) -> str:
+    """One run with one death. What went wrong, or nothing."""
+    place.arm(point, later)
+    result = place.run(f"{point} {later} {time.monotonic_ns()}")
+    if not place.fired():
+        return "nobody died there" if not later else ""
+    return (
+        "" if (result["status"], result["state_digest"]) == ("completed", expected) else f"{result['status']}: {result['cause']}"
+    )
+
+
+def die_at_start(point: str, database: str | None, expected: str) -> str:
+    """A federation of its own that loses a process while it starts, and a run in it."""
+    with tempfile.TemporaryDirectory(prefix="start-") as folder, firing_range(Path(folder), database) as place:
+        place.arm(point)
+        place.begin()
+        result = place.run("after")
+        if not place.fired():
+            return "nobody died there"
+        return wrong_with(result, expected)
+
+
+def wrong_with(result: dict[str, Any], expected: str) -> str:
+    """What is wrong with a run's end, or nothing."""
+    if result["status"] != "completed":
+        return f"{result['status']}: {result['cause']}"
+    return "" if result["state_digest"] == expected else f"other bytes: {result['state_digest']}"
+
+
+def main() -> int:
+    """Every point; 1 if any failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--only", default="", help="points with these words")
+    parser.add_argument("--later", type=int, default=0)
+    asked = parser.parse_args()
+    if asked.database == "sqlite":
+        return shoot(asked, None)
+    with own_schema() as url:
+        return shoot(asked, url)
+
+
+def shoot(asked: argparse.Namespace, database: str | None) -> int:
+    """All points that were asked for."""
+    starting, running = points(database)
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="range-") as folder, firing_range(Path(folder), database) as place:
+        place.begin()
+        expected = undisturbed(place.data)
+        place.run("warm")
+        chosen = [p for p in running if asked.only in p]
+        told = [(p, die_in_run(place, p, asked.later, expected)) for p in chosen]
+        failed += report(told)
+    return 1 if failed + report([(p, die_at_start(p, database, expected)) for p in starting if asked.only in p]) else 0
+
+
+def report(told: list[tuple[str, str]]) -> int:
+    """A line a point; how many failed."""
+    for point, wrong in told:
+        print(f"{'FAILED ' + wrong if wrong else 'ok':8s}  {point}", flush=True)
+    return sum(bool(wrong) for _, wrong in told)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
