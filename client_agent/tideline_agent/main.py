@@ -66,7 +66,8 @@ def away(error: BaseException | None) -> None:
 def tell(what: str, order: Order, error: FederationError | None) -> None:
     """Tell the owner what became of an order."""
     note = log.warning if error else log.info
-    note("reply", verdict=what, run=order.run, phase=order.phase, round=order.round, **({"reason": str(error)} if error else {}))
+    why = {"reason": str(error)} if error else {}
+    note("reply", verdict=what, run=order.run, phase=order.phase, round=order.round, order=order.id, **why)
 
 
 def enrol(link: GrpcLink, settings: AgentSettings) -> None:

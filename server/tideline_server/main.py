@@ -35,7 +35,7 @@ from tideline_server.bell import LocalBell, RedisBell
 from tideline_server.conducting import Conducting
 from tideline_server.rpc import Door, open_door
 from tideline_server.settings import LOOPBACK, CoordinatorSettings
-from tideline_server.store import SqlJournal
+from tideline_server.store import SqlJournal, StoreAway
 from tideline_server.worker import ProcessMill
 
 log = structlog.get_logger()
@@ -111,8 +111,9 @@ async def serve(settings: CoordinatorSettings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        grpc_socket, http_socket = bound(settings)
-        doors = await stack.enter_async_context(coordinator(settings, http_socket, grpc_socket))
+        grpc_port, http_socket = bound(settings)
+        stack.callback(http_socket.close)
+        doors = await stack.enter_async_context(coordinator(settings, http_socket, grpc_port))
         log.info("coordinator_ready", agents=doors.grpc, people=doors.http, home=str(settings.folder))
         await stop.wait()
         log.info("coordinator_stopping")
@@ -147,7 +148,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     """Everything running."""
     folder, clock = settings.folder, WallClock()
     bell = bell_of(settings)
-    journal = SqlJournal(settings.store)
+    journal = await opened(settings)
     parts = FolderParts(folder / "parts")
     parts.sweep()
     mill = ProcessMill(folder / "parts", settings.methods)
@@ -187,6 +188,20 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         await bell.close()
         mill.close()
         journal.close()
+
+
+async def opened(settings: CoordinatorSettings) -> SqlJournal:
+    """The journal, once its database answers: after a reboot it may come later than we. Raises StoreRefused."""
+    until = time.monotonic() + settings.wait
+    while True:
+        try:
+            return await asyncio.to_thread(SqlJournal, settings.store)
+        except StoreAway as error:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise
+            log.warning("store_away", reason=str(error), gives_up_in_seconds=round(left))
+            await asyncio.sleep(min(left, 1.0))
 
 
 def holder(folder: Path) -> str:

@@ -17,6 +17,7 @@ class CoordinatorSettings(BaseSettings):
 
     home: Path = Field(Path("~/.tideline/coordinator"), description="database, parts and admin key")
     database: SecretStr | None = Field(None, description="URL of the database; none: an SQLite file in the home")
+    wait: float = Field(60.0, ge=0.0, le=86400.0, description="seconds to wait at the start for a database that does not answer")
     host: str = Field("127.0.0.1", description="address that both doors listen on")
     redis: str | None = Field(None, description="redis://HOST:PORT, through which replicas wake each other")
     lease: float = Field(15.0, ge=1.0, le=3600.0, description="seconds of silence after which another replica conducts the runs")

@@ -168,9 +168,7 @@ def die_in_run(place: Range, point: str, later: int, expected: str) -> str:
     result = place.run(f"{point} {later} {time.monotonic_ns()}")
     if not place.fired():
         return "nobody died there" if not later else ""
-    return (
-        "" if (result["status"], result["state_digest"]) == ("completed", expected) else f"{result['status']}: {result['cause']}"
-    )
+    return wrong_with(result, expected)
 
 
 def die_at_start(point: str, database: str | None, expected: str) -> str:

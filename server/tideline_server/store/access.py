@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from tideline.core.errors import Unreachable
 from tideline_server.store import dialect, versions
 from tideline_server.store.address import read_address, shown
-from tideline_server.store.errors import GaveWay, StoreRefused
+from tideline_server.store.errors import GaveWay, StoreAway, StoreRefused
 
 T = TypeVar("T")
 TURN_SECONDS = 60.0  # how long a writer waits for the others of its own process
@@ -104,7 +104,7 @@ def translated() -> Iterator[None]:
 def open_store(where: Path | str) -> Store:
     """Open or make a store in a file or at a URL, and bring its tables up to date.
 
-    Raises StoreRefused if it cannot be opened, is something else, or is newer than this Tideline.
+    Raises StoreRefused if it cannot be opened, is something else, or is newer than this Tideline; StoreAway if it may come.
     """
     url = read_address(where)
     kind, name = dialect.kind_of(url), shown(url)
@@ -120,5 +120,6 @@ def open_store(where: Path | str) -> Store:
     except SQLAlchemyError as error:
         engine.dispose()
         reason = " ".join(str(getattr(error, "orig", error)).split())
-        raise StoreRefused(f"The store {name} cannot be opened: {reason}", kind.advice(error), path=name) from error
+        refusal = StoreAway if kind.away(error) else StoreRefused
+        raise refusal(f"The store {name} cannot be opened: {reason}", kind.advice(error), path=name) from error
     return Store(engine, kind)

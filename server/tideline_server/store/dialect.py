@@ -45,6 +45,10 @@ class Database(Protocol):
         """What has to be set once the tables are there."""
         ...
 
+    def away(self, error: SQLAlchemyError) -> bool:
+        """Whether to wait may help."""
+        ...
+
     def advice(self, error: SQLAlchemyError) -> str:
         """What to do if it cannot be opened."""
         ...

@@ -9,5 +9,9 @@ class StoreRefused(Refused):
     """The database cannot be opened, is no Tideline store, or was written by another version."""
 
 
+class StoreAway(StoreRefused):
+    """The database does not answer now. It may be starting."""
+
+
 class GaveWay(Unreachable):
     """The database undid a transaction for another's sake. Done again it may succeed; nobody outside the store meets this."""

@@ -132,3 +132,8 @@ def advice(error: SQLAlchemyError) -> str:
     """What to do about a database that cannot be opened."""
     told = reason(error)
     return next((todo for words, todo in ADVICE.items() if words in told), AWAY_ADVICE)
+
+
+def away(error: SQLAlchemyError) -> bool:
+    """Whether it may be opened later without anybody's doing: it is starting, say, or its machine is."""
+    return isinstance(error, OperationalError) and advice(error) == AWAY_ADVICE

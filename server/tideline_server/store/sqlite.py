@@ -89,6 +89,11 @@ def meaning(error: DBAPIError) -> FederationError | None:
     return None
 
 
+def away(error: SQLAlchemyError) -> bool:
+    """A file does not come by itself."""
+    return False
+
+
 def advice(error: SQLAlchemyError) -> str:
     """What to do about a file that cannot be opened."""
     return "Give the path of a file that this user may write, in a folder that exists, or of a store that Tideline made"

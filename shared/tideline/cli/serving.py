@@ -26,6 +26,7 @@ def coordinator(
     lease: Annotated[
         float | None, typer.Option(help="Seconds of silence after which another replica conducts the runs. [default: 15]")
     ] = None,
+    wait: Annotated[float | None, typer.Option(help="Seconds to wait at the start for a database. [default: 60]")] = None,
     redis: Annotated[str | None, typer.Option(metavar="URL", help="Redis through which replicas wake each other.")] = None,
     grpc_port: Annotated[int | None, typer.Option(help="The agents' door; 0: a free one. [default: 7800]")] = None,
     http_port: Annotated[int | None, typer.Option(help="The people's door; 0: a free one. [default: 7880]")] = None,
@@ -48,6 +49,7 @@ def coordinator(
         "host": host,
         "redis": redis,
         "lease": lease,
+        "wait": wait,
         "grpc_port": grpc_port,
         "http_port": http_port,
         "tls_cert": tls_cert,

@@ -373,7 +373,8 @@ def answered(row: OrderRow, reply: Reply, status: OrderStatus, now: float, down:
 def closed_event(step: Advance) -> dict[str, Any]:
     """What people are told of a closed round."""
     closed = step.closed
-    return {
+    conducted = {} if step.token is None else {"token": step.token}
+    return conducted | {
         "phase": closed.phase,
         "round": closed.round,
         "seconds": closed.closed - closed.opened,

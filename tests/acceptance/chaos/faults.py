@@ -1,0 +1,133 @@
+"""What can happen to a federation. Each fault happens and is over within seconds; it tells what it did."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+import redis
+
+from tests.acceptance.chaos.world import COORDINATORS, SITES, World
+
+Fault = Callable[[World, random.Random], str]
+EVERY: list[Fault] = []
+LONGEST_PAUSE = 2.0  # seconds that something is away
+
+
+def fault(done: Fault) -> Fault:
+    """Add a fault to those that are drawn from."""
+    EVERY.append(done)
+    return done
+
+
+def pause(world: World, seconds: float) -> None:
+    """Let the others go on."""
+    until = time.monotonic() + seconds
+    world.until(lambda: time.monotonic() >= until, "a moment")
+
+
+def some_time(dice: random.Random) -> float:
+    """How long something is away."""
+    return dice.uniform(0.0, LONGEST_PAUSE)
+
+
+@fault
+def kill_a_coordinator(world: World, dice: random.Random) -> str:
+    """The other takes its runs, or it comes back before."""
+    name, away = dice.choice(COORDINATORS), some_time(dice)
+    world.kill(name)
+    pause(world, away)
+    world.again(name)
+    return f"coordinator {name} killed, away for {away:.1f} s"
+
+
+@fault
+def kill_both_coordinators(world: World, dice: random.Random) -> str:
+    """Nobody conducts until one is back."""
+    away = some_time(dice)
+    for name in COORDINATORS:
+        world.kill(name)
+    pause(world, away)
+    for name in dice.sample(COORDINATORS, 2):
+        world.again(name)
+    return f"both coordinators killed, away for {away:.1f} s"
+
+
+@fault
+def freeze_a_coordinator(world: World, dice: random.Random) -> str:
+    """Beyond its lease: the other takes over, and what the frozen one writes afterwards is refused."""
+    name, frozen = dice.choice(COORDINATORS), world.lease * dice.uniform(1.5, 2.5)
+    world.signal(name, signal.SIGSTOP)
+    pause(world, frozen)
+    world.signal(name, signal.SIGCONT)
+    return f"coordinator {name} frozen for {frozen:.1f} s"
+
+
+@fault
+def kill_an_agent(world: World, dice: random.Random) -> str:
+    """Its trainer dies with it."""
+    name, away = dice.choice(sorted(SITES)), some_time(dice)
+    world.kill(name)
+    pause(world, away)
+    world.again(name)
+    return f"agent {name} killed, away for {away:.1f} s"
+
+
+@fault
+def freeze_an_agent(world: World, dice: random.Random) -> str:
+    """Nobody misses it for so short a time."""
+    name, frozen = dice.choice(sorted(SITES)), some_time(dice)
+    world.signal(name, signal.SIGSTOP)
+    pause(world, frozen)
+    world.signal(name, signal.SIGCONT)
+    return f"agent {name} frozen for {frozen:.1f} s"
+
+
+@fault
+def kill_a_child(world: World, dice: random.Random) -> str:
+    """The trainers of an agent, or the numeric worker of a coordinator."""
+    name = dice.choice((*COORDINATORS, *sorted(SITES)))
+    children = world.children(name)
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    return f"{len(children)} children of {name} killed"
+
+
+@fault
+def kill_postgres(world: World, dice: random.Random) -> str:
+    """With all its connections. What was committed is there afterwards."""
+    away = some_time(dice)
+    world.postgres.kill()
+    pause(world, away)
+    world.postgres.start()
+    return f"Postgres killed, away for {away:.1f} s"
+
+
+@fault
+def kill_redis(world: World, dice: random.Random) -> str:
+    """Rings are lost; everybody looks for himself."""
+    away = some_time(dice)
+    world.redis.kill()
+    pause(world, away)
+    world.redis.start()
+    return f"Redis killed, away for {away:.1f} s"
+
+
+@fault
+def flush_redis(world: World, dice: random.Random) -> str:
+    """Nothing of worth lies in it."""
+    redis.Redis.from_url(world.redis.url).flushall()
+    return "Redis flushed"
+
+
+@fault
+def cut_the_lines(world: World, dice: random.Random) -> str:
+    """All connections of agents to a coordinator, in the middle of a message."""
+    name, after = dice.choice(COORDINATORS), dice.randrange(200_000)
+    world.wires[name].cut(after)
+    return f"lines to {name} cut after {after} bytes"

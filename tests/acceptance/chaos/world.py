@@ -1,0 +1,126 @@
+"""Two coordinators on one Postgres, one Redis and one folder of parts, and three agents behind lines that can be cut."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from tests.acceptance.harness import Net
+from tests.acceptance.wire import Wire
+from tests.services import Postgres, Redis
+from tideline.algorithms import METHODS
+from tideline.cli.client import Client
+from tideline.core.errors import FederationError
+from tideline.engine.simulate import SimSite, simulate
+from tideline.learning.folder import read_folder
+
+COORDINATORS = ("one", "two")
+SITES = {"a": "source", "b": "source", "c": "target"}
+FEATURES = 600
+WORLD = {"inputs": [FEATURES], "classes": 3, "model": "mlp"}
+ROUNDS = {"fedavg": 8, "feddadil": 6}
+LEASE = 2.0  # seconds
+
+
+def experiment(seed: int) -> dict[str, Any]:
+    """FedAvg and FedDaDiL by turns; their messages are large enough to be cut in the middle."""
+    method = sorted(ROUNDS)[seed % 2]
+    config = {"rounds": ROUNDS[method]}
+    given = {"method": method, "preset": "tiny", "config": config, "world": WORLD, "roster": SITES, "seed": seed}
+    return given | {"name": f"seed {seed}", "reference": None}
+
+
+def write_clouds(folder: Path, shift: int) -> Path:
+    """Three Gaussian classes, shifted by site."""
+    rng = np.random.default_rng(shift)
+    folder.mkdir(parents=True)
+    y = np.arange(60) % 3
+    x = rng.normal(size=(60, FEATURES)) + 2 * np.eye(3, FEATURES)[y] + 0.3 * shift
+    np.savez(folder / "clouds.npz", x=x.astype(np.float32), y=y)
+    return folder
+
+
+class World(Net):
+    """The federation and what it stands on."""
+
+    def __init__(self, home: Path, lease: float = LEASE) -> None:
+        self.postgres, self.redis, self.lease = Postgres(home), Redis(home), lease
+        super().__init__(home, database=self.postgres.url)
+        self.data = {name: write_clouds(home / "data" / name, shift) for shift, name in enumerate(SITES)}
+        self.wires = {name: Wire(self.ports_of(name)[0]) for name in COORDINATORS}
+        self.detours = {self.ports_of(name)[0]: wire.port for name, wire in self.wires.items()}
+        self.more = {"TIDELINE_LOG_JSON": "1"}
+
+    def begin(self) -> None:
+        """Start everything."""
+        for name in COORDINATORS:
+            self.home_of(name).mkdir()
+            (self.home / "parts").mkdir(exist_ok=True)
+            (self.home_of(name) / "parts").symlink_to(self.home / "parts")
+            shared = ("--redis", self.redis.url, "--lease", str(self.lease))
+            self.coordinator(*shared, name=name)
+        for name, role in SITES.items():
+            token = self.client("one").post("/invites", {"name": name, "ttl_seconds": 600})["token"]
+            self.start(name, *self.agent_command(name, self.data[name], role, token))
+
+    def agent_command(self, name: str, data: Path, role: str, token: str) -> list[str]:
+        """The command of an agent that knows both coordinators."""
+        return super().agent_command(name, data, role, token)
+
+    def asked(self, path: str) -> Any:
+        """What either coordinator answers; None if neither does."""
+        for name in COORDINATORS:
+            with suppress(FederationError):
+                return Client.of_home(self.home_of(name)).get(path)
+        return None
+
+    def over(self, run: str) -> bool:
+        """Whether the run is no longer open, as far as anybody answers."""
+        found = self.asked(f"/runs/{run}")
+        return found is not None and found["status"] not in ("waiting", "running")
+
+    def signal(self, name: str, number: int) -> None:
+        """Send a process a signal, if it lives."""
+        with suppress(ProcessLookupError):
+            os.kill(self.running[name].pid, number)
+
+    def children(self, name: str) -> list[psutil.Process]:
+        """The worker of a coordinator, or the trainers of an agent."""
+        try:
+            return psutil.Process(self.running[name].pid).children()
+        except psutil.NoSuchProcess:
+            return []
+
+    def undisturbed(self, given: dict[str, Any]) -> str:
+        """The state digest of the same run in one process, in peace."""
+        sites = {n: SimSite(lambda w, r, n=n: read_folder(self.data[n], w, r)) for n in SITES}
+        result = simulate(METHODS, given, sites)
+        assert result["status"] == "completed", result["cause"]
+        return str(result["state_digest"])
+
+    def stop(self) -> None:
+        """End everything, frozen or not."""
+        for name in self.running:
+            self.signal(name, signal.SIGCONT)
+        super().stop()
+        for wire in self.wires.values():
+            wire.close()
+        self.redis.kill()
+        self.postgres.kill()
+
+
+@contextmanager
+def world(home: Path, lease: float = LEASE) -> Iterator[World]:
+    """A federation that ends with the block."""
+    made = World(home, lease)
+    try:
+        yield made
+    finally:
+        made.stop()

@@ -1,0 +1,77 @@
+"""A line between agents and a coordinator that can be cut in the middle of a message."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from contextlib import suppress
+
+RESET = struct.pack("ii", 1, 0)  # close at once: the other end reads a reset, not an end
+
+
+class Wire:
+    """Passes bytes on from `port` to a port of this machine."""
+
+    def __init__(self, to: int) -> None:
+        self._to = to
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._door.getsockname()[1]
+        self._lock = threading.Lock()
+        self._lines: set[socket.socket] = set()
+        self._left: int | None = None  # bytes to the coordinator before the cut that was asked for
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def cut(self, after: int = 0) -> None:
+        """Reset every connection once so many more bytes have gone to the coordinator; now, if none are to go."""
+        with self._lock:
+            self._left = after or None
+        if not after:
+            self._reset()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._door.close()
+
+    def _reset(self) -> None:
+        with self._lock:
+            lines, self._lines = self._lines, set()
+        for line in lines:
+            with suppress(OSError):
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                line.shutdown(socket.SHUT_RDWR)
+            line.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._door.accept()
+                try:
+                    far = socket.create_connection(("127.0.0.1", self._to))
+                except OSError:
+                    near.close()  # nobody is there; agents try again
+                    continue
+                with self._lock:
+                    self._lines |= {near, far}
+                threading.Thread(target=self._pass_on, args=(near, far, True), daemon=True).start()
+                threading.Thread(target=self._pass_on, args=(far, near, False), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, up: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 14):
+                sink.sendall(data[: self._due(len(data))] if up else data)
+                if up and self._left == 0:
+                    self.cut()
+        for line in (source, sink):
+            with self._lock:
+                self._lines.discard(line)
+            line.close()
+
+    def _due(self, size: int) -> int:
+        """How many bytes still go through."""
+        with self._lock:
+            if self._left is None:
+                return size
+            size = min(size, self._left)
+            self._left -= size
+            return size
