@@ -22,7 +22,6 @@ import structlog
 import uvicorn
 
 from tideline import __version__
-from tideline.archive.folder import FolderParts
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.engine.conductor import Conductor
 from tideline.engine.desk import Desk
@@ -33,6 +32,7 @@ from tideline.engine.thrift import keep_freed_memory
 from tideline_server.api import Services, create_app
 from tideline_server.bell import LocalBell, RedisBell
 from tideline_server.conducting import Conducting
+from tideline_server.parts import open_parts
 from tideline_server.rpc import Door, open_door
 from tideline_server.settings import LOOPBACK, CoordinatorSettings
 from tideline_server.store import SqlJournal, StoreAway
@@ -148,10 +148,10 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     """Everything running."""
     folder, clock = settings.folder, WallClock()
     bell = bell_of(settings)
+    parts = open_parts(*settings.place)
+    parts.begin()
     journal = await opened(settings)
-    parts = FolderParts(folder / "parts")
-    parts.sweep()
-    mill = ProcessMill(folder / "parts", settings.methods)
+    mill = ProcessMill(settings.place, settings.methods)
     mill.start()
     room = Storeroom(parts, journal, clock)
     office = Office(journal, mill, bell, clock)

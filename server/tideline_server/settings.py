@@ -17,6 +17,8 @@ class CoordinatorSettings(BaseSettings):
 
     home: Path = Field(Path("~/.tideline/coordinator"), description="database, parts and admin key")
     database: SecretStr | None = Field(None, description="URL of the database; none: an SQLite file in the home")
+    parts: str | None = Field(None, description="directory or s3://BUCKET/PREFIX of the parts; none: a folder in the home")
+    parts_cache: float = Field(10.0, gt=0, allow_inf_nan=False, description="GB of a bucket's parts that are kept in the home")
     wait: float = Field(60.0, ge=0.0, le=86400.0, description="seconds to wait at the start for a database that does not answer")
     host: str = Field("127.0.0.1", description="address that both doors listen on")
     redis: str | None = Field(None, description="redis://HOST:PORT, through which replicas wake each other")
@@ -37,3 +39,8 @@ class CoordinatorSettings(BaseSettings):
     def store(self) -> Path | str:
         """Where the journal lies: a file, or a URL, which may hold a password."""
         return self.folder / "coordinator.db" if self.database is None else self.database.get_secret_value()
+
+    @property
+    def place(self) -> tuple[str, Path, float]:
+        """Where parts lie, the home that may hold a cache of them, and how many GB of it."""
+        return self.parts or str(self.folder / "parts"), self.folder, self.parts_cache

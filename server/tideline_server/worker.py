@@ -23,11 +23,14 @@ class ShuttingDown(BaseException):
 
 
 class ProcessMill:
-    """The port Mill, answered by a child process. A call whose process died is made again: calls have no effect but parts."""
+    """The port Mill, answered by a child process. A call whose process died is made again: calls have no effect but parts.
 
-    def __init__(self, parts: Path, methods: str) -> None:
+    `place` is what the store of parts is opened with. Every user of the machine may read it; secrets are in the environment.
+    """
+
+    def __init__(self, place: tuple[str, Path, float], methods: str) -> None:
         self._closed = False
-        self._child = Child([sys.executable, "-m", "tideline_server.worker", str(parts), methods])
+        self._child = Child([sys.executable, "-m", "tideline_server.worker", *map(str, place), methods])
 
     @property
     def pid(self) -> int | None:
@@ -60,16 +63,16 @@ class ProcessMill:
 
 
 def main() -> None:
-    """The worker's process: PARTS METHODS."""
+    """The worker's process: PARTS HOME CACHE METHODS."""
     import torch
 
-    from tideline.archive.folder import FolderParts
     from tideline.core.registry import load_methods
     from tideline.engine.mill import NumericMill
+    from tideline_server.parts import open_parts
 
     torch.set_num_threads(1)  # outside a turn there are only checks; a second thread would spin for longer than it helps
-    parts, methods = sys.argv[1:]
-    mill = NumericMill(FolderParts(Path(parts)), load_methods(methods))
+    where, home, cache, methods = sys.argv[1:]
+    mill = NumericMill(open_parts(where, Path(home), float(cache)), load_methods(methods))
 
     def handle(name: str, payload: Mapping[str, Any], tick: Tick) -> Mapping[str, Any]:
         try:

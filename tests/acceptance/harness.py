@@ -27,8 +27,8 @@ COORDINATOR = "coordinator"
 class Net:
     """Coordinators on fixed free ports and their agents, each a process group of its own. Most tests have one coordinator."""
 
-    def __init__(self, home: Path, methods: str = METHODS, database: str | None = None) -> None:
-        self.home, self.methods, self.database = home, methods, database
+    def __init__(self, home: Path, methods: str = METHODS, database: str | None = None, parts: str | None = None) -> None:
+        self.home, self.methods, self.database, self.parts = home, methods, database, parts
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.ports: dict[str, tuple[int, int]] = {}  # of each coordinator: for agents, for people
         self.detours: dict[int, int] = {}  # the port that agents call instead of a coordinator's own
@@ -119,9 +119,10 @@ class Net:
             )
 
     def environment(self) -> dict[str, str]:
-        """Where processes find the tests' methods and the coordinator its database. A tester's own is left alone."""
-        own = {name: value for name, value in os.environ.items() if name != "TIDELINE_DATABASE"}
-        there = {} if self.database is None else {"TIDELINE_DATABASE": self.database}
+        """Where processes find the tests' methods and the coordinator its database and parts. A tester's own are left alone."""
+        given = {"TIDELINE_DATABASE": self.database, "TIDELINE_PARTS": self.parts}
+        own = {name: value for name, value in os.environ.items() if name not in given}
+        there = {name: value for name, value in given.items() if value is not None}
         path = [self.more.get("PYTHONPATH"), str(ROOT), os.environ.get("PYTHONPATH")]
         return own | self.more | {"PYTHONPATH": os.pathsep.join(filter(None, path))} | there
 
@@ -188,9 +189,9 @@ class Net:
 
 
 @contextmanager
-def net(home: Path, methods: str = METHODS, database: str | None = None) -> Iterator[Net]:
+def net(home: Path, methods: str = METHODS, database: str | None = None, parts: str | None = None) -> Iterator[Net]:
     """A federation that ends with the block."""
-    made = Net(home, methods, database)
+    made = Net(home, methods, database, parts)
     try:
         yield made
     finally:

@@ -46,6 +46,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "alembic": ("tideline_server.store",),
     "psycopg": ("tideline_server.store",),
     "redis": ("tideline_server.bell",),
+    "obstore": ("tideline_server.parts",),
     "ot": ("tideline.numerics.transport",),
     "cvxpy": ("tideline.numerics.signomial",),
     "torchvision": ("tideline.learning.datasets", "tideline.nets"),

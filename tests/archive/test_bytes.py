@@ -23,14 +23,22 @@ from tideline.archive.rules import DTYPES
 from tideline.core.errors import Malformed
 from tideline.core.record import Handle, Weights, record
 from tideline.core.run import Digest
+from tideline_server.parts import open_parts
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
-@pytest.fixture(scope="module", params=["memory", "folder"])
+@pytest.fixture(scope="module", params=["memory", "folder", "bucket"])
 def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
-    """Both kinds of store."""
-    yield MemoryParts() if request.param == "memory" else FolderParts(tmp_path_factory.mktemp("parts"), durable=False)
+    """Every kind of store."""
+    if request.param != "bucket":
+        yield MemoryParts() if request.param == "memory" else FolderParts(tmp_path_factory.mktemp("parts"), durable=False)
+        return
+    server = request.getfixturevalue("store_of_objects")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield open_parts(f"s3://{server.bucket()}", tmp_path_factory.mktemp("home"), cache=1.0)
 
 
 @settings(max_examples=120, deadline=None)

@@ -72,14 +72,18 @@ def seconds(work: Callable[[], Any]) -> float:
     return best
 
 
-def test_a_header_of_fifty_thousand_tensors_is_read_in_a_second() -> None:
-    """Large models cost little: every rule is one pass."""
-    n = 50_000
+def reading(n: int) -> tuple[float, float]:
+    """What it costs to read a header of n tensors, and to name its parts."""
     record = json.dumps({"w": {f"layer.{i}.weight": None for i in range(n)}})
     made, _ = layout.build({f"w/layer.{i}.weight": ("F32", (2, 3)) for i in range(n)}, {layout.RECORD: record})
     data = memoryview(made + bytes(24 * n))
-    assert seconds(lambda: layout.parse(data)) < 1
-    assert seconds(lambda: layout.named_parts(layout.Header({}, {layout.RECORD: record}, 0))) < 0.5
+    return seconds(lambda: layout.parse(data)), seconds(lambda: layout.named_parts(layout.Header({}, {layout.RECORD: record}, 0)))
+
+
+def test_a_header_costs_no_more_than_its_length() -> None:
+    """Twenty times the tensors cost nothing like four hundred times as much: every rule is one pass."""
+    few, many = reading(4_000), reading(80_000)
+    assert all(large < 100 * small for small, large in zip(few, many, strict=True))
 
 
 def twice(n: int) -> bytes:
@@ -113,4 +117,4 @@ def test_no_header_costs_more_than_its_length(kind: type[Exception], make: Calla
     start = time.process_time()
     with pytest.raises(kind):
         layout.parse(data)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 60

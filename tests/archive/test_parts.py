@@ -17,6 +17,7 @@ from tideline.archive.codec import decode
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.run import Digest
+from tideline_server.parts import open_parts
 
 DATA = bytes(range(256)) * 40
 NAME = Digest(hashlib.sha256(DATA).hexdigest())
@@ -27,9 +28,11 @@ STORES: dict[str, Callable[[Path], Parts]] = {
 }
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[*STORES, "bucket"])
 def parts(request: pytest.FixtureRequest, tmp_path: Path) -> Parts:
     """Every kind of store."""
+    if request.param == "bucket":
+        return open_parts(request.getfixturevalue("bucket"), tmp_path, cache=1.0)
     return STORES[request.param](tmp_path / "parts")
 
 

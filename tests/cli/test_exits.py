@@ -170,6 +170,8 @@ def test_a_process_ends_with_the_code(tmp_path: Path) -> None:
         ([], {"TIDELINE_GRPC_PORT": "many"}, "TIDELINE_GRPC_PORT is 'many'"),
         (["--host", "0.0.0.0"], {}, "without TLS"),
         (["--tls-cert", "a.pem"], {}, "both a certificate and a key"),
+        (["--parts-cache", "0"], {}, "--parts-cache is 0.0"),
+        ([], {"TIDELINE_PARTS_CACHE": "nan"}, "TIDELINE_PARTS_CACHE is 'nan'"),
     ],
 )
 def test_a_coordinator_that_cannot_be_is_refused(tmp_path: Path, args: list[str], env: dict[str, str], words: str) -> None:

@@ -15,6 +15,7 @@ from tideline.archive.errors import BadName, DigestMismatch, PartMismatch, PartM
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.run import Digest
+from tideline_server.parts import open_parts
 
 BYTES = bytes(range(256)) * 40
 
@@ -24,10 +25,15 @@ def name(content: bytes) -> Digest:
     return Digest(hashlib.sha256(content).hexdigest())
 
 
-@pytest.fixture(params=["memory", "folder", "cache"])
+@pytest.fixture(params=["memory", "folder", "cache", "shared", "bucket"])
 def parts(request: pytest.FixtureRequest, tmp_path: Path) -> Parts:
     """Each store, empty. The cache is a folder that need not survive a power cut."""
-    return MemoryParts() if request.param == "memory" else FolderParts(tmp_path / "parts", request.param == "folder")
+    if request.param == "memory":
+        return MemoryParts()
+    if request.param in ("folder", "cache"):
+        return FolderParts(tmp_path / "parts", request.param == "folder")
+    where = str(tmp_path / "parts") if request.param == "shared" else request.getfixturevalue("bucket")
+    return open_parts(where, tmp_path / "home", cache=1.0)
 
 
 def test_what_is_put_can_be_viewed(parts: Parts) -> None:

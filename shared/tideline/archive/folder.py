@@ -23,12 +23,15 @@ LEFT_SECONDS = 86400.0  # how long a cut upload may wait for its sender to come 
 
 
 class FolderParts:
-    """Parts as files of one folder, `ab/abcd...`. `durable`: a part that was kept survives a power cut (fsync)."""
+    """Parts as files of one folder, `ab/abcd...`. `durable`: a part that was kept survives a power cut (fsync).
 
-    def __init__(self, folder: Path, durable: bool = True) -> None:
+    `tmp` names the folder beneath for what is under way: two processes that take in uploads need one each.
+    """
+
+    def __init__(self, folder: Path, durable: bool = True, tmp: str = "tmp") -> None:
         self.folder = folder
         self.durable = durable
-        self._tmp = folder / "tmp"
+        self._tmp = folder / tmp
         self._arriving: dict[Path, FolderUpload] = {}
         self._lock = threading.Lock()
         with room(self._tmp / "parts"):
@@ -49,10 +52,7 @@ class FolderParts:
 
     def view(self, digest: Digest) -> memoryview:
         try:
-            with self.path(digest).open("rb") as file:
-                # A file without bytes cannot be mapped.
-                size = os.fstat(file.fileno()).st_size
-                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size else bytearray())
+            return mapped(self.path(digest))
         except FileNotFoundError:
             raise missing(digest) from None
 
@@ -229,6 +229,14 @@ class room:  # noqa: N801 - reads as a word in a with statement
             raise StorageFull(
                 f"No room for a part in {self._path.parent.parent}", "Free disk space; the transfer is tried again by itself"
             ) from error
+
+
+def mapped(path: Path) -> memoryview:
+    """A file's bytes, mapped privately: they stay readable when the file is taken away."""
+    with path.open("rb") as file:
+        # A file without bytes cannot be mapped.
+        size = os.fstat(file.fileno()).st_size
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size else bytearray())
 
 
 def write_all(descriptor: int, buffers: Iterable[Buffer]) -> None:

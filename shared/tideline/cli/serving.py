@@ -22,6 +22,8 @@ LOG_JSON = typer.Option("--log-json", envvar="TIDELINE_LOG_JSON", help="Log JSON
 def coordinator(
     home: Annotated[Path | None, typer.Option(help="Database, parts and key. [default: ~/.tideline/coordinator]")] = None,
     database: Annotated[str | None, typer.Option(metavar="URL", help="Postgres. [default: SQLite in the home]")] = None,
+    parts: Annotated[str | None, typer.Option(metavar="WHERE", help="Directory or s3://... [default: in the home]")] = None,
+    parts_cache: Annotated[float | None, typer.Option(help="GB of a bucket's parts kept in the home. [default: 10]")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
     lease: Annotated[
         float | None, typer.Option(help="Seconds of silence after which another replica conducts the runs. [default: 15]")
@@ -46,6 +48,8 @@ def coordinator(
     given = {
         "home": home,
         "database": database,
+        "parts": parts,
+        "parts_cache": parts_cache,
         "host": host,
         "redis": redis,
         "lease": lease,

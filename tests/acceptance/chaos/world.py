@@ -52,7 +52,7 @@ class World(Net):
 
     def __init__(self, home: Path, lease: float = LEASE) -> None:
         self.postgres, self.redis, self.lease = Postgres(home), Redis(home), lease
-        super().__init__(home, database=self.postgres.url)
+        super().__init__(home, database=self.postgres.url, parts=str(home / "parts"))
         self.data = {name: write_clouds(home / "data" / name, shift) for shift, name in enumerate(SITES)}
         self.wires = {name: Wire(self.ports_of(name)[0]) for name in COORDINATORS}
         self.detours = {self.ports_of(name)[0]: wire.port for name, wire in self.wires.items()}
@@ -61,18 +61,11 @@ class World(Net):
     def begin(self) -> None:
         """Start everything."""
         for name in COORDINATORS:
-            self.home_of(name).mkdir()
-            (self.home / "parts").mkdir(exist_ok=True)
-            (self.home_of(name) / "parts").symlink_to(self.home / "parts")
             shared = ("--redis", self.redis.url, "--lease", str(self.lease))
             self.coordinator(*shared, name=name)
         for name, role in SITES.items():
             token = self.client("one").post("/invites", {"name": name, "ttl_seconds": 600})["token"]
             self.start(name, *self.agent_command(name, self.data[name], role, token))
-
-    def agent_command(self, name: str, data: Path, role: str, token: str) -> list[str]:
-        """The command of an agent that knows both coordinators."""
-        return super().agent_command(name, data, role, token)
 
     def asked(self, path: str) -> Any:
         """What either coordinator answers; None if neither does."""

@@ -1,0 +1,147 @@
+"""Objects of a bucket. The only module that knows the library which speaks S3."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from tideline.archive.parts import Buffer
+from tideline.core.errors import ConfigRefused, StorageFull, Unreachable
+from tideline_server.parts.address import Address, endpoint_of
+from tideline_server.parts.answers import told
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig, S3Config
+
+LARGE = 5 << 20  # bytes from which an object is sent in pieces; S3 takes no smaller pieces
+PIECES = 9_999  # of one object; S3 takes ten thousand, and what is left over by the division is one more
+AT_ONCE = 2  # pieces under way of one object
+READ = 8 << 20  # bytes of a request that reads
+# Requests are small, so none takes long. Callers try again by themselves, so nobody is kept waiting here.
+RETRY: RetryConfig = {"max_retries": 3, "retry_timeout": timedelta(seconds=15)}
+TIMES: ClientConfig = {"connect_timeout": "5s", "timeout": "60s"}
+
+
+class Bucket:
+    """The objects below a prefix of a bucket. Endpoint, region and credentials are those of the environment.
+
+    What fails raises Unreachable or StorageFull.
+    """
+
+    def __init__(self, address: Address, environ: Mapping[str, str]) -> None:
+        self.address = address
+        door = endpoint_of(environ)
+        options: ClientConfig = {**TIMES, "allow_http": door is not None and door.startswith("http://")}
+        config: S3Config = {"disable_bulk_delete": True}  # one at a time is what every store can do
+        if door is not None:
+            config["endpoint"] = door
+        if bundle := environ.get("AWS_CA_BUNDLE"):
+            options["root_certificate"] = read_bundle(bundle)
+        prefix = address.prefix or None
+        try:
+            self.store = S3Store(address.bucket, prefix=prefix, config=config, client_options=options, retry_config=RETRY)
+        except (BaseError, ValueError) as error:
+            raise unfit(error, address) from None
+
+    def check(self) -> None:
+        """List, write, read and delete. Raises ConfigRefused."""
+        probe = f"probe-{uuid.uuid4()}"
+        try:
+            next(self.names(), None)
+            self.put(probe, b"tideline")
+            list(self.read(probe, self.size(probe) or 0))
+            self.drop(probe)
+        except StorageFull:
+            return  # a coordinator that runs drops parts, and so makes room
+        except Unreachable as error:
+            raise ConfigRefused(error.what, error.todo, path="parts") from None
+
+    def size(self, name: str) -> int | None:
+        """Bytes of an object; None if there is none."""
+        with self.asked():
+            try:
+                return obstore.head(self.store, name)["size"]
+            except FileNotFoundError:
+                return None
+
+    def read(self, name: str, size: int) -> Iterator[Buffer]:
+        """The bytes of an object, a piece in memory at a time."""
+        for at in range(0, size, READ):
+            with self.asked():
+                piece = obstore.get_range(self.store, name, start=at, length=min(READ, size - at))
+            yield memoryview(piece)
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a small object at once."""
+        with self.asked():
+            obstore.put(self.store, name, content, use_multipart=False)
+
+    def drop(self, name: str) -> None:
+        """Delete an object, if there is one."""
+        with self.asked(), suppress(FileNotFoundError):
+            obstore.delete(self.store, name)
+
+    def names(self) -> Iterator[str]:
+        """The names of all objects, without the prefix."""
+        with self.asked():
+            for some in obstore.list(self.store):
+                yield from (each["path"] for each in some)
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """Tell the library's errors in our words."""
+        try:
+            yield
+        except (BaseError, OSError, ValueError) as error:
+            raise told(str(error), str(self.address)) from None
+
+
+class Sending:
+    """A large object on its way, a few pieces of it in memory. Nothing is seen of it before `complete`."""
+
+    def __init__(self, bucket: Bucket, name: str, size: int) -> None:
+        self._bucket = bucket
+        # Equal pieces leave a few bytes over, so that an object of which all is sent needs no memory until it is completed.
+        piece = size // max(1, min(size // LARGE, PIECES))
+        with bucket.asked():
+            self._file = obstore.open_writer(bucket.store, name, buffer_size=piece, max_concurrency=AT_ONCE)
+
+    def write(self, buffer: Buffer) -> None:
+        """Send on. Raises also for earlier pieces that did not arrive; then `abort`."""
+        with self._bucket.asked():
+            self._file.write(buffer)
+
+    def complete(self) -> None:
+        """Wait for all pieces, and give the object its name."""
+        with self._bucket.asked():
+            self._file.close()
+
+    def abort(self) -> None:
+        """Take back what was sent, as far as the store answers."""
+        with suppress(BaseError, OSError):
+            self._file.__exit__(InterruptedError, InterruptedError(), None)
+
+
+def unfit(error: Exception, address: Address) -> ConfigRefused:
+    """The refusal of an environment with which nobody can even be asked. A value may be a secret, so it is not repeated."""
+    if "Missing" in str(error):
+        means = told(str(error), str(address))
+        return ConfigRefused(means.what, means.todo, path="parts")
+    return ConfigRefused("A variable AWS_... has a value that it cannot have", "Correct the environment")
+
+
+def read_bundle(path: str) -> bytes:
+    """The certificates that AWS_CA_BUNDLE names. Raises ConfigRefused."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as cause:
+        todo = "Correct AWS_CA_BUNDLE, or leave it out"
+        raise ConfigRefused(f"AWS_CA_BUNDLE cannot be read: {path}: {cause.strerror}", todo) from None

@@ -1,0 +1,36 @@
+"""What tests of several folders use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.s3 import Server
+
+
+@pytest.fixture(scope="session")
+def store_of_objects() -> Iterator[Server]:
+    """An S3 server for all tests of the session."""
+    from tests.s3 import Server
+
+    made = Server()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def s3(store_of_objects: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """The S3 server, and an environment that leads to it."""
+    for name, value in store_of_objects.environment.items():
+        monkeypatch.setenv(name, value)
+    yield store_of_objects
+    store_of_objects.instead = lambda asked: None
+
+
+@pytest.fixture
+def bucket(s3: Server) -> str:
+    """The URL of an empty place in a bucket of its own."""
+    return f"s3://{s3.bucket()}/tide/parts"

@@ -1,0 +1,251 @@
+"""Parts in a bucket: the bucket is the truth, and a store that is away costs time and no part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bucket_values import BIG, LARGER, SIZES, SMALL, bucket_of, cached, name, object_of, objects, opened, under_way
+
+from tests.s3 import EVERYBODY, NOBODY, SECRET, Server
+from tideline.archive.errors import BadName, DigestMismatch, PartMissing
+from tideline.core.errors import Stale, StorageFull, Unreachable
+from tideline.core.run import Digest
+from tideline_server.parts.bucket import BucketParts
+
+
+@pytest.fixture
+def parts(bucket: str, tmp_path: Path) -> BucketParts:
+    """A store in an empty bucket."""
+    return opened(bucket, tmp_path / "home")
+
+
+@pytest.fixture
+def other(bucket: str, tmp_path: Path) -> BucketParts:
+    """Another coordinator's store in the same bucket, with a cache of its own."""
+    return opened(bucket, tmp_path / "other")
+
+
+@pytest.fixture
+def away(s3: Server) -> Iterator[Server]:
+    """A server that has gone away; it is back at the end at the latest."""
+    s3.stop()
+    yield s3
+    if not s3.running:
+        s3.start()
+
+
+@SIZES
+def test_a_part_is_an_object_named_by_its_digest(s3: Server, bucket: str, parts: BucketParts, content: bytes) -> None:
+    """Put or uploaded, below the prefix and nowhere else, whole."""
+    upload = parts.upload(name(content), len(content))
+    upload.write(content)
+    upload.finish()
+    assert objects(s3, bucket) == {}, "it has no name before the commit"
+    upload.commit()
+    assert objects(s3, bucket) == {object_of(content): len(content)}
+    assert s3.send("GET", f"{bucket_of(bucket)}/{object_of(content)}") == content
+    parts.drop(name(content))
+    assert objects(s3, bucket) == {}
+    assert parts.put([content[:100], memoryview(content)[100:]]) == name(content)
+    assert s3.send("GET", f"{bucket_of(bucket)}/{object_of(content)}") == content
+    assert s3.unfinished(bucket_of(bucket)) == 0
+
+
+@SIZES
+def test_what_is_there_is_not_written_again(
+    s3: Server, bucket: str, parts: BucketParts, other: BucketParts, content: bytes
+) -> None:
+    """Neither by this coordinator nor by another; what another has dropped is written."""
+    parts.put([content])
+    s3.asked.clear()
+    for store in (parts, other):
+        store.put([content])
+        upload = store.upload(name(content), len(content))
+        upload.write(content)
+        upload.commit()
+    assert not [asked for asked in s3.asked if asked.startswith(("PUT", "POST"))]
+    other.drop(name(content))
+    parts.put([content])
+    assert objects(s3, bucket) == {object_of(content): len(content)}
+
+
+def test_two_coordinators_share_their_parts(parts: BucketParts, other: BucketParts) -> None:
+    """What one keeps the other has; what one drops the other has no longer, and what it has mapped it can read on."""
+    digest = parts.put([SMALL])
+    assert other.has(digest)
+    assert list(other.digests()) == [digest]
+    assert (other.size(digest), bytes(other.view(digest))) == (len(SMALL), SMALL)
+    view = other.view(digest)
+    parts.drop(digest)
+    assert not other.has(digest)
+    assert list(other.digests()) == []
+    assert bytes(view) == SMALL
+    other.drop(digest)  # which is no error, though there is no such object
+    with pytest.raises(PartMissing):
+        other.view(digest)
+
+
+def test_only_parts_are_listed(s3: Server, bucket: str, parts: BucketParts) -> None:
+    """What others have put below the prefix, or beside it, is none."""
+    digest = parts.put([SMALL])
+    for stray in ("tide/parts/notes.txt", f"tide/parts/00/{digest}", f"tide/{digest[:2]}/{digest}", f"tide/partsother/{digest}"):
+        s3.send("PUT", f"{bucket_of(bucket)}/{stray}", b"x")
+    assert list(parts.digests()) == [digest]
+
+
+@pytest.mark.parametrize("bad", ["", "..", "../../secret", "A" * 64, "0" * 63])
+def test_what_is_no_digest_names_no_object(s3: Server, parts: BucketParts, bad: str) -> None:
+    """It is refused before anybody is asked."""
+    s3.asked.clear()
+    for ask in (parts.has, parts.size, parts.view, parts.drop, lambda digest: parts.upload(digest, 1)):
+        with pytest.raises(BadName):
+            ask(Digest(bad))
+    assert s3.asked == []
+
+
+# A store that is away, refuses or is full
+
+
+@SIZES
+def test_a_store_that_goes_in_mid_upload_and_comes_back(
+    s3: Server, bucket: str, parts: BucketParts, away: Server, content: bytes
+) -> None:
+    """The bytes are taken in all the same; the commit says that nobody answers, and goes on from there when somebody does."""
+    upload = parts.upload(name(content), len(content), "-run-ann")
+    upload.write(content)
+    with pytest.raises(Unreachable, match=f"Nobody answers for {bucket}. See that the store runs"):
+        upload.commit()
+    upload.close()
+    assert parts.arrived(name(content), "-run-ann") == len(content)
+    away.start()
+    again = parts.upload(name(content), len(content), "-run-ann")
+    assert again.offset == len(content)
+    again.finish()
+    assert again.commit() == name(content)
+    assert objects(s3, bucket) == {object_of(content): len(content)}
+    assert under_way(parts) == []
+
+
+@pytest.mark.parametrize(
+    "at", [r"POST .*\?uploads", "PUT .*partNumber=1", "PUT .*partNumber=2", "PUT .*partNumber", "POST .*uploadId", "HEAD"]
+)
+def test_a_store_that_fails_while_a_large_part_is_sent(s3: Server, bucket: str, parts: BucketParts, at: str) -> None:
+    """Wherever it fails: no object, nothing half done that costs money, and the next try succeeds."""
+    s3.instead = lambda asked: "500 Internal Server Error" if re.match(at, asked) else None
+    upload = parts.upload(name(LARGER), len(LARGER))
+    upload.write(LARGER)
+    with pytest.raises(Unreachable, match=r"The store fails in what it was asked of s3://.* \(500\)"):
+        upload.commit()
+    with pytest.raises(Unreachable):
+        parts.put([LARGER])
+    s3.instead = lambda asked: None
+    assert objects(s3, bucket) == {}
+    assert s3.unfinished(bucket_of(bucket)) == 0
+    assert upload.commit() == name(LARGER)
+    assert objects(s3, bucket) == {object_of(LARGER): len(LARGER)}
+
+
+def test_nothing_can_be_asked_of_a_store_that_is_away(parts: BucketParts, away: Server) -> None:
+    """Every question says so, in one way; what lies in the cache can be read."""
+    away.start()
+    digest, gone = parts.put([SMALL]), parts.put([b"gone"])
+    parts.cache.drop(gone)
+    away.stop()
+    for ask in (parts.has, parts.drop, lambda _: parts.digests(), lambda _: parts.put([b"new"]), lambda _: parts.view(gone)):
+        with pytest.raises(Unreachable, match="Nobody answers"):
+            ask(digest)
+    assert (bytes(parts.view(digest)), parts.size(digest)) == (SMALL, len(SMALL))
+
+
+def test_a_store_without_room(s3: Server, parts: BucketParts) -> None:
+    """A full disk there is told as a full disk here is: there is no room, and it may be tried again."""
+    s3.instead = lambda asked: "507 Insufficient Storage" if asked.startswith("PUT") else None
+    parts.begin()  # which is no reason not to: a coordinator that runs makes room
+    with pytest.raises(StorageFull, match="No room for a part in s3://"):
+        parts.put([SMALL])
+    s3.instead = lambda asked: None
+    assert parts.has(parts.put([SMALL]))
+
+
+def test_credentials_that_expire(s3: Server, parts: BucketParts) -> None:
+    """The run is held up, not ended; nothing that is told holds a secret."""
+    digest = parts.put([SMALL])
+    s3.admits(NOBODY)
+    try:
+        with pytest.raises(Unreachable, match="The credentials are refused for") as told:
+            parts.has(digest)
+    finally:
+        s3.admits(EVERYBODY)
+    assert SECRET not in str(told.value)
+    assert parts.has(digest)
+
+
+# Damage
+
+
+@pytest.mark.parametrize("damaged", [b"x" * len(SMALL), SMALL[:-1], SMALL + b"x", b""], ids=["other", "short", "long", "empty"])
+def test_a_damaged_object_is_found(s3: Server, bucket: str, other: BucketParts, parts: BucketParts, damaged: bytes) -> None:
+    """The error names the object; the damage gets no further than that, and is gone with the damaged object."""
+    digest = parts.put([SMALL])
+    where = f"{bucket_of(bucket)}/{object_of(SMALL)}"
+    s3.send("PUT", where, damaged)
+    for ask in (other.view, other.size):
+        with pytest.raises(DigestMismatch, match=f"The bytes of {bucket}/{digest[:2]}/{digest} are not those of its name"):
+            ask(digest)
+    assert (cached(other), under_way(other)) == (set(), [])
+    s3.send("PUT", where, SMALL)
+    assert bytes(other.view(digest)) == SMALL
+
+
+def test_a_short_object_is_written_again(s3: Server, bucket: str, parts: BucketParts) -> None:
+    """An object of another size than the part's is not the part."""
+    parts.put([SMALL])
+    s3.send("PUT", f"{bucket_of(bucket)}/{object_of(SMALL)}", SMALL[:-1])
+    parts.put([SMALL])
+    assert objects(s3, bucket) == {object_of(SMALL): len(SMALL)}
+
+
+# Uploads
+
+
+def test_an_upload_that_is_let_go_leaves_nothing_in_the_bucket(s3: Server, bucket: str, parts: BucketParts) -> None:
+    """A large part that was sent and not committed is taken back; its bytes stay here, so that the upload can go on."""
+    upload = parts.upload(name(BIG), len(BIG))
+    upload.write(BIG)
+    upload.finish()
+    assert s3.unfinished(bucket_of(bucket)) == 1
+    upload.close()
+    assert (objects(s3, bucket), s3.unfinished(bucket_of(bucket))) == ({}, 0)
+    assert parts.arrived(name(BIG)) == len(BIG)
+
+
+def test_a_part_that_is_dropped_between_finish_and_commit(
+    s3: Server, bucket: str, parts: BucketParts, other: BucketParts
+) -> None:
+    """It was there and needed no sending; the commit sees that it went, and sends it."""
+    other.put([BIG])
+    upload = parts.upload(name(BIG), len(BIG))
+    upload.write(BIG)
+    upload.finish()
+    other.drop(name(BIG))
+    assert upload.commit() == name(BIG)
+    assert objects(s3, bucket) == {object_of(BIG): len(BIG)}
+
+
+@SIZES
+def test_a_sender_that_begins_again_ends_what_it_had_under_way(parts: BucketParts, content: bytes) -> None:
+    """The first upload writes and commits nothing more."""
+    first = parts.upload(name(content), len(content), "-run-ann")
+    first.write(content[:1000])
+    second = parts.upload(name(content), len(content), "-run-ann")
+    assert second.offset == 1000
+    for late in (lambda: first.write(content[1000:]), first.commit):
+        with pytest.raises(Stale):
+            late()
+    second.write(content[1000:])
+    assert second.commit() == name(content)
+    first.close()
+    assert bytes(parts.view(name(content))) == content

@@ -1,0 +1,147 @@
+"""A bucket that cannot be used: the coordinator does not begin, and says what is wrong, where, and what to do; never a secret."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.s3 import EVERYBODY, NOBODY, SECRET, Server
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import Digest
+from tideline_server.parts import open_parts
+
+GIGABYTES = 1.0
+CONTENT = b"content"
+
+
+def refusal(where: str, home: Path) -> ConfigRefused:
+    """The refusal with which a store begins."""
+    with pytest.raises(ConfigRefused) as told:
+        open_parts(where, home, GIGABYTES).begin()
+    assert SECRET not in f"{told.value} {told.value.context} {told.value.__cause__}"
+    assert told.value.todo
+    return told.value
+
+
+def test_a_bucket_that_can_be_used(s3: Server, bucket: str, tmp_path: Path) -> None:
+    """All four rights are tried, and nothing stays behind."""
+    parts = open_parts(bucket, tmp_path, GIGABYTES)
+    s3.asked.clear()
+    parts.begin()
+    assert [asked.split()[0] for asked in s3.asked] == ["GET", "PUT", "HEAD", "GET", "DELETE"]
+    assert s3.objects(bucket.split("/")[2]) == {}
+
+
+def test_a_missing_bucket_is_refused(s3: Server, tmp_path: Path) -> None:
+    """By its name."""
+    error = refusal("s3://no-such-bucket/parts", tmp_path)
+    assert error.what == "There is no such bucket: s3://no-such-bucket/parts (404 NoSuchBucket)"
+    assert error.context["path"] == "parts"
+
+
+def test_refused_credentials_are_refused(s3: Server, bucket: str, tmp_path: Path) -> None:
+    """The refusal says whose, where and what they must be allowed."""
+    s3.admits(NOBODY)
+    try:
+        error = refusal(bucket, tmp_path)
+    finally:
+        s3.admits(EVERYBODY)
+    assert error.what == f"The credentials are refused for {bucket} (403 InvalidAccessKeyId)"
+    assert "AWS_SECRET_ACCESS_KEY" in error.todo and "list, read, write and delete" in error.todo
+
+
+@pytest.mark.parametrize("right", ["PUT", "GET /.*/probe", "DELETE"], ids=["write", "read", "delete"])
+def test_a_missing_right_is_refused(s3: Server, bucket: str, tmp_path: Path, right: str) -> None:
+    """At the start, and not in the middle of a run."""
+    s3.instead = lambda asked: "403 Forbidden" if re.match(right, asked) else None
+    assert refusal(bucket, tmp_path).what == f"The credentials are refused for {bucket} (403)"
+
+
+def test_half_a_pair_of_credentials_is_refused(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables to set are named."""
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    error = refusal(bucket, tmp_path)
+    assert error.what == f"There are no credentials for {bucket}"
+    assert "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in error.todo
+
+
+def test_a_store_that_does_not_answer_is_refused(s3: Server, bucket: str, tmp_path: Path) -> None:
+    """With the variable that names it."""
+    s3.stop()
+    try:
+        error = refusal(bucket, tmp_path)
+    finally:
+        s3.start()
+    assert error.what == f"Nobody answers for {bucket}"
+    assert "AWS_ENDPOINT_URL" in error.todo
+
+
+def test_a_store_without_tls_that_is_said_to_have_it(
+    s3: Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the endpoint says https, nothing goes over plain http."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url.replace("http:", "https:"))
+    s3.asked.clear()
+    assert refusal(bucket, tmp_path).what == f"Nobody answers for {bucket}"
+    assert s3.asked == []
+
+
+def test_a_variable_with_a_value_that_it_cannot_have(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused without repeating the value."""
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", SECRET)
+    assert refusal(bucket, tmp_path).what == "A variable AWS_... has a value that it cannot have"
+
+
+def test_certificates_that_cannot_be_read(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable and the file are named."""
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none.pem"))
+    assert "AWS_CA_BUNDLE cannot be read" in refusal(bucket, tmp_path).what
+
+
+def test_without_the_extra_a_bucket_is_refused(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that installs it is told; a directory needs none."""
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    for module in ("bucket", "s3"):
+        monkeypatch.delitem(sys.modules, f"tideline_server.parts.{module}", raising=False)
+    error = refusal(bucket, tmp_path)
+    assert "the package that speaks S3 is not installed" in error.what
+    assert error.todo == "pip install 'tideline[s3]'"
+    assert open_parts(str(tmp_path / "parts"), tmp_path, GIGABYTES).put([CONTENT]) == Digest(hashlib.sha256(CONTENT).hexdigest())
+
+
+@pytest.fixture
+def certified(tmp_path: Path) -> Iterator[tuple[Server, Path]]:
+    """A server over TLS, and the certificate of the authority that vouches for it."""
+    if shutil.which("openssl") is None:
+        pytest.skip("NOT TESTED: there is no openssl to make a certificate with")
+    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+    leaf = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE", "-CA", "ca.pem", "-CAkey", "ca.key")
+    for files, more in ((("ca.key", "ca.pem"), ("-subj", "/CN=ca")), (("a.key", "a.pem"), ("-subj", "/CN=a", *leaf))):
+        subprocess.run(
+            ["openssl", *made, "-keyout", files[0], "-out", files[1], *more], cwd=tmp_path, check=True, capture_output=True
+        )
+    server = Server((tmp_path / "a.pem", tmp_path / "a.key"))
+    yield server, tmp_path / "ca.pem"
+    server.stop()
+
+
+def test_a_store_over_tls(
+    certified: tuple[Server, Path], s3: Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is used if the authority that AWS_CA_BUNDLE names vouches for it, and refused if nobody does."""
+    server, authority = certified
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    error = refusal(bucket, tmp_path)
+    assert error.what == f"Nobody vouches for the store of {bucket}" and "AWS_CA_BUNDLE" in error.todo
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(authority))
+    parts = open_parts(bucket, tmp_path, GIGABYTES)
+    parts.begin()
+    assert parts.has(parts.put([CONTENT]))
