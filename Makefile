@@ -2,6 +2,7 @@
 #   make demo    a coordinator and four agents on this machine, trained and scored     ARGS="--rounds 2"
 #   make test    the whole suite                                                       ARGS="-k archive"
 #   make check   style, types, layers, sizes, and the stubs in step with the .proto
+#   make chaos   runs amid kills, freezes and cut lines, of everything                ARGS="--seeds 5"
 #   make bench   speed beside its limits                                                ARGS="--quick"
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ ARGS ?=
 ROOTS := shared server client_agent protos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench protos clean
+.PHONY: help demo test check chaos bench protos clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -33,6 +34,10 @@ check: .venv/.ready .venv/protos/.ready
 	@$(BIN)/python -m pytest tests/architecture
 	@echo "==> stubs in step with federation.proto"
 	@$(BIN)/python tools/protos.py --check
+
+chaos: .venv/.ready
+	@echo "==> Seeded runs amid kill -9, freezes and cut lines: the same bytes, nothing lost, nothing counted twice"
+	@$(BIN)/python -m tests.acceptance.chaos $(ARGS)
 
 bench: .venv/.ready
 	@echo "==> Speed, in ratios to a bare stream of the same bytes"

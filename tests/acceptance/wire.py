@@ -30,8 +30,9 @@ class Wire:
             self._reset()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Cut every connection, and take no more."""
         self._door.close()
+        self._reset()
 
     def _reset(self) -> None:
         with self._lock:

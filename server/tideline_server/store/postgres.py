@@ -125,7 +125,7 @@ def lost(error: DBAPIError) -> bool:
 
 def reason(error: SQLAlchemyError) -> str:
     """The driver's own words, on one line."""
-    return " ".join(str(getattr(error, "orig", error)).split())
+    return " ".join(str(getattr(error, "orig", error)).split()).rstrip(".")
 
 
 def advice(error: SQLAlchemyError) -> str:

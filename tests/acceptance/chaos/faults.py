@@ -121,7 +121,8 @@ def kill_redis(world: World, dice: random.Random) -> str:
 @fault
 def flush_redis(world: World, dice: random.Random) -> str:
     """Nothing of worth lies in it."""
-    redis.Redis.from_url(world.redis.url).flushall()
+    with redis.Redis.from_url(world.redis.url) as line:
+        line.flushall()
     return "Redis flushed"
 
 

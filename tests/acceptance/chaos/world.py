@@ -70,8 +70,8 @@ class World(Net):
     def asked(self, path: str) -> Any:
         """What either coordinator answers; None if neither does."""
         for name in COORDINATORS:
-            with suppress(FederationError):
-                return Client.of_home(self.home_of(name)).get(path)
+            with suppress(FederationError), Client.of_home(self.home_of(name)) as client:
+                return client.get(path)
         return None
 
     def over(self, run: str) -> bool:
