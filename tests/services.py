@@ -1,4 +1,4 @@
-"""A Redis and a Postgres of the tests' own, which they may kill."""
+"""A Postgres of the tests' own, which they may kill."""
 
 from __future__ import annotations
 
@@ -16,39 +16,6 @@ from pathlib import Path
 import psycopg
 
 PATIENCE_SECONDS = 60.0
-
-
-class Redis:
-    """A Redis without a disk."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port, self.folder = free_port(), folder
-        self.process: subprocess.Popen[str] | None = None
-        self.start()
-
-    @property
-    def url(self) -> str:
-        """Where it answers."""
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def start(self) -> None:
-        """Start, and wait until it answers."""
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if "Ready to accept" in line:
-                return
-        raise AssertionError("redis-server ended")
-
-    def kill(self) -> None:
-        """kill -9."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            assert self.process.stdout is not None
-            self.process.stdout.close()
-            self.process = None
 
 
 class Postgres:

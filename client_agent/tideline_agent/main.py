@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from tideline import __version__
-from tideline.core.errors import FederationError, Unreachable
+from tideline.core.errors import FederationError, TooMany, Unreachable
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.engine.agent import Agent
 from tideline.engine.rows import Order
@@ -26,6 +26,7 @@ from tideline_agent.vault import FolderVault
 
 log = structlog.get_logger()
 BEAT_SECONDS = 3.0
+TURN_SECONDS = 5.0  # between tries to enrol where many do
 
 
 @dataclass
@@ -71,7 +72,7 @@ def tell(what: str, order: Order, error: FederationError | None) -> None:
 
 
 def enrol(link: GrpcLink, settings: AgentSettings) -> None:
-    """Enrol, waiting a while for a coordinator that is still starting."""
+    """Enrol, waiting a while for a coordinator that is still starting, and as long as it takes for one that puts off."""
     roles = tuple(r.value for r in settings.roles)
     until = time.monotonic() + settings.wait
     while True:
@@ -79,6 +80,11 @@ def enrol(link: GrpcLink, settings: AgentSettings) -> None:
             reply = link.enrol(settings.token, roles)
             log.info("enrolled", name=reply.name, coordinator=settings.coordinator, theirs=reply.version, ours=__version__)
             return
+        except TooMany as error:
+            if link.stop.is_set():
+                raise
+            log.warning("enrolment_put_off", reason=str(error))
+            link.stop.wait(TURN_SECONDS)
         except Unreachable as error:
             left = until - time.monotonic()
             if left <= 0 or link.stop.is_set():

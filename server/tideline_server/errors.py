@@ -14,6 +14,7 @@ from tideline.core.errors import (
     Diverged,
     FederationError,
     IdentityRefused,
+    KeyReused,
     Malformed,
     MemoryAhead,
     MemoryLost,
@@ -24,6 +25,8 @@ from tideline.core.errors import (
     Stalled,
     StepFailed,
     StorageFull,
+    TooMany,
+    Underway,
     Unreachable,
     VersionRefused,
 )
@@ -47,6 +50,7 @@ TABLE: Mapping[type[FederationError], Code] = {
     DataRefused: Code(422, "FAILED_PRECONDITION"),
     IdentityRefused: Code(403, "UNAUTHENTICATED"),
     VersionRefused: Code(400, "FAILED_PRECONDITION"),
+    KeyReused: Code(422, "INVALID_ARGUMENT"),
     NotFound: Code(404, "NOT_FOUND"),
     Malformed: Code(400, "INVALID_ARGUMENT"),
     TooLarge: Code(413, "INVALID_ARGUMENT"),
@@ -57,10 +61,12 @@ TABLE: Mapping[type[FederationError], Code] = {
     MemoryLost: Code(409, "FAILED_PRECONDITION"),
     MemoryAhead: Code(409, "FAILED_PRECONDITION"),
     Stale: Code(409, "ABORTED"),
+    Underway: Code(409, "ABORTED"),
     Stalled: Code(409, "FAILED_PRECONDITION"),
     Diverged: Code(500, "DATA_LOSS"),
     StorageFull: Code(507, "RESOURCE_EXHAUSTED"),
     Unreachable: Code(503, "UNAVAILABLE"),
+    TooMany: Code(429, "RESOURCE_EXHAUSTED"),
 }
 
 UNEXPECTED = Code(500, "INTERNAL")

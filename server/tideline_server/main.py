@@ -30,8 +30,9 @@ from tideline.engine.office import Office
 from tideline.engine.storeroom import Storeroom
 from tideline.engine.thrift import keep_freed_memory
 from tideline_server.api import Services, create_app
-from tideline_server.bell import LocalBell, RedisBell
+from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
 from tideline_server.conducting import Conducting
+from tideline_server.limits import Limits
 from tideline_server.parts import open_parts
 from tideline_server.rpc import Door, open_door
 from tideline_server.settings import LOOPBACK, CoordinatorSettings
@@ -147,7 +148,8 @@ def listen(host: str, port: int, option: str) -> socket.socket:
 async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket, grpc_port: int) -> AsyncIterator[Doors]:
     """Everything running."""
     folder, clock = settings.folder, WallClock()
-    bell = bell_of(settings)
+    bell, counts = bell_of(settings), counts_of(settings)
+    limits = Limits(counts, clock, settings.rate, settings.rate_wrong_keys, settings.rate_enrol)
     parts = open_parts(*settings.place)
     parts.begin()
     journal = await opened(settings)
@@ -158,7 +160,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     desk = Desk(journal, room, mill, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"))
     leases = Leases(journal, SteadyClock(), holder(folder), settings.lease)
     conducting = Conducting(Conductor(journal, room, mill, bell, clock), leases, bell)
-    door = Door(desk, office, bell, __version__)
+    door = Door(desk, office, bell, __version__, limits)
     services = Services(
         office=office,
         journal=journal,
@@ -170,6 +172,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         api_key_hash=hashlib.sha256(admin_key(folder).encode()).hexdigest(),
         health=lambda: {"worker": mill.pid is not None, "bell": bell.reaches},
         ending=door.closing.is_set,
+        limits=limits,
     )
     people = QuietServer(http_config(settings, create_app(services)))
     serving = asyncio.create_task(people.serve([http_socket]))
@@ -186,6 +189,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         with contextlib.suppress(asyncio.CancelledError):
             await serving
         await bell.close()
+        await counts.close()
         mill.close()
         journal.close()
 
@@ -213,6 +217,11 @@ def bell_of(settings: CoordinatorSettings) -> LocalBell:
     """The bell within this process or, over Redis, of all replicas. Raises ConfigRefused."""
     loop = asyncio.get_running_loop()
     return RedisBell(loop, settings.redis) if settings.redis else LocalBell(loop)
+
+
+def counts_of(settings: CoordinatorSettings) -> LocalCounts | RedisCounts:
+    """Counts of calls, of this process or, in Redis, of all replicas."""
+    return RedisCounts(settings.redis) if settings.redis else LocalCounts()
 
 
 def http_config(settings: CoordinatorSettings, app: Any) -> uvicorn.Config:

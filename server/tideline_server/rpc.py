@@ -23,6 +23,7 @@ from tideline.engine.rows import Arrivals, Failure, Order, Receipt, Reply
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
 from tideline_server.errors import code_of
+from tideline_server.limits import UNLIMITED, Limits, address_of
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -53,8 +54,8 @@ Context = Any  # grpc.aio.ServicerContext, whose stubs are untyped
 class Door:
     """The service. Kernel calls block, so they run on threads."""
 
-    def __init__(self, desk: Desk, office: Office, bell: LocalBell, version: str) -> None:
-        self.desk, self.office, self.bell, self.version = desk, office, bell, version
+    def __init__(self, desk: Desk, office: Office, bell: LocalBell, version: str, limits: Limits = UNLIMITED) -> None:
+        self.desk, self.office, self.bell, self.version, self.limits = desk, office, bell, version, limits
         self._threads = ThreadPoolExecutor(16, "door")
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(16, "report")
@@ -78,6 +79,7 @@ class Door:
         return await self.run(self.office.authenticate, name, bearer.removeprefix("Bearer "))
 
     async def enrol(self, request: pb.EnrolRequest, context: Context) -> pb.EnrolReply:
+        await self.limits.enrolment(address_of(context.peer()))
         if request.protocol != PROTOCOL:
             raise VersionRefused(
                 f"The agent (tideline {request.version}) speaks protocol {request.protocol}; this coordinator"

@@ -21,13 +21,16 @@ class CoordinatorSettings(BaseSettings):
     parts_cache: float = Field(10.0, gt=0, allow_inf_nan=False, description="GB of a bucket's parts that are kept in the home")
     wait: float = Field(60.0, ge=0.0, le=86400.0, description="seconds to wait at the start for a database that does not answer")
     host: str = Field("127.0.0.1", description="address that both doors listen on")
-    redis: str | None = Field(None, description="redis://HOST:PORT, through which replicas wake each other")
+    redis: str | None = Field(None, description="redis://HOST:PORT, through which replicas wake each other and share limits")
     lease: float = Field(15.0, ge=1.0, le=3600.0, description="seconds of silence after which another replica conducts the runs")
     grpc_port: int = Field(7800, ge=0, le=65535, description="the agents' door")
     http_port: int = Field(7880, ge=0, le=65535, description="the people's door")
     tls_cert: Path | None = Field(None, description="certificate chain (PEM) for both doors")
     tls_key: Path | None = Field(None, description="its key (PEM)")
     insecure: bool = Field(False, description="listen beyond this machine without TLS")
+    rate: int = Field(3000, ge=0, description="requests a minute from one address at the people's door; 0: any number")
+    rate_wrong_keys: int = Field(30, ge=0, description="requests a minute from one address without the right key; 0: any number")
+    rate_enrol: int = Field(1200, ge=0, description="enrolments a minute from one address; 0: any number")
     methods: str = Field("tideline.algorithms:METHODS", description="the registry of methods, MODULE:TUPLE")
 
     @property

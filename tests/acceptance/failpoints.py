@@ -12,6 +12,7 @@ import argparse
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,22 +39,19 @@ class Range:
         self.federation, self.data = federation, data
         self.gun = federation.home / "gun"
         self.gun.mkdir()
+        self.over = threading.Event()
         federation.more |= {"TIDELINE_GUN": str(self.gun), "PYTHONPATH": str(FAILING)}
 
     def begin(self) -> None:
         """Start the coordinator, then the agents; those that die are started again."""
-        self.revived(lambda: self.federation.coordinator())
-        for name, role in SITES.items():
-            token = self.insist("/invites", {"name": name, "ttl_seconds": 600})["token"]
-            self.federation.start(name, *self.federation.agent_command(name, self.data[name], role, token))
-
-    def revived(self, start: Any) -> None:
-        """Start a process that may die before its doors are open."""
         try:
-            start()
+            self.federation.coordinator()
         except Died:
             self.federation.again(COORDINATOR)
             self.federation.ready()
+        threading.Thread(target=self.attend, daemon=True).start()
+        for name, role in SITES.items():
+            self.federation.agent(name, self.data[name], role)
 
     def revive(self) -> None:
         """Start again what was killed."""
@@ -61,41 +59,24 @@ class Range:
             if process.poll() == -signal.SIGKILL:
                 self.federation.again(name)
 
-    def insist(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Post until it is answered. Who is cut off does not know whether it was done, so it is looked for first."""
-        made: dict[str, Any] = {}
-
-        def told() -> bool:
+    def attend(self) -> None:
+        """Start again whatever dies, until it is over."""
+        while not self.over.wait(0.05):
             self.revive()
-            try:
-                known = self.known(body) if path == "/runs" else {}
-                made.update(known or self.federation.client().post(path, body))
-            except FederationError:
-                return False
-            return True
-
-        self.federation.until(told, f"an answer to {path}")
-        return made
-
-    def known(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The run of an experiment's name, if it is there."""
-        runs = [row["id"] for row in self.federation.client().get("/runs") if row["name"] == body["name"]]
-        return {"run": runs[0]} if runs else {}
 
     def run(self, name: str) -> dict[str, Any]:
-        """One run from its start to its end, through deaths."""
-        run = self.insist("/runs", EXPERIMENT | {"name": name})["run"]
+        """One run from its start to its end, through deaths. It is asked for once, under one key."""
+        run = self.federation.run(EXPERIMENT | {"name": name})
         found: dict[str, Any] = {}
 
-        def over() -> bool:
-            self.revive()
+        def ended() -> bool:
             try:
                 found.update(self.federation.result(run))
             except FederationError:
                 return False
             return found["status"] not in ("waiting", "running")
 
-        self.federation.until(over, f"run {name} to end")
+        self.federation.until(ended, f"run {name} to end")
         return found
 
     def seen(self) -> list[str]:
@@ -136,12 +117,14 @@ class Mortal(Net):
 
 @contextmanager
 def firing_range(home: Path, database: str | None = None) -> Iterator[Range]:
-    """A federation that is not started yet."""
+    """A federation that is not started yet. What dies in it is started again."""
     data = {name: write_blobs(home / "data" / name, i) for i, name in enumerate(SITES)}
     federation = Mortal(home, REGISTRY, database)
+    place = Range(federation, data)
     try:
-        yield Range(federation, data)
+        yield place
     finally:
+        place.over.set()
         federation.stop()
 
 

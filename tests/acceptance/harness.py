@@ -33,6 +33,7 @@ class Net:
         self.ports: dict[str, tuple[int, int]] = {}  # of each coordinator: for agents, for people
         self.detours: dict[int, int] = {}  # the port that agents call instead of a coordinator's own
         self.more: dict[str, str] = {}  # environment
+        self.modules: dict[str, str] = {}  # of processes that are not started as `tideline`
         self._commands: dict[str, list[str]] = {}
         self._clients: dict[str, Client] = {}
 
@@ -110,7 +111,7 @@ class Net:
         self._commands[process] = list(args)
         with (self.home / f"{process}.log").open("ab") as log:
             self.running[process] = subprocess.Popen(
-                [sys.executable, "-W", "error", "-m", "tideline", *args],
+                [sys.executable, "-W", "error", "-m", self.modules.get(process, "tideline"), *args],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

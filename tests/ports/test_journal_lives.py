@@ -130,8 +130,8 @@ class Life:
         return self.journal.held(sent, pick(RUNS, a), pick(TEAM, b), self.now)
 
     def collect(self, a: int, b: int, sent: Any) -> Any:
-        """Forget what is older than a while."""
-        return sorted(self.journal.collect(self.now - a))
+        """Forget what is older than a while; a part touched within the last second need not be touched again."""
+        return sorted(self.journal.collect(self.now - a - 1.0))
 
     def conduct(self, a: int, b: int, sent: Any) -> Any:
         """Two holders take, keep and leave what they know of, old or new, and write with the token that they have."""

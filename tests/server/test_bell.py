@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import Redis
+from tests.redis import Redis, running
 from tideline.core.errors import ConfigRefused
 from tideline_server.bell import LocalBell, RedisBell
 
@@ -23,14 +22,8 @@ POLL = 0.05
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Redis]:
     """A running Redis."""
-    try:
-        made = Redis(tmp_path)
-    except FileNotFoundError:
-        if os.environ.get("CI", "").lower() == "true":
-            raise
-        pytest.skip("NOT TESTED: redis-server is not installed")
-    yield made
-    made.kill()
+    with running(tmp_path) as made:
+        yield made
 
 
 @asynccontextmanager

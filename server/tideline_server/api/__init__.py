@@ -3,6 +3,7 @@
 app         create_app: routers, handlers and middleware put together
 services    what the shell hands in
 doors       middleware: unexpected errors, the key, the size and the strictness of bodies
+once        middleware: a call with a key is done once
 answers     every error in one shape
 strict      JSON without its traps        schema   settings dataclasses as JSON schema
 models      what is answered, for people and for generated clients

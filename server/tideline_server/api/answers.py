@@ -35,6 +35,8 @@ def answer(
     """An error as a response. Pure ASCII, so that no text in it can fail to be sent."""
     context = dict(error.context)
     path = context.pop("path", None)
+    if "retry_after" in context:
+        headers = {"Retry-After": str(context["retry_after"]), **(headers or {})}
     told = {
         "kind": kind or error.kind,
         "what": error.what,

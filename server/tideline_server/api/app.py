@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import FastAPI, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
@@ -11,6 +13,7 @@ from tideline_server.api import algorithms, clients, events, files, health, runs
 from tideline_server.api.answers import add_handlers
 from tideline_server.api.doors import Intake, KeyCheck, Shield
 from tideline_server.api.models import ErrorBody
+from tideline_server.api.once import Once, declare_key
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
 
 ABOUT = """Start and watch federated runs, and fetch their results.
@@ -25,24 +28,42 @@ TAGS = [
     {"name": "clients", "description": "Enrolled agents, and invitations."},
     {"name": "health", "description": "Whether the coordinator is well."},
 ]
+LATER = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
 REFUSALS: Responses = {
     400: {"model": ErrorBody, "description": "The body is not strict JSON"},
     401: {"model": ErrorBody, "description": "The API key is missing or wrong"},
     403: {"model": ErrorBody, "description": "The name or token belongs to another agent"},
     404: {"model": ErrorBody, "description": "Nothing of that name"},
-    409: {"model": ErrorBody, "description": "Understood, but not in this state"},
+    409: {"model": ErrorBody, "description": "Understood, but not in this state, or still under way", "headers": LATER},
     413: {"model": ErrorBody, "description": "The body is too long"},
     415: {"model": ErrorBody, "description": "The body is not labelled as JSON"},
     422: {"model": ErrorBody, "description": "A value is wrong; `path` says which"},
+    429: {
+        "model": ErrorBody,
+        "description": "More requests than the limit; ask again after `Retry-After`",
+        "headers": LATER,
+    },
     500: {"model": ErrorBody, "description": "The coordinator failed; its log names the incident"},
     503: {"model": ErrorBody, "description": "A store does not answer; try again"},
 }
 KEYED = (runs.router, events.router, files.router, algorithms.router, clients.router)
 
 
+class Described(FastAPI):
+    """An app that says of every operation which takes a key that it does."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The description, made once."""
+        if self.openapi_schema is None:
+            for operations in super().openapi()["paths"].values():
+                for method, operation in operations.items():
+                    declare_key(method, operation)
+        return super().openapi()
+
+
 def create_app(desk_side: Services, settings: ApiSettings = DEFAULTS) -> FastAPI:
     """The people's door over a kernel. Holds no state of its own: any number of them may stand side by side."""
-    app = FastAPI(
+    app = Described(
         title="Tideline coordinator",
         version=desk_side.version,
         description=ABOUT,
@@ -67,8 +88,9 @@ def guards(desk_side: Services, settings: ApiSettings) -> list[Middleware]:
     """What every request passes, outermost first."""
     return [
         Middleware(Shield),
-        Middleware(KeyCheck, key_hash=desk_side.api_key_hash),
+        Middleware(KeyCheck, key_hash=desk_side.api_key_hash, limits=desk_side.limits),
         Middleware(Intake, max_bytes=settings.max_body_bytes),
+        Middleware(Once, services=desk_side, patience=settings.patience_seconds),
     ]
 
 

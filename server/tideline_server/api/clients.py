@@ -12,7 +12,7 @@ from tideline.core.run import EMPTY
 from tideline.core.settings import parse, setting
 from tideline_server.api.models import ClientLine, Invited
 from tideline_server.api.schema import body_of
-from tideline_server.api.services import Given
+from tideline_server.api.services import Given, Named
 
 router = APIRouter(tags=["clients"])
 
@@ -38,9 +38,8 @@ def list_clients(services: Given) -> Any:
 
 
 @router.post("/invites", status_code=201, summary="Invite an agent", openapi_extra=body_of(Invitation, EXAMPLES))
-def invite_client(services: Given, body: Annotated[dict[str, Any], Body()]) -> Invited:
+def invite_client(services: Given, identity: Named, body: Annotated[dict[str, Any], Body()]) -> Invited:
     """Makes a one-use token for `tideline-agent`; it is stored as a hash, so note it now."""
     asked = parse(Invitation, body)
-    token = services.office.invite(asked.name, asked.labels, asked.ttl_seconds)
-    expires = services.clock.now() + asked.ttl_seconds
-    return Invited(token=token, name=asked.name, labels=dict(asked.labels), expires=expires)
+    token = services.office.invite(asked.name, asked.labels, asked.ttl_seconds, identity)
+    return Invited(token=token, name=asked.name, labels=dict(asked.labels), expires=services.office.invited(token).expires)

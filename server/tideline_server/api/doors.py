@@ -1,4 +1,4 @@
-"""What every request passes before it reaches a router, outermost first: Shield, KeyCheck, Intake."""
+"""What every request passes before it reaches a router, outermost first: Shield, KeyCheck, Intake; then Once (once)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tideline.archive.errors import TooLarge
-from tideline.core.errors import FederationError, IdentityRefused, Malformed
+from tideline.core.errors import FederationError, IdentityRefused, Malformed, TooMany
 from tideline.engine.office import secret_hash
 from tideline_server.api.answers import LOG, answer
 from tideline_server.api.strict import check_json
 from tideline_server.errors import code_of
+from tideline_server.limits import Limits
 
 OPEN_PATHS = frozenset({"/health", "/docs", "/openapi.json"})
 
@@ -53,17 +54,29 @@ def unexpected(scope: Scope) -> Response:
 
 
 class KeyCheck:
-    """Everything but health and the manual asks for the key."""
+    """Everything but health and the manual asks for the key, and counts for the caller's limits."""
 
-    def __init__(self, app: ASGIApp, key_hash: str | None) -> None:
-        self.app, self.key_hash = app, key_hash
+    def __init__(self, app: ASGIApp, key_hash: str | None, limits: Limits) -> None:
+        self.app, self.key_hash, self.limits = app, key_hash, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS and not self.opens(Headers(scope=scope)):
-            error = IdentityRefused("The API key is missing or wrong", "Send the header Authorization: Bearer KEY")
+        try:
+            if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+                await self.admit(Headers(scope=scope), (scope.get("client") or ("",))[0])
+        except IdentityRefused as error:
             await answer(401, error, headers={"WWW-Authenticate": "Bearer"})(scope, receive, send)
+        except TooMany as error:
+            await answer(code_of(error).http, error)(scope, receive, send)
         else:
             await self.app(scope, receive, send)
+
+    async def admit(self, headers: Mapping[str, str], address: str) -> None:
+        """Let a caller in. Raises IdentityRefused, TooMany."""
+        if self.opens(headers):
+            await self.limits.call(address)
+            return
+        await self.limits.wrong_key(address)
+        raise IdentityRefused("The API key is missing or wrong", "Send the header Authorization: Bearer KEY")
 
     def opens(self, headers: Mapping[str, str]) -> bool:
         """Whether the request carries the key. Hashes are compared, in constant time."""

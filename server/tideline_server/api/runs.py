@@ -14,7 +14,7 @@ from tideline_server.api.answers import jsonable
 from tideline_server.api.examples import EXPERIMENTS
 from tideline_server.api.models import RunLine, RunResult, Started
 from tideline_server.api.schema import body_of
-from tideline_server.api.services import Given, Name, Responses
+from tideline_server.api.services import Given, Name, Named, Responses
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 History = Annotated[bool, Query(description="with every metric that was ever told; long, so not for polling")]
@@ -22,9 +22,9 @@ NEW: Responses = {201: {"headers": {"Location": {"description": "where the run i
 
 
 @router.post("", status_code=201, summary="Start an experiment", openapi_extra=body_of(Experiment, EXPERIMENTS), responses=NEW)
-def start_run(services: Given, body: Annotated[dict[str, Any], Body()], response: Response) -> Started:
+def start_run(services: Given, identity: Named, body: Annotated[dict[str, Any], Body()], response: Response) -> Started:
     """Checks the experiment, down to the method's own settings, and asks its sites to join. Mistakes come with their place."""
-    run = services.office.start(body)
+    run = services.office.start(body, identity)
     response.headers["Location"] = f"/runs/{run}"
     row = services.office.find(run)
     return Started(run=run, reference=row.reference, notes=list(row.spec["notes"]))
@@ -45,16 +45,16 @@ def show_run(services: Given, run: Name, history: History = False) -> Any:
 
 
 @router.post("/{run}/cancel", summary="Cancel a run")
-def cancel_run(services: Given, run: Name) -> RunLine:
+def cancel_run(services: Given, identity: Named, run: Name) -> RunLine:
     """Ends the run; its agents give up their steps at their next beat. 409 if it has ended already."""
-    services.office.cancel(RunId(run))
+    services.office.cancel(RunId(run), identity)
     return line(services.office.find(RunId(run)))
 
 
 @router.post("/{run}/resume", summary="Resume a stalled run")
-def resume_run(services: Given, run: Name) -> RunLine:
+def resume_run(services: Given, identity: Named, run: Name) -> RunLine:
     """Asks those again who did not answer; what was answered stays. 409 unless the run is stalled."""
-    services.office.resume(RunId(run))
+    services.office.resume(RunId(run), identity)
     return line(services.office.find(RunId(run)))
 
 

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Request
 
 from tideline.archive.parts import Parts
+from tideline.engine.errands import Identity
 from tideline.engine.office import Office
 from tideline.engine.ports import Clock, Journal, Mill
+from tideline_server.limits import UNLIMITED, Limits
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Services:
     moved         waits until a topic such as "run:ID" rings (True) or the seconds have passed (False); may miss a ring
     api_key_hash  SHA-256 of the key, in hex; None asks for no key
     ending        whether the coordinator is closing, so that streams end by themselves
+    limits        how often a caller is let in
     health        facts about this coordinator, shown to everybody; raises Unreachable when a store does not answer
     """
 
@@ -33,6 +36,7 @@ class Services:
     api_key_hash: str | None
     health: Callable[[], Mapping[str, Any]]
     ending: Callable[[], bool] = lambda: False
+    limits: Limits = UNLIMITED
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class ApiSettings:
 
     max_body_bytes: int = 1 << 20
     keep_alive_seconds: float = 15.0
+    patience_seconds: float = 5.0  # for which a call waits for another with the same Idempotency-Key
 
 
 DEFAULTS = ApiSettings()
@@ -53,8 +58,17 @@ async def services_of(request: Request) -> Services:
     return found
 
 
+def identity_of(request: Request) -> Identity:
+    """What the things are called that a request makes: of each try of it the same, if it has an Idempotency-Key (see once)."""
+    found = getattr(request.state, "identity", None)
+    assert found is None or isinstance(found, Identity)
+    return found or Identity()
+
+
 # What an operation adds to OpenAPI, by status.
 Responses = dict[int | str, dict[str, Any]]
 Given = Annotated[Services, Depends(services_of)]
+# Every operation that changes something takes it, and names by it what it makes.
+Named = Annotated[Identity, Depends(identity_of)]
 # No name holds anything else, so stores never see odd characters from a URL.
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="as it stands in the list")]

@@ -10,11 +10,14 @@ from typing import Any
 from sqlalchemy import Connection
 
 from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.engine.errands import free
 from tideline.engine.memory import answered, present
 from tideline.engine.ports import Advance, anything, nothing
 from tideline.engine.rows import (
     OPEN,
+    Answer,
     Client,
+    Errand,
     Event,
     Files,
     Invite,
@@ -26,7 +29,7 @@ from tideline.engine.rows import (
     RunRow,
     Status,
 )
-from tideline_server.store import holdings, leases, listings, moves, orders, people, runs
+from tideline_server.store import errands, holdings, leases, listings, moves, orders, people, runs
 from tideline_server.store.access import open_store
 
 
@@ -210,6 +213,26 @@ class SqlJournal:
     def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
         with self._store.reading() as connection:
             return runs.events_after(connection, run, after)
+
+    def reserve(self, errand: Errand, over: str = "") -> Errand:
+        with self._store.reading() as connection:
+            known = errands.find(connection, errand)
+        if known is not None and not free(known, errand, over):
+            return known
+        return self._store.write(lambda connection: errands.reserve(connection, errand, over))
+
+    def choose(self, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._store.write(lambda connection: errands.choose(connection, key, plan))
+
+    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
+        new, asked = tuple(runs), tuple(orders)
+        self._store.write(lambda connection: errands.create_once(connection, key, worker, new, asked))
+
+    def conclude(self, key: str, worker: str, answer: Answer) -> Answer:
+        return self._store.write(lambda connection: errands.conclude(connection, key, worker, answer))
+
+    def leave(self, key: str, worker: str) -> None:
+        self._store.write(lambda connection: errands.leave(connection, key, worker))
 
     def _locked(self, connection: Connection, run: RunId, token: int | None = None) -> RunRow:
         """A run that nobody else changes until this transaction ends. Raises Overtaken."""

@@ -24,8 +24,8 @@ def client_of(row: Row[Any]) -> Client:
 
 
 def add_invite(connection: Connection, given: Invite) -> None:
-    """Write an invite; the same token replaces the one before."""
-    upsert(connection, invites, [asdict(given)], "name", "labels", "expires", "used_by")
+    """Write an invite. One that is there stays as it is: a token that was used must not become fresh again."""
+    upsert(connection, invites, [asdict(given)])
 
 
 def invite(connection: Connection, token_hash: str) -> Invite | None:

@@ -54,6 +54,20 @@ invites = Table(
     "invites", metadata, text("token_hash", key=True), text("name"), plain("labels"), seconds("expires"), text("used_by")
 )
 
+# What people asked for under a key (engine.errands).
+errands = Table(
+    "errands",
+    metadata,
+    text("key", key=True),
+    text("asked"),
+    text("seed"),
+    seconds("made"),
+    text("worker"),
+    plain("chosen"),
+    plain("answer"),
+    Index("errands_by_age", "made"),
+)
+
 clients = Table(
     "clients",
     metadata,

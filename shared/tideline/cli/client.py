@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import ssl
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +14,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import typer
 
+from tideline.cli.guard import clean
 from tideline.cli.options import Door
-from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, Malformed, Refused, Unreachable
+from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, Malformed, Refused, Underway, Unreachable
 from tideline.engine.pipe import from_plain
 
 DEFAULT_HOME = Path("~/.tideline/coordinator")
@@ -23,9 +27,14 @@ TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 # The stream says every 15 s that it is alive.
 STREAM_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 PATIENCE_SECONDS = 60.0
+# What changes something is sent again for so long after the first try failed: a restart takes less.
+AGAIN_SECONDS = 30.0
 PAUSE_SECONDS = 1.0
 # The office's words for its list of runs; whoever types commands sees it by one.
 LISTED = "See the list of runs"
+UNKNOWN = "See that it runs, and with `tideline run list` what was done, before you ask for it again"
+DISTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+AWAY = (502, 503, 504)
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -74,8 +83,20 @@ class Client:
         return patiently(lambda: self._call("GET", path), patience)
 
     def post(self, path: str, body: Any = None) -> Any:
-        """Ask for something to be done."""
-        return self._call("POST", path, body)
+        """Ask for something to be done, once: what may have been lost is sent again under the same key, for a while."""
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        ask = functools.partial(self._call, "POST", path, body, key)
+        try:
+            return ask()
+        except (Unreachable, Underway) as error:
+            if not passes(error):
+                raise
+            typer.echo(f"{clean(error.what)}. Trying again for {AGAIN_SECONDS:.0f} s", err=True)
+        time.sleep(PAUSE_SECONDS)
+        try:
+            return patiently(ask, AGAIN_SECONDS)
+        except (Unreachable, Underway) as error:
+            raise type(error)(error.what, UNKNOWN, **error.context) from None
 
     def download(self, path: str) -> Iterator[bytes]:
         """A file's bytes, piece by piece."""
@@ -120,9 +141,9 @@ class Client:
         host = f"[{there.hostname}]" if ":" in (there.hostname or "") else there.hostname
         return f"{there.scheme}://{self._agents or f'{host}:{AGENTS_PORT}'}"
 
-    def _call(self, method: str, path: str, body: Any = None) -> Any:
+    def _call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         with self._reached():
-            answer = self._http.request(method, self.base_url + path, json=body)
+            answer = self._http.request(method, self.base_url + path, json=body, headers=headers)
         checked(answer, self.base_url)
         try:
             return answer.json()
@@ -141,20 +162,25 @@ class Client:
 
 
 def patiently(ask: Callable[[], Any], patience: float) -> Any:
-    """An answer; an unreachable coordinator is asked again for so many seconds."""
+    """An answer; an unreachable coordinator, or one that is still at it, is asked again for so many seconds."""
     until = time.monotonic() + patience
     while True:
         try:
             return ask()
-        except Unreachable:
+        except (Unreachable, Underway):
             if time.monotonic() >= until:
                 raise
             time.sleep(PAUSE_SECONDS)
 
 
+def passes(error: FederationError) -> bool:
+    """Whether waiting may help."""
+    return DISTRUSTED not in error.what
+
+
 def remedy(words: str) -> str:
     """What to do about a connection that failed with these words."""
-    if "CERTIFICATE_VERIFY_FAILED" in words:
+    if DISTRUSTED in words:
         return "Name the coordinator's certificate with --ca, and call it by a name that the certificate has"
     return "Start one with `tideline coordinator`, or say where it is with --url or --home"
 
@@ -236,7 +262,7 @@ def checked(answer: httpx.Response, url: str) -> None:
         kind, what, todo = str(told["kind"]), str(told["what"]), str(told["todo"])
         context = {str(k): v for k, v in dict(told.get("context") or {}).items()}
     except (ValueError, KeyError, TypeError):
-        raise stranger(url) from None
+        raise between(url, answer.status_code) if answer.status_code in AWAY else stranger(url) from None
     if answer.status_code == httpx.codes.UNAUTHORIZED:
         todo = "Give --api-key or TIDELINE_API_KEY; the coordinator keeps its key in HOME/admin.key"
     raise rebuilt(kind, what, todo.replace(LISTED, "See `tideline run list`"), context, told.get("path"))
@@ -253,6 +279,11 @@ def rebuilt(kind: str, what: str, todo: str, context: Mapping[str, Any], path: A
 def stranger(url: str) -> Malformed:
     """Somebody else answered."""
     return Malformed(f"What answers at {url} is no Tideline coordinator", "Check the address: it is the people's door, HTTP")
+
+
+def between(url: str, status: int) -> Unreachable:
+    """A proxy answered, whose coordinator does not."""
+    return Unreachable(f"What stands before the coordinator at {url} answers {status}", "See that the coordinator runs", url=url)
 
 
 def frames(lines: Iterator[str]) -> Iterator[dict[str, Any] | None]:

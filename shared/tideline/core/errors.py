@@ -8,6 +8,7 @@ FederationError                  a message for a person, what to do, context as 
 |  |- DataRefused                a site's data cannot be used (names the file)
 |  |- IdentityRefused            an unknown, used or expired token, or a wrong credential
 |  |- VersionRefused             the two ends speak different protocol versions
+|  |- KeyReused                  a key of another call: under one key, one thing is asked for
 |  `- NotFound                   no run, method, client or part of that name
 |- Malformed                     bytes against their declaration (one subclass per way, in archive.errors)
 |- StepFailed                    a client's step raised; the round may go on without it
@@ -15,10 +16,12 @@ FederationError                  a message for a person, what to do, context as 
 |- MemoryLost, MemoryAhead       a site's memory does not fit the order (a home restored, deleted or shared)
 |- Stale                         a reply to an order that is settled or superseded: acknowledged, dropped
 |  `- Overtaken                  a write by a conductor whose lease another has taken: refused, whatever it knew
+|- Underway                      the first call with this key is not answered yet
 |- Stalled                       the quorum was missed; the run waits for a person
 |- Diverged                      a recomputed round has other bytes than the recorded one
 |- StorageFull                   no room for bytes that were offered; nothing was acknowledged
 `- Unreachable                   link or store; retried with growing, jittered pauses
+   `- TooMany                    more calls than the limit; let in again after a while
 """
 
 from __future__ import annotations
@@ -72,6 +75,10 @@ class VersionRefused(Refused):
     """Agent and coordinator speak different versions of the protocol."""
 
 
+class KeyReused(Refused):
+    """A key that was sent with another call before."""
+
+
 class NotFound(Refused):
     """There is no run, method, client or part of that name."""
 
@@ -104,6 +111,10 @@ class Overtaken(Stale):
     """A write by a conductor whose lease on the run another has taken since. Nothing was written."""
 
 
+class Underway(FederationError):
+    """The first call with this key is not answered yet. Sent again a little later, it gets that answer."""
+
+
 class Stalled(FederationError):
     """The quorum was missed at the deadline; the run waits for a person."""
 
@@ -118,3 +129,7 @@ class StorageFull(FederationError):
 
 class Unreachable(FederationError):
     """The other end, or a store, does not answer. Retried with growing, jittered pauses."""
+
+
+class TooMany(Unreachable):
+    """More calls than the limit allows. `context["retry_after"]` says how many seconds to wait."""

@@ -12,6 +12,7 @@ from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.desk import Desk
+from tideline.engine.errands import MemoryErrands
 from tideline.engine.ports import Advance, Head, anything, nothing
 from tideline.engine.rows import (
     FINAL,
@@ -58,10 +59,11 @@ class QuietBell:
         self.rung.append(topic)
 
 
-class MemoryJournal:
+class MemoryJournal(MemoryErrands):
     """The journal in dictionaries. One lock makes each method a transaction."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.RLock()
         self._invites: dict[str, Invite] = {}
         self._clients: dict[str, Client] = {}
@@ -77,7 +79,7 @@ class MemoryJournal:
 
     def add_invite(self, invite: Invite) -> None:
         with self._lock:
-            self._invites[invite.token_hash] = invite
+            self._invites.setdefault(invite.token_hash, invite)
 
     def invite(self, token_hash: str) -> Invite | None:
         return self._invites.get(token_hash)
@@ -293,6 +295,13 @@ class MemoryJournal:
 
     def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
         return tuple(self._events.get(run, ())[max(after, 0) :])
+
+    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
+        new = tuple(runs)
+        with self._lock, self._errands_lock:
+            self._held(key, worker)
+            if new[0].id not in self._runs:
+                self.create(new, orders)
 
     def _note(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
         log = self._events.setdefault(run, [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,29 +11,41 @@ from typing import Any
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, Refused, RosterRefused
 from tideline.core.run import ClientId, Role, RunId
 from tideline.core.settings import nearest, plain
+from tideline.engine.errands import Identity, done_since, last_seen
 from tideline.engine.experiment import Experiment, Reference, read_experiment
 from tideline.engine.ports import Bell, Clock, Journal, Mill
 from tideline.engine.progress import newest
 from tideline.engine.rows import JOIN, OPEN, Client, Invite, OrderRow, OrderStatus, PhaseFact, RunRow, Status
 from tideline.engine.seeds import Purpose, order_id, seed_for
 
+CANCELLED, RESUMED = "cancelled by a person", "resumed by a person"
+
 
 class Office:
-    """The people's side of the desk."""
+    """The people's side of the desk. What an earlier try of a request has done, a later one of the same identity leaves."""
 
     def __init__(self, journal: Journal, mill: Mill, bell: Bell, clock: Clock) -> None:
         self.journal, self.mill, self.bell, self.clock = journal, mill, bell, clock
 
-    def invite(self, name: str, labels: Mapping[str, str], ttl: float) -> str:
+    def invite(self, name: str, labels: Mapping[str, str], ttl: float, identity: Identity | None = None) -> str:
         """A one-use token, shown once and stored hashed. Raises ConfigRefused."""
+        token = (identity or Identity()).token
+        if identity and self.journal.invite(secret_hash(token)):
+            return token
         check_client_name(name)
         if name and self.journal.client(name):
             raise Refused(f"A client named {name!r} is enrolled already", "Invite under another name")
         if not 0 < ttl <= 366 * 86400:
             raise ConfigRefused(f"A lifetime of {ttl:g} s is out of range", "Give between a second and a year", path="ttl")
-        token = secrets.token_urlsafe(24)
         self.journal.add_invite(Invite(secret_hash(token), name, dict(labels), self.clock.now() + ttl))
         return token
+
+    def invited(self, token: str) -> Invite:
+        """The invite of a token. Raises IdentityRefused."""
+        invite = self.journal.invite(secret_hash(token))
+        if invite is None:
+            raise IdentityRefused("The token is not known here", "Ask for a new one: tideline invite --name NAME")
+        return invite
 
     def enrol(self, token: str, name: str, credential: str, roles: tuple[str, ...], version: str) -> Client:
         """Admit an agent. Repeating it with the same credential changes nothing, so a killed agent starts again the same way."""
@@ -56,10 +67,7 @@ class Office:
 
     def first(self, token: str, name: str, credential: str, roles: tuple[str, ...], version: str) -> Client:
         """A new agent with its token."""
-        hashed, now = secret_hash(token), self.clock.now()
-        invite = self.journal.invite(hashed)
-        if invite is None:
-            raise IdentityRefused("The token is not known here", "Ask for a new one: tideline invite --name NAME")
+        hashed, now, invite = secret_hash(token), self.clock.now(), self.invited(token)
         if invite.used_by:
             raise IdentityRefused(f"The token was used by {invite.used_by!r}", "A token serves once; ask for a new one")
         if invite.expires <= now:
@@ -78,19 +86,33 @@ class Office:
             raise IdentityRefused(f"The credential is not that of {name!r}", "Enrol this agent again with a new token")
         return client.name
 
-    def start(self, given: Mapping[str, Any]) -> RunId:
+    def start(self, given: Mapping[str, Any], identity: Identity | None = None) -> RunId:
         """Check an experiment and start it, with its reference beside it. Raises Refused errors with `context["path"]`."""
+        identity = identity or Identity()
+        run = identity.run
+        if identity.errand and self.journal.run(run):
+            return self.started(run)
         experiment = read_experiment(given)
         roster = self.roster(experiment)
-        run = RunId(secrets.token_hex(6))
         main = self.draft(run, experiment, roster)
         rows = [main]
         if experiment.reference is not None and not tells_source_only(main):
             sibling = self.sibling(RunId(f"{run}-ref"), experiment, main, roster)
             main = replace(main, reference=sibling.id)
             rows = [main, replace(sibling, reference_of=run)]
-        self.journal.create(rows, [order for row in rows for order in joins(row, self.clock.now())])
-        self.ring(rows)
+        self.write(identity, rows, [order for row in rows for order in joins(row, self.clock.now())])
+        return self.started(run)
+
+    def write(self, identity: Identity, rows: list[RunRow], orders: list[OrderRow]) -> None:
+        """Write new runs. What another try has written meanwhile stays as it is."""
+        if identity.errand:
+            self.journal.create_once(identity.errand, identity.worker, rows, orders)
+        else:
+            self.journal.create(rows, orders)
+
+    def started(self, run: RunId) -> RunId:
+        """A run that is there; an earlier try may have died before it rang."""
+        self.ring(self.with_reference(run))
         return run
 
     def sibling(self, run: RunId, experiment: Experiment, main: RunRow, roster: Mapping[ClientId, Role]) -> RunRow:
@@ -176,31 +198,34 @@ class Office:
             opened=now,
         )
 
-    def cancel(self, run: RunId) -> None:
+    def cancel(self, run: RunId, identity: Identity | None = None) -> None:
         """End a run and its reference. Their agents give up the steps at the next beat."""
         rows, now = self.with_reference(run), self.clock.now()
-        among = (*OPEN, Status.STALLED)
-        ended = [r for r in rows if self.journal.settle(r.id, among, Status.CANCELLED, "cancelled by a person", now)]
-        if not ended:
+        seen = last_seen(self.journal, identity, rows)
+        ended = [r for r in rows if self.journal.settle(r.id, (*OPEN, Status.STALLED), Status.CANCELLED, CANCELLED, now)]
+        if not ended and not done_since(self.journal, seen, CANCELLED):
             raise Refused(f"Run {run} is {rows[0].status.value} already", "Nothing is left to cancel")
-        self.ring(ended)
+        self.ring(ended or rows)
 
-    def resume(self, run: RunId) -> None:
+    def resume(self, run: RunId, identity: Identity | None = None) -> None:
         """Ask those again who did not answer, with the same seed; what was answered stays. The run's reference likewise."""
         rows = self.with_reference(run)
-        stalled = [r for r in rows if r.status is Status.STALLED]
-        if not stalled:
+        seen = last_seen(self.journal, identity, rows)
+        done = done_since(self.journal, seen, RESUMED)
+        stalled = [r for r in rows if r.status is Status.STALLED and r.id not in done]
+        if not stalled and not done:
             raise Refused(f"Run {run} is {rows[0].status.value}; only a stalled run can be resumed", "Look at its cause")
-        for row in stalled:
-            self.resume_one(row)
-        self.ring(stalled)
+        resumed = [r for r in stalled if self.resume_one(r)]
+        if not resumed and not done_since(self.journal, seen, RESUMED):
+            raise Refused(f"Run {run} is no longer stalled", "See its state with run show")
+        self.ring(resumed or rows)
 
     def with_reference(self, run: RunId) -> list[RunRow]:
         """A run, and the run that it is compared with."""
         row = self.find(run)
         return [row] if row.reference is None else [row, self.find(row.reference)]
 
-    def resume_one(self, row: RunRow) -> None:
+    def resume_one(self, row: RunRow) -> bool:
         """Reissue and reopen in one transaction, so that a cancel at the same moment wins or loses as a whole."""
         now = self.clock.now()
         latest = newest(self.journal.orders(row.id, row.cursor))
@@ -209,8 +234,7 @@ class Office:
         orders = [self.next_attempt(o, now) for o in again]
         status = Status.WAITING if row.cursor == JOIN else Status.RUNNING
         deadline = now + float(row.spec["waiting"]["deadline"])
-        if not self.journal.reopen(row.id, status, "resumed by a person", now, deadline, orders):
-            raise Refused(f"Run {row.id} is no longer stalled", "See its state with run show")
+        return self.journal.reopen(row.id, status, RESUMED, now, deadline, orders)
 
     def next_attempt(self, order: OrderRow, now: float) -> OrderRow:
         """The same order once more: same seed, new name."""

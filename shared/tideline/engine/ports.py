@@ -10,8 +10,10 @@ from tideline.archive.parts import Parts
 from tideline.core.data import Data, View
 from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, World
 from tideline.engine.rows import (
+    Answer,
     Arrivals,
     Client,
+    Errand,
     Event,
     Files,
     Invite,
@@ -74,7 +76,10 @@ def nothing(digest: Digest) -> None:
 class Journal(Protocol):
     """The truth. Each method is one transaction; a value that it returns is a snapshot."""
 
-    def add_invite(self, invite: Invite) -> None: ...
+    def add_invite(self, invite: Invite) -> None:
+        """Write an invite; one that is there already stays as it is."""
+        ...
+
     def invite(self, token_hash: str) -> Invite | None: ...
     def enrol(self, token_hash: str, client: Client) -> bool:
         """Use an unused invite and add the client, both or neither."""
@@ -170,6 +175,33 @@ class Journal(Protocol):
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None: ...
     def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]: ...
+
+    def reserve(self, errand: Errand, over: str = "") -> Errand:
+        """The errand that stands under a key: this one if there was none.
+
+        If it asks for the same, and its worker is nobody or still `over`, it becomes this one's worker's.
+        Errands that are a day older than this one are forgotten.
+        """
+        ...
+
+    def choose(self, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Write what an errand goes by, unless that was chosen before; what was chosen."""
+        ...
+
+    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
+        """As `create`, as this worker of an errand; if the first run is there already, nothing is written.
+
+        Raises Unreachable if the errand is another worker's by now: that one does it.
+        """
+        ...
+
+    def conclude(self, key: str, worker: str, answer: Answer) -> Answer:
+        """Write what an errand came to, unless that was written before; what was written. Raises as `create_once` does."""
+        ...
+
+    def leave(self, key: str, worker: str) -> None:
+        """Leave an errand without an answer to whoever comes, if it is still this worker's."""
+        ...
 
 
 @dataclass(frozen=True)

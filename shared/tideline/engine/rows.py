@@ -168,6 +168,33 @@ class RoundRow:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a person was told. No secret stands in it (see engine.errands)."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: str
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What a person asked for under a key: sent again, it is not done again. Forgotten a day after it was `made`.
+
+    key     a hash of the key               asked    a hash of all that was asked for
+    seed    what the effect is named after  worker   who is at it; empty: nobody
+    chosen  what the first try went by, and every later one does
+    """
+
+    key: str
+    asked: str
+    seed: str
+    made: float
+    worker: str = ""
+    chosen: Mapping[str, Any] | None = None
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True)
 class Event:
     """Something that a person may want to know, in order, for one run."""
 

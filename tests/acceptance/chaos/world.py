@@ -14,7 +14,8 @@ import psutil
 
 from tests.acceptance.harness import Net
 from tests.acceptance.wire import Wire
-from tests.services import Postgres, Redis
+from tests.redis import Redis
+from tests.services import Postgres
 from tideline.algorithms import METHODS
 from tideline.cli.client import Client
 from tideline.core.errors import FederationError

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,8 @@ from tideline.algorithms import METHODS
 from tideline.core.data import Data
 from tideline.core.run import Role, World
 from tideline.engine.memory import QuietBell
+from tideline.engine.office import Office
+from tideline.engine.ports import Journal
 from tideline.engine.simulate import Federation, SimSite
 from tideline.learning.holdings import Holdings
 from tideline_server.api import ApiSettings, Services, create_app
@@ -89,9 +92,16 @@ class Coordinator:
         f = self.federation
         return Services(f.office, f.journal, f.parts, f.mill, f.clock, self.bell.moved, "1.2.3", None, lambda: {"replicas": 1})
 
-    async def asend(self, method: str, path: str, **how: Any) -> httpx.Response:
+    def beside(self, journal: Journal, settings: ApiSettings = QUICK) -> Coordinator:
+        """Another coordinator's door, over this journal: it knows nothing but what stands there."""
+        f, other = self.federation, copy(self)
+        other.services = replace(self.services, office=Office(journal, f.mill, self.bell, f.clock), journal=journal)
+        other.app = create_app(other.services, settings)
+        return other
+
+    async def asend(self, method: str, path: str, address: str = "127.0.0.1", **how: Any) -> httpx.Response:
         """One request, within a running loop."""
-        transport = httpx.ASGITransport(self.app)
+        transport = httpx.ASGITransport(self.app, client=(address, 41234))
         async with httpx.AsyncClient(transport=transport, base_url="http://coordinator") as client:
             return await client.request(method, path, **how)
 

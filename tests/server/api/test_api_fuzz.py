@@ -47,11 +47,11 @@ def target() -> Coordinator:
     return Coordinator()
 
 
-def knock(coordinator: Coordinator, path: str, body: Any) -> None:
+def knock(coordinator: Coordinator, path: str, body: Any, more: Any = None) -> None:
     """Send a body as Python writes it (NaN and all); nothing but success or the one shape may come back."""
 
     content = json.dumps(body).encode()
-    answer = coordinator.post(path, content=content, headers={"Content-Type": "application/json"})
+    answer = coordinator.post(path, content=content, headers={"Content-Type": "application/json"} | (more or {}))
     if answer.status_code != 201:
         error = answer.json()["error"]
         refused(answer, answer.status_code, error["kind"], error["path"])
@@ -63,6 +63,17 @@ def knock(coordinator: Coordinator, path: str, body: Any) -> None:
 def test_any_experiment_is_started_or_refused(target: Coordinator, body: Any) -> None:
     """POST /runs never fails in an unexpected way."""
     knock(target, "/runs", body)
+
+
+@FUZZ
+@given(
+    body=nearly | invitations,
+    key=st.binary(max_size=8) | st.sampled_from([b"a", b"b"]),
+    path=st.sampled_from(["/runs", "/invites"]),
+)
+def test_any_key_is_taken_or_refused(target: Coordinator, body: Any, key: bytes, path: str) -> None:
+    """A header of any bytes, with any body, never makes a call fail in an unexpected way."""
+    knock(target, path, body, {"Idempotency-Key": key})
 
 
 @FUZZ

@@ -75,6 +75,21 @@ def test_every_operation_is_good_reading(openapi: dict[str, Any]) -> None:
         assert keyed == (name != "GET /health") and keyed == ("401" in errors), name
 
 
+def test_what_changes_something_takes_a_key(openapi: dict[str, Any]) -> None:
+    """By method and not by name: each such operation declares the header, its form and the mark of a repeat; no other does."""
+    for name, op in operations(openapi).items():
+        keys = [each for each in op.get("parameters", []) if each["name"] == "Idempotency-Key"]
+        marked = {status for status, r in op["responses"].items() if "Idempotent-Replayed" in r.get("headers", {})}
+        if name.startswith("GET "):
+            assert not keys and not marked, name
+        else:
+            (key,) = keys
+            assert key["in"] == "header" and not key["required"] and key["description"]
+            assert key["schema"] == {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]{1,255}$"}
+            assert marked == {s for s in op["responses"] if s < "500"} - {"400", "401", "413", "415", "429"}
+        assert ("Retry-After" in op["responses"].get("429", {}).get("headers", {})) == (name != "GET /health")
+
+
 def test_every_declared_tag_is_explained(openapi: dict[str, Any]) -> None:
     """Tags in use are those with a description."""
     used = {tag for op in operations(openapi).values() for tag in op["tags"]}

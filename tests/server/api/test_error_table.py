@@ -69,4 +69,4 @@ def test_the_nearest_base_decides() -> None:
 def test_only_what_passes_is_worth_trying_again() -> None:
     """Agents retry UNAVAILABLE and RESOURCE_EXHAUSTED; nothing that was refused is among them."""
     again = {kind for kind in ALL if code_of(kind).grpc in ("UNAVAILABLE", "RESOURCE_EXHAUSTED")}
-    assert again == {core_errors.Unreachable, core_errors.StorageFull}
+    assert again == {core_errors.Unreachable, core_errors.TooMany, core_errors.StorageFull}

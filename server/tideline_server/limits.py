@@ -1,0 +1,90 @@
+"""How often the doors let a caller in, so that a mistaken script or a guesser delays nobody else."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import unquote
+
+import structlog
+
+from tideline.core.errors import TooMany
+from tideline.engine.ports import Clock
+from tideline_server.bell import LocalCounts
+
+log = structlog.get_logger()
+
+
+class Counts(Protocol):
+    """Counts of calls, in this process or of all replicas."""
+
+    async def take(self, who: str, limit: int, now: float) -> float: ...
+
+
+class Stopped:
+    """A clock for limits that are switched off."""
+
+    def now(self) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Calls a minute from one address; 0: any number. What is refused is not counted, so it ends when the minute does."""
+
+    counts: Counts
+    clock: Clock
+    calls: int = 0
+    wrong_keys: int = 0
+    enrolments: int = 0
+    told: LocalCounts = field(default_factory=LocalCounts)  # the log tells of each caller once a minute
+
+    async def call(self, address: str) -> None:
+        """Somebody with the key. Raises TooMany."""
+        await self.take("requests", "--rate", address, self.calls)
+
+    async def wrong_key(self, address: str) -> None:
+        """Somebody without it. Who has the key is never refused for those who have not. Raises TooMany."""
+        await self.take("requests without the right key", "--rate-wrong-keys", address, self.wrong_keys)
+
+    async def enrolment(self, address: str) -> None:
+        """An agent that enrols or comes back. Raises TooMany."""
+        await self.take("enrolments", "--rate-enrol", address, self.enrolments)
+
+    async def take(self, what: str, option: str, address: str, limit: int) -> None:
+        """Count a call. Raises TooMany."""
+        if not limit:
+            return
+        origin = network_of(address)
+        now = self.clock.now()
+        seconds = math.ceil(await self.counts.take(f"{option} {origin}", limit, now))
+        if seconds:
+            if await self.told.take(f"{option} {origin}", 1, now) == 0:
+                log.warning("limit_reached", option=option, limit=limit, address=origin)
+            raise TooMany(
+                f"More than {limit} {what} a minute come from {origin or 'one place'}",
+                f"Ask again in {seconds} s; the coordinator's {option} sets the limit",
+                retry_after=seconds,
+            )
+
+
+UNLIMITED = Limits(LocalCounts(), Stopped())
+
+
+def network_of(address: str) -> str:
+    """Who calls from an address: of IPv6 the first half, as the other half is the caller's to choose."""
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(known, ipaddress.IPv4Address) or known.is_loopback:
+        return str(known)
+    return str(known.ipv4_mapped or ipaddress.ip_network((known, 64), strict=False))
+
+
+def address_of(peer: str) -> str:
+    """The address of a gRPC peer, such as `ipv4:10.0.0.7:41234` or `ipv6:[::1]:41234`."""
+    kind, _, rest = unquote(peer).partition(":")
+    return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer

@@ -1,0 +1,91 @@
+"""Errands: what people asked for under a key. A writer locks the errand's row, so that two tries of it take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, null, select, update
+
+from tideline.engine.errands import KEPT_SECONDS, free, overtaken
+from tideline.engine.rows import Answer, Errand, OrderRow, RunRow
+from tideline_server.store import moves, runs
+from tideline_server.store.dialect import upsert
+from tideline_server.store.errors import GaveWay
+from tideline_server.store.schema import errands
+
+ONE = select(errands).where(errands.c.key == bindparam("of"))
+LOCKED = ONE.with_for_update()
+THIS = update(errands).where(errands.c.key == bindparam("of"))
+TAKE = THIS.values(worker=bindparam("by"))
+CHOOSE = THIS.where(errands.c.chosen.is_(null())).values(chosen=bindparam("plan"))
+CONCLUDE = THIS.values(answer=bindparam("told"), worker="")
+LEAVE = THIS.where(errands.c.worker == bindparam("by")).values(worker="")
+FORGET = delete(errands).where(errands.c.made < bindparam("before"))
+
+
+def errand_of(row: Row[Any]) -> Errand:
+    """An errand from its columns."""
+    told = dict(row._mapping)
+    return Errand(**told | {"answer": answer_of(row.answer) if row.answer else None})
+
+
+def answer_of(told: Mapping[str, Any]) -> Answer:
+    """An answer from its column."""
+    return Answer(told["status"], tuple((name, value) for name, value in told["headers"]), told["body"])
+
+
+def find(connection: Connection, wanted: Errand) -> Errand | None:
+    """The errand that stands under the same key and is not too old."""
+    row = connection.execute(ONE, {"of": wanted.key}).one_or_none()
+    return errand_of(row) if row and row.made >= wanted.made - KEPT_SECONDS else None
+
+
+def reserve(connection: Connection, wanted: Errand, over: str) -> Errand:
+    """Write an errand, or take up the one that stands, if it is free. Old ones are forgotten."""
+    connection.execute(FORGET, {"before": wanted.made - KEPT_SECONDS})
+    upsert(connection, errands, [asdict(wanted)])
+    row = connection.execute(LOCKED, {"of": wanted.key}).one_or_none()
+    if row is None:
+        raise GaveWay("The errand was forgotten a moment ago", "Ask again")
+    known = errand_of(row)
+    if not free(known, wanted, over):
+        return known
+    connection.execute(TAKE, {"of": wanted.key, "by": wanted.worker})
+    return replace(known, worker=wanted.worker)
+
+
+def choose(connection: Connection, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Write what an errand goes by, unless that was chosen before."""
+    connection.execute(CHOOSE, {"of": key, "plan": dict(plan)})
+    return errand_of(connection.execute(ONE, {"of": key}).one()).chosen or {}
+
+
+def locked(connection: Connection, key: str, worker: str) -> Errand:
+    """An errand that is answered or this worker's, and that nobody else changes now. Raises Unreachable if it is another's."""
+    row = connection.execute(LOCKED, {"of": key}).one_or_none()
+    if row is None or (row.answer is None and row.worker != worker):
+        raise overtaken()
+    return errand_of(row)
+
+
+def create_once(connection: Connection, key: str, worker: str, new: tuple[RunRow, ...], asked: Iterable[OrderRow]) -> None:
+    """Write new runs, unless the first of them is there."""
+    if locked(connection, key, worker).answer is not None:
+        raise overtaken()
+    if runs.status_of(connection, new[0].id) is None:
+        moves.create(connection, new, asked)
+
+
+def conclude(connection: Connection, key: str, worker: str, answer: Answer) -> Answer:
+    """Write what an errand came to, unless that was written before."""
+    known = locked(connection, key, worker)
+    if known.answer is None:
+        connection.execute(CONCLUDE, {"of": key, "told": asdict(answer)})
+    return known.answer or answer
+
+
+def leave(connection: Connection, key: str, worker: str) -> None:
+    """Leave an errand, if it is still this worker's."""
+    connection.execute(LEAVE, {"of": key, "by": worker})

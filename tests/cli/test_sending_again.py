@@ -1,0 +1,132 @@
+"""What changes something is sent with a key, and sent again under it when the answer does not come: it is done once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tests.cli.world import EXPERIMENT, Coordinator, tide
+from tideline.cli import client
+from tideline.cli.client import passes
+from tideline.core.errors import Unreachable
+
+TRYING = "Trying again for 30 s"
+
+
+class Troubled:
+    """A door that lets requests in and then has trouble with the answers, as long as there is some left; it notes the keys."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.troubles: list[str] = []
+        self.keys: list[tuple[str, str, str]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        key = dict(scope["headers"]).get(b"idempotency-key", b"").decode()
+        self.keys.append((scope["method"], scope["path"], key))
+        trouble = self.troubles.pop(0) if self.troubles else ""
+        if trouble.isdecimal():
+            await send({"type": "http.response.start", "status": int(trouble), "headers": [(b"content-length", b"6")]})
+            await send({"type": "http.response.body", "body": b"<html>"})
+        else:
+            await self.app(scope, receive, cut(send) if trouble else send)
+
+
+def cut(send: Send) -> Send:
+    """Half an answer, and then the line is dead."""
+
+    async def half(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+        else:
+            raise ConnectionError("cut")
+
+    return half
+
+
+@pytest.fixture
+def door(tmp_path: Path, data: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Coordinator, Troubled]]:
+    """A coordinator behind a troubled door, and commands that pause for less than people do."""
+    monkeypatch.setattr(client, "PAUSE_SECONDS", 0.01)
+    there = Coordinator(tmp_path / "home", data)
+    there.app = troubled = Troubled(there.app)  # type: ignore[assignment]
+    with there.open():
+        yield there, troubled
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """An experiment."""
+    path = tmp_path / "e.yaml"
+    path.write_text(json.dumps(EXPERIMENT))
+    return path
+
+
+def test_each_call_has_a_key_of_its_own(door: tuple[Coordinator, Troubled], file: Path) -> None:
+    """Start, cancel, resume and invite send one; looking sends none."""
+    there, troubled = door
+    at = ("--home", there.home)
+    run = json.loads(tide("run", "start", file, *at, "--json").stdout)["run"]
+    for args in (["invite", "--name", "carl"], ["run", "resume", run], ["run", "cancel", run], ["run", "list"]):
+        tide(*args, *at)
+    keys = [key for _, _, key in troubled.keys]
+    assert [(method, bool(key)) for method, _, key in troubled.keys] == [("POST", True)] * 4 + [("GET", False)]
+    assert len(set(keys)) == 5
+
+
+@pytest.mark.parametrize("troubles", [["cut"], ["cut", "503", "cut"], ["502", "cut", "504"]])
+def test_a_lost_answer_starts_one_run(door: tuple[Coordinator, Troubled], file: Path, troubles: list[str]) -> None:
+    """Whatever becomes of the first answers, there is one run, and its id is what the command prints; the wait is told once."""
+    there, troubled = door
+    troubled.troubles = troubles
+    started = tide("run", "start", file, "--home", there.home)
+    (row,) = there.federation.journal.runs()
+    assert started.exit_code == 0 and started.stdout.split()[1] == f"{row.id}."
+    assert started.stderr.count(TRYING) == 1 and len(started.stderr.splitlines()) == 1
+    assert len({key for _, _, key in troubled.keys}) == 1
+
+
+def test_lost_answers_to_every_command(door: tuple[Coordinator, Troubled]) -> None:
+    """A token that came at the second try is good; a run that was cancelled at the first is no conflict at the second."""
+    there, troubled = door
+    run = there.start()
+    for args in (["invite", "--name", "carl"], ["run", "cancel", run]):
+        troubled.troubles = ["cut", "cut"]
+        ended = tide(*args, "--home", there.home, "--json")
+        assert ended.exit_code == 0, ended.stderr
+        told: dict[str, Any] = json.loads(ended.stdout)
+        if "token" in told:
+            there.federation.office.enrol(told["token"], "carl", "secret", ("peer",), "0")
+        else:
+            assert told["status"] == "cancelled"
+
+
+def test_a_refusal_is_not_sent_again(door: tuple[Coordinator, Troubled], file: Path) -> None:
+    """It would be the same."""
+    there, troubled = door
+    ended = tide("run", "start", file, "--home", there.home, "--set", "config.rounds=-1")
+    assert ended.exit_code == 2 and TRYING not in ended.stderr and len(troubled.keys) == 1
+
+
+def test_it_is_given_up_after_a_while(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what is known: it may have been done, and how to find out. A look is not repeated at all."""
+    monkeypatch.setattr(client, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(client, "AGAIN_SECONDS", 0.05)
+    (tmp_path / "coordinator.json").write_text('{"grpc": "127.0.0.1:1", "http": "http://127.0.0.1:1", "pid": 1}')
+    ended = tide("run", "start", file, "--home", tmp_path)
+    assert ended.exit_code == 3 and "Trying again for 0 s" in ended.stderr
+    assert "Error: No coordinator answers" in ended.stderr and "`tideline run list` what was done" in ended.stderr
+
+
+def test_waiting_does_not_mend_a_certificate() -> None:
+    """What cannot pass by itself is told at once."""
+    assert passes(Unreachable("No coordinator answers at https://a: [Errno 111] Connection refused"))
+    assert not passes(Unreachable("No coordinator answers at https://a: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed"))
