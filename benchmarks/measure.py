@@ -1,11 +1,17 @@
-"""Memory of processes and bytes on the loopback, read from /proc."""
+"""What processes hold and use, and bytes on the loopback, read from /proc."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+QUANTILES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 
 
 def anonymous_mb(pid: int) -> float:
@@ -60,3 +66,65 @@ class PeakMemory:
         while not self._over.wait(self._seconds):
             for name, mb in self.now().items():
                 self.peaks[name] = max(self.peaks[name], mb)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A process at one moment: seconds since the epoch, processor seconds used, memory in MB, open files, threads."""
+
+    at: float
+    cpu: float
+    mb: float
+    files: int
+    threads: int
+
+
+def reading(pid: int) -> Reading:
+    """A process as it is now. Raises psutil.NoSuchProcess."""
+    process = psutil.Process(pid)
+    with process.oneshot():
+        used = process.cpu_times()
+        return Reading(time.time(), used.user + used.system, anonymous_mb(pid), process.num_fds(), process.num_threads())
+
+
+class Readings:
+    """Reads named processes now and then until it is left."""
+
+    def __init__(self, pids: Mapping[str, int], seconds: float = 0.5) -> None:
+        self._pids, self._seconds, self._over = dict(pids), seconds, threading.Event()
+        self.of: dict[str, list[Reading]] = {name: [] for name in pids}
+
+    def __enter__(self) -> Readings:
+        self._read()
+        self._thread = threading.Thread(target=self._keep_reading)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._read()
+
+    def between(self, name: str, began: float, ended: float) -> list[Reading]:
+        """The readings of a process in a span of time."""
+        return [each for each in self.of[name] if began <= each.at <= ended]
+
+    def cpu_percent(self, name: str, began: float, ended: float) -> float:
+        """Processor time in a span, in percent of one core."""
+        found = self.between(name, began, ended)
+        return 100 * (found[-1].cpu - found[0].cpu) / (found[-1].at - found[0].at) if len(found) > 1 else float("nan")
+
+    def _keep_reading(self) -> None:
+        while not self._over.wait(self._seconds):
+            self._read()
+
+    def _read(self) -> None:
+        for name, pid in self._pids.items():
+            with suppress(psutil.NoSuchProcess):
+                self.of[name].append(reading(pid))
+
+
+def spread(seconds: Iterable[float]) -> dict[str, float]:
+    """Median, 99th percentile and largest, in milliseconds; NaN where there are none."""
+    told = sorted(1000 * each for each in seconds) or [float("nan")]
+    return {name: round(told[min(int(share * len(told)), len(told) - 1)], 1) for name, share in QUANTILES.items()}

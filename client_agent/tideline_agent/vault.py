@@ -20,6 +20,8 @@ from tideline.engine.memory import collect
 from tideline.engine.ports import Head
 from tideline.engine.rows import Files
 
+KEPT_RUNS = 64  # runs whose folders stay open to us; an agent serves a few at once, and thousands in its life
+
 
 class FolderVault:
     """The port Vault. Memory survives a power cut (fsync); files that can be fetched or computed again need not."""
@@ -35,9 +37,11 @@ class FolderVault:
         return self.folder / run
 
     def parts(self, run: RunId) -> FolderParts:
-        if run not in self._parts:
-            self._parts[run] = FolderParts(self.path(run) / "parts", durable=False)
-        return self._parts[run]
+        parts = self._parts.get(run)
+        if parts is None:
+            parts = FolderParts(self.path(run) / "parts", durable=False)
+            self._parts = dict([*self._parts.items(), (run, parts)][-KEPT_RUNS:])
+        return parts
 
     def head(self, run: RunId) -> Head | None:
         try:

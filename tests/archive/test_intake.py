@@ -98,6 +98,21 @@ def test_chunks_of_parts_from_offsets() -> None:
         list(chunks(parts, [(Digest("0" * 64), 0)], 1))
 
 
+def test_chunks_fit_the_line() -> None:
+    """Small at first, larger while the line is quick, small again while it is slow, never above the most; nothing is lost."""
+    parts, now = MemoryParts(), [0.0]
+    whole = bytes(range(256)) * 40_000
+    sizes, sent = [], b""
+    for chunk in chunks(parts, [(parts.put([whole]), 0)], MAX_CHUNK, lambda: now[0]):
+        sizes.append(len(chunk))
+        sent += bytes(chunk)
+        now[0] += 0.01 if len(sizes) < 8 else 0.2 if len(sizes) < 10 else 2.0
+    assert sent == whole
+    grown = [MIN_CHUNK << i for i in range(4)] + [MAX_CHUNK] * 6
+    assert sizes[:14] == [*grown, MAX_CHUNK >> 1, MAX_CHUNK >> 2, MAX_CHUNK >> 3, MIN_CHUNK]
+    assert set(sizes[14:-1]) == {MIN_CHUNK}
+
+
 @pytest.mark.parametrize(("total", "size"), [(-5, MIN_CHUNK), (10_000_000, 312_500), (10**9, MAX_CHUNK)])
 def test_small_messages_pass_in_small_chunks(total: int, size: int) -> None:
     """So that what is buffered for each of many senders stays small beside the message."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.transport import Row
-from tests.docs.manual import DOCS, ROOT, section, tables, text_of, ticked
+from benchmarks import load, soak, throttled, transport
+from tests.docs.manual import DOCS, FENCE, ROOT, section, tables, text_of, ticked
 from tests.synthetic import experiment, sites
 from tideline.algorithms import METHODS
 from tideline.cli import demo, guard
@@ -94,11 +94,13 @@ def test_failures_that_are_no_errors() -> None:
     assert {"Silent", "Late"} == set(re.findall(r'"(Silent|Late)"', inspect.getsource(failure)))
 
 
-def test_the_benchmark() -> None:
+@pytest.mark.parametrize("module", [transport, load, soak, throttled], ids=lambda module: str(module.__name__))
+def test_the_benchmarks(module: Any) -> None:
     """benchmarks/README.md names each key of a row and each option, and no others."""
-    page = ROOT / "benchmarks" / "README.md"
-    options, keys, *_ = tables(text_of(page))
+    name = f"{module.__name__.replace('.', '/')}.py"
+    parts = re.split(r"^# ", FENCE.sub("", text_of(ROOT / "benchmarks" / "README.md")), flags=re.MULTILINE)
+    options, keys, *_ = tables(next(part for part in parts if f"`{name}`" in part))
     told = {word for row in keys for word in ticked(row[0])}
-    assert told == {f.name for f in dataclasses.fields(Row)}
-    source = text_of(ROOT / "benchmarks" / "transport.py")
+    assert told == {f.name for f in dataclasses.fields(module.Row)}
+    source = text_of(ROOT / name)
     assert {word for row in options for word in ticked(row[0])} == set(re.findall(r'add_argument\("(--\w+)"', source))

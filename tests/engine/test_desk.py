@@ -20,6 +20,7 @@ from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.core.step import no_tick
+from tideline.engine.desk import SEEN_SECONDS
 from tideline.engine.rows import JOIN, Failure, Files, Order, OrderStatus, Receipt, Reply, Status
 
 ANNA, BERT, CARL = (ClientId(n) for n in NAMES[:3])
@@ -362,6 +363,18 @@ def test_a_beat_notes_progress_and_names_what_is_over(on: Stage) -> None:
     assert on.desk.beat(BERT, {order.id: 0.6}) == (order.id,)
 
 
+def test_a_sign_of_life_is_written_now_and_then(on: Stage) -> None:
+    """Hundreds of agents beat every few seconds; the database hears of each a few times a minute."""
+    seen = []
+    for _ in range(60):
+        on.clock.advance(3.0)
+        on.desk.beat(BERT, {})
+        assert on.desk.noted(BERT)
+        seen.append(on.journal.client(BERT).seen)  # type: ignore[union-attr]
+    assert len(set(seen)) == 60 * 3.0 / SEEN_SECONDS
+    assert not on.desk.noted(ANNA)
+
+
 def test_an_offer_tells_seconds_left_and_only_what_concerns_the_client(on: Stage) -> None:
     """An order holds no wall time, no roster and no run seed."""
     _, order = opened(on, waiting={"deadline": 100.0})
@@ -371,3 +384,19 @@ def test_an_offer_tells_seconds_left_and_only_what_concerns_the_client(on: Stage
     assert set(order.brief) == {"method", "config", "world", "threads", "keeps", "contract", "role", "version"}
     on.clock.advance(1000.0)
     assert on.desk.orders(BERT)[0].seconds_left == 0.0
+
+
+def test_an_order_that_a_client_seems_to_have_lost_is_offered_again(on: Stage) -> None:
+    """It is told once, and again when nothing was heard of it for a while; a beat puts that off; a settled one is forgotten."""
+    _, order = opened(on)
+    offered, told = on.desk.news(BERT, frozenset())
+    assert [o.id for o in offered] == [order.id] and told == {order.id}
+    assert on.desk.news(BERT, told) == ((), told)
+    on.clock.advance(20.0)
+    on.desk.beat(BERT, {order.id: 0.5})
+    on.clock.advance(29.0)
+    assert on.desk.news(BERT, told)[0] == ()
+    on.clock.advance(2.0)
+    assert [o.id for o in on.desk.news(BERT, told)[0]] == [order.id]
+    on.desk.report(BERT, Reply(order.id, failure=Failure("StepFailed", "it raised")))
+    assert on.desk.news(BERT, told) == ((), frozenset())

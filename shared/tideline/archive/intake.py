@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from types import TracebackType
@@ -12,6 +13,7 @@ from tideline.core.run import Digest
 
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
 STREAMS = 8  # at once, where nobody knows how many there are
+EASY_SECONDS, HARD_SECONDS = 0.1, 0.5  # a chunk that took less may be followed by a larger one, and after more by a smaller
 CHUNKS = 4  # of a message, times the streams at once: each holds a few of them in memory, and all together about one message
 
 
@@ -98,12 +100,29 @@ def commit(upload: Upload) -> None:
     upload.commit()
 
 
-def chunks(parts: Parts, wanted: Iterable[tuple[Digest, int]], size: int) -> Iterator[memoryview]:
-    """The bytes of parts from offsets on, `size` at once, one part mapped at a time. Raises PartMissing."""
+def chunks(
+    parts: Parts, wanted: Iterable[tuple[Digest, int]], most: int, clock: Callable[[], float] = time.monotonic
+) -> Iterator[memoryview]:
+    """The bytes of parts from offsets on, up to `most` at once, one part mapped at a time. Raises PartMissing.
+
+    Chunks are small at first, and as long as each of them takes the line long: one that is cut in its middle is sent again, and
+    a line that is cut more often than it passes a chunk would never get on.
+    """
+    size = min(MIN_CHUNK, most)
     for digest, offset in wanted:
         view = parts.view(digest)
-        for at in range(offset, len(view), size):
-            yield view[at : at + size]
+        while offset < len(view):
+            began, at = clock(), offset
+            offset += size
+            yield view[at:offset]
+            size = fitting(size, clock() - began, most)
+
+
+def fitting(size: int, seconds: float, most: int) -> int:
+    """The next chunk's size, from the seconds that one of a size took."""
+    if seconds < EASY_SECONDS:
+        return min(2 * size, most)
+    return max(size // 2, min(MIN_CHUNK, most)) if seconds > HARD_SECONDS else size
 
 
 def chunk_size(total: int, streams: int = STREAMS) -> int:

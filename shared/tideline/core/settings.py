@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -44,7 +45,7 @@ def parse(kind: type[T], given: Mapping[str, Any], where: str = "") -> T:
     """`kind` built from plain data. Raises ConfigRefused with `context["path"]`, the dotted place of what is wrong."""
     if not isinstance(given, Mapping):
         raise refuse(where, given, "should be a mapping of settings")
-    hints = typing.get_type_hints(kind)
+    hints = hints_of(typing.cast(Hashable, kind))
     fields = {f.name: f for f in dataclasses.fields(kind) if f.init}  # type: ignore[arg-type]
     for key in given:
         if key not in fields:
@@ -55,6 +56,12 @@ def parse(kind: type[T], given: Mapping[str, Any], where: str = "") -> T:
             path = join(where, name)
             raise ConfigRefused(f"{path} is missing", f"Add {name}: {f.metadata.get('doc', '')}", path=path)
     return kind(**values)
+
+
+@functools.cache
+def hints_of(kind: Any) -> Mapping[str, Any]:
+    """The types of a dataclass's fields, worked out once: to evaluate them takes longer than all the rest."""
+    return types.MappingProxyType(typing.get_type_hints(kind))
 
 
 def plain(value: Any) -> Any:

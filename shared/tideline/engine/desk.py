@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
@@ -20,6 +20,7 @@ from tideline.engine.storeroom import Storeroom
 
 MAX_PART_BYTES = 1 << 40
 SILENT_SECONDS = 30.0  # ten beats of an agent that lives
+SEEN_SECONDS = 30.0  # a client's signs of life are written no more often than this: each takes a turn at the database
 
 
 class Desk:
@@ -40,16 +41,21 @@ class Desk:
         self._lock = threading.Lock()
         self._down: Counter[OrderId] = Counter()
         self._up: Counter[OrderId] = Counter()
+        self._seen: dict[ClientId, float] = {}
 
-    def orders(self, client: ClientId, told: Container[OrderId] = ()) -> tuple[Order, ...]:
-        """The client's open orders. The same order may be offered any number of times.
+    def orders(self, client: ClientId) -> tuple[Order, ...]:
+        """The client's open orders. The same order may be offered any number of times."""
+        return self.news(client, frozenset())[0]
 
-        told: those that it has heard of. They are offered again only when it has said nothing of them for a while: it may
-        have lost one.
+    def news(self, client: ClientId, told: Set[OrderId]) -> tuple[tuple[Order, ...], frozenset[OrderId]]:
+        """The open orders of which a client has not been told, or has said nothing for a while: it may have lost one.
+
+        And the names of all that are open, which is what it has been told of then.
         """
         silent = self.clock.now() - SILENT_SECONDS
         rows = self.journal.open_orders(client)
-        return tuple(self.offer(row) for row in rows if row.id not in told or max(row.beat, row.created) < silent)
+        offered = tuple(self.offer(row) for row in rows if row.id not in told or max(row.beat, row.created) < silent)
+        return offered, frozenset(row.id for row in rows)
 
     def offer(self, row: OrderRow) -> Order:
         """An order as the agent sees it: seconds left instead of times, and only what concerns this client."""
@@ -187,8 +193,14 @@ class Desk:
     def beat(self, client: ClientId, progress: Mapping[OrderId, float]) -> tuple[OrderId, ...]:
         """Note that a client lives and how far its steps are; gives the orders that it should give up."""
         now = self.clock.now()
-        self.journal.saw(client, now)
+        if not self.noted(client):
+            self.journal.saw(client, now)
+            self._seen[client] = now
         return self.journal.beat(client, progress, now)
+
+    def noted(self, client: ClientId) -> bool:
+        """Whether it was written down a short while ago that the client lives. Asks nobody."""
+        return 0.0 <= self.clock.now() - self._seen.get(client, -math.inf) < SEEN_SECONDS
 
     def own(self, client: ClientId, order: OrderId) -> OrderRow:
         """The client's own order. Another client's is as unknown as one that does not exist."""

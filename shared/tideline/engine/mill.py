@@ -22,6 +22,8 @@ from tideline.core.settings import parse, plain
 from tideline.engine import advance
 from tideline.engine.advance import Game, Turned
 
+LIVE_RUNS = 16  # runs whose state is held between checkpoints: nobody tells of one that was cancelled there
+
 
 class NumericMill:
     """Plays turns over a store of parts. One call at a time: torch's global generator is not safe across threads.
@@ -113,6 +115,7 @@ class NumericMill:
         made = self.encoded(game, turned, keep)
         if not made["state"]:
             self._live[spec["id"]] = ((checkpoint, [*history, closing]), turned.state)
+            self._live = dict(list(self._live.items())[-LIVE_RUNS:])
         return made
 
     def check(self, spec: Any, cursor: int, asked: Digest, reply: Digest) -> dict[str, Any]:

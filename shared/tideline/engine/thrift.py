@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from typing import Any
 
@@ -32,4 +33,10 @@ def glibc(name: str) -> Any:
     """A function of glibc; None on other systems and with another C library."""
     if sys.platform != "linux":
         return None
-    return getattr(ctypes.CDLL(None), name, None)
+    return getattr(library(), name, None)
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """What this process is linked with. Opened once: each opening leaves classes that wait for the collector."""
+    return ctypes.CDLL(None)

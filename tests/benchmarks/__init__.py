@@ -1,0 +1,1 @@
+"""The benchmarks themselves, in their small forms."""

@@ -1,0 +1,60 @@
+"""The small forms of the benchmarks come to their ends. What they count is looked at, never how long anything took."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.acceptance.harness import ROOT
+
+pytestmark = pytest.mark.processes
+
+
+def measured(name: str, *more: str, code: int = 0) -> dict[str, Any]:
+    """The row of a benchmark in its small form."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-W", "error", str(ROOT / "benchmarks" / f"{name}.py"), "--quick", "--json", *more]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=200, env=os.environ | {"PYTHONPATH": path}, check=False
+    )
+    assert done.returncode == code, done.stderr
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
+
+
+def test_load() -> None:
+    """Every run completes with its seed's digest, every agent is heard, and the coordinator holds a connection for each."""
+    row = measured("load")
+    assert (row["completed"], row["wrong"], row["cuts"]) == (row["runs"], 0, 0)
+    assert row["files"]["coordinator"] > row["agents"]
+    assert row["beat_ms"]["idle"]["max"] > 0 < row["order_ms"]["max"]
+
+
+@pytest.mark.long
+def test_soak_and_a_limit_that_is_exceeded() -> None:
+    """Runs follow one another and complete; what exceeds a limit is an error."""
+    row = measured("soak", "--limit", "files.coordinator.most=1", code=1)
+    assert row["completed"] == row["runs"] > 4
+    assert set(row["memory"]) == set(row["flat"]) == {"coordinator", "worker", "agent", "trainer"}
+
+
+@pytest.mark.long
+def test_throttled() -> None:
+    """Cut twice, the update arrives whole, and less than half of it is sent again."""
+    row = measured("throttled")
+    assert row["completed"] and row["same"]
+    assert row["cuts"] == 2 <= row["connections"]
+    assert row["bytes"] < row["sent"] < 1.5 * row["bytes"]
+
+
+def test_a_limit_on_what_is_not_measured_is_refused() -> None:
+    """At once, and by its name."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "load.py"), "--limit", "speed=1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "speed" in done.stderr
