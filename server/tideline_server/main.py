@@ -153,9 +153,10 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     parts = open_parts(*settings.place)
     parts.begin()
     journal = await opened(settings)
+    room = Storeroom(parts, journal, clock)
+    room.own(settings.place[0])
     mill = ProcessMill(settings.place, settings.methods)
     mill.start()
-    room = Storeroom(parts, journal, clock)
     office = Office(journal, mill, bell, clock)
     desk = Desk(journal, room, mill, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"))
     leases = Leases(journal, SteadyClock(), holder(folder), settings.lease)
@@ -165,7 +166,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         office=office,
         journal=journal,
         mill=mill,
-        parts=parts,
+        room=room,
         clock=clock,
         moved=lambda topic, timeout: bell.moved(topic, bell.count(topic), min(timeout, 1.0)),
         version=__version__,

@@ -43,7 +43,7 @@ def test_all_commands_are_there() -> None:
     """The commands that the project promises exist, and no others."""
     runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report")}
     runs |= {f"site {word}" for word in ("list", "export", "picture")}
-    rest = {"coordinator", "agent", "invite", "methods", "contract", "simulate", "demo", "version"}
+    rest = {"coordinator", "agent", "invite", "parts gc", "methods", "contract", "simulate", "demo", "version"}
     assert set(commands()) == runs | rest
 
 

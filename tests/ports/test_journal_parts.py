@@ -196,3 +196,23 @@ def test_messages_of_a_thousand_parts(journal: Journal) -> None:
     assert answer(journal, OrderId(f"{RUN}/0/{ANN}/1"), many + other) is OrderStatus.ANSWERED
     journal.settle(RUN, OPEN, Status.CANCELLED, "", 30.0)
     assert gone(journal, LATER) == {d for d, _ in many}
+
+
+def test_the_first_marker_stands(journal: Journal) -> None:
+    """None is there at first; a later one changes nothing, and the one that stands is told."""
+    assert journal.marker() is None
+    assert journal.marker(digest("ours")) == digest("ours") == journal.marker()
+    assert journal.marker(digest("theirs")) == digest("ours") == journal.marker()
+
+
+def test_what_nobody_noted_is_adopted_once(journal: Journal) -> None:
+    """With the time at which it was written; what is known stays as it is, and what is needed is never collected."""
+    push(journal, files("p"), now=15.0)
+    journal.advance(advance(JOIN, files("m")))
+    found = {digest("p"): 1.0, digest("m"): 1.0, digest("old"): 2.0, digest("new"): 40.0}
+    assert journal.adopt(found) == 2
+    assert journal.adopt(found) == 0 == journal.adopt({})
+    assert gone(journal, before=10.0) == every("old")
+    assert gone(journal, before=20.0) == every("p")
+    assert gone(journal, before=LATER) == every("new")
+    assert journal.held(files("m"), RUN, ANN, 50.0) == every("m")

@@ -94,6 +94,19 @@ def test_a_dropped_part_is_gone(parts: Parts) -> None:
         assert told.value.context["digest"] == digest
 
 
+def test_what_lies_there_is_told(parts: Parts) -> None:
+    """Every whole part with its bytes and the time at which it was written; an upload that is under way is none."""
+    digest, other = parts.put([BYTES]), parts.put([b"other"])
+    under_way = parts.upload(name(b"more"), 4)
+    under_way.write(b"mo")
+    lying = parts.lying()
+    assert {each: told.size for each, told in lying.items()} == {digest: len(BYTES), other: 5}
+    assert all(0.0 <= told.written < 1e11 for told in lying.values())
+    parts.drop(other)
+    assert set(parts.lying()) == {digest}
+    under_way.close()
+
+
 def test_an_upload_becomes_a_part(parts: Parts) -> None:
     """Chunk by chunk; the part is here only when it is committed."""
     upload = parts.upload(name(BYTES), len(BYTES))

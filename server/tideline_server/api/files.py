@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -11,7 +12,7 @@ from starlette.responses import StreamingResponse
 from tideline.core.errors import NotFound, Refused
 from tideline.core.run import Digest, RunId
 from tideline.engine.rows import Files, Status
-from tideline_server.api.models import RunFiles
+from tideline_server.api.models import PartsSwept, RunFiles
 from tideline_server.api.services import Given, Name, Responses, Services
 
 router = APIRouter(tags=["results"])
@@ -36,7 +37,7 @@ def part_bytes(services: Given, digest: PartDigest, run: OfRun) -> StreamingResp
     """Raw bytes. A digest alone opens nothing: the final state of the run that you name must name it."""
     if digest not in dict(final_files(services, RunId(run))):
         raise NotFound(f"The final state of run {run} names no file {digest[:12]}", f"See /runs/{run}/files")
-    view = services.parts.view(Digest(digest))
+    view = services.room.parts.view(Digest(digest))
     headers = {"Content-Length": str(len(view)), "ETag": f'"{digest}"'}
     return StreamingResponse(chunks(view), headers=headers, media_type="application/octet-stream")
 
@@ -56,3 +57,9 @@ def chunks(view: memoryview) -> Iterator[bytes]:
     """A file's bytes, copied piece by piece on the worker thread: that is where a mapped file is read from disk."""
     for at in range(0, len(view), CHUNK_BYTES):
         yield bytes(view[at : at + CHUNK_BYTES])
+
+
+@router.post("/parts/sweep", summary="Drop the parts that nothing needs")
+def sweep_parts(services: Given) -> PartsSwept:
+    """Looks at the whole store. What an open run needs stays, the last state of an ended one, and what is under an hour old."""
+    return PartsSwept(**asdict(services.room.sweep()))

@@ -139,3 +139,13 @@ class Health(BaseModel):
 
     status: str = Field(examples=["ok"])
     version: str
+
+
+class PartsSwept(BaseModel):
+    """What lies in the store of parts after a sweep, and what the sweep found."""
+
+    kept: int = Field(description="parts that are kept")
+    bytes: int = Field(description="their bytes")
+    found: int = Field(description="parts that no record knew of; they stay for an hour after they were written")
+    dropped: int = Field(description="parts that were dropped")
+    freed: int = Field(description="their bytes")

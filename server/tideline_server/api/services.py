@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
 
-from tideline.archive.parts import Parts
 from tideline.engine.errands import Identity
 from tideline.engine.office import Office
 from tideline.engine.ports import Clock, Journal, Mill
+from tideline.engine.storeroom import Storeroom
 from tideline_server.limits import UNLIMITED, Limits
 
 
@@ -28,7 +28,7 @@ class Services:
 
     office: Office
     journal: Journal
-    parts: Parts
+    room: Storeroom
     mill: Mill
     clock: Clock
     moved: Callable[[str, float], Awaitable[bool]]

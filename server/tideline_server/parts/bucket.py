@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from tideline.archive.errors import DigestMismatch, PartMissing
 from tideline.archive.layout import check_digest
-from tideline.archive.parts import Buffer, missing
+from tideline.archive.parts import Buffer, Lying, missing
 from tideline.core.errors import Stale
 from tideline.core.run import Digest
 from tideline_server.parts.cache import Cache
@@ -76,6 +76,9 @@ class BucketParts:
 
     def digests(self) -> Iterable[Digest]:
         return tuple(Digest(found[2]) for name in self.bucket.names() if (found := NAME.fullmatch(name)))
+
+    def lying(self) -> Mapping[Digest, Lying]:
+        return {Digest(found[2]): told for name, told in self.bucket.listed() if (found := NAME.fullmatch(name))}
 
     def lies_there(self, digest: Digest, size: int) -> bool:
         """Whether the bucket has the part, as far as its size tells."""

@@ -11,10 +11,11 @@ from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.rows import Files
 from tideline_server.store.dialect import upsert
 from tideline_server.store.listings import Listed, batches, digests_in
-from tideline_server.store.schema import listings, members, orders, parts, pushed, refs
+from tideline_server.store.schema import listings, members, meta, orders, parts, pushed, refs
 
 TRIM = delete(refs).where(refs.c.run == bindparam("of"), refs.c.cursor < bindparam("before"))
 
+MARKER = "parts"  # its name in `meta`
 FRESH_SECONDS = 1.0  # a part touched so lately need not be touched again
 # A client's own parts: pushed for the answer at hand, or named by a live order to it or a live reply of it.
 PUSHED = exists().where(pushed.c.digest == parts.c.digest, pushed.c.run == bindparam("of"), pushed.c.client == bindparam("by"))
@@ -124,6 +125,18 @@ def collect(connection: Connection, before: float, drop: Callable[[Digest], obje
         connection.execute(delete(pushed).where(pushed.c.digest.in_(batch)))
         retire(connection, batch)
     return tuple(Digest(digest) for digest in gone)
+
+
+def marker(connection: Connection) -> Digest | None:
+    """The part that marks this journal's store of parts."""
+    found = connection.scalar(select(meta.c.value).where(meta.c.name == MARKER))
+    return Digest(found) if found else None
+
+
+def mark(connection: Connection, ours: Digest) -> Digest | None:
+    """Write the marker, unless one is there; the one that stands."""
+    upsert(connection, meta, [{"name": MARKER, "value": ours}])
+    return marker(connection)
 
 
 def adopt(connection: Connection, found: Mapping[Digest, float]) -> int:

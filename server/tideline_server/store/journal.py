@@ -200,6 +200,12 @@ class SqlJournal:
     def collect(self, before: float, drop: Callable[[Digest], object] = nothing) -> tuple[Digest, ...]:
         return self._store.write(lambda connection: holdings.collect(connection, before, drop))
 
+    def marker(self, ours: Digest | None = None) -> Digest | None:
+        if ours is None:
+            with self._store.reading() as connection:
+                return holdings.marker(connection)
+        return self._store.write(lambda connection: holdings.mark(connection, ours))
+
     def adopt(self, found: Mapping[Digest, float]) -> int:
         return self._store.write(lambda connection: holdings.adopt(connection, found))
 

@@ -9,12 +9,13 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
 from tideline.archive.layout import check_digest
-from tideline.archive.parts import Buffer, agree, digest_of, missing, whole, within
+from tideline.archive.parts import Buffer, Lying, agree, digest_of, missing, whole, within
 from tideline.core.errors import Malformed, Stale, StorageFull
 from tideline.core.run import Digest
 
@@ -97,6 +98,14 @@ class FolderParts:
 
     def digests(self) -> Iterable[Digest]:
         return tuple(Digest(f.name) for f in self.folder.glob("??/*"))
+
+    def lying(self) -> Mapping[Digest, Lying]:
+        found = {}
+        for file in self.folder.glob("??/*"):
+            with suppress(FileNotFoundError):  # dropped a moment ago
+                told = file.stat()
+                found[Digest(file.name)] = Lying(told.st_mtime, told.st_size)
+        return found
 
     def sweep(self) -> None:
         """Forget the writes that a killed process left half done. Uploads can go on, for a day."""

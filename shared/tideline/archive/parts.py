@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from tideline.archive.errors import DigestMismatch, PartMismatch, PartMissing, TooLarge
@@ -11,6 +12,14 @@ from tideline.core.errors import Malformed
 from tideline.core.run import Digest
 
 Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True)
+class Lying:
+    """A part as it lies in its store: when it was written (seconds since the epoch), and its bytes."""
+
+    written: float
+    size: int
 
 
 class Upload(Protocol):
@@ -80,6 +89,10 @@ class Parts(Protocol):
         """The parts that are here."""
         ...
 
+    def lying(self) -> Mapping[Digest, Lying]:
+        """The parts that are here, with what is known of each."""
+        ...
+
 
 def digest_of(buffers: Iterable[Buffer]) -> Digest:
     """SHA-256 of the joined buffers."""
@@ -126,6 +139,9 @@ class MemoryParts:
 
     def digests(self) -> Iterable[Digest]:
         return tuple(self._held)
+
+    def lying(self) -> Mapping[Digest, Lying]:
+        return {digest: Lying(0.0, len(content)) for digest, content in self._held.items()}
 
     def _get(self, digest: Digest) -> bytes:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tideline.cli import local, runs, serving, sites
+from tideline.cli import local, parts, runs, serving, sites
 from tideline.cli.guard import Guarded
 
 # Plain help: rich would double the time that it takes.
@@ -21,5 +21,6 @@ app.command()(serving.agent)
 app.command()(serving.invite)
 app.add_typer(runs.app, name="run")
 app.add_typer(sites.app, name="site")
+app.add_typer(parts.app, name="parts")
 for each in (local.methods, local.contract, local.simulate, local.demo, local.version):
     app.command()(each)

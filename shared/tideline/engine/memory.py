@@ -70,6 +70,7 @@ class MemoryJournal(MemoryErrands):
         self._runs: dict[RunId, RunRow] = {}
         self._orders: dict[OrderId, OrderRow] = {}
         self._leases: dict[RunId, Lease] = {}
+        self._marker: Digest | None = None
         self._rounds: dict[RunId, list[RoundRow]] = {}
         self._events: dict[RunId, list[Event]] = {}
         self._parts: dict[Digest, float] = {}
@@ -282,6 +283,11 @@ class MemoryJournal(MemoryErrands):
                 self._once_referred.discard(digest)
             self._pushed = {each for each in self._pushed if each[0] in self._parts}
             return tuple(gone)
+
+    def marker(self, ours: Digest | None = None) -> Digest | None:
+        with self._lock:
+            self._marker = self._marker or ours
+            return self._marker
 
     def adopt(self, found: Mapping[Digest, float]) -> int:
         with self._lock:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tideline.archive.parts import Parts, Upload
+from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.ports import Clock, Journal
 from tideline.engine.rows import Files
 
+MARKER_BYTES = 32
 GRACE_SECONDS = 3600.0  # how long a part that nothing refers to yet may wait for the report that names it
 
 
@@ -43,9 +47,47 @@ class Storeroom:
         """How much of a part an earlier, cut upload left."""
         return min(self.parts.arrived(digest, sender(run, client)), size)
 
+    def own(self, where: str) -> None:
+        """See that these are the journal's own parts: a marker lies among them. A new journal gets one.
+
+        Raises ConfigRefused if they are another's: runs would miss what they need, and a collection would not find it.
+        """
+        known = self.journal.marker()
+        if known is None:
+            ours = self.parts.put([secrets.token_bytes(MARKER_BYTES)])
+            known = self.journal.marker(ours)
+            if known != ours:
+                self.parts.drop(ours)
+        if known is None or not self.parts.has(known):
+            raise ConfigRefused(
+                f"The parts in {where} are not those of this database",
+                "Give --parts the place that its other coordinators have, or bring the parts there; or begin with a new database",
+                path="parts",
+            )
+
+    def sweep(self) -> Swept:
+        """Find parts that no row names, such as a process leaves that was killed before it wrote one; then collect."""
+        lying, marker = self.parts.lying(), self.journal.marker()
+        found = self.journal.adopt({digest: told.written for digest, told in lying.items() if digest != marker})
+        gone = frozenset(self.journal.collect(self.clock.now() - GRACE_SECONDS, self.parts.drop))
+        kept = {digest: told.size for digest, told in lying.items() if digest not in gone}
+        freed = sum(told.size for told in lying.values()) - sum(kept.values())
+        return Swept(len(kept), sum(kept.values()), found, len(lying) - len(kept), freed)
+
     def collect(self) -> int:
         """Forget the parts that nothing refers to any more; how many."""
         return len(self.journal.collect(self.clock.now() - GRACE_SECONDS, self.parts.drop))
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep left and found: parts kept and their bytes, parts that nobody knew, parts dropped and their bytes."""
+
+    kept: int
+    bytes: int
+    found: int
+    dropped: int
+    freed: int
 
 
 def sender(run: RunId, client: ClientId) -> str:

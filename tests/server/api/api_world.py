@@ -90,7 +90,7 @@ class Coordinator:
     def plain_services(self) -> Services:
         """What a shell would hand in, without a key."""
         f = self.federation
-        return Services(f.office, f.journal, f.parts, f.mill, f.clock, self.bell.moved, "1.2.3", None, lambda: {"replicas": 1})
+        return Services(f.office, f.journal, f.room, f.mill, f.clock, self.bell.moved, "1.2.3", None, lambda: {"replicas": 1})
 
     def beside(self, journal: Journal, settings: ApiSettings = QUICK) -> Coordinator:
         """Another coordinator's door, over this journal: it knows nothing but what stands there."""

@@ -29,6 +29,7 @@ ROUTES = [
     "GET /runs/{run}/events",
     "GET /runs/{run}/files",
     "POST /invites",
+    "POST /parts/sweep",
     "POST /runs",
     "POST /runs/{run}/cancel",
     "POST /runs/{run}/resume",
