@@ -15,6 +15,7 @@ from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import Net, net
 from tests.acceptance.test_survival import at_the_gate, undisturbed
 from tests.s3 import SECRET, Server
+from tideline.engine.storeroom import MARKER_BYTES
 from tideline_server.parts.s3 import LARGE
 
 pytestmark = pytest.mark.processes
@@ -38,8 +39,10 @@ def objects(server: Server, where: str) -> dict[str, int]:
 
 
 def state_of(federation: Net, run: str) -> dict[str, int]:
-    """The files of a completed run's final state."""
-    return dict(federation.client().get(f"/runs/{run}/files")["files"])
+    """The files of a completed run's final state, and the marker that says whose parts these are."""
+    with federation.journal() as journal:
+        marker = journal.marker()
+    return dict(federation.client().get(f"/runs/{run}/files")["files"]) | {str(marker): MARKER_BYTES}
 
 
 def told(federation: Net) -> str:
