@@ -12,11 +12,11 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 import uvicorn
@@ -40,6 +40,7 @@ from tideline_server.store import SqlJournal, StoreAway
 from tideline_server.worker import ProcessMill
 
 log = structlog.get_logger()
+T = TypeVar("T")
 SYNCERS = 4  # threads that wait for the disk while more bytes come in
 
 
@@ -114,10 +115,24 @@ async def serve(settings: CoordinatorSettings) -> None:
     async with contextlib.AsyncExitStack() as stack:
         grpc_port, http_socket = bound(settings)
         stack.callback(http_socket.close)
-        doors = await stack.enter_async_context(coordinator(settings, http_socket, grpc_port))
+        doors = await unless(stop, stack.enter_async_context(coordinator(settings, http_socket, grpc_port)))
+        if doors is None:  # the signal came while the database was awaited
+            return
         log.info("coordinator_ready", agents=doors.grpc, people=doors.http, home=str(settings.folder))
         await stop.wait()
         log.info("coordinator_stopping")
+
+
+async def unless(stop: asyncio.Event, begin: Coroutine[Any, Any, T]) -> T | None:
+    """What begins, or None if it is to stop before that."""
+    beginning, stopping = asyncio.create_task(begin), asyncio.create_task(stop.wait())
+    await asyncio.wait({beginning, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not beginning.done():
+        beginning.cancel()
+        await asyncio.wait({beginning})
+        return None
+    return beginning.result()
 
 
 def bound(settings: CoordinatorSettings) -> tuple[int, socket.socket]:

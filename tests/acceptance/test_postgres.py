@@ -79,13 +79,13 @@ def test_a_database_that_goes_away_for_a_while(tmp_path: Path, data: dict[str, P
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
-def test_a_database_that_does_not_answer_is_refused(tmp_path: Path) -> None:
-    """Two lines that say where and what to do, exit code 2, and no password."""
+def test_a_database_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    """Two lines that say where and what to do, exit code 3, and no password."""
     url = f"postgresql://ann:{SECRET}@127.0.0.1:1/tide"
     ports = ["--grpc-port", "0", "--http-port", "0"]
     command = [sys.executable, "-m", "tideline", "coordinator", "--home", str(tmp_path), "--database", url, *ports]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
+    assert ended.returncode == 3
     assert "The store postgresql://ann@127.0.0.1:1/tide cannot be opened" in ended.stderr
     assert "What to do: See that Postgres runs there" in ended.stderr
     assert SECRET not in ended.stdout + ended.stderr

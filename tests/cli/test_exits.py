@@ -16,6 +16,7 @@ from tests.cli.world import tide, tide_process
 from tideline.archive.errors import DigestMismatch
 from tideline.cli import demo, guard
 from tideline.cli.client import remedy
+from tideline.cli.options import Json
 from tideline.core import errors
 
 
@@ -46,6 +47,31 @@ def test_every_error_has_its_code(error: BaseException, code: int) -> None:
     ended = CliRunner().invoke(app, ["fails"])
     assert ended.exit_code == code
     assert ended.stderr in ("Error: a\n", "Interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "a.pem"), 4, "Error: a.pem: No such file or directory\nWhat to do: "),
+        (OSError(28, "No space left on device"), 4, "Error: No space left on device\nWhat to do: "),
+        (OSError("odd"), 4, "Error: odd\nWhat to do: "),
+        (ZeroDivisionError("a"), 4, "Error: The command failed with ZeroDivisionError\nWhat to do: Report it"),
+        (BrokenPipeError(), 141, ""),
+    ],
+)
+def test_what_nobody_foresaw_has_a_code(error: Exception, code: int, words: str) -> None:
+    """A sentence, also as data, and a traceback only where the mistake is ours; nothing where nobody reads."""
+    app = typer.Typer(cls=guard.Guarded, rich_markup_mode=None)
+    app.callback()(lambda: None)
+
+    @app.command()
+    def fails(as_json: Json = False) -> None:
+        raise error
+
+    ended = CliRunner().invoke(app, ["fails", "--json"])
+    assert ended.exit_code == code
+    assert words in ended.stderr and ("Traceback" in ended.stderr) is isinstance(error, ZeroDivisionError)
+    assert bool(ended.stdout) is bool(words) and (not words or "error" in json.loads(ended.stdout))
 
 
 def test_errors_as_data_have_the_doors_shape() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +15,7 @@ from typer.core import TyperGroup
 
 from tideline.core.errors import Cancelled, FederationError, Refused, Stalled, StepFailed, Unreachable
 
-DONE, ENDED_BADLY, REFUSED, UNREACHABLE, OTHER, INTERRUPTED = 0, 1, 2, 3, 4, 130
+DONE, ENDED_BADLY, REFUSED, UNREACHABLE, OTHER, INTERRUPTED, UNREAD = 0, 1, 2, 3, 4, 130, 141
 # The first row that fits tells the code.
 CODES: tuple[tuple[tuple[type[FederationError], ...], int], ...] = (
     ((StepFailed, Stalled, Cancelled), ENDED_BADLY),
@@ -35,6 +38,34 @@ class Guarded(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("Interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            let_go()
+            raise typer.Exit(UNREAD) from None
+        except Exception as error:
+            if hasattr(error, "exit_code"):  # typer's own, which it tells itself
+                raise
+            let_go()
+            raise typer.Exit(report(unforeseen(error), bool(ctx.meta.get(JSON_WANTED)))) from None
+
+
+def unforeseen(error: Exception) -> FederationError:
+    """What the system refused, in its words; or a mistake of ours, whose trace goes to stderr."""
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return FederationError(
+            f"{place}{error.strerror or error}", "See that the place is right, has room, and may be used by you"
+        )
+    traceback.print_exception(error)
+    return FederationError(f"The command failed with {type(error).__name__}", "Report it with the lines above")
+
+
+def let_go() -> None:
+    """What could not be written to stdout is not tried again at the end of the process."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def report(error: FederationError, as_json: bool) -> int:
@@ -43,7 +74,8 @@ def report(error: FederationError, as_json: bool) -> int:
     if error.todo:
         typer.echo(f"What to do: {clean(error.todo)}", err=True)
     if as_json:
-        say_json({"error": as_data(error)})
+        with contextlib.suppress(OSError):  # which may be the very error
+            say_json({"error": as_data(error)})
     return code_of(error)
 
 

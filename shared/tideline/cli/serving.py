@@ -46,7 +46,9 @@ def coordinator(
     Every option may also be given by the environment: TIDELINE_HOME, TIDELINE_GRPC_PORT and so on; options win.
     """
     from tideline.cli import logs
+    from tideline.core.errors import Unreachable
     from tideline_server.main import run_coordinator
+    from tideline_server.store import StoreAway
 
     given = {
         "home": home,
@@ -69,7 +71,10 @@ def coordinator(
     }
     settings = coordinator_settings({name: value for name, value in given.items() if value is not None})
     logs.configure(log_json)
-    run_coordinator(settings)
+    try:
+        run_coordinator(settings)
+    except StoreAway as error:  # who starts it again may find the database there
+        raise Unreachable(error.what, error.todo, **error.context) from None
 
 
 def coordinator_settings(given: dict[str, Any]) -> Any:

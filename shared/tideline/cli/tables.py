@@ -19,11 +19,19 @@ WIDTH_WITHOUT_WINDOW = 200
 NOTHING = "–"
 
 
+class Stdout(Console):
+    """Rich's console, which leaves it to the guard to end a process that nobody reads."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what was caught."""
+        raise BrokenPipeError from None
+
+
 def show(what: RenderableType) -> None:
     """Print to stdout."""
-    console = Console()
+    console = Stdout()
     if not console.is_terminal:
-        console = Console(width=WIDTH_WITHOUT_WINDOW, file=sys.stdout)
+        console = Stdout(width=WIDTH_WITHOUT_WINDOW, file=sys.stdout)
     console.print(what)
 
 
