@@ -24,6 +24,7 @@ class Conducting:
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._held: dict[RunId, str] = {}  # runs that are held up, and why
         self._looking: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
         self._stopped = False
 
     async def start(self) -> None:
@@ -39,7 +40,8 @@ class Conducting:
             await self.look()
 
     async def look(self) -> None:
-        """Keep what is ours and take what is free. A bell may be lost, so each run is then looked at."""
+        """Keep what is ours and take what is free. A bell may be lost, so each run is then looked at. And see that it is tidy."""
+        self.tidy()
         try:
             for run in await asyncio.to_thread(self.leases.look):
                 self.take(run)
@@ -48,6 +50,18 @@ class Conducting:
             log.warning("leases_unknown", reason=str(error))  # the others may take our runs now; then our writes are refused
         except Exception:
             log.exception("leases_failed")
+
+    def tidy(self) -> None:
+        """Collect parts beside all else: a slow store must not cost us our leases."""
+        if self._tidying is None or self._tidying.done():
+            self._tidying = asyncio.create_task(self.tidied())
+
+    async def tidied(self) -> None:
+        """One collection, if it is time for one."""
+        try:
+            await asyncio.to_thread(self.conductor.room.tidy)
+        except Exception:
+            log.exception("tidying_failed")
 
     def heard(self, topic: str) -> None:
         """A run rang: somebody must look at it."""
@@ -133,7 +147,7 @@ class Conducting:
     async def stop(self) -> None:
         """Stop looking, and leave the runs to others. What is in the journal is taken up again at the next start."""
         self._stopped = True
-        tasks = [*self._tasks.values(), *([self._looking] if self._looking else [])]
+        tasks = [*self._tasks.values(), *(task for task in (self._looking, self._tidying) if task)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -42,6 +42,7 @@ from tideline_server.worker import ProcessMill
 log = structlog.get_logger()
 T = TypeVar("T")
 SYNCERS = 4  # threads that wait for the disk while more bytes come in
+TIDY_SECONDS = 2.0  # between two collections of parts: each takes a turn at the database
 
 
 class WallClock:
@@ -168,7 +169,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     parts = open_parts(*settings.place)
     parts.begin()
     journal = await opened(settings)
-    room = Storeroom(parts, journal, clock)
+    room = Storeroom(parts, journal, clock, TIDY_SECONDS, lambda why: log.warning("parts_not_collected", reason=why))
     room.own(settings.place[0])
     mill = ProcessMill(settings.place, settings.methods)
     mill.start()

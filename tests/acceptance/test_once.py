@@ -53,7 +53,7 @@ def started(home: Path, database: str | None) -> Iterator[Net]:
 
 def ids(journal: Journal) -> set[RunId]:
     """Every run that is there."""
-    return {run.id for run in journal.runs()}
+    return set(journal.run_ids())
 
 
 class Call:

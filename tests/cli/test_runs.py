@@ -126,7 +126,7 @@ def test_watch_until_the_end(there: Coordinator, file: Path) -> None:
     done = threading.Event()
 
     def work() -> None:
-        while not (runs := there.federation.journal.runs()):
+        while not (runs := there.federation.journal.headlines()):
             time.sleep(0.02)
         time.sleep(0.3)
         try:
@@ -189,7 +189,7 @@ def test_what_the_coordinator_refuses_is_told_with_its_line(
     error = json.loads(told.stdout)["error"]
     assert set(error) == {"kind", "what", "todo", "path", "context"}
     assert error["context"].get("line") == line
-    assert there.federation.journal.runs() == ()
+    assert there.federation.journal.run_ids() == ()
 
 
 def test_export_equals_the_state(there: Coordinator, tmp_path: Path) -> None:
@@ -294,4 +294,4 @@ def test_an_id_with_odd_characters_is_no_other_address(there: Coordinator) -> No
     """An id is never taken for a path of the door."""
     told = tide("run", "show", "../clients", "--home", there.home)
     assert told.exit_code in (2, 4) and told.stdout == ""
-    assert there.federation.journal.runs() == ()
+    assert there.federation.journal.run_ids() == ()

@@ -88,7 +88,7 @@ def test_a_lost_answer_starts_one_run(door: tuple[Coordinator, Troubled], file: 
     there, troubled = door
     troubled.troubles = troubles
     started = tide("run", "start", file, "--home", there.home)
-    (row,) = there.federation.journal.runs()
+    (row,) = there.federation.journal.headlines()
     assert started.exit_code == 0 and started.stdout.split()[1] == f"{row.id}."
     assert started.stderr.count(TRYING) == 1 and len(started.stderr.splitlines()) == 1
     assert len({key for _, _, key in troubled.keys}) == 1

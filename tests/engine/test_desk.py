@@ -20,7 +20,7 @@ from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.core.step import no_tick
-from tideline.engine.desk import SEEN_SECONDS
+from tideline.engine.desk import MOST_ORDERS, SEEN_SECONDS
 from tideline.engine.rows import JOIN, Failure, Files, Order, OrderStatus, Receipt, Reply, Status
 
 ANNA, BERT, CARL = (ClientId(n) for n in NAMES[:3])
@@ -339,6 +339,15 @@ def test_a_round_that_closes_while_parts_are_pushed_makes_the_reply_late(on: Sta
 
     link.push = slow  # type: ignore[method-assign]
     assert on.handle(order).verdict == "late"  # type: ignore[union-attr]
+
+
+def test_bytes_of_withdrawn_orders_are_forgotten(on: Stage) -> None:
+    """Nobody settles them; the newest orders are counted all the same."""
+    for at in range(MOST_ORDERS + 5):
+        on.desk.sent(OrderId(f"order {at}"), 7)
+        on.desk.sent(OrderId(f"order {at}"), 7)
+    assert len(on.desk._down) == MOST_ORDERS
+    assert set(on.desk._down.values()) == {14} and f"order {MOST_ORDERS + 4}" in on.desk._down
 
 
 def test_bytes_are_counted_both_ways(on: Stage) -> None:

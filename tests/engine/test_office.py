@@ -159,7 +159,7 @@ def test_every_mistake_is_answered_with_its_place(on: Stage, what: str) -> None:
         on.start(given)
     assert refusal.value.context["path"] == path
     assert refusal.value.todo
-    assert on.journal.runs() == ()
+    assert on.journal.run_ids() == ()
 
 
 def test_a_near_miss_is_guessed(on: Stage) -> None:

@@ -101,10 +101,10 @@ def answer(journal: Journal, order: OrderId, sent: Files = (), now: float = 30.0
 
 def visible(journal: Journal) -> dict[str, Any]:
     """All that can be seen of a journal without changing it."""
-    runs = journal.runs()
-    each = [r.id for r in runs]
+    each = journal.run_ids()
     return {
-        "runs": runs,
+        "runs": each,
+        "lines": journal.headlines(),
         "one by one": [journal.run(r) for r in each],
         "orders": {r: journal.orders(r) for r in each},
         "of each round": {r: [journal.orders(r, at) for at in range(JOIN, 8)] for r in each},

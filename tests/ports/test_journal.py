@@ -25,7 +25,7 @@ from journal_values import (
 
 from tideline.core.run import RunId
 from tideline.engine.ports import Journal
-from tideline.engine.rows import JOIN, OPEN, OrderStatus, Status
+from tideline.engine.rows import JOIN, OPEN, Headline, OrderStatus, Status
 
 
 def test_a_run_comes_back_as_it_was_written(journal: Journal) -> None:
@@ -42,7 +42,34 @@ def test_runs_are_listed_by_age(journal: Journal) -> None:
     """The oldest first; of two of one age, by id."""
     ages = {"z": 1.0, "c": 2.0, "b": 2.0, "a": 3.0}
     journal.create([run_row(RunId(name), created=age) for name, age in ages.items()], [])
-    assert [r.id for r in journal.runs()] == ["z", "b", "c", "a"]
+    assert list(journal.run_ids()) == ["z", "b", "c", "a"]
+    assert [line.id for line in journal.headlines()] == ["z", "b", "c", "a"]
+
+
+def test_a_list_of_runs_has_pages(journal: Journal) -> None:
+    """At most so many; those that follow a run, of its age too; after the last none, as after one that is not there."""
+    ages = {"z": 1.0, "c": 2.0, "b": 2.0, "a": 3.0}
+    journal.create([run_row(RunId(name), created=age) for name, age in ages.items()], [])
+
+    def page(limit: int | None, after: str | None) -> str:
+        return "".join(line.id for line in journal.headlines(limit, None if after is None else RunId(after)))
+
+    assert [page(2, None), page(2, "b"), page(2, "a")] == ["zb", "ca", ""]
+    assert [page(3, "z"), page(None, "z"), page(None, "c"), page(1, "b")] == ["bca", "bca", "a", "c"]
+    assert [page(0, None), page(9, None), page(9, "nobody")] == ["", "zbca", ""]
+
+
+def test_a_headline_says_how_far_a_run_is(journal: Journal) -> None:
+    """All that a row says, but for the plan its length: of a new run, of one that goes on, and of one that has ended."""
+    journal.create([run_row(), run_row(OTHER, created=2.5, reference_of=RUN, plan=())], joins())
+    journal.advance(advance(JOIN))
+    journal.settle(OTHER, OPEN, Status.CANCELLED, "by a person", 9.0)
+    row = journal.run(RUN)
+    assert row is not None and (row.cursor, row.status) == (0, Status.RUNNING)
+    told = Headline(RUN, f"name of {RUN}", "fedavg", Status.RUNNING, "", 0, 6, 1.5, None, None)
+    ended = Headline(OTHER, f"name of {OTHER}", "fedavg", Status.CANCELLED, "by a person", -1, 0, 2.5, 9.0, RUN)
+    assert journal.headlines() == (told, ended)
+    assert all(type(line.status) is Status for line in journal.headlines())
 
 
 def test_settling_needs_one_of_the_named_statuses(journal: Journal) -> None:

@@ -94,7 +94,7 @@ def test_who_was_overtaken_writes_nothing(journal: Journal) -> None:
     ):
         with pytest.raises(Unreachable, match="taken up by another try"):
             late()
-    assert journal.runs() == ()
+    assert journal.run_ids() == ()
     journal.create_once("key", "two", [run_row()], joins())
     assert journal.conclude("key", "two", TOLD) == TOLD
     with pytest.raises(Unreachable):
@@ -105,7 +105,7 @@ def test_runs_are_created_once(journal: Journal) -> None:
     """As by `create`; a second time nothing changes, though the run has gone on and the rows are others."""
     journal.reserve(errand())
     journal.create_once("key", "one", iter([run_row(), run_row(OTHER)]), iter(joins()))
-    assert [r.id for r in journal.runs()] == [RUN, OTHER] and len(journal.orders(RUN)) == 3
+    assert journal.run_ids() == (RUN, OTHER) and len(journal.orders(RUN)) == 3
     assert [e.kind for e in journal.events(OTHER)] == ["created"]
     journal.advance(advance(JOIN))
     before = visible(journal)

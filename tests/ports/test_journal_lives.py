@@ -13,7 +13,7 @@ from journal_values import ANN, OTHER, RUN, TEAM, advance, client, files, invite
 
 from tideline.core.errors import Overtaken
 from tideline.core.run import OrderId
-from tideline.engine.memory import MemoryJournal
+from tideline.engine.memory_journal import MemoryJournal
 from tideline.engine.ports import Journal
 from tideline.engine.rows import FINAL, JOIN, OPEN, Failure, OrderStatus, Status
 from tideline_server.store import SqlJournal

@@ -10,7 +10,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from journal_values import RUN, began, run_row
+from journal_values import RUN, advance, began, digest, files, run_row, two_rounds_old
 from journal_wear import four_openings
 from sqlalchemy import Connection, Engine, Inspector, create_engine, inspect, text
 
@@ -81,12 +81,15 @@ def test_a_store_from_before_migrations_goes_on(where: str, engine: Engine) -> N
     with engine.begin() as connection:
         command.upgrade(configured(connection), "0001")
         first = set(inspect(connection).get_table_names()) - {"alembic_version"}
+        indexed = indexes(connection)
     journal = SqlJournal(where)
     began(journal)
     journal.close()
     with engine.begin() as connection:
         for later in set(inspect(connection).get_table_names()) - first:
             connection.execute(text(f"DROP TABLE {later}"))
+        for later in indexes(connection) - indexed:
+            connection.execute(text(f"DROP INDEX {later}"))
     for _ in range(2):
         journal = SqlJournal(where)
         assert journal.run(RUN) == run_row()
@@ -94,6 +97,31 @@ def test_a_store_from_before_migrations_goes_on(where: str, engine: Engine) -> N
         journal.close()
         with engine.connect() as connection:
             assert revision(connection) == newest()
+
+
+def indexes(connection: Connection) -> set[str]:
+    """The names of all indexes."""
+    inspector = inspect(connection)
+    return {str(each["name"]) for table in inspector.get_table_names() for each in inspector.get_indexes(table)}
+
+
+def test_parts_of_an_older_store_are_collected(where: str, engine: Engine) -> None:
+    """What nothing referred to any more when the notes of it began goes with the first collection, and nothing else."""
+    journal = SqlJournal(where)
+    two_rounds_old(journal)
+    journal.advance(advance(1, files("m3"), files("s3"), keep_from=2))
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE loose"))
+        connection.execute(text("DROP INDEX parts_by_age"))
+        connection.execute(text("DROP INDEX runs_by_age"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
+    journal.close()
+    journal = SqlJournal(where)
+    assert set(journal.collect(0.0)) == {digest(name) for name in ("m", "s", "r", "m2", "s2")}
+    assert journal.collect(1e9) == ()
+    journal.close()
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM loose")) == 0
 
 
 def revision(connection: Connection) -> str:

@@ -33,7 +33,7 @@ from test_journal_lives import MOVES, Life, Move, known_parts
 
 from tests.postgres import OTHERS, own_schema, run, with_options
 from tideline.core.errors import FederationError, StorageFull, Unreachable
-from tideline.engine.memory import MemoryJournal
+from tideline.engine.memory_journal import MemoryJournal
 from tideline.engine.rows import JOIN, OPEN, OrderStatus, Status
 from tideline_server.store import SqlJournal
 from tideline_server.store.access import open_store
@@ -121,7 +121,7 @@ def test_a_store_is_closed_and_opened_again(journal: SqlJournal, address: str) -
     before = visible(journal)
     journal.close()
     with pytest.raises(Unreachable, match="closed"):
-        journal.runs()
+        journal.run_ids()
     again = SqlJournal(address)
     assert visible(again) == before
     again.close()
@@ -313,7 +313,7 @@ def test_what_the_database_says_is_told_as_ours(apart: str, state: str, kind: ty
         journal.create([run_row()], [])
     assert type(told.value) is kind
     run(apart, "DROP TRIGGER spoil ON events")
-    assert journal.runs() == ()
+    assert journal.run_ids() == ()
     journal.create([run_row()], [])
     journal.close()
 
@@ -324,7 +324,7 @@ def test_a_server_that_dies_in_a_commit(apart: str) -> None:
     spoil(apart, "IF nextval('tries') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;", deferred=True)
     with pytest.raises(Unreachable):
         journal.create([run_row()], [])
-    assert journal.runs() == ()
+    assert journal.run_ids() == ()
     journal.create([run_row()], [])
     journal.close()
 

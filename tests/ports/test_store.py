@@ -124,7 +124,7 @@ def test_a_closed_store_answers_nobody(journal: SqlJournal) -> None:
     journal.close()
     journal.close()
     with pytest.raises(Unreachable, match="closed"):
-        journal.runs()
+        journal.run_ids()
     with pytest.raises(FederationError):
         journal.event(RUN, "note", {}, 1.0)
 

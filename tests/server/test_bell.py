@@ -90,6 +90,29 @@ def test_a_ring_between_look_and_wait_is_not_missed(kind: str, request: pytest.F
     asyncio.run(play())
 
 
+def test_of_many_topics_the_last_rung_are_remembered() -> None:
+    """Who looked before a topic was forgotten is woken for nothing rather than not at all."""
+
+    async def play() -> None:
+        bell = LocalBell(asyncio.get_running_loop(), most=2)
+        bell.nudge("run:a")
+        seen = bell.count("run:a")
+        assert not await bell.moved("run:a", seen, 0.0)
+        for topic in ("run:b", "run:c", "run:b"):
+            bell.nudge(topic)
+        assert list(bell._rings) == ["run:c", "run:b"]
+        assert not await bell.moved("run:a", bell.count("run:a"), 0.0)
+        bell.nudge("run:a")
+        assert await bell.moved("run:a", seen, 0.0)
+        before = bell.count("run:new")
+        bell.nudge("run:new")
+        bell.nudge("run:x")
+        bell.nudge("run:y")
+        assert await bell.moved("run:new", before, 0.0)
+
+    asyncio.run(play())
+
+
 def test_replicas_hear_each_other(server: Redis) -> None:
     """What rings at one wakes who waits at the other; its own ring is counted once."""
 

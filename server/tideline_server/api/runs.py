@@ -9,15 +9,18 @@ from fastapi import APIRouter, Body, Query, Response
 from tideline.core.run import RunId
 from tideline.engine.experiment import Experiment
 from tideline.engine.result import result_of
-from tideline.engine.rows import RunRow
+from tideline.engine.rows import Headline, headline
 from tideline_server.api.answers import jsonable
 from tideline_server.api.examples import EXPERIMENTS
 from tideline_server.api.models import RunLine, RunResult, Started
 from tideline_server.api.schema import body_of
-from tideline_server.api.services import Given, Name, Named, Responses
+from tideline_server.api.services import NAME, Given, Name, Named, Responses
 
 router = APIRouter(prefix="/runs", tags=["runs"])
+LONGEST = 1000  # runs on a page
 History = Annotated[bool, Query(description="with every metric that was ever told; long, so not for polling")]
+Limit = Annotated[int | None, Query(ge=1, le=LONGEST, description="the most runs to list; all without it")]
+After = Annotated[str | None, Query(pattern=NAME, description="list the runs that follow this one: the last of the page before")]
 NEW: Responses = {201: {"headers": {"Location": {"description": "where the run is", "schema": {"type": "string"}}}}}
 
 
@@ -31,9 +34,13 @@ def start_run(services: Given, identity: Named, body: Annotated[dict[str, Any], 
 
 
 @router.get("", summary="List the runs")
-def list_runs(services: Given) -> list[RunLine]:
-    """Oldest first."""
-    return [line(row) for row in services.journal.runs()]
+def list_runs(services: Given, limit: Limit = None, after: After = None) -> list[RunLine]:
+    """Oldest first; all of them, unless a page is asked for. After the last page comes an empty one."""
+    last = None if after is None else RunId(after)
+    page = services.journal.headlines(limit, last)
+    if last is not None and not page:
+        services.office.find(last)  # 404 where there is no such run
+    return [line(row) for row in page]
 
 
 @router.get("/{run}", summary="Show a run", response_model=RunResult)
@@ -48,27 +55,16 @@ def show_run(services: Given, run: Name, history: History = False) -> Any:
 def cancel_run(services: Given, identity: Named, run: Name) -> RunLine:
     """Ends the run; its agents give up their steps at their next beat. 409 if it has ended already."""
     services.office.cancel(RunId(run), identity)
-    return line(services.office.find(RunId(run)))
+    return line(headline(services.office.find(RunId(run))))
 
 
 @router.post("/{run}/resume", summary="Resume a stalled run")
 def resume_run(services: Given, identity: Named, run: Name) -> RunLine:
     """Asks those again who did not answer; what was answered stays. 409 unless the run is stalled."""
     services.office.resume(RunId(run), identity)
-    return line(services.office.find(RunId(run)))
+    return line(headline(services.office.find(RunId(run))))
 
 
-def line(row: RunRow) -> RunLine:
-    """A run's row in one line."""
-    return RunLine(
-        id=row.id,
-        name=row.name,
-        method=row.method,
-        status=row.status.value,
-        cause=row.cause,
-        cursor=row.cursor,
-        of=len(row.plan),
-        created=row.created,
-        ended=row.ended,
-        reference_of=row.reference_of,
-    )
+def line(row: Headline) -> RunLine:
+    """A headline as it is told."""
+    return RunLine(**vars(row) | {"status": row.status.value})

@@ -71,4 +71,5 @@ Given = Annotated[Services, Depends(services_of)]
 # Every operation that changes something takes it, and names by it what it makes.
 Named = Annotated[Identity, Depends(identity_of)]
 # No name holds anything else, so stores never see odd characters from a URL.
-Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="as it stands in the list")]
+NAME = r"^[A-Za-z0-9._-]{1,80}$"
+Name = Annotated[str, Path(pattern=NAME, description="as it stands in the list")]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
+
+MOST = 10_000  # topics whose last ring is remembered
 
 
 class LocalBell:
-    """Rung from any thread, heard on one event loop. Topics count their rings, so that none is missed between look and wait."""
+    """Rung from any thread, heard on one event loop. Rings are numbered, so that none is missed between look and wait."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._rings: Counter[str] = Counter()
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int = MOST) -> None:
+        self._loop, self._most = loop, most
+        self._rings: dict[str, int] = {}  # the number of each topic's last ring, the oldest first
+        self._last, self._forgotten = 0, 0
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._heard: list[Callable[[str], None]] = []
 
@@ -37,15 +40,15 @@ class LocalBell:
         self._heard.append(heard)
 
     def count(self, topic: str) -> int:
-        """How often the topic has rung; give it to `moved`, then look, then wait."""
-        return self._rings[topic]
+        """The number of the topic's last ring, or one that is newer; give it to `moved`, then look, then wait."""
+        return self._rings.get(topic, self._forgotten)
 
     async def moved(self, topic: str, seen: int, timeout: float) -> bool:
-        """Wait until the topic has rung more than `seen` times; False when the time is up."""
+        """Wait until the topic has rung after the ring `seen`; False when the time is up."""
         event = asyncio.Event()
         self._waiting[topic].add(event)
         try:
-            if self._rings[topic] != seen:
+            if self.count(topic) != seen:
                 return True
             async with asyncio.timeout(timeout):
                 await event.wait()
@@ -59,7 +62,11 @@ class LocalBell:
 
     def nudge(self, topic: str) -> None:
         """Wake who waits here, as if it had rung; nobody else hears of it. On the loop's own thread."""
-        self._rings[topic] += 1
+        self._last += 1
+        self._rings.pop(topic, None)
+        self._rings[topic] = self._last
+        while len(self._rings) > self._most:
+            self._forgotten = self._rings.pop(next(iter(self._rings)))  # who waits for it may be woken for nothing
         for event in self._waiting.get(topic, ()):
             event.set()
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, exists, func, insert, or_, select, update
 
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.rows import Files
 from tideline_server.store.dialect import upsert
 from tideline_server.store.listings import Listed, batches, digests_in
-from tideline_server.store.schema import listings, members, meta, orders, parts, pushed, refs
+from tideline_server.store.schema import listings, loose, members, meta, orders, parts, pushed, refs
 
-TRIM = delete(refs).where(refs.c.run == bindparam("of"), refs.c.cursor < bindparam("before"))
+OF_RUN = refs.c.run == bindparam("of")
+OLD = OF_RUN & (refs.c.cursor < bindparam("before"))
+LAST_STATE = select(func.max(refs.c.cursor)).where(OF_RUN, refs.c.kind == "state")
+NOT_LAST = OF_RUN & or_(refs.c.kind != "state", refs.c.cursor != bindparam("last"))
 
 MARKER = "parts"  # its name in `meta`
 FRESH_SECONDS = 1.0  # a part touched so lately need not be touched again
@@ -28,6 +32,11 @@ SOME = parts.c.digest.in_(bindparam("digests", expanding=True))
 KNOWN = select(parts.c.digest).where(SOME)
 LIVE = exists().select_from(members.join(refs, refs.c.listing == members.c.listing)).where(members.c.digest == parts.c.digest)
 HELD = select(parts.c.digest, parts.c.touched, parts.c.once_referred).where(SOME, or_(PUSHED, NAMED))
+FREE = select(parts.c.digest).where(SOME, or_(parts.c.once_referred, parts.c.touched < bindparam("before")), ~LIVE)
+LEFT = select(parts.c.digest).where(SOME, parts.c.once_referred, ~LIVE)
+WAITING = select(parts.c.digest).where(~parts.c.once_referred, parts.c.touched < bindparam("before"))
+NOTED = select(loose).order_by(loose.c.id).with_for_update(skip_locked=True)
+STRIKE = delete(loose).where(loose.c.id.in_(bindparam("ids", expanding=True)))
 PRESENT = select(parts.c.digest).where(SOME).order_by(parts.c.digest).with_for_update()
 TOUCH = update(parts).where(SOME).values(touched=bindparam("at"), once_referred=False)
 
@@ -63,14 +72,20 @@ def refer(connection: Connection, claims: Iterable[Claim], known: Listed) -> Non
 
 def trim(connection: Connection, run: RunId, keep_from: int) -> None:
     """Let go of what lies before a cursor."""
-    connection.execute(TRIM, {"of": run, "before": keep_from})
+    let_go(connection, OLD, {"of": run, "before": keep_from})
 
 
 def release(connection: Connection, run: RunId) -> None:
     """Let go of all but the last state."""
-    states = (refs.c.run == run) & (refs.c.kind == "state")
-    last = connection.scalar(select(func.max(refs.c.cursor)).where(states)) or 0
-    connection.execute(delete(refs).where(refs.c.run == run, or_(refs.c.kind != "state", refs.c.cursor != last)))
+    last = connection.scalar(LAST_STATE, {"of": run}) or 0
+    let_go(connection, NOT_LAST, {"of": run, "last": last})
+
+
+def let_go(connection: Connection, which: ColumnElement[bool], values: Mapping[str, Any]) -> None:
+    """End references, and note their parts for the next collection. Rows are added and no part's row is touched: nobody waits."""
+    named = select(members.c.digest).distinct().join(refs, refs.c.listing == members.c.listing).where(which)
+    connection.execute(insert(loose).from_select(["digest"], named), values)
+    connection.execute(delete(refs).where(which), values)
 
 
 def add(connection: Connection, digests: Iterable[Digest], run: RunId, client: ClientId, now: float) -> None:
@@ -111,20 +126,47 @@ def settle_pushed(connection: Connection, run: RunId, client: ClientId) -> None:
 def collect(connection: Connection, before: float, drop: Callable[[Digest], object]) -> tuple[Digest, ...]:
     """Forget the parts that nothing refers to: once referred to, at once; else if untouched since `before`.
 
-    A part that somebody is writing a row for is left to the next collection. The others are locked first and looked at again
-    then: who referred to one meanwhile has held its row.
+    Asked about are the parts that were let go (`loose`) and those that have waited too long. One that somebody is writing a
+    row for is left to the next collection. The others are locked first and looked at again then: who referred to one meanwhile
+    has held its row.
     """
-    idle = or_(parts.c.once_referred, parts.c.touched < before)
-    loose = select(parts.c.digest).where(idle, ~LIVE)
-    free = connection.scalars(loose.order_by(parts.c.digest).with_for_update(skip_locked=True, of=parts)).all()
-    gone = [digest for batch in batches(free) for digest in connection.scalars(loose.where(parts.c.digest.in_(batch)))]
+    noted = connection.execute(NOTED).all()
+    waiting = connection.scalars(WAITING, {"before": before})
+    asked = sorted({row.digest for row in noted}.union(waiting))
+    gone = [digest for batch in batches(asked) for digest in unused(connection, batch, before)]
+    forget(connection, gone, drop)
+    strike(connection, noted)
+    return tuple(Digest(digest) for digest in gone)
+
+
+def unused(connection: Connection, some: list[str], before: float) -> list[str]:
+    """Those of the parts that nobody refers to or can refer to until this transaction ends."""
+    values = {"digests": some, "before": before}
+    values["digests"] = connection.scalars(
+        FREE.order_by(parts.c.digest).with_for_update(skip_locked=True, of=parts), values
+    ).all()
+    return list(connection.scalars(FREE, values)) if values["digests"] else []
+
+
+def forget(connection: Connection, gone: list[str], drop: Callable[[Digest], object]) -> None:
+    """Drop parts, and all that is known of them."""
     for batch in batches(gone):
         for digest in batch:
             drop(Digest(digest))
         connection.execute(delete(parts).where(parts.c.digest.in_(batch)))
         connection.execute(delete(pushed).where(pushed.c.digest.in_(batch)))
         retire(connection, batch)
-    return tuple(Digest(digest) for digest in gone)
+
+
+def strike(connection: Connection, noted: Sequence[Row[Any]]) -> None:
+    """End the notes that were acted on. Those of parts that are free, but were somebody's just now, stay.
+
+    A part that is referred to needs none: who ends that reference writes another note, which we have not read.
+    """
+    digests = sorted({row.digest for row in noted})
+    left = {digest for batch in batches(digests) for digest in connection.scalars(LEFT, {"digests": batch})}
+    for ids in batches([row.id for row in noted if row.digest not in left]):
+        connection.execute(STRIKE, {"ids": ids})
 
 
 def marker(connection: Connection) -> Digest | None:

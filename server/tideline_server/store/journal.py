@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.engine.entries import answered, present
 from tideline.engine.errands import free
-from tideline.engine.memory import answered, present
 from tideline.engine.ports import Advance, anything, nothing
 from tideline.engine.rows import (
     OPEN,
@@ -20,6 +20,7 @@ from tideline.engine.rows import (
     Errand,
     Event,
     Files,
+    Headline,
     Invite,
     Lease,
     OrderRow,
@@ -82,9 +83,13 @@ class SqlJournal:
         with self._store.reading() as connection:
             return runs.find(connection, self._known, run)
 
-    def runs(self) -> tuple[RunRow, ...]:
+    def run_ids(self) -> tuple[RunId, ...]:
         with self._store.reading() as connection:
-            return runs.every(connection, self._known)
+            return runs.ids(connection)
+
+    def headlines(self, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
+        with self._store.reading() as connection:
+            return runs.headlines(connection, limit, after)
 
     def settle(
         self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from tideline.core.run import RunId
-from tideline.engine.memory import advanced, closed_event, reply_event
+from tideline.engine.entries import advanced, closed_event, reply_event
 from tideline.engine.ports import Advance
 from tideline.engine.rows import FINAL, OrderRow, OrderStatus, Reply, RunRow, Status
 from tideline_server.store import holdings, leases, orders, runs

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, update
 
 from tideline.core.run import RunId
-from tideline.engine.rows import Event, PhaseFact, RoundRow, RunRow, Status
+from tideline.engine.rows import Event, Headline, PhaseFact, RoundRow, RunRow, Status
 from tideline_server.store.listings import Listed, batches, files_of
 from tideline_server.store.schema import drafts, events, listings, rounds, runs
 
@@ -22,6 +22,14 @@ LOCK = select(runs.c.id).where(runs.c.id == bindparam("of")).with_for_update(key
 REWRITE = update(runs).where(runs.c.id == bindparam("of")).values({column.name: bindparam(column.name) for column in runs.c})
 LAST = select(func.coalesce(func.max(events.c.seq), 0) + 1).where(events.c.run == bindparam("of")).scalar_subquery()
 NOTE = insert(events).values({column.name: bindparam(column.name) for column in events.c} | {"seq": LAST})
+
+IDS = select(runs.c.id).order_by(runs.c.created, runs.c.id)
+LENGTH = func.json_array_length(drafts.c.plan)
+LINE = [LENGTH.label("of") if field.name == "of" else runs.c[field.name] for field in fields(Headline)]
+LINES = select(*LINE).join(drafts, drafts.c.run == runs.c.id).order_by(runs.c.created, runs.c.id)
+MARK = runs.alias("mark")
+BEFORE = select(MARK.c.created).where(MARK.c.id == bindparam("after")).scalar_subquery()
+LATER = or_(runs.c.created > BEFORE, (runs.c.created == BEFORE) & (runs.c.id > bindparam("after")))
 
 
 @dataclass(frozen=True)
@@ -120,11 +128,16 @@ def status_of(connection: Connection, run: RunId) -> Status | None:
     return Status(found) if found else None
 
 
-def every(connection: Connection, memory: Remembered) -> tuple[RunRow, ...]:
+def ids(connection: Connection) -> tuple[RunId, ...]:
     """Every run, the oldest first."""
-    rows = connection.execute(select(runs)).all()
-    known = memory.drafts(connection, [row.id for row in rows])
-    return tuple(sorted((run_of(row, known[row.id]) for row in rows), key=lambda r: (r.created, r.id)))
+    return tuple(RunId(run) for run in connection.scalars(IDS))
+
+
+def headlines(connection: Connection, limit: int | None, after: RunId | None) -> tuple[Headline, ...]:
+    """Runs in one line each, the oldest first. No plan is read: the database counts its phases."""
+    chosen = LINES if after is None else LINES.where(LATER)
+    rows = connection.execute(chosen.limit(limit), {} if after is None else {"after": after})
+    return tuple(Headline(run, name, method, Status(status), *more) for run, name, method, status, *more in rows)
 
 
 def write_round(connection: Connection, closed: RoundRow, known: Listed) -> None:

@@ -24,6 +24,7 @@ from sqlalchemy import (
 from tideline_server.store.postgres import Text
 
 TEXT = String().with_variant(Text(), "postgresql")
+COUNTED = BigInteger().with_variant(Integer(), "sqlite")
 metadata = MetaData()
 
 
@@ -99,6 +100,7 @@ runs = Table(
     text("fingerprint"),
     text("reference", null=True),
     text("reference_of", null=True),
+    Index("runs_by_age", "created", "id"),
 )
 
 # What never changes in a run lies apart: a plan of thousands of phases is not written again with each round.
@@ -176,7 +178,18 @@ orders = Table(
 
 events = Table("events", metadata, text("run", key=True), whole("seq", key=True), seconds("at"), text("kind"), plain("data"))
 
-parts = Table("parts", metadata, text("digest", key=True), seconds("touched"), Column("once_referred", Boolean, nullable=False))
+parts = Table(
+    "parts",
+    metadata,
+    text("digest", key=True),
+    seconds("touched"),
+    Column("once_referred", Boolean, nullable=False),
+    Index("parts_by_age", "once_referred", "touched"),
+)
+
+# A note for each part of a reference that ended, until a collection has looked at the part. Notes are added and removed, never
+# changed, and a part may have several: who writes one waits for nobody, and none is taken for another.
+loose = Table("loose", metadata, Column("id", COUNTED, primary_key=True), text("digest"))
 
 members = Table(
     "members",

@@ -9,5 +9,6 @@ stepper     a client's step in numbers: decode, run, encode
 desk        what agents ask of the coordinator        office   what people ask of it
 conductor   moves runs forward                        agent    lives an order's life at a site
 memory      in-process adapters                       simulate the whole stack in one process
+memory_...  the journal in this process               entries  what every journal writes of a round and of a reply
 experiment  what a person writes                      result   what a person reads
 """

@@ -12,7 +12,7 @@ from tideline.core.run import ClientId, Digest, RunId, Waiting
 from tideline.core.settings import parse
 from tideline.engine.ports import Advance, Bell, Clock, Journal, Mill
 from tideline.engine.progress import Expired, Progress, Verdict, newest, note, progress_of, verdict
-from tideline.engine.rows import JOIN, OPEN, OrderRow, OrderStatus, RoundRow, RunRow, Status
+from tideline.engine.rows import FINAL, JOIN, OPEN, OrderRow, OrderStatus, RoundRow, RunRow, Status
 from tideline.engine.seeds import Purpose, order_id, seed_for
 from tideline.engine.storeroom import Storeroom
 
@@ -61,15 +61,16 @@ class Conductor:
     def try_close(self, run: RunRow, orders: tuple[OrderRow, ...], token: int | None) -> None:
         """Close the round, or end the run with the reason why it cannot be closed."""
         try:
-            self.close(run, [o for o in newest(orders) if o.status is OrderStatus.ANSWERED], token)
+            ended = self.close(run, [o for o in newest(orders) if o.status is OrderStatus.ANSWERED], token)
         except (Unreachable, StorageFull, Overtaken):
             raise  # not the run's trouble: nothing was written, and a later turn, here or elsewhere, does it
         except FederationError as error:
             self.fail(run, error, token)
-        self.room.collect()
+            ended = True
+        self.room.tidy(at_once=ended)
 
-    def close(self, run: RunRow, answered: list[OrderRow], token: int | None) -> None:
-        """One turn of the mill and one transaction."""
+    def close(self, run: RunRow, answered: list[OrderRow], token: int | None) -> bool:
+        """One turn of the mill and one transaction; whether the run has ended with it."""
         rounds = self.journal.rounds(run.id)
         joined = run.cursor == JOIN
         members = self.members(run, answered) if joined else run.members
@@ -93,6 +94,7 @@ class Conductor:
             for order in step.orders:
                 self.bell.ring(f"client:{order.client}")
             self.bell.ring(f"run:{run.id}")
+        return step.status in FINAL
 
     def members(self, run: RunRow, joined: list[OrderRow]) -> tuple[Mapping[str, Any], ...]:
         """The roster as it is frozen: what each site said when it joined."""

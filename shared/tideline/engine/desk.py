@@ -20,6 +20,7 @@ from tideline.engine.storeroom import Storeroom
 
 MAX_PART_BYTES = 1 << 40
 SILENT_SECONDS = 30.0  # ten beats of an agent that lives
+MOST_ORDERS = 10_000  # whose bytes are counted at once
 SEEN_SECONDS = 30.0  # a client's signs of life are written no more often than this: each takes a turn at the database
 
 
@@ -88,7 +89,7 @@ class Desk:
     def sent(self, order: OrderId, nbytes: int) -> None:
         """Count what went down."""
         with self._lock:
-            self._down[order] += nbytes
+            count(self._down, order, nbytes)
 
     def push(self, client: ClientId, order: OrderId, arrivals: Arrivals) -> Intake:
         """Begin, or go on with, taking in parts of a reply. Bytes from elsewhere than where ours end would spoil them."""
@@ -112,7 +113,7 @@ class Desk:
         intake.end()
         run = self.own(client, order).run
         with self._lock:
-            self._up[order] += intake.came
+            count(self._up, order, intake.came)
         self.room.keep(intake.whole, run, client)
 
     def report(self, client: ClientId, reply: Reply) -> Receipt:
@@ -223,6 +224,13 @@ class Desk:
         run = self.journal.run(row.run)
         assert run is not None, "orders refer to runs"
         return run
+
+
+def count(tally: Counter[OrderId], order: OrderId, nbytes: int) -> None:
+    """Count an order's bytes. Orders that were withdrawn are never settled: beyond so many, the oldest is forgotten."""
+    tally[order] += nbytes
+    if len(tally) > MOST_ORDERS:
+        del tally[next(iter(tally))]
 
 
 def elsewhere(digest: Digest, here: int, there: int) -> Stale:

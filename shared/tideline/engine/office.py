@@ -257,8 +257,7 @@ class Office:
         """A run by id. Raises NotFound."""
         row = self.journal.run(run)
         if row is None:
-            known = [r.id for r in self.journal.runs()]
-            raise NotFound(f"There is no run {run!r}", f"See the list of runs{nearest(run, known)}")
+            raise NotFound(f"There is no run {run!r}", f"See the list of runs{nearest(run, self.journal.run_ids())}")
         return row
 
 

@@ -16,6 +16,7 @@ from tideline.engine.rows import (
     Errand,
     Event,
     Files,
+    Headline,
     Invite,
     Lease,
     Order,
@@ -91,7 +92,14 @@ class Journal(Protocol):
 
     def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None: ...
     def run(self, run: RunId) -> RunRow | None: ...
-    def runs(self) -> tuple[RunRow, ...]: ...
+    def run_ids(self) -> tuple[RunId, ...]:
+        """Every run, the oldest first; of one age, by id."""
+        ...
+
+    def headlines(self, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
+        """The runs in that order, at most so many. `after`: those that follow this run; none follow one that is not there."""
+        ...
+
     def settle(
         self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None
     ) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -97,6 +97,28 @@ class RunRow:
     fingerprint: str = ""
     reference: RunId | None = None
     reference_of: RunId | None = None
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A run in one line. `of`: exchanges in its plan."""
+
+    id: RunId
+    name: str
+    method: str
+    status: Status
+    cause: str
+    cursor: int
+    of: int
+    created: float
+    ended: float | None
+    reference_of: RunId | None
+
+
+def headline(row: RunRow) -> Headline:
+    """A run's row in one line."""
+    told = {field.name: getattr(row, field.name) for field in fields(Headline) if field.name != "of"}
+    return Headline(**told, of=len(row.plan))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from tideline.core.run import ClientId, RunId
 from tideline.engine.agent import Agent
 from tideline.engine.conductor import Conductor
 from tideline.engine.desk import Desk
-from tideline.engine.memory import LocalLink, ManualClock, MemoryJournal, MemoryVault, QuietBell
+from tideline.engine.memory import LocalLink, ManualClock, MemoryVault, QuietBell
+from tideline.engine.memory_journal import MemoryJournal
 from tideline.engine.mill import NumericMill
 from tideline.engine.office import Office
 from tideline.engine.ports import OpenShelf

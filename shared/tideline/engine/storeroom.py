@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import secrets
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tideline.archive.parts import Parts, Upload
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, FederationError
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.ports import Clock, Journal
 from tideline.engine.rows import Files
@@ -16,16 +18,29 @@ MARKER_BYTES = 32
 GRACE_SECONDS = 3600.0  # how long a part that nothing refers to yet may wait for the report that names it
 
 
+def silent(why: str) -> None:
+    """Tell nobody."""
+
+
 class Storeroom:
     """The coordinator's parts, which other coordinators may keep and collect too.
 
     Keeping writes bytes and then the row; collecting drops bytes while it holds the row. So a row may lose its bytes where
     both meet: a client's part is then missing at the report that names it, and is sent again; a conductor's is looked for
     within the transaction that refers to it.
+
+    pause  seconds between two collections of `tidy`
+    tell   is told why a collection failed
     """
 
-    def __init__(self, parts: Parts, journal: Journal, clock: Clock) -> None:
+    def __init__(
+        self, parts: Parts, journal: Journal, clock: Clock, pause: float = 0.0, tell: Callable[[str], None] = silent
+    ) -> None:
         self.parts, self.journal, self.clock = parts, journal, clock
+        self.pause, self._tell = pause, tell
+        self._lock = threading.Lock()
+        self._tidied = -math.inf
+        self._told = ""
 
     def keep(self, uploads: Sequence[Upload], run: RunId, client: ClientId) -> None:
         """Commit finished uploads and note them, all of a message at once."""
@@ -77,6 +92,31 @@ class Storeroom:
     def collect(self) -> int:
         """Forget the parts that nothing refers to any more; how many."""
         return len(self.journal.collect(self.clock.now() - GRACE_SECONDS, self.parts.drop))
+
+    def tidy(self, at_once: bool = False) -> None:
+        """Collect if `pause` seconds have passed since the last time, or at once. A store that fails disturbs nobody.
+
+        Why it fails is told once, until it fails otherwise or works again; the next call tries again, a pause later.
+        """
+        if not self._due(at_once):
+            return
+        why = ""
+        try:
+            self.collect()
+        except (FederationError, OSError) as error:
+            why = str(error)
+        with self._lock:
+            told, self._told = self._told, why
+        if why and why != told:
+            self._tell(why)
+
+    def _due(self, at_once: bool) -> bool:
+        """Whether it is time to collect; then it has just been done. A clock that was set back makes nobody wait."""
+        with self._lock:
+            now = self.clock.now()
+            due = at_once or not 0.0 <= now - self._tidied < self.pause
+            self._tidied = now if due else self._tidied
+            return due
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Ask:
         if self.name == "invites":
             return {len(self.journal._invites) - self.before}
         if self.name == "runs":
-            runs = self.journal.runs()
+            runs = self.journal.run_ids()
             return {len(runs) // 2} if len(runs) % 2 == 0 else {-1}
         runs = (self.run, RunId(f"{self.run}-ref"))
         return {sum(e.data.get("cause") == CAUSES[self.name] for e in self.journal.events(run)) for run in runs}
@@ -62,8 +62,8 @@ class Ask:
     def stall(self) -> None:
         """Let time pass, in which a run that waits for sites stalls."""
         self.federation.clock.advance(DEADLINE + 1)
-        for run in self.journal.runs():
-            self.federation.conductor.turn(run.id)
+        for run in self.journal.run_ids():
+            self.federation.conductor.turn(run)
 
 
 faults = st.lists(st.tuples(st.integers(0, 16), st.sampled_from(KINDS)), max_size=2)

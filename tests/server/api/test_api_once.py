@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.postgres import own_schema
 from tideline.core.errors import Unreachable
 from tideline.engine.errands import KEPT_SECONDS
-from tideline.engine.memory import MemoryJournal
+from tideline.engine.memory_journal import MemoryJournal
 from tideline.engine.office import Office, secret_hash
 from tideline.engine.ports import Journal
 from tideline_server.api import ApiSettings, clients, runs
@@ -234,8 +234,8 @@ def test_sixteen_at_once_start_one_run(coordinator: Coordinator, journals: tuple
         (201, answers[0].content, f"/runs/{answers[0].json()['run']}")
     }
     assert sorted(MARK in a.headers for a in answers) == [False] + [True] * 15
-    (run,) = journals[0].runs()
-    assert [e.kind for e in journals[1].events(run.id)] == ["created"] and len(journals[0].orders(run.id)) == 3
+    (run,) = journals[0].run_ids()
+    assert [e.kind for e in journals[1].events(run)] == ["created"] and len(journals[0].orders(run)) == 3
 
 
 def test_sixteen_hasty_ones_start_one_run(coordinator: Coordinator, journals: tuple[Journal, Journal]) -> None:
@@ -245,7 +245,7 @@ def test_sixteen_hasty_ones_start_one_run(coordinator: Coordinator, journals: tu
     assert {a.status_code for a in answers} <= {201, 409, 503} and 201 in {a.status_code for a in answers}
     assert len({a.content for a in answers if a.status_code == 201}) == 1
     last = doors[0].post("/runs", EXPERIMENT, headers=KEY)
-    assert last.content in {a.content for a in answers} and len(journals[0].runs()) == 1
+    assert last.content in {a.content for a in answers} and len(journals[0].run_ids()) == 1
 
 
 class SlowMill:

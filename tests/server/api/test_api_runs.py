@@ -49,6 +49,26 @@ def test_runs_are_listed_in_one_line_each(finished: tuple[Coordinator, str]) -> 
     }
 
 
+def test_runs_are_listed_in_pages(coordinator: Coordinator) -> None:
+    """GET /runs?limit= lists so many, &after= those that follow; after the last comes an empty page."""
+    for at in range(5):
+        coordinator.post("/runs", EXPERIMENT | {"name": f"number {at}"})
+    every = coordinator.get("/runs").json()
+    assert len(every) == 5
+    pages, after = list[Any](), ""
+    while page := coordinator.get(f"/runs?limit=2{after}").json():
+        pages.append(page)
+        after = f"&after={page[-1]['id']}"
+    assert [len(page) for page in pages] == [2, 2, 1] and [row for page in pages for row in page] == every
+    assert coordinator.get(f"/runs?after={every[1]['id']}").json() == every[2:]
+    refused(coordinator.get("/runs?limit=0"), 422, "ConfigRefused", "limit")
+    refused(coordinator.get("/runs?limit=1001"), 422, "ConfigRefused", "limit")
+    refused(coordinator.get("/runs?after=a/b"), 422, "ConfigRefused", "after")
+    wrong = f"{every[0]['id'][:-1]}x"
+    told = refused(coordinator.get(f"/runs?after={wrong}"), 404, "NotFound")
+    assert "did you mean" in told["todo"]
+
+
 def test_a_run_shows_the_result_of_the_engine(finished: tuple[Coordinator, str]) -> None:
     """GET /runs/{id} is the engine's result, every key of it described in the manual, and nothing but two numbers more."""
     coordinator, run = finished

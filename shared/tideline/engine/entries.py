@@ -1,0 +1,86 @@
+"""What every journal writes of a closed round and of a reply, and what it refuses to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tideline.core.errors import Overtaken, Unreachable
+from tideline.core.run import Digest
+from tideline.engine.ports import Advance
+from tideline.engine.rows import (
+    FINAL,
+    Lease,
+    OrderRow,
+    OrderStatus,
+    Reply,
+    RunRow,
+)
+
+
+def fence(lease: Lease, token: int | None) -> None:
+    """Raises Overtaken for a token that is not the lease's newest."""
+    if token is not None and token != lease.token:
+        raise Overtaken(f"Run {lease.run} has been conducted by {lease.holder or 'another coordinator'} since, and goes on there")
+
+
+def present(step: Advance, here: Callable[[Digest], bool]) -> None:
+    """Raises Unreachable if a part is not here that a step refers to."""
+    gone = sorted(digest for digest in step.digests if not here(digest))
+    if gone:
+        raise Unreachable(f"Part {gone[0][:12]} was collected while the round was closed", "The round is closed again by itself")
+
+
+def advanced(row: RunRow, step: Advance) -> RunRow:
+    """A run's row after a closed round."""
+    return replace(
+        row,
+        cursor=step.cursor,
+        status=step.status,
+        cause="",
+        deadline_at=step.deadline_at,
+        opened=step.closed.closed,
+        started=row.started if row.started is not None else step.closed.closed,
+        ended=step.closed.closed if step.status in FINAL else None,
+        members=row.members if step.members is None else step.members,
+        state_digest=step.state_digest,
+        fingerprint=row.fingerprint if step.fingerprint is None else step.fingerprint,
+    )
+
+
+def answered(row: OrderRow, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderRow:
+    """An order's row with its reply."""
+    return replace(
+        row,
+        status=status,
+        reply=reply.files,
+        metrics=dict(reply.metrics),
+        facts=dict(reply.facts),
+        failure=reply.failure,
+        answered=now,
+        progress=1.0,
+        bytes_down=row.bytes_down + down,
+        bytes_up=row.bytes_up + up,
+    )
+
+
+def closed_event(step: Advance) -> dict[str, Any]:
+    """What people are told of a closed round."""
+    closed = step.closed
+    conducted = {} if step.token is None else {"token": step.token}
+    return conducted | {
+        "phase": closed.phase,
+        "round": closed.round,
+        "seconds": closed.closed - closed.opened,
+        "replies": len(closed.folded),
+        "cursor": step.cursor,
+    }
+
+
+def reply_event(row: OrderRow, reply: Reply) -> dict[str, Any]:
+    """What people are told of a reply."""
+    told: dict[str, Any] = {"client": row.client, "cursor": row.cursor, "metrics": dict(reply.metrics)}
+    if reply.failure:
+        told |= {"kind": reply.failure.kind, "what": reply.failure.what}
+    return told

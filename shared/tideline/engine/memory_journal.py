@@ -1,0 +1,289 @@
+"""The journal within a process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.engine.entries import advanced, answered, closed_event, fence, present, reply_event
+from tideline.engine.errands import MemoryErrands
+from tideline.engine.memory_people import MemoryPeople
+from tideline.engine.ports import Advance, anything, nothing
+from tideline.engine.rows import (
+    FINAL,
+    JOIN,
+    OPEN,
+    Event,
+    Files,
+    Headline,
+    Lease,
+    OrderRow,
+    OrderStatus,
+    Reply,
+    RoundRow,
+    RunRow,
+    Status,
+    headline,
+)
+
+
+class MemoryJournal(MemoryPeople, MemoryErrands):
+    """The journal in dictionaries. One lock makes each method a transaction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+        self._runs: dict[RunId, RunRow] = {}
+        self._orders: dict[OrderId, OrderRow] = {}
+        self._leases: dict[RunId, Lease] = {}
+        self._marker: Digest | None = None
+        self._rounds: dict[RunId, list[RoundRow]] = {}
+        self._events: dict[RunId, list[Event]] = {}
+        self._parts: dict[Digest, float] = {}
+        self._refs: dict[tuple[str, str, int], Files] = {}
+        self._once_referred: set[Digest] = set()
+        self._pushed: set[tuple[Digest, RunId, ClientId]] = set()
+
+    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
+        with self._lock:
+            for run in runs:
+                self._runs[run.id] = run
+                self._rounds[run.id] = []
+                self._leases[run.id] = Lease(run.id)
+                self._note(run.id, "created", {"method": run.method}, run.created)
+            for order in orders:
+                self._offer(order, order.created)
+
+    def run(self, run: RunId) -> RunRow | None:
+        return self._runs.get(run)
+
+    def run_ids(self) -> tuple[RunId, ...]:
+        with self._lock:
+            return tuple(sorted(self._runs, key=self._age))
+
+    def headlines(self, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
+        with self._lock:
+            found = self.run_ids()
+            if after is not None:
+                found = tuple(run for run in found if after in self._runs and self._age(run) > self._age(after))
+            return tuple(headline(self._runs[run]) for run in found[:limit])
+
+    def settle(
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None
+    ) -> bool:
+        with self._lock:
+            row = self._runs[run]
+            fence(self._leases[run], token)
+            if row.status not in tuple(among):
+                return False
+            ended = now if status in FINAL else None
+            self._runs[run] = replace(row, status=status, cause=cause, ended=ended)
+            self._note(run, status.value, {"cause": cause}, now)
+            if status in FINAL:
+                self._end(run, OrderStatus.CANCELLED)
+            return True
+
+    def reopen(self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow]) -> bool:
+        with self._lock:
+            if not self.settle(run, (Status.STALLED,), status, cause, now):
+                return False
+            self._runs[run] = replace(self._runs[run], deadline_at=deadline_at)
+            for order in orders:
+                if order.id not in self._orders:
+                    self._offer(order, now)
+            return True
+
+    def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
+        with self._lock:
+            row = self._runs[step.run]
+            fence(self._leases[step.run], step.token)
+            if row.cursor != step.from_cursor or row.status not in OPEN:
+                return False
+            present(step, here)
+            self._close_orders(step.run, step.from_cursor, OrderStatus.EXPIRED)
+            now = step.closed.closed
+            self._rounds[step.run].append(step.closed)
+            self._refer("state", step.run, step.closed.next_cursor, step.closed.state, now)
+            for order in step.orders:
+                self._offer(order, now)
+            self._runs[step.run] = advanced(row, step)
+            self._trim(step.run, step.keep_from)
+            self._note(step.run, "closed", closed_event(step), now)
+            if step.status in FINAL:
+                self._note(step.run, step.status.value, {"cause": ""}, now)
+                self._end(step.run, OrderStatus.CANCELLED)
+            return True
+
+    def leases(self, run: RunId | None = None) -> tuple[Lease, ...]:
+        with self._lock:
+            asked = sorted(self._leases) if run is None else [run]
+            return tuple(self._leases[r] for r in asked if r in self._leases and self._runs[r].status in OPEN)
+
+    def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
+        with self._lock:
+            free = [lease for lease in seen if self._leases.get(lease.run) == lease]
+            return self._hold([replace(each, holder=holder, token=each.token + 1, beats=0, seconds=seconds) for each in free])
+
+    def renew(self, held: Iterable[Lease]) -> tuple[Lease, ...]:
+        with self._lock:
+            return self._hold([replace(now, beats=now.beats + 1) for now in self._newest(held)])
+
+    def release(self, held: Iterable[Lease]) -> None:
+        with self._lock:
+            self._hold([replace(now, holder="") for now in self._newest(held)])
+
+    def _newest(self, held: Iterable[Lease]) -> list[Lease]:
+        """Those whose token is still the newest, as they are now."""
+        return [now for lease in held if (now := self._leases.get(lease.run)) and now.token == lease.token]
+
+    def _hold(self, changed: list[Lease]) -> tuple[Lease, ...]:
+        self._leases.update({lease.run: lease for lease in changed})
+        return tuple(sorted(changed, key=lambda lease: lease.run))
+
+    def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
+        return tuple(self._rounds.get(run, ()))
+
+    def order(self, order: OrderId) -> OrderRow | None:
+        return self._orders.get(order)
+
+    def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]:
+        with self._lock:
+            found = [o for o in self._orders.values() if o.run == run and cursor in (None, o.cursor)]
+        return tuple(sorted(found, key=lambda o: (o.cursor, o.client, o.attempt)))
+
+    def open_orders(self, client: ClientId) -> tuple[OrderRow, ...]:
+        with self._lock:
+            found = [o for o in self._orders.values() if o.client == client and o.status is OrderStatus.OPEN]
+        return tuple(sorted(found, key=lambda o: (o.created, o.id)))
+
+    def last_answer(self, run: RunId, client: ClientId) -> int:
+        with self._lock:
+            mine = [o for o in self._orders.values() if o.run == run and o.client == client]
+        return max((o.cursor for o in mine if o.answered is not None and o.failure is None), default=JOIN - 1)
+
+    def answer(self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderStatus | None:
+        with self._lock:
+            row = self._orders[order]
+            if row.answered is not None or row.status is OrderStatus.CANCELLED:
+                return OrderStatus.CANCELLED
+            if any(digest not in self._parts for digest, _ in reply.files):
+                return None
+            after = status if row.status is OrderStatus.OPEN else row.status
+            self._orders[order] = answered(row, reply, after, now, down, up)
+            self._pushed = {each for each in self._pushed if each[1:] != (row.run, row.client)}
+            if after is OrderStatus.ANSWERED:
+                self._refer(f"reply:{order}", row.run, row.cursor, reply.files, now)
+            self._note(row.run, "late" if after is OrderStatus.EXPIRED else after.value, reply_event(row, reply), now)
+            return after
+
+    def reissue(self, orders: Iterable[OrderRow]) -> None:
+        with self._lock:
+            for order in orders:
+                run = self._runs.get(order.run)
+                if order.id not in self._orders and run is not None and run.status not in FINAL:
+                    self._offer(order, order.created)
+
+    def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
+        with self._lock:
+            gone = []
+            for order, share in progress.items():
+                row = self._orders.get(order)
+                if row is None or row.client != client or row.status is not OrderStatus.OPEN:
+                    gone.append(order)
+                else:
+                    self._orders[order] = replace(row, progress=share, beat=now)
+            return tuple(gone)
+
+    def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
+        with self._lock:
+            self._parts.update(dict.fromkeys(digests, now))
+            self._once_referred.difference_update(digests)
+            self._pushed.update((digest, run, client) for digest in digests)
+
+    def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
+        with self._lock:
+            own = self._own(run, client)
+            here = [digest for digest, _ in files if digest in self._parts and digest in own]
+            self._parts.update(dict.fromkeys(here, now))
+            self._once_referred.difference_update(here)
+            return frozenset(here)
+
+    def _own(self, run: RunId, client: ClientId) -> set[Digest]:
+        """What a client was sent or has answered lately, and what it has pushed for the answer at hand."""
+        own = {digest for digest, r, c in self._pushed if (r, c) == (run, client)}
+        for (owner, of, _), named in self._refs.items():
+            order = self._orders.get(OrderId(owner.partition(":")[2]))
+            if of == run and order is not None and order.client == client:
+                own.update(digest for digest, _ in named)
+        return own
+
+    def collect(self, before: float, drop: Callable[[Digest], object] = nothing) -> tuple[Digest, ...]:
+        with self._lock:
+            live = {digest for files in self._refs.values() for digest, _ in files}
+            gone = [d for d, at in self._parts.items() if d not in live and (d in self._once_referred or at < before)]
+            for digest in gone:
+                drop(digest)
+                del self._parts[digest]
+                self._once_referred.discard(digest)
+            self._pushed = {each for each in self._pushed if each[0] in self._parts}
+            return tuple(gone)
+
+    def marker(self, ours: Digest | None = None) -> Digest | None:
+        with self._lock:
+            self._marker = self._marker or ours
+            return self._marker
+
+    def adopt(self, found: Mapping[Digest, float]) -> int:
+        with self._lock:
+            new = {digest: at for digest, at in found.items() if digest not in self._parts}
+            self._parts.update(new)
+            return len(new)
+
+    def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+        with self._lock:
+            self._note(run, kind, data, now)
+
+    def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
+        return tuple(self._events.get(run, ())[max(after, 0) :])
+
+    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
+        new = tuple(runs)
+        with self._lock, self._errands_lock:
+            self._held(key, worker)
+            if new[0].id not in self._runs:
+                self.create(new, orders)
+
+    def _age(self, run: RunId) -> tuple[float, RunId]:
+        return self._runs[run].created, run
+
+    def _note(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+        log = self._events.setdefault(run, [])
+        log.append(Event(run, len(log) + 1, now, kind, dict(data)))
+
+    def _offer(self, order: OrderRow, now: float) -> None:
+        self._orders[order.id] = order
+        self._refer(f"order:{order.id}", order.run, order.cursor, order.files, now)
+
+    def _refer(self, owner: str, run: RunId, cursor: int, files: Files, now: float) -> None:
+        if files:
+            self._refs[(owner, run, cursor)] = files
+            self._parts.update({digest: now for digest, _ in files})
+            self._once_referred.update(digest for digest, _ in files)
+
+    def _trim(self, run: RunId, keep_from: int) -> None:
+        self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k[2] >= keep_from}
+
+    def _end(self, run: RunId, status: OrderStatus) -> None:
+        """A final run keeps its last state only."""
+        self._close_orders(run, None, status)
+        states = [k for k in self._refs if k[1] == run and k[0] == "state"]
+        last = max(states, key=lambda k: k[2], default=None)
+        self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k == last}
+
+    def _close_orders(self, run: RunId, cursor: int | None, status: OrderStatus) -> None:
+        for order in self.orders(run, cursor):
+            if order.status is OrderStatus.OPEN:
+                self._orders[order.id] = replace(order, status=status)

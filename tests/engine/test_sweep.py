@@ -1,0 +1,74 @@
+"""The storeroom: whose parts these are, and what a sweep finds, leaves and drops."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.engine.toys import METHODS, ROSTER, experiment, sites
+from tideline.archive.folder import FolderParts
+from tideline.archive.parts import MemoryParts
+from tideline.core.errors import ConfigRefused
+from tideline.engine.memory import ManualClock
+from tideline.engine.memory_journal import MemoryJournal
+from tideline.engine.simulate import Federation
+from tideline.engine.storeroom import Storeroom, Swept
+
+HOUR = 3600.0
+
+
+def test_a_database_knows_its_parts() -> None:
+    """The first coordinator marks them; the next finds the mark, and other parts are refused with their place."""
+    journal, parts, clock = MemoryJournal(), MemoryParts(), ManualClock()
+    for _ in range(3):
+        Storeroom(parts, journal, clock).own("here")
+        assert [journal.marker()] == list(parts.digests())
+    with pytest.raises(ConfigRefused, match="The parts in there are not those of this database") as told:
+        Storeroom(MemoryParts(), journal, clock).own("there")
+    assert "--parts" in told.value.todo
+
+
+def test_of_two_that_mark_at_once_one_mark_stands() -> None:
+    """The other's is dropped again."""
+
+    class Raced(MemoryJournal):
+        """A journal in which somebody else is first, a moment after one looked."""
+
+        def marker(self, ours: object = None) -> object:  # type: ignore[override]
+            if ours is not None and not self._marker:
+                super().marker(shared.put([b"the first"]))
+            return super().marker(ours)  # type: ignore[arg-type]
+
+    shared = MemoryParts()
+    journal = Raced()
+    Storeroom(shared, journal, ManualClock()).own("here")
+    assert [journal.marker()] == list(shared.digests())
+
+
+def test_a_sweep_takes_what_nobody_needs_and_nothing_else(tmp_path: Path) -> None:
+    """In mid-run: what was left behind long ago goes, what is young stays, and the run ends as if nothing had been."""
+    federation, peaceful = (Federation(METHODS, sites(), tmp_path / name) for name in ("swept", "peaceful"))
+    expected = peaceful.run(peaceful.start(experiment("toy", ROSTER, config={"rounds": 4})))["state_digest"]
+    room, parts = federation.room, federation.parts
+    assert isinstance(parts, FolderParts)
+    room.own("here")
+    swept: list[Swept] = []
+
+    def sweep(_: object) -> None:
+        old, young = parts.put([os.urandom(100)]), parts.put([os.urandom(50)])
+        os.utime(parts.path(old), (-1e6, -1e6))
+        os.utime(parts.path(young), (1e10, 1e10))
+        swept.append(room.sweep())
+        assert not parts.has(old) and parts.has(young)
+        parts.drop(young)
+
+    result = federation.run(federation.start(experiment("toy", ROSTER, config={"rounds": 4})), sweep)
+    assert (result["status"], result["state_digest"]) == ("completed", expected)
+    assert len(swept) > 4 * len(ROSTER)
+    assert all(each.found == 2 and each.dropped >= 1 and each.freed >= 100 for each in swept[:1])
+    federation.clock.advance(2e10)
+    left = room.sweep()
+    assert left.kept == 2 and set(parts.lying()) == {federation.journal.marker(), expected}
+    assert left.bytes == sum(told.size for told in parts.lying().values())
