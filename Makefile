@@ -3,6 +3,7 @@
 #   make test    the whole suite                                                       ARGS="-k archive"
 #   make check   style, types, layers, sizes, and the stubs in step with the .proto
 #   make chaos   runs amid kills, freezes and cut lines, of everything                ARGS="--seeds 5"
+#   make faults  nine faults on real processes, timed: what goes on, and what people read   ARGS="--lease 2"
 #   make bench   speed beside its limits                                                ARGS="--quick"
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ ARGS ?=
 ROOTS := shared server client_agent protos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check chaos bench protos clean
+.PHONY: help demo test check chaos faults bench protos clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -38,6 +39,10 @@ check: .venv/.ready .venv/protos/.ready
 chaos: .venv/.ready
 	@echo "==> Seeded runs amid kill -9, freezes and cut lines: the same bytes, nothing lost, nothing counted twice"
 	@$(BIN)/python -m tests.acceptance.chaos $(ARGS)
+
+faults: .venv/.ready
+	@echo "==> Nine faults, one after the other: seconds until the run goes on, and what its user reads"
+	@$(BIN)/python -m tests.acceptance.scenarios $(ARGS)
 
 bench: .venv/.ready
 	@echo "==> Speed, in ratios to a bare stream of the same bytes"

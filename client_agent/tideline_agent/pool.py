@@ -10,12 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from tideline.core.errors import Cancelled, StepFailed
 from tideline.core.run import Digest, RunId
 from tideline.engine.pipe import Child, ChildDied
 from tideline.engine.ports import Done, Job
 from tideline.engine.rows import Files
 
+log = structlog.get_logger()
 SPAWN_AFTER_SECONDS = 10.0  # how long a run waits for another's trainer before it gets one of its own
 TRIES = 3  # a step whose trainer died is run again, at most twice
 PATIENCE_SECONDS = 1800.0  # a step that has ticked and then is silent for so long is hung
@@ -68,6 +71,7 @@ class TrainerPool:
             try:
                 return done_in(trainer.child.call("step", dataclasses.asdict(job), trainer.heard(tick)))
             except ChildDied as error:
+                log.warning("trainer_died", run=job.run, round=job.round, reason=error.what, tries_left=left)
                 if not left:
                     raise StepFailed(
                         f"The trainer died {TRIES} times during this step; the last time, {error.what}",

@@ -40,12 +40,14 @@ class Conducting:
             await self.look()
 
     async def look(self) -> None:
-        """Keep what is ours and take what is free. A bell may be lost, so each run is then looked at. And see that it is tidy."""
+        """Keep what is ours, take what is free, and tidy. Bells may be lost: each run is looked at, and what others order."""
         self.tidy()
         try:
             for run in await asyncio.to_thread(self.leases.look):
                 self.take(run)
                 self.bell.nudge(f"run:{run}")
+            if self.leases.elsewhere:
+                self.bell.look_around()
         except FederationError as error:
             log.warning("leases_unknown", reason=str(error))  # the others may take our runs now; then our writes are refused
         except Exception:

@@ -27,6 +27,7 @@ from tideline.engine.conductor import Conductor
 from tideline.engine.desk import Desk
 from tideline.engine.leases import Leases
 from tideline.engine.office import Office
+from tideline.engine.rows import Lease
 from tideline.engine.storeroom import Storeroom
 from tideline.engine.thrift import keep_freed_memory
 from tideline_server.api import Services, create_app
@@ -175,7 +176,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     mill.start()
     office = Office(journal, mill, bell, clock)
     desk = Desk(journal, room, mill, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"))
-    leases = Leases(journal, SteadyClock(), holder(folder), settings.lease)
+    leases = Leases(journal, SteadyClock(), holder(folder), settings.lease, taken_over)
     conducting = Conducting(Conductor(journal, room, mill, bell, clock), leases, bell)
     door = Door(desk, office, bell, __version__, limits)
     services = Services(
@@ -223,6 +224,11 @@ async def opened(settings: CoordinatorSettings) -> SqlJournal:
                 raise
             log.warning("store_away", reason=str(error), gives_up_in_seconds=round(left))
             await asyncio.sleep(min(left, 1.0))
+
+
+def taken_over(lease: Lease) -> None:
+    """Tell that another coordinator has fallen silent, and that its run is conducted here from now on."""
+    log.warning("run_taken_over", run=lease.run, silent=lease.holder, lease_seconds=lease.seconds)
 
 
 def holder(folder: Path) -> str:

@@ -96,10 +96,11 @@ def test_an_agent_killed_in_mid_step(gates: Net, data: dict[str, Path], tmp_path
 
 
 def test_a_trainer_killed_in_mid_step(gates: Net, data: dict[str, Path], tmp_path: Path) -> None:
-    """kill -9 of a trainer: the step is run again from uncommitted memory, and nobody notices."""
+    """kill -9 of a trainer: the step is run again from uncommitted memory, and only the agent's log tells."""
     run = at_the_gate(gates, tmp_path)
     os.kill(begun(tmp_path, "b")[0], signal.SIGKILL)
     gates.until(lambda: len(begun(tmp_path, "b")) == 2, "the step to be run again")
+    assert "trainer_died" in gates.log("b")
     (tmp_path / "go").touch()
     result = gates.ended(run)
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]

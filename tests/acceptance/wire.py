@@ -20,6 +20,7 @@ class Wire:
         self._lock = threading.Lock()
         self._lines: set[socket.socket] = set()
         self._left: int | None = None  # bytes to the coordinator before the cut that was asked for
+        self._gone = False
         threading.Thread(target=self._serve, daemon=True).start()
 
     def cut(self, after: int = 0) -> None:
@@ -28,6 +29,15 @@ class Wire:
             self._left = after or None
         if not after:
             self._reset()
+
+    def hang_up(self) -> None:
+        """Reset every connection, and each new one, until `mend`."""
+        self._gone = True
+        self._reset()
+
+    def mend(self) -> None:
+        """Take connections again."""
+        self._gone = False
 
     def close(self) -> None:
         """Cut every connection, and take no more."""
@@ -47,6 +57,9 @@ class Wire:
         with suppress(OSError):
             while True:
                 near, _ = self._door.accept()
+                if self._gone:
+                    near.close()
+                    continue
                 try:
                     far = socket.create_connection(("127.0.0.1", self._to))
                 except OSError:

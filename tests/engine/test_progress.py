@@ -98,4 +98,6 @@ def test_a_wait_says_for_whom_and_how_long() -> None:
     """The visible reason of a wait names the sites and the end."""
     progress = Progress(frozenset({CLIENTS[1], CLIENTS[0]}), frozenset({CLIENTS[2]}))
     assert waits_for(progress, Waiting(), 540.0) == "waiting for 2 of 3 sites (a, b); gives up in 9 min"
+    here = Progress(answered=frozenset(CLIENTS[:2]), failed=((CLIENTS[2], "x"),))
+    assert waits_for(here, Waiting(), 540.0) == "all 3 sites have answered; waiting for a coordinator to close the round"
     assert [duration(s) for s in (-1, 90, 7200, 300000)] == ["0 s", "90 s", "2 h", "3 d"]

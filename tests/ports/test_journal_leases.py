@@ -154,19 +154,21 @@ def test_the_first_who_looks_holds_every_run(journal: Journal) -> None:
         assert two.look() == frozenset() and two.take(RUN) is None
         clock.advance(one.pause)
         assert one.look() == {RUN, OTHER}
+    assert two.elsewhere and not one.elsewhere
     assert one.take(RUN) == 1
 
 
 def test_a_silent_holder_loses_its_runs(journal: Journal) -> None:
-    """After its time, by the other's clock; its token then writes nothing, and its next look finds nothing held."""
-    clock = ManualClock()
-    one, two = watcher(journal, "one", clock), watcher(journal, "two", clock)
+    """After its time, by the other's clock, who tells of it; its token then writes nothing, and it holds nothing from then on."""
+    clock, taken = ManualClock(), list[Lease]()
+    one, two = watcher(journal, "one", clock), Leases(journal, clock, "two", 15.0, taken.append)
     one.look()
     assert two.look() == frozenset()
     clock.advance(15.0)
     assert two.look() == frozenset()
     clock.advance(0.1)
     assert two.look() == {RUN, OTHER} and two.take(RUN) == 2
+    assert {(lease.run, lease.holder) for lease in taken} == {(RUN, "one"), (OTHER, "one")} and len(taken) == 2
     with pytest.raises(Overtaken):
         journal.settle(RUN, OPEN, Status.STALLED, "", 9.0, one.take(RUN))
     assert one.look() == frozenset() and one.take(RUN) is None

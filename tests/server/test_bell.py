@@ -75,6 +75,21 @@ def test_a_ring_wakes_who_waits(kind: str, request: pytest.FixtureRequest) -> No
     asyncio.run(play())
 
 
+def test_a_bell_that_others_do_not_hear_lets_everybody_look() -> None:
+    """Whoever waits is woken, as if its topic had rung; nobody is told of a ring."""
+
+    async def play() -> None:
+        bell, heard = LocalBell(asyncio.get_running_loop()), list[str]()
+        bell.on_ring(heard.append)
+        waiting = [asyncio.create_task(bell.moved(topic, bell.count(topic), LONG)) for topic in ("client:a", "client:b")]
+        await asyncio.sleep(0)
+        bell.look_around()
+        assert await asyncio.gather(*waiting) == [True, True]
+        assert heard == []
+
+    asyncio.run(play())
+
+
 @KINDS
 def test_a_ring_between_look_and_wait_is_not_missed(kind: str, request: pytest.FixtureRequest) -> None:
     """The count from before the look tells."""

@@ -70,6 +70,11 @@ class LocalBell:
         for event in self._waiting.get(topic, ()):
             event.set()
 
+    def look_around(self) -> None:
+        """Let everybody who waits here look: other replicas ring where nobody hears it. On the loop's own thread."""
+        for topic in tuple(self._waiting):
+            self.nudge(topic)
+
     def _ring(self, topic: str) -> None:
         self.nudge(topic)
         for heard in self._heard:

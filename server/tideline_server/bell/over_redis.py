@@ -48,6 +48,9 @@ class RedisBell(LocalBell):
         """Who hears a ring, in words."""
         return "all replicas" if self.connected else "this process; Redis is away"
 
+    def look_around(self) -> None:
+        """Not needed: the others are heard, and polls stand in for them while Redis is away."""
+
     def start(self) -> None:
         """Listen and publish from now on."""
         self._tasks = [self._loop.create_task(work) for work in (self._listen(), self._send())]

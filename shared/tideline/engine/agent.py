@@ -86,7 +86,9 @@ class Agent:
                 "Restore the agent's home directory, or begin the run again",
             )
         if last > order.cursor:
-            raise ahead(order)
+            if order.brief["keeps"]:
+                raise ahead(order)
+            self.link.fetch(order, (), self.vault.parts(order.run))  # Stale, unless a coordinator that was restored asks again
 
     def bring(self, order: Order) -> None:
         """Fetch the order's files that this site lacks: the root first, then the parts that the root itself names."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tideline.core.run import RunId
 from tideline.engine.ports import Clock, Journal
 from tideline.engine.rows import Lease
 
 BEATS = 3  # signs of life within a lease's time
+
+
+def silently(lease: Lease) -> None:
+    """Nobody is told of a takeover."""
 
 
 class Leases:
@@ -20,10 +24,13 @@ class Leases:
     process at a time, so that one that was killed takes its runs up again at once.
     """
 
-    def __init__(self, journal: Journal, clock: Clock, holder: str, seconds: float) -> None:
-        self.journal, self.clock, self.holder, self.seconds = journal, clock, holder, seconds
+    def __init__(
+        self, journal: Journal, clock: Clock, holder: str, seconds: float, taken: Callable[[Lease], None] = silently
+    ) -> None:
+        self.journal, self.clock, self.holder, self.seconds, self.taken = journal, clock, holder, seconds, taken
         self._lock = threading.Lock()
         self._held: dict[RunId, Lease] = {}
+        self.elsewhere = False  # whether others conduct open runs, as of the last look
         self._seen: dict[RunId, tuple[Lease, float]] = {}  # of others, and since when it has been as it is
 
     def look(self) -> frozenset[RunId]:
@@ -34,6 +41,7 @@ class Leases:
             self._held = {lease.run: self._held[lease.run] for lease in found if lease.run in self._held}
             self._claim(found)
             self._seen = {lease.run: self._seen[lease.run] for lease in found if lease.run in self._seen}
+            self.elsewhere = any(lease.run not in self._held for lease in found)
             return frozenset(self._held)
 
     def take(self, run: RunId) -> int | None:
@@ -62,7 +70,11 @@ class Leases:
     def _claim(self, found: Iterable[Lease]) -> None:
         free = [lease for lease in found if lease.run not in self._held and self._free(lease)]
         if free:
-            self._held |= by_run(self.journal.claim(free, self.holder, self.seconds))
+            claimed = by_run(self.journal.claim(free, self.holder, self.seconds))
+            self._held |= claimed
+            for lease in free:
+                if lease.run in claimed and lease.holder not in ("", self.holder):
+                    self.taken(lease)
 
     def _free(self, lease: Lease) -> bool:
         """Nobody's, our own from before, or one whose holder has been silent for its time."""

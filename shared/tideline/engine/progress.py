@@ -111,6 +111,8 @@ def reason(order: OrderRow) -> str:
 
 def waits_for(progress: Progress, rules: Waiting, seconds_left: float) -> str:
     """The visible reason of a wait."""
+    if not progress.waiting:  # seen for a moment, or until another replica takes over from the one that conducted the run
+        return f"all {progress.asked} sites have answered; waiting for a coordinator to close the round"
     names = ", ".join(sorted(progress.waiting))
     return f"waiting for {len(progress.waiting)} of {progress.asked} sites ({names}); gives up in {duration(seconds_left)}"
 

@@ -1,0 +1,171 @@
+"""A backup of Postgres, taken in mid-run, restored into another database: the run goes on, or says clearly why it cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.harness import Net, net
+from tests.acceptance.test_survival import at_the_gate, begun, experiment, undisturbed
+from tests.services import Postgres, program, why_no_postgres
+from tideline.algorithms import METHODS
+from tideline.engine.simulate import SimSite, simulate
+from tideline.learning.folder import read_folder
+
+pytestmark = pytest.mark.processes
+REGISTRY = "tests.acceptance.gated:METHODS"
+RESTORED = "restored"
+LEASE = ("--lease", "1")
+FEDAVG: dict[str, Any] = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": SITES, "seed": 5, "reference": None}
+
+
+def why_no_dump() -> str:
+    """Why no backup can be taken; nothing if one can."""
+    missing = [name for name in ("pg_dump", "pg_restore", "createdb") if not Path(program(name)).exists()]
+    return f"NOT TESTED: {', '.join(missing)} is not installed" if missing else ""
+
+
+def needed() -> None:
+    """Skip where Postgres or its programs are missing, loudly; in CI that is a failure."""
+    why = why_no_postgres() or why_no_dump()
+    if why and os.environ.get("CI", "").lower() == "true":
+        pytest.fail(why)
+    if why:
+        pytest.skip(why)
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A Postgres of these tests' own."""
+    needed()
+    made = Postgres(tmp_path_factory.mktemp("restore"))
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Iterator[str]:
+    """The URL of an empty database. What was restored from it is dropped with it."""
+    where = at(postgres)
+    postgres.do("createdb", *where, "federation")
+    yield postgres.url_of("federation")
+    postgres.do("dropdb", *where, "--force", "--if-exists", "federation")
+    postgres.do("dropdb", *where, "--force", "--if-exists", RESTORED)
+
+
+@pytest.fixture
+def federation(tmp_path: Path, data: dict[str, Path], database: str, request: pytest.FixtureRequest) -> Iterator[Net]:
+    """A coordinator on the database and three agents, with the registry that the test names."""
+    with net(tmp_path, getattr(request, "param", REGISTRY), database, str(tmp_path / "parts")) as made:
+        made.coordinator(*LEASE)
+        for name, role in SITES.items():
+            made.agent(name, data[name], role)
+        yield made
+
+
+def at(postgres: Postgres) -> tuple[str, ...]:
+    """How Postgres's programs find it."""
+    return "--host=127.0.0.1", f"--port={postgres.port}", "--username=postgres"
+
+
+def back_up(federation: Net, postgres: Postgres) -> None:
+    """The database first, then the parts, as the book says; and every site's home."""
+    postgres.do("pg_dump", *at(postgres), "--format=custom", "--file=backup", "federation")
+    shutil.copytree(federation.home / "parts", federation.home / "parts-backup")
+    for name in SITES:
+        shutil.copytree(federation.home / f"home-{name}", federation.home / f"backup-{name}")
+
+
+def restore(federation: Net, postgres: Postgres) -> None:
+    """Into another database, for a coordinator with a new home behind the ports of the old one. The agents are not touched."""
+    federation.kill("coordinator")
+    postgres.do("createdb", *at(postgres), RESTORED)
+    postgres.do("pg_restore", *at(postgres), f"--dbname={RESTORED}", "--exit-on-error", "backup")
+    federation.database, federation.parts = postgres.url_of(RESTORED), str(federation.home / "parts-backup")
+    federation.ports[RESTORED] = federation.ports["coordinator"]
+    federation.coordinator(*LEASE, name=RESTORED)
+
+
+def end(federation: Net, run: str) -> dict[str, Any]:
+    """How a run ended, as the restored coordinator tells."""
+    there, found = federation.client(RESTORED), dict[str, Any]()
+
+    def over() -> bool:
+        found.update(there.get(f"/runs/{run}"))
+        return found["status"] not in ("waiting", "running")
+
+    federation.until(over, f"run {run} to end")
+    return found
+
+
+def test_a_backup_of_an_open_round(federation: Net, postgres: Postgres, data: dict[str, Path], tmp_path: Path) -> None:
+    """Everything is killed and only the backup is left: agents started with the same commands finish the round and the run."""
+    run = at_the_gate(federation, tmp_path)
+    back_up(federation, postgres)
+    for name in SITES:
+        federation.kill(name)
+    restore(federation, postgres)
+    for name in SITES:
+        federation.again(name)
+    (tmp_path / "go").touch()
+    result = end(federation, run)
+    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+
+
+@pytest.mark.long
+def test_a_backup_from_before_the_last_replies(
+    federation: Net, postgres: Postgres, data: dict[str, Path], tmp_path: Path
+) -> None:
+    """Agents have delivered what the backup asks for: asked again, they answer from their vaults, and no step is done twice."""
+    run = federation.run(experiment(tmp_path, closing=True))
+    federation.until(lambda: all(begun(tmp_path, name) for name in SITES), "three sites to wait at the gate")
+    back_up(federation, postgres)
+    (tmp_path / "go").touch()
+    federation.until(lambda: bool(begun(tmp_path, "closing")), "all replies to be there")
+    restore(federation, postgres)
+    (tmp_path / "go-closing").touch()
+    result = end(federation, run)
+    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+    assert [len(begun(tmp_path, name)) for name in SITES] == [1, 1, 1], "no step was done twice"
+
+
+@pytest.mark.long
+def test_a_backup_from_rounds_ago(federation: Net, postgres: Postgres, data: dict[str, Path], tmp_path: Path) -> None:
+    """Sites' memories are newer than the backup: the run stalls and says so; with homes as old as the backup it is resumed."""
+    run = at_the_gate(federation, tmp_path)
+    back_up(federation, postgres)
+    (tmp_path / "go").touch()
+    assert federation.ended(run)["status"] == "completed"
+    restore(federation, postgres)
+    result = end(federation, run)
+    assert result["status"] == "stalled"
+    assert "a: This site's memory is past exchange 1 and the reply to it is no longer kept" in result["cause"]
+    assert {f["kind"] for client in result["clients"] for f in client["failures"]} == {"MemoryAhead"}
+    for name in SITES:
+        federation.kill(name)
+        shutil.rmtree(federation.home / f"home-{name}")
+        shutil.move(federation.home / f"backup-{name}", federation.home / f"home-{name}")
+        federation.again(name)
+    federation.client(RESTORED).post(f"/runs/{run}/resume", {})
+    result = end(federation, run)
+    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("federation", ["tideline.algorithms:METHODS"], indirect=True)
+def test_a_method_without_memory_does_not_mind(federation: Net, postgres: Postgres, data: dict[str, Path]) -> None:
+    """However old the backup is, sites work again what it asks for, to the same bytes."""
+    run = federation.run(FEDAVG)
+    federation.until(lambda: federation.result(run)["cursor"] >= 0, "the first round to open")
+    back_up(federation, postgres)
+    assert federation.ended(run)["status"] == "completed"
+    restore(federation, postgres)
+    result = end(federation, run)
+    sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES}
+    assert (result["status"], result["state_digest"]) == ("completed", simulate(METHODS, FEDAVG, sites)["state_digest"]), result
