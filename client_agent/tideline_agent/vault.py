@@ -51,7 +51,8 @@ class FolderVault:
         except ValueError:
             raise MemoryLost(f"The vault's record of run {run} cannot be read", "Restore the agent's home directory") from None
         files = {k: tuple((Digest(d), int(n)) for d, n in raw[k]) for k in ("memory", "reply")}
-        return Head(OrderId(raw["order"]), raw["cursor"], files["memory"], files["reply"], raw["metrics"], raw["facts"])
+        asked = None if raw.get("asked") is None else tuple((Digest(d), int(n)) for d, n in raw["asked"])
+        return Head(OrderId(raw["order"]), raw["cursor"], files["memory"], files["reply"], raw["metrics"], raw["facts"], asked)
 
     def commit(self, run: RunId, head: Head) -> None:
         with room(self.path(run) / "head.tmp"):
@@ -111,4 +112,5 @@ def plain_head(head: Head) -> dict[str, Any]:
         "reply": head.reply,
         "metrics": dict(head.metrics),
         "facts": dict(head.facts),
+        "asked": head.asked,
     }

@@ -10,7 +10,7 @@ import pytest
 from tests.engine.toys import stage, start, until
 from tests.laws.stage import Stage
 from tests.synthetic import NAMES, SimSite, opener
-from tideline.core.errors import Cancelled, Unreachable
+from tideline.core.errors import Cancelled, MemoryAhead, Unreachable
 from tideline.core.privacy import Audience, Exposure
 from tideline.core.run import ClientId, Role
 from tideline.core.step import no_tick
@@ -163,6 +163,20 @@ def test_a_memory_with_a_hole_is_memory_lost(on: Stage) -> None:
     row = on.play(run)
     assert row.status is Status.STALLED
     assert on.journal.order(order.id).failure.kind == "MemoryLost"  # type: ignore[union-attr]
+
+
+def test_a_reply_to_another_message_is_not_given_again(on: Stage) -> None:
+    """A coordinator that was set back may ask the same exchange with another message: what was answered before is no answer."""
+    _, order = opened(on, 1)
+    agent = on.agents[BERT]
+    agent.ready(order, no_tick)
+    assert agent.ready(order, no_tick).cursor == 1 and on.jobs.count((BERT, 1)) == 1
+    with pytest.raises(MemoryAhead, match="has answered exchange 1 when something else was asked there"):
+        agent.ready(replace(order, files=(*order.files, order.files[0])), no_tick)
+    before = on.vaults[BERT].head(order.run)
+    assert before is not None
+    on.vaults[BERT].commit(order.run, replace(before, asked=None))
+    assert agent.ready(replace(order, files=()), no_tick).reply == before.reply, "a record from before this was kept"
 
 
 def test_a_site_forgets_the_parts_of_earlier_orders(on: Stage) -> None:

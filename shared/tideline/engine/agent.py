@@ -66,14 +66,15 @@ class Agent:
     def ready(self, order: Order, tick: Callable[[float], None]) -> Head:
         """The vault's head with this order's reply: remembered, or worked out now."""
         head = self.vault.head(order.run)
-        if head is not None and head.cursor == order.cursor:
+        if head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
             return head
         self.consistent(head, order)
         self.vault.keep(order.run, order.files)
         self.vault.note(order.run, order.brief)
         self.bring(order)
         done = self.pool.run(self.job(order, head), tick)
-        made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, self.guard(order, done))
+        facts = self.guard(order, done)
+        made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, facts, order.files)
         self.vault.commit(order.run, made)
         return made
 
@@ -85,9 +86,9 @@ class Agent:
                 f"This site's memory of the run ends at exchange {last}; the coordinator has its reply of {order.after}",
                 "Restore the agent's home directory, or begin the run again",
             )
-        if last > order.cursor:
+        if last >= order.cursor:
             if order.brief["keeps"]:
-                raise ahead(order)
+                raise ahead(order) if last > order.cursor else otherwise(order)
             self.link.fetch(order, (), self.vault.parts(order.run))  # Stale, unless a coordinator that was restored asks again
 
     def bring(self, order: Order) -> None:
@@ -175,6 +176,14 @@ class Agent:
         """Tell the desk why there is no reply."""
         self.log("failed", order, error)
         return self.link.report(order, Reply(order.id, failure=Failure(error.kind, str(error))))
+
+
+def otherwise(order: Order) -> MemoryAhead:
+    """The error for a vault that has answered another message at the same place, before the coordinator was set back."""
+    return MemoryAhead(
+        f"This site has answered exchange {order.cursor} when something else was asked there; its memory is past it",
+        "Restore the agent's home directory, or begin the run again",
+    )
 
 
 def ahead(order: Order) -> MemoryAhead:

@@ -259,7 +259,10 @@ OpenShelf = Callable[[World, Role], Shelf]
 
 @dataclass(frozen=True)
 class Head:
-    """What a site's vault knows of a run: its memory, and the reply that belongs to it."""
+    """What a site's vault knows of a run: its memory, the reply that belongs to it, and what was asked.
+
+    asked: the order's files; None in a record from before they were kept.
+    """
 
     order: OrderId
     cursor: int
@@ -267,6 +270,7 @@ class Head:
     reply: Files
     metrics: Mapping[str, float]
     facts: Mapping[str, Any]
+    asked: Files | None = None
 
 
 class Vault(Protocol):
