@@ -11,7 +11,6 @@ from tests.acceptance.failpoints import Range, die_in_run, firing_range, undistu
 pytestmark = pytest.mark.processes
 POINTS = (
     "coordinator commit journal.advance before",
-    "coordinator commit journal.answer after",
     "coordinator rename folder.name<folder.commit<storeroom.<listcomp> after",
     "agent rename vault.commit<agent.ready<agent.handle before",
 )

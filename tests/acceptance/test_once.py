@@ -109,7 +109,9 @@ class Call:
 
 
 @BOTH
-@pytest.mark.parametrize("place", ["reserve", "create_once", "conclude"])
+@pytest.mark.parametrize(
+    "place", [pytest.param("reserve", marks=pytest.mark.long), "create_once", pytest.param("conclude", marks=pytest.mark.long)]
+)
 def test_a_run_is_started_once(gates: Net, place: str) -> None:
     """Killed once the key is reserved, once the run is there, and once the answer is kept: one run, with its orders, once."""
     with gates.journal() as journal:
@@ -122,6 +124,7 @@ def test_a_run_is_started_once(gates: Net, place: str) -> None:
         assert [e.kind for e in journal.events(run)].count("created") == 1 and len(journal.orders(run)) == 1
 
 
+@pytest.mark.long
 @ONE
 @pytest.mark.parametrize("place", ["add_invite", "conclude"])
 def test_an_invitation_is_made_once(gates: Net, place: str, data: dict[str, Path]) -> None:
@@ -134,6 +137,7 @@ def test_an_invitation_is_made_once(gates: Net, place: str, data: dict[str, Path
     gates.until(lambda: "enrolled" in gates.log(name), "the agent to enrol")
 
 
+@pytest.mark.long
 @ONE
 def test_a_run_is_cancelled_once(gates: Net) -> None:
     """The repeat is told of the success, not that there is nothing left to cancel."""
@@ -146,6 +150,7 @@ def test_a_run_is_cancelled_once(gates: Net) -> None:
     assert Call(gates, f"/runs/{run}/cancel").send().status_code == 409
 
 
+@pytest.mark.long
 @ONE
 def test_a_run_is_resumed_once(gates: Net) -> None:
     """Also if it has stalled again by the time of the repeat: nobody asked for that to be resumed."""

@@ -104,6 +104,7 @@ def end(federation: Net, run: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_a_backup_of_an_open_round(federation: Net, postgres: Postgres, data: dict[str, Path], tmp_path: Path) -> None:
     """Everything is killed and only the backup is left: agents started with the same commands finish the round and the run."""
     run = at_the_gate(federation, tmp_path)

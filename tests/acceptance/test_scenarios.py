@@ -31,6 +31,7 @@ def test_a_replica_takes_over(tmp_path: Path) -> None:
     assert any("run_taken_over" in warning for warning in told.warnings), told.warnings
 
 
+@pytest.mark.long
 def test_a_site_that_froze_with_its_order_open(tmp_path: Path) -> None:
     """Killed and started again it is offered the same order, and no step is counted twice."""
     told = play("7", tmp_path, LEASE)
