@@ -1,6 +1,6 @@
 # Every target makes .venv and installs what it needs when that is missing; the second time it is quick.
 #   make demo    a coordinator and four agents on this machine, trained and scored     ARGS="--rounds 2"
-#   make test    the whole suite                                                       ARGS="-k archive"
+#   make test    the suite, some minutes; the tests that take long: ARGS="-m long"    ARGS="-k archive"
 #   make check   style, types, layers, sizes, and the stubs in step with the .proto
 #   make chaos   runs amid kills, freezes and cut lines, of everything                ARGS="--seeds 5"
 #   make faults  nine faults on real processes, timed: what goes on, and what people read   ARGS="--lease 2"
