@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from tideline.core.run import ClientId, Digest, OrderId
 from tideline.core.step import no_tick
 from tideline.engine.desk import MOST_ORDERS, SEEN_SECONDS
 from tideline.engine.rows import JOIN, Failure, Files, Order, OrderStatus, Receipt, Reply, Status
+from tideline.engine.storeroom import GRACE_SECONDS
 
 ANNA, BERT, CARL = (ClientId(n) for n in NAMES[:3])
 
@@ -348,6 +350,52 @@ def test_bytes_of_withdrawn_orders_are_forgotten(on: Stage) -> None:
         on.desk.sent(OrderId(f"order {at}"), 7)
     assert len(on.desk._down) == MOST_ORDERS
     assert set(on.desk._down.values()) == {14} and f"order {MOST_ORDERS + 4}" in on.desk._down
+
+
+def checked_slowly(on: Stage, meanwhile: Callable[[], object]) -> None:
+    """Something happens when the desk sets about checking the next reply."""
+    real = on.mill.call
+
+    def slow(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        if name == "check":
+            on.mill.call = real  # type: ignore[method-assign]
+            meanwhile()
+        return real(name, payload)
+
+    on.mill.call = slow  # type: ignore[method-assign]
+
+
+def test_a_reply_whose_parts_are_collected_while_it_is_checked_is_sent_again(on: Stage) -> None:
+    """A coordinator that was frozen for hours in the middle of a check says what is missing; the reply is none the worse."""
+    run, order = opened(on)
+
+    def hours() -> None:
+        on.clock.advance(2 * GRACE_SECONDS)
+        on.room.collect()
+
+    checked_slowly(on, hours)
+    assert on.handle(order).verdict == "accepted"  # type: ignore[union-attr]
+    row = on.journal.order(order.id)
+    assert row is not None and row.status is OrderStatus.ANSWERED
+    assert on.play(run).status is Status.COMPLETED
+
+
+def test_a_reply_whose_round_closes_while_it_is_checked_is_late(on: Stage) -> None:
+    """Even if all that it could be checked against has been collected."""
+    run, order = opened(on, waiting={"target_replies": 1, "deadline": 4 * GRACE_SECONDS})
+
+    def others() -> None:
+        for at in range(3):
+            until(on, run, at)
+            on.handle(on.desk.orders(ANNA)[0])
+            on.conductor.turn(run)
+        on.clock.advance(2 * GRACE_SECONDS)
+        on.room.collect()
+
+    checked_slowly(on, others)
+    assert on.handle(order).verdict == "late"  # type: ignore[union-attr]
+    row = on.journal.order(order.id)
+    assert row is not None and (row.status, row.failure) == (OrderStatus.EXPIRED, None)
 
 
 def test_bytes_are_counted_both_ways(on: Stage) -> None:

@@ -376,3 +376,29 @@ def test_two_coordinators_close_a_round_once(on: Stage) -> None:
     first.turn(run)
     assert [r.cursor for r in on.journal.rounds(run)] == [JOIN, 0, 1]
     assert on.play(run).state_digest == plain.row(expected).state_digest
+
+
+def test_a_reply_that_comes_while_its_round_is_closed_is_late(on: Stage) -> None:
+    """It was not there when the fold began: the site is told so as one that came later is, and its parts are let go."""
+    run = start(on, waiting={"target_replies": 2})
+    until(on, run, 0)
+    slow, real = on.desk.orders(CARL)[0], on.mill.call
+
+    def meanwhile(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        made = real(name, payload)
+        if name == "close" and payload["closing"]["cursor"] == 0:
+            assert on.handle(slow).verdict == "accepted"  # type: ignore[union-attr]
+        return made
+
+    on.mill.call = meanwhile  # type: ignore[method-assign]
+    for name in (ANNA, BERT):
+        on.handle(on.desk.orders(name)[0])
+    on.conductor.turn(run)
+    row = on.journal.order(slow.id)
+    assert on.journal.rounds(run)[-1].folded == (ANNA, BERT)
+    assert row is not None and row.status is OrderStatus.EXPIRED and row.answered is not None
+    told = on.journal.events(run)[-2]
+    assert (told.kind, told.data["client"]) == ("late", CARL)
+    assert [f["kind"] for f in failures(on, run, CARL)] == ["Late"]
+    assert not on.parts.has(row.reply[0][0])
+    assert on.play(run).status is Status.COMPLETED

@@ -104,6 +104,22 @@ def test_a_late_answer_is_recorded_and_not_kept(journal: Journal) -> None:
     assert journal.collect(16.0) == (digest("late"),)
 
 
+def test_an_answer_that_the_closed_round_does_not_fold_is_late(journal: Journal) -> None:
+    """It came while the round was folded without it. Those that were folded stay answered."""
+    began(journal)
+    for who in (ANN, CYD):
+        push(journal, files(who), who)
+        assert answer(journal, first(who), files(who)) is OrderStatus.ANSWERED
+    assert journal.advance(advance(JOIN))
+    assert [o.status for o in journal.orders(RUN, JOIN)] == [OrderStatus.ANSWERED, OrderStatus.EXPIRED, OrderStatus.EXPIRED]
+    row = journal.order(first(CYD))
+    assert row is not None and (row.reply, row.answered) == (files(CYD), 30.0)
+    told = journal.events(RUN)[-2]
+    assert (told.kind, dict(told.data)) == ("late", {"client": CYD, "cursor": JOIN, "metrics": {"loss": 0.25, "rows": 3}})
+    assert journal.last_answer(RUN, CYD) == JOIN
+    assert journal.collect(0.0) == (digest(CYD),)
+
+
 def test_an_answer_whose_parts_are_gone_is_not_taken(journal: Journal) -> None:
     """Nothing is written; with its parts the same answer is taken."""
     began(journal)

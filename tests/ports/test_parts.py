@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tideline.archive.errors import BadName, DigestMismatch, PartMismatch, PartMissing, TooLarge
-from tideline.archive.folder import FolderParts
+from tideline.archive.folder import FolderParts, FolderUpload
 from tideline.archive.parts import MemoryParts, Parts
+from tideline.core.errors import Stale
 from tideline.core.run import Digest
 from tideline_server.parts import open_parts
 
@@ -223,6 +224,63 @@ def test_a_sweep_forgets_half_written_files_only(folder: Path) -> None:
     again = parts.upload(name(BYTES), len(BYTES), "-run-ann")
     assert again.offset == 1000
     again.close()
+
+
+def test_a_process_that_starts_does_not_end_anothers_write(folder: Path) -> None:
+    """Its sweep may take a file that another is writing, who then writes it once more."""
+
+    class Swept(FolderParts):
+        """A store beside which another process starts, in the middle of the first write."""
+
+        sweeps = 0
+
+        def sync(self, descriptor: int) -> None:
+            self.sweeps += 1
+            if self.sweeps == 1:
+                FolderParts(folder).sweep()
+            super().sync(descriptor)
+
+    parts = Swept(folder)
+    digest = parts.put([BYTES])
+    assert parts.sweeps == 2
+    assert bytes(parts.view(digest)) == BYTES
+    assert leftovers(folder) == [digest]
+
+
+def halfway(folder: Path) -> FolderUpload:
+    """An upload of a process that is frozen when the second half has come, and that part, finished by another process."""
+    upload = FolderParts(folder).upload(name(BYTES), len(BYTES), "-run-ann")
+    upload.write(BYTES[:5000])
+    other = FolderParts(folder).upload(name(BYTES), len(BYTES), "-run-ann")
+    assert other.offset == 5000
+    other.write(BYTES[5000:])
+    other.commit()
+    return upload
+
+
+def test_a_frozen_process_that_goes_on_writing_spoils_no_part(folder: Path) -> None:
+    """What it writes is already there. It is told that its upload has ended."""
+    frozen = halfway(folder)
+    frozen.write(BYTES[5000:])
+    with pytest.raises(Stale):
+        frozen.commit()
+    assert bytes(FolderParts(folder).view(name(BYTES))) == BYTES
+    assert leftovers(folder) == [name(BYTES)]
+
+
+def test_a_frozen_process_names_nothing_that_is_not_whole(folder: Path) -> None:
+    """Not even if the part was dropped meanwhile and is being sent once more."""
+    frozen = halfway(folder)
+    frozen.write(BYTES[5000:])
+    parts = FolderParts(folder)
+    parts.drop(name(BYTES))
+    again = parts.upload(name(BYTES), len(BYTES), "-run-ann")
+    again.write(BYTES[:100])
+    with pytest.raises(Stale):
+        frozen.commit()
+    assert not parts.has(name(BYTES))
+    again.write(BYTES[100:])
+    assert again.commit() == name(BYTES)
 
 
 FULL = """

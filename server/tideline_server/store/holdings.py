@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, exists, func, insert, or_, select, update
 
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.rows import Files
+from tideline.engine.rows import Files, OrderRow
 from tideline_server.store.dialect import upsert
 from tideline_server.store.listings import Listed, batches, digests_in
 from tideline_server.store.schema import listings, loose, members, meta, orders, parts, pushed, refs
@@ -17,6 +17,7 @@ from tideline_server.store.schema import listings, loose, members, meta, orders,
 OF_RUN = refs.c.run == bindparam("of")
 OLD = OF_RUN & (refs.c.cursor < bindparam("before"))
 LAST_STATE = select(func.max(refs.c.cursor)).where(OF_RUN, refs.c.kind == "state")
+REPLY = OF_RUN & (refs.c.cursor == bindparam("at")) & (refs.c.kind == "reply") & (refs.c.owner == bindparam("by"))
 NOT_LAST = OF_RUN & or_(refs.c.kind != "state", refs.c.cursor != bindparam("last"))
 
 MARKER = "parts"  # its name in `meta`
@@ -73,6 +74,11 @@ def refer(connection: Connection, claims: Iterable[Claim], known: Listed) -> Non
 def trim(connection: Connection, run: RunId, keep_from: int) -> None:
     """Let go of what lies before a cursor."""
     let_go(connection, OLD, {"of": run, "before": keep_from})
+
+
+def leave(connection: Connection, order: OrderRow) -> None:
+    """Let go of an order's reply."""
+    let_go(connection, REPLY, {"of": order.run, "at": order.cursor, "by": order.id})
 
 
 def release(connection: Connection, run: RunId) -> None:

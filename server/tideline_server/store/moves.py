@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from tideline.core.run import RunId
-from tideline.engine.entries import advanced, closed_event, reply_event
+from tideline.engine.entries import advanced, closed_event, late_event, reply_event
 from tideline.engine.ports import Advance
 from tideline.engine.rows import FINAL, OrderRow, OrderStatus, Reply, RunRow, Status
 from tideline_server.store import holdings, leases, orders, runs
@@ -58,10 +58,19 @@ def advance(connection: Connection, row: RunRow, step: Advance) -> None:
     runs.write_round(connection, closed, known)
     runs.rewrite(connection, advanced(row, step))
     holdings.trim(connection, step.run, step.keep_from)
+    leave_out(connection, step, now)
     runs.note(connection, step.run, "closed", closed_event(step), now)
     if step.status in FINAL:
         runs.note(connection, step.run, step.status.value, {"cause": ""}, now)
         end(connection, step.run)
+
+
+def leave_out(connection: Connection, step: Advance, now: float) -> None:
+    """Whoever answered while the round was being folded without him is late."""
+    for row in orders.answered_beside(connection, step.run, step.from_cursor, step.closed.folded):
+        orders.expire(connection, row.id)
+        holdings.leave(connection, row)
+        runs.note(connection, step.run, "late", late_event(row), now)
 
 
 def end(connection: Connection, run: RunId) -> None:

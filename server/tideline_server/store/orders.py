@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -21,6 +21,11 @@ OPEN_OF = (
     select(orders)
     .where(orders.c.client == bindparam("of"), orders.c.status == OrderStatus.OPEN)
     .order_by(orders.c.created, orders.c.id)
+)
+ANSWERED = (
+    select(orders.c.id, orders.c.client)
+    .where(orders.c.run == bindparam("of"), orders.c.cursor == bindparam("at"), orders.c.status == OrderStatus.ANSWERED)
+    .order_by(orders.c.client, orders.c.attempt)
 )
 LAST = select(func.max(orders.c.cursor)).where(
     orders.c.run == bindparam("of"),
@@ -85,6 +90,19 @@ def close(connection: Connection, run: RunId, cursor: int | None, status: OrderS
     """End the open orders of a round, or of the whole run."""
     scope = orders.c.run == run if cursor is None else (orders.c.run == run) & (orders.c.cursor == cursor)
     connection.execute(update(orders).where(scope, orders.c.status == OrderStatus.OPEN).values(status=status))
+
+
+def answered_beside(connection: Connection, run: RunId, cursor: int, folded: Collection[ClientId]) -> list[OrderRow]:
+    """The answered orders of a round whose clients are not among the folded, bare."""
+    known = set(folded)
+    rows = connection.execute(ANSWERED, {"of": run, "at": cursor}).all()
+    found = [bare(connection, OrderId(row.id)) for row in rows if row.client not in known]
+    return [order for order in found if order is not None]
+
+
+def expire(connection: Connection, order: OrderId) -> None:
+    """Take an answered order as one whose answer was late."""
+    connection.execute(update(orders).where(orders.c.id == order).values(status=OrderStatus.EXPIRED))
 
 
 def last_answer(connection: Connection, run: RunId, client: ClientId) -> int:

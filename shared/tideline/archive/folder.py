@@ -59,13 +59,14 @@ class FolderParts:
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
         digest = digest_of(buffers)
-        if not self.has(digest):
+        while not self.has(digest):
             temporary = self._tmp / str(uuid.uuid4())
             with room(temporary), temporary.open("wb", buffering=0) as file:
                 write_all(file.fileno(), buffers)
                 self.sync(file.fileno())
-            self.name(temporary, digest)
-            self.settle([digest])
+            with suppress(FileNotFoundError):  # another process has just started, and swept it away: once more
+                self.name(temporary, digest)
+                self.settle([digest])
         return digest
 
     def upload(self, digest: Digest, size: int, sender: str = "") -> FolderUpload:
@@ -156,10 +157,12 @@ class FolderUpload:
                 raise
 
     def _begin(self) -> None:
-        """Go on behind what is there."""
+        """Go on behind what is there. Not by appending: another process may write the same bytes to the same file."""
         self.offset = self._reread()
         with room(self._path):
-            self._file = self._path.open("ab", buffering=0)
+            self._file = FileIO(self._path, "r+", opener=made)
+        self._file.seek(self.offset)
+        self._inode = os.fstat(self._file.fileno()).st_ino
 
     def _reread(self) -> int:
         """Hash what an earlier, cut upload left."""
@@ -185,9 +188,21 @@ class FolderUpload:
     def commit(self) -> Digest:
         with self._lock:
             self._finish()
-            self._parts.name(self._path, self._digest)
-            self._end()
+            try:
+                self._agree()
+                self._parts.name(self._path, self._digest)
+            finally:
+                self._end()
             return self._digest
+
+    def _agree(self) -> None:
+        """The file is still ours, and not named by another process meanwhile or begun anew."""
+        try:
+            there = self._path.stat()
+        except FileNotFoundError:
+            raise ended(self._digest) from None
+        if (there.st_ino, there.st_size) != (self._inode, self._size):
+            raise ended(self._digest)
 
     def close(self) -> None:
         with self._lock:
@@ -213,7 +228,7 @@ class FolderUpload:
 
     def _open(self) -> FileIO:
         if self._file is None:
-            raise Stale(f"The upload of part {self._digest[:12]} has ended", "The next report tells where to go on")
+            raise ended(self._digest)
         return self._file
 
     def _end(self) -> None:
@@ -221,6 +236,16 @@ class FolderUpload:
         if file is not None:
             file.close()
         self._parts.over(self._path, self)
+
+
+def made(path: str, flags: int) -> int:
+    """Open a file, and make it if it is not there."""
+    return os.open(path, flags | os.O_CREAT, 0o666)
+
+
+def ended(digest: Digest) -> Stale:
+    """The error for an upload that another has ended."""
+    return Stale(f"The upload of part {digest[:12]} has ended", "The next report tells where to go on")
 
 
 class room:  # noqa: N801 - reads as a word in a with statement

@@ -131,8 +131,14 @@ class Desk:
         try:
             self.check(row, reply)
         except Malformed as error:
+            if self.overtaken(row, reply):
+                return self.report(client, reply)
             return self.refuse(row, reply, error)
         return self.settle(row, reply, OrderStatus.ANSWERED)
+
+    def overtaken(self, row: OrderRow, reply: Reply) -> bool:
+        """Whether the round has closed, or parts were collected, while the reply was checked: that is no fault of its own."""
+        return self.own(row.client, row.id).status is not row.status or bool(self.room.missing(reply.files, row.run, row.client))
 
     def late(self, row: OrderRow, reply: Reply) -> Receipt:
         """A reply to a round that has closed: recorded without its message, which nobody will fold."""

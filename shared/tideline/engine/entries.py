@@ -84,3 +84,8 @@ def reply_event(row: OrderRow, reply: Reply) -> dict[str, Any]:
     if reply.failure:
         told |= {"kind": reply.failure.kind, "what": reply.failure.what}
     return told
+
+
+def late_event(row: OrderRow) -> dict[str, Any]:
+    """What people are told of a reply that turned out to be late."""
+    return reply_event(row, Reply(row.id, metrics=row.metrics))

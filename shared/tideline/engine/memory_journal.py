@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.entries import advanced, answered, closed_event, fence, present, reply_event
+from tideline.engine.entries import advanced, answered, closed_event, fence, late_event, present, reply_event
 from tideline.engine.errands import MemoryErrands
 from tideline.engine.memory_people import MemoryPeople
 from tideline.engine.ports import Advance, anything, nothing
@@ -111,6 +111,7 @@ class MemoryJournal(MemoryPeople, MemoryErrands):
                 self._offer(order, now)
             self._runs[step.run] = advanced(row, step)
             self._trim(step.run, step.keep_from)
+            self._leave_out(step, now)
             self._note(step.run, "closed", closed_event(step), now)
             if step.status in FINAL:
                 self._note(step.run, step.status.value, {"cause": ""}, now)
@@ -282,6 +283,14 @@ class MemoryJournal(MemoryPeople, MemoryErrands):
         states = [k for k in self._refs if k[1] == run and k[0] == "state"]
         last = max(states, key=lambda k: k[2], default=None)
         self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k == last}
+
+    def _leave_out(self, step: Advance, now: float) -> None:
+        """Who answered while the round was being folded without him is late."""
+        for order in self.orders(step.run, step.from_cursor):
+            if order.status is OrderStatus.ANSWERED and order.client not in step.closed.folded:
+                self._orders[order.id] = replace(order, status=OrderStatus.EXPIRED)
+                self._refs.pop((f"reply:{order.id}", order.run, order.cursor), None)
+                self._note(step.run, "late", late_event(order), now)
 
     def _close_orders(self, run: RunId, cursor: int | None, status: OrderStatus) -> None:
         for order in self.orders(run, cursor):

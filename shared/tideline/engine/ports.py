@@ -113,6 +113,7 @@ class Journal(Protocol):
     def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
         """Write a closed round if the run is still open at `from_cursor`; False if somebody else was first.
 
+        An answer of one who is not among the folded came while they were folded: it is late from here on.
         `here` is asked of every part that the step refers to, once no collection can take it any more.
         Raises Overtaken if the step's token is not the newest of the run's lease, and Unreachable if a part is not here.
         """
