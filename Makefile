@@ -1,18 +1,20 @@
 # Every target makes .venv and installs what it needs when that is missing; the second time it is quick.
 #   make demo    a coordinator and four agents on this machine, trained and scored     ARGS="--rounds 2"
-#   make test    the suite, some minutes; the tests that take long: ARGS="-m long"    ARGS="-k archive"
+#   make test    the suite, some minutes; the tests that take long: ARGS="-m long"    ARGS="-k archive" JOBS=0
 #   make check   style, types, layers, sizes, and the stubs in step with the .proto
 #   make chaos   runs amid kills, freezes and cut lines, of everything                ARGS="--seeds 5"
 #   make faults  nine faults on real processes, timed: what goes on, and what people read   ARGS="--lease 2"
+#   make containers   the compose federation, cut, killed and restarted, where a Docker engine answers
 #   make bench   speed beside its limits                                                ARGS="--quick"
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+JOBS ?= 2
 ROOTS := shared server client_agent protos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check chaos faults bench protos clean
+.PHONY: help demo test check chaos faults containers bench protos clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -23,7 +25,7 @@ demo: .venv/.ready
 
 test: .venv/.ready
 	@echo "==> The test suite"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 check: .venv/.ready .venv/protos/.ready
 	@echo "==> ruff"
@@ -43,6 +45,10 @@ chaos: .venv/.ready
 faults: .venv/.ready
 	@echo "==> Nine faults, one after the other: seconds until the run goes on, and what its user reads"
 	@$(BIN)/python -m tests.acceptance.scenarios $(ARGS)
+
+containers: .venv/.ready
+	@echo "==> A federation of containers, on networks of their own"
+	@$(BIN)/python -m pytest -m docker -rs --color=no tests/docker $(ARGS)
 
 bench: .venv/.ready
 	@echo "==> Speed, in ratios to a bare stream of the same bytes"

@@ -10,9 +10,9 @@ log, a JSON list a line: what, seconds since the epoch, who, and more.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
-import secrets
 import sys
 import threading
 import time
@@ -32,14 +32,17 @@ import grpc.aio
 from tideline import __version__
 from tideline.core.errors import FederationError
 from tideline.core.run import ClientId, OrderId, RunId
+from tideline.core.signing import PROTOCOL
+from tideline.core.tokens import secret_of
 from tideline.engine.agent import Agent
 from tideline.engine.memory import MemoryVault
 from tideline.engine.ports import Done, Job, Pool
 from tideline.engine.rows import Order
-from tideline_agent.link import GrpcLink
-from tideline_agent.link.grpc_link import PROTOCOL, order_in
-from tideline_agent.link.lines import OPTIONS, SERVICE
-from tideline_agent.main import BEAT_SECONDS
+from tideline_agent.keys import Keys
+from tideline_agent.link import Doors, GrpcLink
+from tideline_agent.link.lines import OPTIONS, SERVICE, Greeting
+from tideline_agent.link.wire import order_in
+from tideline_agent.main import BEAT_SECONDS, IDLE_BEATS
 from tideline_protos.v1 import federation_pb2 as pb
 
 OWN_LINE = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
@@ -94,8 +97,7 @@ class Light:
     def __init__(self, crew: Crew, name: str, note: Note, threads: ThreadPoolExecutor) -> None:
         self.crew, self.name, self._threads = crew, name, threads
         self.note: Note = lambda what, *more: note(what, time.time(), name, *more)
-        self.secret = secrets.token_urlsafe(32)
-        self.metadata = (("tideline-client", name), ("authorization", f"Bearer {self.secret}"))
+        self.keys, self.greeting = Keys.made(), Greeting(0, 0.0)
         self.vault = MemoryVault()
         self.pool: Pool | None = OneAtATime(crew.methods, self.vault) if crew.methods else None
         self.working: set[OrderId] = set()
@@ -115,7 +117,7 @@ class Light:
     async def visit(self) -> None:
         """As long as it stays."""
         stays = self.crew.stay * random.uniform(0.5, 1.5) or None
-        link = GrpcLink([self.crew.address], self.name, self.secret, None, threading.Event())
+        link = GrpcLink(Doors((self.crew.address,)), self.name, self.keys, threading.Event())
         async with grpc.aio.insecure_channel(self.crew.address, options=OWN_LINE) as channel:
             with closing(link):
                 await self.enrol(channel)
@@ -128,15 +130,31 @@ class Light:
                     return
 
     async def enrol(self, channel: Any) -> None:
-        """Enrol, or come back."""
-        call = channel.unary_unary(SERVICE + "Enrol", pb.EnrolRequest.SerializeToString, pb.EnrolReply.FromString)
-        who = {"token": self.crew.tokens[self.name], "name": self.name, "credential": self.secret}
-        await call(pb.EnrolRequest(protocol=PROTOCOL, roles=("source",), version=__version__, **who))
+        """Ask for the time, then enrol, or come back."""
+        hello = channel.unary_unary(SERVICE + "Hello", None, pb.HelloReply.FromString)
+        told = await hello(pb.HelloRequest(protocol=PROTOCOL, version=__version__).SerializeToString())
+        self.greeting = Greeting(told.time_ms, time.monotonic())
+        sign_key, receive_key = self.keys.public
+        who = {
+            "token": secret_of(self.crew.tokens[self.name]),
+            "name": self.name,
+            "sign_key": sign_key,
+            "receive_key": receive_key,
+        }
+        call = channel.unary_unary(SERVICE + "Enrol", None, pb.EnrolReply.FromString)
+        body = pb.EnrolRequest(protocol=PROTOCOL, roles=("source",), version=__version__, **who).SerializeToString()
+        await call(body, metadata=self.proof("Enrol", body))
+
+    def proof(self, name: str, body: bytes) -> Any:
+        """What proves a call."""
+        now = self.greeting.now_ms
+        signature = self.keys.signature(SERVICE + name, self.name, now, body)
+        return (("tideline-client", self.name), ("tideline-time", str(now)), ("tideline-signature", signature))
 
     async def listen(self, channel: Any, link: GrpcLink) -> None:
         """Take orders as they come."""
-        call = channel.unary_stream(SERVICE + "Orders", pb.OrdersRequest.SerializeToString, pb.OrderOrTick.FromString)
-        async for each in call(pb.OrdersRequest(), metadata=self.metadata):
+        call = channel.unary_stream(SERVICE + "Orders", None, pb.OrderOrTick.FromString)
+        async for each in call(b"", metadata=self.proof("Orders", b"")):
             if each.HasField("order"):
                 order = order_in(each.order)
                 self.note("order", order.run, order.cursor)
@@ -145,13 +163,16 @@ class Light:
 
     async def beat(self, channel: Any) -> None:
         """Say that it lives, as often as a real agent does."""
-        call = channel.unary_unary(SERVICE + "Beat", pb.BeatRequest.SerializeToString, pb.BeatReply.FromString)
-        await asyncio.sleep(random.uniform(0, BEAT_SECONDS))
-        while True:
+        call = channel.unary_unary(SERVICE + "Beat", None, pb.BeatReply.FromString)
+        await asyncio.sleep(random.uniform(0, BEAT_SECONDS * IDLE_BEATS))
+        for turn in itertools.count():
+            await asyncio.sleep(BEAT_SECONDS if turn else 0.0)
+            if turn % IDLE_BEATS and not self.working:
+                continue
             began = time.perf_counter()
-            await call(pb.BeatRequest(progress=dict.fromkeys(self.working, 0.5)), metadata=self.metadata)
+            body = pb.BeatRequest(progress=dict.fromkeys(self.working, 0.5)).SerializeToString()
+            await call(body, metadata=self.proof("Beat", body))
             self.note("beat", time.perf_counter() - began)
-            await asyncio.sleep(BEAT_SECONDS)
 
     def answer(self, order: Order, link: GrpcLink) -> None:
         """Live an order. One that is left is offered again."""

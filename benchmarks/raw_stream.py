@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing as mp
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
 import grpc.aio
 
+Child = subprocess.Popen[str]
 CHUNK = 1 << 20
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0))
 
 
-async def serve(port: Any, size: int) -> None:
-    """Give `size` bytes to whoever asks, and swallow what is sent."""
+async def serve(size: int) -> None:
+    """Give `size` bytes to whoever asks, and swallow what is sent. Prints its port."""
     chunk = bytes(CHUNK)
 
     async def down(request: bytes, context: Any) -> AsyncIterator[bytes]:
@@ -31,32 +34,25 @@ async def serve(port: Any, size: int) -> None:
     server = grpc.aio.server(options=OPTIONS)
     handlers = {"Down": grpc.unary_stream_rpc_method_handler(down), "Up": grpc.stream_unary_rpc_method_handler(up)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("raw", handlers),))
-    port.value = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
+    say(port)
     await server.wait_for_termination()
 
 
-def serve_process(port: Any, size: int) -> None:
-    """The server's process."""
-    asyncio.run(serve(port, size))
-
-
-def client_process(port: int, size: int, rounds: int, barrier: Any) -> None:
-    """One client's process."""
-    asyncio.run(client(port, size, rounds, barrier))
-
-
-async def client(port: int, size: int, rounds: int, barrier: Any) -> None:
-    """One client: in each round everything down, then everything up."""
+async def client(port: int, size: int, rounds: int) -> None:
+    """One client: a line, and in each round, once a line has come, everything down, then everything up, then a line."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
         down, up = channel.unary_stream("/raw/Down"), channel.stream_unary("/raw/Up")
         chunk = bytes(CHUNK)
+        await channel.channel_ready()
+        say("ready")
         for _ in range(rounds):
-            barrier.wait()
+            sys.stdin.readline()
             async for _chunk in down(b""):
                 continue
             await up(chunks(chunk, size))
-            barrier.wait()
+            say("done")
 
 
 def chunks(chunk: bytes, size: int) -> Iterator[bytes]:
@@ -65,28 +61,51 @@ def chunks(chunk: bytes, size: int) -> Iterator[bytes]:
         yield chunk[: min(CHUNK, size - at)]
 
 
+def say(word: object) -> None:
+    """A line for the parent."""
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
 def raw_rounds(size: int, n: int, rounds: int) -> list[float]:
     """Seconds of each round: n clients at once, `size` bytes each way for each of them."""
-    spawn = mp.get_context("spawn")
-    port, barrier = spawn.Value("i", 0), spawn.Barrier(n + 1)
-    server = spawn.Process(target=serve_process, args=(port, size), daemon=True)
-    server.start()
-    while not port.value:
-        time.sleep(0.01)
-    clients = [spawn.Process(target=client_process, args=(port.value, size, rounds, barrier), daemon=True) for _ in range(n)]
-    for client in clients:
-        client.start()
-    seconds = [one_round(barrier) for _ in range(rounds)]
-    for process in clients:
-        process.join(30)
-    server.kill()
-    server.join()
+    with child("serve", size) as server:
+        port = int(heard(server))
+        with ExitStack() as stack:
+            clients = [stack.enter_context(child("client", port, size, rounds)) for _ in range(n)]
+            for process in clients:
+                heard(process)
+            seconds = [one_round(clients) for _ in range(rounds)]
+        server.kill()
     return seconds
 
 
-def one_round(barrier: Any) -> float:
-    """From everybody ready to everybody done."""
-    barrier.wait(120)
+def child(*words: object) -> Child:
+    """This file as a process of its own, that reads and writes lines."""
+    command = [sys.executable, __file__, *map(str, words)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+
+
+def heard(process: Child) -> str:
+    """The next line of a process."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        sys.exit(f"The bare stream's process {process.pid} ended too early")
+    return line
+
+
+def one_round(clients: list[Child]) -> float:
+    """From the word to begin to everybody done."""
     began = time.perf_counter()
-    barrier.wait(600)
+    for process in clients:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+    for process in clients:
+        heard(process)
     return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    kind, *numbers = sys.argv[1:]
+    asyncio.run({"serve": serve, "client": client}[kind](*map(int, numbers)))

@@ -42,7 +42,7 @@ def cut(raw: Any, train: NDArray[Any], test: NDArray[Any], seed: int) -> dict[st
 
 def make(source: Path) -> dict[str, dict[str, Any]]:
     """All shipped files: name -> arrays."""
-    mnist, usps = np.load(source / "mnist.npz"), np.load(source / "usps.npz")
+    mnist, usps = (np.load(source / f"{name}.npz", allow_pickle=False) for name in ("mnist", "usps"))
     odd = np.flatnonzero(mnist["source_id"] % 2 == 1)
     odd_test = stratified(odd, mnist["y"], len(odd) // 5, seed=1)
     return {

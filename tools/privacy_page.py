@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import Algorithm, contract
+from tideline.core.notes import KINDS
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Clause, Exposure, contract_digest
 from tideline.core.registry import Methods, resolve
 
@@ -71,13 +73,24 @@ TAIL = """\
 
 These are no part of a contract, because they are no part of a method:
 
-- when a site enrols: its name, the roles that its owner allows, the version of Tideline;
+- when a site enrols: its name, its public keys, the roles that its owner allows, the version of Tideline;
 - when it joins a run: whether its training rows have labels, yes or no;
-- while it works: that it lives, and how far its step is;
+- while it works: that it lives, and how far its step is; and, unless its owner forbids them, the notes
+  [below](#what-an-agent-tells-of-its-work);
 - when an order fails: the kind of error and its sentence. Of an error that Tideline did not foresee only the type is
-  told, because its words may hold data; they are in the agent's own log. Sentences about data files name the file, and
-  may name a label or a size in it;
+  told, because its words may hold data; they are in the agent's own log. Sentences about data name the domain's
+  file or folder, and may name a column, a class, a label or a size in it, but no image file and no cell of a table;
 - sizes and times of transfers, and the digest of each file.
+
+## What an agent tells of its work
+
+An agent tells its coordinator in notes what happens while it works, so that who watches a run sees why it waits. This is all
+that a note can hold: the order that it belongs to, one of these kinds, and the numbers and names that stand in braces. `error`
+is the name of an error's class and nothing of its words, `device` is such as `cuda:0`. Both ends refuse any other note.
+`--no-notes`, or `notes = ["coordinator"]` below `[forbid]` in the policy file, switches them off; [logs.md](logs.md) says how
+they are shown.
+
+NOTES
 
 ## Where memory stays
 
@@ -104,7 +117,16 @@ def page(methods: Methods) -> str:
     found = [resolve(methods, name) for name, _ in methods]
     checks = ["| when | what | if it fails |", "|---|---|---|", *(cells(each) for each in CHECKS), ""]
     methods_told = ["## Method by method", "", *(text for a in found for text in method(a))]
-    return "\n".join([HEAD + checks[0], *checks[1:], WORDS + "\n".join([*exposures(), "", *methods_told, TAIL])])
+    tail = TAIL.replace("NOTES", "\n".join(notes()))
+    return "\n".join([HEAD + checks[0], *checks[1:], WORDS + "\n".join([*exposures(), "", *methods_told, tail])])
+
+
+def notes() -> Iterator[str]:
+    """A line for each kind of note."""
+    yield "| kind | level | when | sentence |"
+    yield "|---|---|---|---|"
+    for name, kind in KINDS.items():
+        yield cells((f"`{name}`", kind.level.value, kind.when, re.sub(r"\{(\w+)[^}]*\}", r"`{\1}`", kind.sentence)))
 
 
 def exposures() -> Iterator[str]:

@@ -1,15 +1,25 @@
-"""An agent's home: one process at a time, and a credential that only its owner can read."""
+"""An agent's home: one process at a time, and keys that only its owner can read.
+
+keys.pem         the keys that sign
+keys.next.pem    while they are rotated: the new ones. Which of the two the coordinator knows, it says itself
+credential       of an agent that enrolled by protocol 1, until its keys are bound to it
+coordinator.json where the coordinators are, and who vouches for them
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
-import secrets
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tideline.core.errors import IdentityRefused
+from tideline.core.errors import IdentityRefused, Refused
+from tideline_agent.keys import Keys
+
+KEYS, NEXT, CREDENTIAL, COORDINATOR = "keys.pem", "keys.next.pem", "credential", "coordinator.json"
 
 
 @contextlib.contextmanager
@@ -26,16 +36,109 @@ def only_one(folder: Path) -> Iterator[None]:
         yield
 
 
+def keys(folder: Path) -> Keys:
+    """The agent's keys, made before it enrols, so that a killed agent starts again with the same command."""
+    return kept(folder / KEYS) or fresh(folder / KEYS)
+
+
+def next_keys(folder: Path) -> Keys:
+    """The keys that are to take over: those of a rotation that was not finished, or new ones."""
+    return kept(folder / NEXT) or fresh(folder / NEXT)
+
+
+def unfinished(folder: Path) -> Keys | None:
+    """The new keys of a rotation that was not finished."""
+    return kept(folder / NEXT)
+
+
+def take_over(folder: Path) -> None:
+    """The next keys become the agent's keys, by one rename."""
+    (folder / NEXT).replace(folder / KEYS)
+    settle(folder)
+
+
+def fresh(path: Path) -> Keys:
+    """New keys in a file."""
+    made = Keys.made()
+    write(path, made.pem)
+    return made
+
+
+def kept(path: Path) -> Keys | None:
+    """The keys in a file, if it is there. Raises IdentityRefused for one that others can read or that holds something else."""
+    try:
+        mode = path.stat().st_mode & 0o777
+    except FileNotFoundError:
+        return None
+    if mode & 0o077:
+        raise IdentityRefused(
+            f"Others may read the keys in {path} (mode {mode:04o})",
+            f"chmod 600 {path}; if somebody may have read them, have them rotated: tideline clients rotate NAME",
+        )
+    try:
+        return Keys.of(path.read_bytes())
+    except ValueError:
+        raise IdentityRefused(
+            f"{path} does not hold an agent's keys", "Restore the file, or delete it and enrol with a new token"
+        ) from None
+
+
 def credential(folder: Path) -> str:
-    """The agent's secret, made before it enrols, so that a killed agent starts again with the same command."""
-    path = folder / "credential"
-    if not path.exists():
-        temporary = folder / "credential.tmp"
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_urlsafe(32))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    return path.read_text().strip()
+    """The secret of an agent that enrolled by protocol 1; empty for every other."""
+    path = folder / CREDENTIAL
+    return path.read_text().strip() if path.exists() else ""
+
+
+def forget_credential(folder: Path) -> None:
+    """The keys are bound: the credential is worth nothing any more."""
+    (folder / CREDENTIAL).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Memo:
+    """What a home remembers of the coordinators. trust: plain, pinned (by `ca`, PEM) or system."""
+
+    name: str
+    addresses: tuple[str, ...]
+    trust: str
+    ca: str = ""
+
+
+def recall(folder: Path) -> Memo | None:
+    """What the home remembers. Raises Refused for a file that is damaged."""
+    path = folder / COORDINATOR
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return Memo(str(raw["name"]), tuple(map(str, raw["addresses"])), str(raw["trust"]), str(raw["ca"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise Refused(f"{path} is damaged", "Delete it, and give --coordinator and --ca once") from None
+
+
+def remember(folder: Path, memo: Memo) -> None:
+    """Keep what was found, so that the agent starts again without a token."""
+    if recall(folder) != memo:
+        write(folder / COORDINATOR, json.dumps(asdict(memo)).encode())
+
+
+def write(path: Path, content: bytes) -> None:
+    """A file that only its owner can read, whole or not at all, also after a power cut."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    settle(path.parent)
+
+
+def settle(folder: Path) -> None:
+    """What was renamed stays so."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

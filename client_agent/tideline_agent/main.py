@@ -8,24 +8,34 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
 from tideline import __version__
-from tideline.core.errors import FederationError, TooMany, Unreachable
+from tideline.core.errors import FederationError, IdentityRefused, TooMany, Unreachable
 from tideline.core.run import ClientId, OrderId, RunId
+from tideline.core.tokens import read_token
 from tideline.engine.agent import Agent
 from tideline.engine.rows import Order
 from tideline.engine.thrift import keep_freed_memory
-from tideline_agent.identity import credential, only_one
-from tideline_agent.link import GrpcLink
+from tideline_agent import identity
+from tideline_agent.finding import find, introduced, note
+from tideline_agent.identity import only_one
+from tideline_agent.keys import Keys
+from tideline_agent.link import EnrolReply, GrpcLink
+from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool, counting
+from tideline_agent.notes import Teller, Witness
 from tideline_agent.policy import read_policy
 from tideline_agent.pool import TrainerPool
 from tideline_agent.settings import AgentSettings, check
 from tideline_agent.vault import FolderVault
 
 log = structlog.get_logger()
+T = TypeVar("T")
 BEAT_SECONDS = 3.0
+IDLE_BEATS = 5  # of which an agent without work gives one: its stream of orders says that it lives
 TURN_SECONDS = 5.0  # between tries to enrol where many do
 
 
@@ -51,17 +61,42 @@ def run_agent(settings: AgentSettings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with only_one(settings.folder):
-        link = GrpcLink(settings.addresses, settings.name, credential(settings.folder), settings.ca, stop, away)
+        found = find(settings)
+        keys = identity.keys(settings.folder)
+        doors = introduced(settings, found, lambda fetch: patiently(fetch, settings.wait, stop))
+        link = GrpcLink(doors, settings.name, keys, stop, away)
         vault = FolderVault(settings.folder / "runs")
-        pool = TrainerPool(vault.folder, settings.data, settings.methods, settings.device, settings.trainer_idle)
-        enrol(link, settings)
-        agent = Agent(ClientId(settings.name), link, vault, pool, policy, tell, settings.roles)
-        AgentLoop(agent, link, pool, stop, settings.parallel).run()
+        teller = Teller(link.tell, stop, settings.notes and policy.notes)
+        witness = Witness(teller.tell, settings.folder)
+        command = (vault.folder, settings.data, settings.methods, settings.device)
+        pool = TrainerPool(*command, settings.trainer_idle, died=witness.died)
+        if not admission(link, settings, keys):
+            return
+        note(settings, doors)
+        teller.start()
+        metrics = AgentMetrics(__version__)
+        line, steps = CountedLink(link, metrics), CountedPool(pool, metrics)
+        log_of = counting(told_by(witness), metrics)
+        agent = Agent(ClientId(settings.name), line, vault, steps, policy.allowed, log_of, settings.roles)
+        rotation = Rotation(link, settings.folder, settings.rotate)
+        with metrics.serve(settings.metrics):
+            AgentLoop(agent, link, pool, stop, settings.parallel, rotation, witness, metrics.heard).run()
 
 
 def away(error: BaseException | None) -> None:
     """Tell the owner of an outage."""
     log.warning("coordinator_away", reason=str(error))
+
+
+def told_by(witness: Witness) -> Callable[[str, Order, FederationError | None], None]:
+    """What tells the owner, and the coordinator, what becomes of an order."""
+
+    def told(what: str, order: Order, error: FederationError | None) -> None:
+        if what not in ("begun", "worked"):
+            tell(what, order, error)
+        witness.saw(what, order, error)
+
+    return told
 
 
 def tell(what: str, order: Order, error: FederationError | None) -> None:
@@ -71,33 +106,101 @@ def tell(what: str, order: Order, error: FederationError | None) -> None:
     note("reply", verdict=what, run=order.run, phase=order.phase, round=order.round, order=order.id, **why)
 
 
-def enrol(link: GrpcLink, settings: AgentSettings) -> None:
-    """Enrol, waiting a while for a coordinator that is still starting, and as long as it takes for one that puts off."""
-    roles = tuple(r.value for r in settings.roles)
-    until = time.monotonic() + settings.wait
+def admission(link: GrpcLink, settings: AgentSettings, keys: Keys) -> bool:
+    """Enrol, and wait until a person has approved it. False if the agent is stopped before."""
+    told = False
+    while (reply := enrol(link, settings, keys)).standing == "pending":
+        if not told:
+            log.warning("approval_awaited", name=settings.name, fingerprint=keys.fingerprint, coordinator=settings.coordinator)
+            told = True
+        if link.stop.wait(TURN_SECONDS):
+            return False
+    log.info("enrolled", name=reply.name, theirs=reply.version, ours=__version__, fingerprint=keys.fingerprint)
+    return True
+
+
+def enrol(link: GrpcLink, settings: AgentSettings, keys: Keys) -> EnrolReply:
+    """Enrol with the home's keys, or with those of a rotation that was cut before the home knew that it was done."""
+    roles, folder = tuple(r.value for r in settings.roles), settings.folder
+    secret, credential = read_token(settings.token).secret, identity.credential(folder)
+    try:
+        reply = patiently(lambda: link.enrol(secret, roles, credential), settings.wait, link.stop)
+    except IdentityRefused as error:
+        fresh = identity.unfinished(folder)
+        if fresh is None:
+            raise
+        link.use(fresh)
+        try:
+            reply = patiently(lambda: link.enrol(secret, roles), settings.wait, link.stop)
+        except IdentityRefused:
+            raise error from None
+        identity.take_over(folder)
+    identity.forget_credential(folder)
+    return reply
+
+
+def patiently(ask: Callable[[], T], wait: float, stop: threading.Event) -> T:
+    """An answer, waiting a while for a coordinator that is still starting, and as long as it takes for one that puts off."""
+    until = time.monotonic() + wait
     while True:
         try:
-            reply = link.enrol(settings.token, roles)
-            log.info("enrolled", name=reply.name, coordinator=settings.coordinator, theirs=reply.version, ours=__version__)
-            return
+            return ask()
         except TooMany as error:
-            if link.stop.is_set():
+            if stop.is_set():
                 raise
             log.warning("enrolment_put_off", reason=str(error))
-            link.stop.wait(TURN_SECONDS)
+            stop.wait(TURN_SECONDS)
         except Unreachable as error:
             left = until - time.monotonic()
-            if left <= 0 or link.stop.is_set():
+            if left <= 0 or stop.is_set():
                 raise
             log.warning("coordinator_away", reason=str(error), gives_up_in_seconds=round(left))
-            link.stop.wait(min(left, 1.0))
+            stop.wait(min(left, 1.0))
+
+
+@dataclass
+class Rotation:
+    """New keys for an agent that is asked for them: by its coordinator, by its owner, or by a rotation that was cut."""
+
+    link: GrpcLink
+    folder: Path
+    wanted: bool = False
+
+    def __post_init__(self) -> None:
+        self.wanted = self.wanted or identity.unfinished(self.folder) is not None
+
+    def turn(self, asked: bool) -> None:
+        """Make them and hand them in, if that is wanted; what an outage cuts is tried again with the next sign of life."""
+        if not (asked or self.wanted):
+            return
+        self.wanted = True
+        fresh = identity.next_keys(self.folder)
+        self.link.rotate(fresh, lambda: identity.take_over(self.folder))
+        self.wanted = False
+        log.info("keys_rotated", name=self.link.name, fingerprint=fresh.fingerprint)
+
+
+def unheard() -> None:
+    """Nobody notes that the coordinator answered."""
 
 
 class AgentLoop:
     """Orders in, threads out: one thread per order, at most `parallel` at once."""
 
-    def __init__(self, agent: Agent, link: GrpcLink, pool: TrainerPool, stop: threading.Event, parallel: int) -> None:
-        self.agent, self.link, self.pool, self.stop = agent, link, pool, stop
+    def __init__(
+        self,
+        agent: Agent,
+        link: GrpcLink,
+        pool: TrainerPool,
+        stop: threading.Event,
+        parallel: int,
+        rotation: Rotation,
+        witness: Witness,
+        heard: Callable[[], None] = unheard,
+    ) -> None:
+        self.heard = heard
+        self.agent, self.link, self.pool, self.stop, self.rotation = agent, link, pool, stop, rotation
+        self.witness = witness
         self._threads = ThreadPoolExecutor(parallel, "order")
         self._working: dict[OrderId, Working] = {}
         self._lock = threading.Lock()
@@ -133,6 +236,7 @@ class AgentLoop:
     def listen(self) -> None:
         """Take orders; the same one may come any number of times."""
         for order in self.link.orders():
+            self.heard()
             with self._lock:
                 if order.id in self._working or self.stop.is_set():
                     continue
@@ -145,6 +249,8 @@ class AgentLoop:
     def live(self, working: Working, older: list[Working]) -> None:
         """One order, after those that it supersedes have let go."""
         order = working.order
+        place = {"phase": order.phase, "round": order.round}
+        structlog.contextvars.bind_contextvars(client=self.link.name, run=order.run, order=order.id, **place)
         for each in older:
             each.over.wait()
         try:
@@ -154,6 +260,7 @@ class AgentLoop:
         except Exception:
             log.exception("order_lost", order=order.id, run=order.run)
         finally:
+            structlog.contextvars.clear_contextvars()
             with self._lock:
                 del self._working[order.id]
             working.over.set()
@@ -166,27 +273,37 @@ class AgentLoop:
             raise
         except Exception as error:
             log.exception("order_failed", order=working.order.id, run=working.order.run)
-            failed = FederationError(f"The agent failed with {type(error).__name__}", "See the agent's own log at that site")
+            name = type(error).__name__
+            failed = FederationError(f"The agent failed with {name}", "See the agent's own log at that site", error=name)
             self.agent.fail(working.order, failed)
 
     def beat(self) -> None:
         """Say that this agent lives; give up what is no longer wanted; end idle trainers."""
+        idle = 0
         while not self.stop.wait(BEAT_SECONDS):
             self.pool.sweep()
             with self._lock:
-                progress = {order: w.progress for order, w in self._working.items()}
+                working = tuple(self._working.values())
+            self.witness.look((w.order, w.progress) for w in working)
+            progress = {w.order.id: w.progress for w in working}
+            idle = 0 if progress else idle + 1
+            if idle % IDLE_BEATS:
+                continue
             try:
-                gone = self.link.beat(progress)
+                beaten = self.link.beat(progress)
+                self.heard()
+                self.rotation.turn(beaten.rotate)
             except Unreachable:
                 continue  # the stream of orders tells of the outage
             with self._lock:
-                for order in gone:
+                for order in beaten.gone:
                     if order in self._working:
                         self.give_up(self._working[order])
 
     def give_up(self, working: Working) -> None:
         """End the step of an order that is no longer open. With the lock held: a newer order's step may not have begun."""
         log.info("order_withdrawn", run=working.order.run, phase=working.order.phase)
+        self.witness.withdrawn(working.order)
         self.pool.cancel(RunId(working.order.run))
 
 

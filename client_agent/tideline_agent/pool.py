@@ -24,6 +24,10 @@ TRIES = 3  # a step whose trainer died is run again, at most twice
 PATIENCE_SECONDS = 1800.0  # a step that has ticked and then is silent for so long is hung
 
 
+def quietly(run: RunId, tries_left: int) -> None:
+    """Nobody is told of a trainer that died."""
+
+
 class Trainer:
     """One process: the run that it works for, if any, when it was last used, and when its step last ticked, if it did."""
 
@@ -47,8 +51,16 @@ class TrainerPool:
     """The port Pool over processes."""
 
     def __init__(
-        self, vault: Path, data: Path, methods: str, device: str, idle: float = 60.0, patience: float = PATIENCE_SECONDS
+        self,
+        vault: Path,
+        data: Path,
+        methods: str,
+        device: str,
+        idle: float = 60.0,
+        patience: float = PATIENCE_SECONDS,
+        died: Callable[[RunId, int], None] = quietly,
     ) -> None:
+        self._died = died
         self._command = [sys.executable, "-m", "tideline_agent.trainer", str(vault), str(data), methods, device]
         self._idle, self._patience = idle, patience
         self._trainers: list[Trainer] = []
@@ -72,6 +84,7 @@ class TrainerPool:
                 return done_in(trainer.child.call("step", dataclasses.asdict(job), trainer.heard(tick)))
             except ChildDied as error:
                 log.warning("trainer_died", run=job.run, round=job.round, reason=error.what, tries_left=left)
+                self._died(job.run, left)
                 if not left:
                     raise StepFailed(
                         f"The trainer died {TRIES} times during this step; the last time, {error.what}",

@@ -7,13 +7,16 @@ from pathlib import Path
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role
+from tideline.core.tokens import split_address
 
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """One agent. `roles` are those that its owner allows; `home` holds its credential, memory and unacknowledged replies.
+    """One agent. `roles` are those that its owner allows; `home` holds its keys, memory and unacknowledged replies.
 
-    `coordinator`: HOST:PORT, or those of several replicas with commas between them.
+    `coordinator`: HOST:PORT, or those of several replicas with commas between them; empty: those of the token or of the home.
+    `notes`: whether the coordinator is told what happens here, as far as the policy file allows it too.
+    `tls_cert` and `tls_key`: the agent's own certificate, where the coordinator asks for one.
     """
 
     coordinator: str
@@ -26,15 +29,20 @@ class AgentSettings:
     device: str = "auto"
     methods: str = "tideline.algorithms:METHODS"
     ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     insecure: bool = False
+    rotate: bool = False
     parallel: int = 4
     trainer_idle: float = 60.0
     wait: float = 60.0
+    notes: bool = True
+    metrics: str | None = None
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where the coordinators are."""
-        return tuple(dict.fromkeys(each.strip() for each in self.coordinator.split(",")))
+        """Where the coordinators are, as far as the owner says so."""
+        return tuple(dict.fromkeys(each.strip() for each in self.coordinator.split(","))) if self.coordinator else ()
 
     @property
     def folder(self) -> Path:
@@ -45,20 +53,23 @@ class AgentSettings:
 def check(settings: AgentSettings) -> None:
     """Refuse what cannot work, before anything is sent. Raises ConfigRefused."""
     for address in settings.addresses:
-        check_address(address, secured=settings.ca is not None or settings.insecure)
+        check_address(address, secured=True)  # whether it may be called in the clear is seen once all is known
     if not settings.data.is_dir():
-        raise ConfigRefused(f"--data {settings.data} is not a folder", "Give the folder that holds the site's .npz files")
+        raise ConfigRefused(f"--data {settings.data} is not a folder", "Give the folder that holds the site's data")
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise ConfigRefused("The agent's own certificate needs its key", "Give --tls-cert and --tls-key")
 
 
 def check_address(address: str, secured: bool) -> None:
     """One coordinator's address. Raises ConfigRefused."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    try:
+        host, _ = split_address(address)
+    except ConfigRefused:
         raise ConfigRefused(
             f"--coordinator {address!r} is no address",
             "Write it as HOST:PORT, such as 127.0.0.1:7800; several replicas with commas between them",
-        )
-    if not secured and host.strip("[]") not in ("127.0.0.1", "::1", "localhost"):
+        ) from None
+    if not secured and host not in ("127.0.0.1", "::1", "localhost"):
         raise ConfigRefused(
             f"Calling {host} without TLS would send the token and models in the clear",
             "Give --ca CERTIFICATE, or say --insecure on a network that you trust",

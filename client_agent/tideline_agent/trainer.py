@@ -5,12 +5,15 @@ python -m tideline_agent.trainer VAULT DATA METHODS DEVICE
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tideline.core.errors import DeviceMissing
 from tideline.core.registry import load_methods
 from tideline.core.run import ClientId, Digest, Role, RunId, World
 from tideline.engine.pipe import Tick, serve
@@ -20,6 +23,7 @@ from tideline.learning.folder import read_folder
 from tideline_agent.vault import FolderVault
 
 Files = tuple[tuple[str, int, int], ...]
+DEPTH = 2  # a domain's folder, and those of its classes
 
 
 def main() -> None:
@@ -39,6 +43,7 @@ def main() -> None:
         return Stepper(registry, parts_of, open_shelf, where)
 
     def handle(name: str, payload: Mapping[str, Any], tick: Tick) -> Mapping[str, Any]:
+        present(where)
         done = stepper(files_of(Path(data))).run(job_in(payload), tick)
         return {"message": done.message, "memory": done.memory, "metrics": dict(done.metrics), "facts": dict(done.facts)}
 
@@ -46,11 +51,27 @@ def main() -> None:
 
 
 def files_of(folder: Path) -> Files:
-    """What tells whether the data has changed: each file's name, size and time. A site's owner may mend it between two runs."""
+    """What tells whether the data has changed: each file's place, size and time. A site's owner may mend it between two runs."""
+    return tuple(sorted(told(str(folder), "", DEPTH)))
+
+
+def told(folder: str, above: str, depth: int) -> Iterator[tuple[str, int, int]]:
+    """What a folder and, down to a depth, those inside it hold. What cannot be looked at is told by its name."""
     try:
-        return tuple(sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in folder.iterdir()))
+        entries = os.scandir(folder)
     except OSError:
-        return ()
+        return
+    with entries:
+        for entry in entries:
+            name = f"{above}{entry.name}"
+            try:
+                seen = entry.stat()
+            except OSError:
+                yield name, -1, -1
+                continue
+            yield name, seen.st_size, seen.st_mtime_ns
+            if depth and stat.S_ISDIR(seen.st_mode) and not entry.name.startswith("."):
+                yield from told(entry.path, f"{name}/", depth - 1)
 
 
 def job_in(raw: Mapping[str, Any]) -> Job:
@@ -67,6 +88,20 @@ def chosen(device: str) -> str:
     if device != "auto":
         return device
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def present(device: str) -> None:
+    """Raises DeviceMissing for a GPU that is not there, and for a word that names no device."""
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise DeviceMissing(
+            f"--device {device}: there is no such device on this machine that torch can use",
+            "See the driver and the build of torch, or start the agent with --device cpu",
+            device=device,
+        ) from None
 
 
 if __name__ == "__main__":

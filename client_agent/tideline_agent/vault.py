@@ -20,6 +20,7 @@ from tideline.engine.memory import collect
 from tideline.engine.ports import Head
 from tideline.engine.rows import Files
 
+MAX_RUN_BYTES = 255  # of a run's name, which is a folder's
 KEPT_RUNS = 64  # runs whose folders stay open to us; an agent serves a few at once, and thousands in its life
 
 
@@ -32,7 +33,8 @@ class FolderVault:
 
     def path(self, run: RunId) -> Path:
         """A run's folder. Raises Malformed for a name that leads elsewhere: the coordinator chose it."""
-        if not run or run.startswith(".") or Path(run).name != run:
+        leads_elsewhere = not run or run.startswith(".") or Path(run).name != run
+        if leads_elsewhere or not run.isprintable() or len(run.encode()) > MAX_RUN_BYTES:
             raise Malformed(f"{run[:80]!r} cannot name a run", "The coordinator is not to be trusted")
         return self.folder / run
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
 from tideline.core.errors import (
     Cancelled,
+    ChainBroken,
     ConfigRefused,
     ContractRefused,
     DataRefused,
@@ -19,6 +20,7 @@ from tideline.core.errors import (
     MemoryAhead,
     MemoryLost,
     NotFound,
+    PermissionRefused,
     Refused,
     RosterRefused,
     Stale,
@@ -49,6 +51,7 @@ TABLE: Mapping[type[FederationError], Code] = {
     ContractRefused: Code(409, "FAILED_PRECONDITION"),
     DataRefused: Code(422, "FAILED_PRECONDITION"),
     IdentityRefused: Code(403, "UNAUTHENTICATED"),
+    PermissionRefused: Code(403, "PERMISSION_DENIED"),
     VersionRefused: Code(400, "FAILED_PRECONDITION"),
     KeyReused: Code(422, "INVALID_ARGUMENT"),
     NotFound: Code(404, "NOT_FOUND"),
@@ -63,6 +66,7 @@ TABLE: Mapping[type[FederationError], Code] = {
     Stale: Code(409, "ABORTED"),
     Underway: Code(409, "ABORTED"),
     Stalled: Code(409, "FAILED_PRECONDITION"),
+    ChainBroken: Code(500, "DATA_LOSS"),
     Diverged: Code(500, "DATA_LOSS"),
     StorageFull: Code(507, "RESOURCE_EXHAUSTED"),
     Unreachable: Code(503, "UNAVAILABLE"),

@@ -39,6 +39,7 @@ class Limits:
     calls: int = 0
     wrong_keys: int = 0
     enrolments: int = 0
+    probes: int = 0
     told: LocalCounts = field(default_factory=LocalCounts)  # the log tells of each caller once a minute
 
     async def call(self, address: str) -> None:
@@ -53,13 +54,28 @@ class Limits:
         """An agent that enrols or comes back. Raises TooMany."""
         await self.take("enrolments", "--rate-enrol", address, self.enrolments)
 
+    async def greeting(self, address: str) -> None:
+        """An agent that asks who is there, as it does before it enrols: counted for itself. Raises TooMany."""
+        await self.take("greetings", "--rate-enrol", address, self.enrolments)
+
+    async def probe(self, client: str) -> None:
+        """A client that tries the store of parts. Raises TooMany."""
+        seconds = math.ceil(await self.counts.take(f"probe {client}", self.probes, self.clock.now())) if self.probes else 0
+        if seconds:
+            raise TooMany(
+                f"{client} has tried the store of parts {self.probes} times within a minute",
+                f"Try again in {seconds} s",
+                retry_after=seconds,
+            )
+
     async def take(self, what: str, option: str, address: str, limit: int) -> None:
         """Count a call. Raises TooMany."""
         if not limit:
             return
         origin = network_of(address)
         now = self.clock.now()
-        seconds = math.ceil(await self.counts.take(f"{option} {origin}", limit, now))
+        apart = "" if what != "greetings" else "greetings "
+        seconds = math.ceil(await self.counts.take(f"{apart}{option} {origin}", limit, now))
         if seconds:
             if await self.told.take(f"{option} {origin}", 1, now) == 0:
                 log.warning("limit_reached", option=option, limit=limit, address=origin)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,26 +23,35 @@ import uvicorn
 
 from tideline import __version__
 from tideline.core.errors import ConfigRefused, Refused
+from tideline.core.tokens import Trust
 from tideline.engine.conductor import Conductor
 from tideline.engine.desk import Desk
+from tideline.engine.keyring import hash_of
 from tideline.engine.leases import Leases
 from tideline.engine.office import Office
 from tideline.engine.rows import Lease
 from tideline.engine.storeroom import Storeroom
 from tideline.engine.thrift import keep_freed_memory
 from tideline_server.api import Services, create_app
+from tideline_server.api.connections import HEAD_BYTES, bounded
+from tideline_server.api.services import Meeting
 from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
 from tideline_server.conducting import Conducting
 from tideline_server.limits import Limits
+from tideline_server.metrics import Federation, Metrics
 from tideline_server.parts import open_parts
-from tideline_server.rpc import Door, open_door
-from tideline_server.settings import LOOPBACK, CoordinatorSettings
+from tideline_server.readiness import Readiness, free_bytes
+from tideline_server.rpc import Door, Rules, Tls, authority_of, open_door, read_tls
+from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
 from tideline_server.store import SqlJournal, StoreAway
 from tideline_server.worker import ProcessMill
 
 log = structlog.get_logger()
 T = TypeVar("T")
+Here = Mapping[str, tuple[str, Callable[[], float | None]]]  # gauges by name: what each is, and how it is had
 SYNCERS = 4  # threads that wait for the disk while more bytes come in
+SHORTEST_KEY = 24  # characters of an admin key that a person chose
+PROBES = 10  # times a minute that a client may try the store of parts
 TIDY_SECONDS = 2.0  # between two collections of parts: each takes a turn at the database
 
 
@@ -90,6 +99,8 @@ def check(settings: CoordinatorSettings) -> None:
     """Beyond this machine only with TLS, or by an explicit word."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise ConfigRefused("TLS needs both a certificate and a key", "Give --tls-cert and --tls-key")
+    if settings.tls_client_ca is not None and settings.tls_cert is None:
+        raise ConfigRefused("--tls-client-ca needs TLS", "Give --tls-cert and --tls-key too")
     if settings.host not in LOOPBACK and settings.tls_cert is None and not settings.insecure:
         raise ConfigRefused(
             f"Listening on {settings.host} without TLS would send tokens and models in the clear",
@@ -164,21 +175,27 @@ def listen(host: str, port: int, option: str) -> socket.socket:
 @contextlib.asynccontextmanager
 async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket, grpc_port: int) -> AsyncIterator[Doors]:
     """Everything running."""
-    folder, clock = settings.folder, WallClock()
+    folder, clock, shared, metrics = settings.folder, WallClock(), shared_key(settings), Metrics(__version__)
     bell, counts = bell_of(settings), counts_of(settings)
-    limits = Limits(counts, clock, settings.rate, settings.rate_wrong_keys, settings.rate_enrol)
+    limits = Limits(counts, clock, settings.rate, settings.rate_wrong_keys, settings.rate_enrol, PROBES)
     parts = open_parts(*settings.place)
     parts.begin()
-    journal = await opened(settings)
+    journal = await opened(settings, metrics)
+    listen(settings.host, grpc_port, "--grpc-port").close()  # still nobody's, however long the database was awaited
     room = Storeroom(parts, journal, clock, TIDY_SECONDS, lambda why: log.warning("parts_not_collected", reason=why))
     room.own(settings.place[0])
     mill = ProcessMill(settings.place, settings.methods)
     mill.start()
     office = Office(journal, mill, bell, clock)
-    desk = Desk(journal, room, mill, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"))
-    leases = Leases(journal, SteadyClock(), holder(folder), settings.lease, taken_over)
-    conducting = Conducting(Conductor(journal, room, mill, bell, clock), leases, bell)
-    door = Door(desk, office, bell, __version__, limits)
+    desk = Desk(journal, room, mill, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"), metrics)
+    leases = Leases(journal, SteadyClock(), holder(folder), settings.lease, partial(taken_over, metrics))
+    conductor = Conductor(journal, room, mill, bell, clock, metrics)
+    conducting = Conducting(conductor, leases, bell, lambda: metrics.lease("lost"))
+    tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+    rules = Rules(settings.oldest_protocol, settings.tls_client_ca is not None)
+    door = Door(desk, office, bell, __version__, limits, rules, metrics.grpc_call)
+    readiness = Readiness(journal, lambda: mill.pid is not None, door.closing.is_set, written_to(settings))
+    metrics.add(gauges(journal, room, here(settings, door, conducting, mill, bell, journal)))
     services = Services(
         office=office,
         journal=journal,
@@ -187,14 +204,19 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         clock=clock,
         moved=lambda topic, timeout: bell.moved(topic, bell.count(topic), min(timeout, 1.0)),
         version=__version__,
-        api_key_hash=hashlib.sha256(admin_key(folder).encode()).hexdigest(),
+        api_key_hash=hash_of(admin_key(folder)),
+        shared_key_hash=shared,
         health=lambda: {"worker": mill.pid is not None, "bell": bell.reaches},
         ending=door.closing.is_set,
         limits=limits,
+        meeting=meeting_of(settings, grpc_port, tls),
+        ready=readiness.reasons,
+        metrics=metrics.text,
+        seen=metrics.http_request,
     )
     people = QuietServer(http_config(settings, create_app(services)))
     serving = asyncio.create_task(people.serve([http_socket]))
-    agents = await open_door(door, f"{bracketed(settings.host)}:{grpc_port}", tls_pair(settings))
+    agents = await open_door(door, f"{bracketed(settings.host)}:{grpc_port}", tls)
     bell.start()
     await conducting.start()
     try:
@@ -212,12 +234,12 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         journal.close()
 
 
-async def opened(settings: CoordinatorSettings) -> SqlJournal:
+async def opened(settings: CoordinatorSettings, metrics: Metrics) -> SqlJournal:
     """The journal, once its database answers: after a reboot it may come later than we. Raises StoreRefused."""
     until = time.monotonic() + settings.wait
     while True:
         try:
-            return await asyncio.to_thread(SqlJournal, settings.store)
+            return await asyncio.to_thread(SqlJournal, settings.store, metrics.transaction)
         except StoreAway as error:
             left = until - time.monotonic()
             if left <= 0:
@@ -226,14 +248,55 @@ async def opened(settings: CoordinatorSettings) -> SqlJournal:
             await asyncio.sleep(min(left, 1.0))
 
 
-def taken_over(lease: Lease) -> None:
+def taken_over(metrics: Metrics, lease: Lease) -> None:
     """Tell that another coordinator has fallen silent, and that its run is conducted here from now on."""
     log.warning("run_taken_over", run=lease.run, silent=lease.holder, lease_seconds=lease.seconds)
+    metrics.lease("taken_over")
+
+
+def written_to(settings: CoordinatorSettings) -> tuple[Path, ...]:
+    """The folders on whose disks the coordinator writes."""
+    own = settings.place[0]
+    return (settings.folder,) if "://" in own else (settings.folder, Path(own))
+
+
+def gauges(journal: SqlJournal, room: Storeroom, here: Here) -> Federation:
+    """What is worked out when somebody looks at the numbers."""
+    return Federation(journal.tally, lambda: sum(told.size for told in room.parts.lying().values()), here)
+
+
+def here(
+    settings: CoordinatorSettings, door: Door, conducting: Conducting, mill: ProcessMill, bell: LocalBell, journal: SqlJournal
+) -> Here:
+    """Gauges of this process."""
+
+    def redis() -> float | None:
+        return float(bell.connected) if isinstance(bell, RedisBell) else None
+
+    def free() -> float | None:
+        return least(free_bytes(folder) for folder in written_to(settings))
+
+    return {
+        "tideline_agents_listening": ("agents that hear orders from here", lambda: door.listening),
+        "tideline_turns_waiting": ("looks at runs that are under way or wait for one", lambda: conducting.turns),
+        "tideline_worker_up": ("whether the numeric worker runs", lambda: float(mill.pid is not None)),
+        "tideline_redis_up": ("whether Redis answers, where there is one", redis),
+        "tideline_store_connections": ("connections to the database in use", lambda: journal.connections),
+        "tideline_disk_free_bytes": ("room on the fullest disk that is written to", free),
+    }
+
+
+def least(counts: Iterable[int | None]) -> float | None:
+    """The least of those that are known."""
+    return min((float(count) for count in counts if count is not None), default=None)
 
 
 def holder(folder: Path) -> str:
-    """The name under which a coordinator holds leases: one process at a time has it, and has it again after a restart."""
-    return f"{socket.gethostname()}:{folder.resolve()}"
+    """The name under which a coordinator holds leases: one process at a time has it, and has it again after a restart.
+
+    Hosts and paths are for people; machines that were made from one image have the same. What tells them apart is drawn once.
+    """
+    return f"{socket.gethostname()}:{folder.resolve()}#{kept_secret(folder / 'holder', 4)}"
 
 
 def bell_of(settings: CoordinatorSettings) -> LocalBell:
@@ -253,17 +316,22 @@ def http_config(settings: CoordinatorSettings, app: Any) -> uvicorn.Config:
         app,
         log_config=None,
         access_log=False,
+        http=bounded(settings.connections),
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        ws="none",
         timeout_graceful_shutdown=2,
         ssl_certfile=None if settings.tls_cert is None else str(settings.tls_cert),
         ssl_keyfile=None if settings.tls_key is None else str(settings.tls_key),
     )
 
 
-def tls_pair(settings: CoordinatorSettings) -> tuple[bytes, bytes] | None:
-    """Key and certificate, where TLS is on."""
-    if settings.tls_cert is None or settings.tls_key is None:
-        return None
-    return settings.tls_key.read_bytes(), settings.tls_cert.read_bytes()
+def meeting_of(settings: CoordinatorSettings, grpc_port: int, tls: Tls | None) -> Meeting:
+    """What tokens say of where agents meet this coordinator, and how they know it. Raises ConfigRefused."""
+    own = () if settings.host in EVERYWHERE else (f"{bracketed(settings.host)}:{grpc_port}",)
+    if tls is None:
+        return Meeting(settings.advertised, own)
+    authority = authority_of(tls.chain)
+    return Meeting(settings.advertised, own, Trust.PINNED if authority else Trust.SYSTEM, authority)
 
 
 def announce(settings: CoordinatorSettings, grpc_port: int, http_socket: socket.socket) -> Doors:
@@ -283,16 +351,41 @@ def bracketed(host: str) -> str:
 
 
 def admin_key(folder: Path) -> str:
-    """The key of the people's door, made at the first start and readable by the owner only."""
-    path = folder / "admin.key"
+    """The key of the people's door, made at the first start."""
+    return kept_secret(folder / "admin.key", 32)
+
+
+def kept_secret(path: Path, nbytes: int) -> str:
+    """Random text in a file that its owner alone can read, made if it is not there."""
     if not path.exists() or not path.read_text().strip():
         # Whole or not at all: a key that a full disk or a kill left empty would open the door to everybody.
-        temporary = folder / "admin.key.tmp"
+        temporary = path.with_name(f"{path.name}.tmp")
         temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_urlsafe(32))
+            file.write(secrets.token_urlsafe(nbytes))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     return path.read_text().strip()
+
+
+def shared_key(settings: CoordinatorSettings) -> str | None:
+    """The hash of the admin key that replicas share, if one is given. Raises ConfigRefused."""
+    given = None if settings.admin_key is None else settings.admin_key.get_secret_value()
+    if given is None and settings.admin_key_file is not None:
+        try:
+            given = settings.admin_key_file.expanduser().read_text(encoding="utf-8")
+        except (OSError, ValueError) as cause:
+            why = f"--admin-key-file {settings.admin_key_file} cannot be read ({type(cause).__name__})"
+            raise ConfigRefused(why, "Name a file with a key in one line", path="admin_key_file") from None
+    if given is None:
+        return None
+    key = given.strip()
+    if len(key) < SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigRefused(
+            f"The admin key that replicas share is not {SHORTEST_KEY} or more visible characters in one line",
+            "Make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
+            path="admin_key_file",
+        )
+    return hash_of(key)

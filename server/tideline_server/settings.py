@@ -7,7 +7,11 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from tideline.core.signing import PROTOCOL
+from tideline.core.tokens import split_address
+
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+EVERYWHERE = ("0.0.0.0", "::", "")
 
 
 class CoordinatorSettings(BaseSettings):
@@ -23,10 +27,16 @@ class CoordinatorSettings(BaseSettings):
     host: str = Field("127.0.0.1", description="address that both doors listen on")
     redis: str | None = Field(None, description="redis://HOST:PORT, through which replicas wake each other and share limits")
     lease: float = Field(15.0, ge=1.0, le=3600.0, description="seconds of silence after which another replica conducts the runs")
+    connections: int = Field(256, ge=0, description="connections from one address at the people's door; 0: any number")
+    admin_key_file: Path | None = Field(None, description="file with an admin key that replicas share, beside the home's own")
+    admin_key: SecretStr | None = Field(None, description="the same key itself, from the environment alone")
     grpc_port: int = Field(7800, ge=0, le=65535, description="the agents' door")
+    advertise: str | None = Field(None, description="HOST:PORT,... that agents call; none: this host and port")
+    oldest_protocol: int = Field(1, ge=1, le=PROTOCOL, description="the oldest protocol whose agents are let in")
     http_port: int = Field(7880, ge=0, le=65535, description="the people's door")
     tls_cert: Path | None = Field(None, description="certificate chain (PEM) for both doors")
     tls_key: Path | None = Field(None, description="its key (PEM)")
+    tls_client_ca: Path | None = Field(None, description="certificate (PEM) that must vouch for each agent's own")
     insecure: bool = Field(False, description="listen beyond this machine without TLS")
     rate: int = Field(3000, ge=0, description="requests a minute from one address at the people's door; 0: any number")
     rate_wrong_keys: int = Field(30, ge=0, description="requests a minute from one address without the right key; 0: any number")
@@ -47,3 +57,16 @@ class CoordinatorSettings(BaseSettings):
     def place(self) -> tuple[str, Path, float]:
         """Where parts lie, the home that may hold a cache of them, and how many GB of it."""
         return self.parts or str(self.folder / "parts"), self.folder, self.parts_cache
+
+    @property
+    def advertised(self) -> tuple[str, ...]:
+        """The addresses that --advertise names. Raises ConfigRefused."""
+        return addresses_in(self.advertise or "")
+
+
+def addresses_in(text: str) -> tuple[str, ...]:
+    """HOST:PORT,HOST:PORT as a tuple, each once. Raises ConfigRefused."""
+    found = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+    for each in found:
+        split_address(each)
+    return found

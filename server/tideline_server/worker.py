@@ -1,21 +1,25 @@
-"""The numeric worker: all of the coordinator's arithmetic, in a process of its own, one call at a time.
+"""The numeric worker: all of the coordinator's arithmetic, in a process of its own, one turn at a time.
 
-Torch's global generator is not safe across threads, and the doors must answer while numbers are crunched.
+Torch's global generator is not safe across threads, and the doors must answer while numbers are crunched. What draws no
+numbers has a lane of its own beside the turns: a reply is checked, and an experiment read, while another run's round is closed.
 """
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tideline.core.errors import Cancelled, Unreachable
-from tideline.engine.pipe import Child, ChildDied, Tick, serve
+from tideline.core.errors import Cancelled, FederationError, StepFailed, StorageFull, Unreachable
+from tideline.engine.pipe import Child, ChildDied, Tick, TookTooLong, serve
 from tideline.engine.thrift import give_back
 
 TRIES = 3
 TURNS = frozenset({"begin", "close"})  # calls that hold a model
+LOOKS, LOOK = frozenset({"methods", "describe", "draft", "check"}), "look"
+SILENT_SECONDS = 300.0  # without a sign of life: the worker is stopped, or something holds its interpreter for good
 
 
 class ShuttingDown(BaseException):
@@ -28,9 +32,9 @@ class ProcessMill:
     `place` is what the store of parts is opened with. Every user of the machine may read it; secrets are in the environment.
     """
 
-    def __init__(self, place: tuple[str, Path, float], methods: str) -> None:
+    def __init__(self, place: tuple[str, Path, float], methods: str, silence: float = SILENT_SECONDS) -> None:
         self._closed = False
-        self._child = Child([sys.executable, "-m", "tideline_server.worker", *map(str, place), methods])
+        self._child = Child([sys.executable, "-m", "tideline_server.worker", *map(str, place), methods], silence=silence)
 
     @property
     def pid(self) -> int | None:
@@ -46,7 +50,9 @@ class ProcessMill:
             give_back()
         for left in reversed(range(TRIES)):
             try:
-                return self._child.call(name, payload)
+                return self._child.call(name, payload, lane=LOOK if name in LOOKS else "", limit=limit_of(name, payload))
+            except TookTooLong as error:
+                raise StepFailed(f"{error.what}, which is the run's own deadline", "Give it a longer one") from None
             except OSError as cause:  # no memory or no process to be had: the machine's trouble, not the run's
                 raise Unreachable(f"The numeric worker cannot be started: {cause.strerror}", "It is tried again") from cause
             except (ChildDied, Cancelled):
@@ -60,6 +66,22 @@ class ProcessMill:
         """End the worker."""
         self._closed = True
         self._child.close()
+
+
+def limit_of(name: str, payload: Mapping[str, Any]) -> float | None:
+    """How long a call may take: a turn as long as its run waits for a site. The others take no time worth a limit."""
+    return float(payload["spec"]["waiting"]["deadline"]) if name in TURNS else None
+
+
+def machines(error: BaseException) -> FederationError | None:
+    """What is the machine's trouble and not the run's, as such: it is tried again. None for all else."""
+    if isinstance(error, OSError):
+        if error.errno == errno.ENOSPC:
+            return StorageFull(f"The coordinator's disk: {error.strerror}", "Look at it; it is tried again")
+        return Unreachable(f"The coordinator's machine: {error.strerror or type(error).__name__}", "It is tried again")
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error)):  # torch's
+        return Unreachable("The coordinator has not enough memory", "Give it more, or end other runs; it is tried again")
+    return None
 
 
 def main() -> None:
@@ -77,11 +99,18 @@ def main() -> None:
     def handle(name: str, payload: Mapping[str, Any], tick: Tick) -> Mapping[str, Any]:
         try:
             return mill.call(name, payload)
+        except FederationError:
+            raise
+        except Exception as error:
+            ours = machines(error)
+            if ours is None:
+                raise
+            raise ours from error
         finally:
             if name in TURNS:  # and the other way round while the replies come in
                 give_back()
 
-    serve(handle)
+    serve(handle, {LOOK: LOOKS})
 
 
 if __name__ == "__main__":

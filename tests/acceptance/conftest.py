@@ -47,4 +47,6 @@ def federation(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) 
         made.coordinator()
         for name, role in SITES.items():
             made.agent(name, data[name], role)
+        for name in SITES:
+            made.until(lambda name=name: "enrolled" in made.log(name), f"{name} to enrol")  # type: ignore[misc]
         yield made

@@ -105,7 +105,7 @@ class Scene(Net):
         """The coordinator that holds the run's lease."""
         with self.journal() as journal:
             [lease] = journal.leases(RunId(self.run_id))
-        return next(n for n in names if lease.holder == f"{socket.gethostname()}:{self.home_of(n).resolve()}")
+        return next(n for n in names if lease.holder.startswith(f"{socket.gethostname()}:{self.home_of(n).resolve()}#"))
 
     def look(self) -> dict[str, Any]:
         """The run as a person reads it now; nothing while nobody answers."""

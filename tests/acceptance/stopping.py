@@ -35,12 +35,12 @@ class StoppingJournal(SqlJournal):
         stop("reserve")
         return done
 
-    def create_once(self, key: str, worker: str, runs: Iterable[Any], orders: Iterable[Any]) -> None:
-        super().create_once(key, worker, runs, orders)
+    def create_once(self, key: str, worker: str, runs: Iterable[Any], orders: Iterable[Any], by: str = "") -> None:
+        super().create_once(key, worker, runs, orders, by)
         stop("create_once")
 
-    def add_invite(self, invite: Invite) -> None:
-        super().add_invite(invite)
+    def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
+        super().add_invite(invite, by, now)
         stop("add_invite")
 
     def settle(self, *args: Any, **more: Any) -> bool:

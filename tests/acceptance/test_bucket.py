@@ -53,6 +53,7 @@ def told(federation: Net) -> str:
     return "\n".join([*lines, *(federation.log(name) for name in federation.running)])
 
 
+@pytest.mark.long
 def test_a_bucket_gives_the_same_bytes(tmp_path: Path, data: dict[str, Path], s3: Server, bucket: str) -> None:
     """A run ends with one digest; afterwards the bucket holds its final state and nothing else, and the home no parts."""
     ends = []

@@ -50,6 +50,7 @@ def complete(home: Path, *more: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.long
 def test_a_whole_demonstration(tmp_path: Path) -> None:
     """It exits with 0, and its result has exactly the keys of the manual."""
     result = complete(tmp_path)
@@ -64,6 +65,7 @@ def test_a_whole_demonstration(tmp_path: Path) -> None:
     assert "site-3 (usps): its own points" in page
 
 
+@pytest.mark.long
 def test_a_demonstration_beside_its_reference(tmp_path: Path) -> None:
     """A method whose plan has no source-only model gets it from the run beside it."""
     result = complete(tmp_path, "--method", "fedprox")
@@ -72,7 +74,9 @@ def test_a_demonstration_beside_its_reference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["as it starts", "as its sites work"])
-@pytest.mark.parametrize("way", ["group", "main", "twice", "terminated"])
+@pytest.mark.parametrize(
+    "way", ["group", *(pytest.param(way, marks=pytest.mark.long) for way in ("main", "twice", "terminated"))]
+)
 def test_an_interrupted_demonstration(tmp_path: Path, way: str, early: bool) -> None:
     """However and whenever it is interrupted, no process and no temporary folder is left."""
     begun = start(tmp_path)

@@ -38,6 +38,7 @@ def started(federation: Net, data: dict[str, Path]) -> Net:
     return federation
 
 
+@pytest.mark.long
 def test_both_databases_give_the_same_bytes(tmp_path: Path, data: dict[str, Path], database: str) -> None:
     """Runs of fedavg end with one digest; no log and no file in the home holds the password; nothing lies in SQLite."""
     ends = []
@@ -54,6 +55,7 @@ def test_both_databases_give_the_same_bytes(tmp_path: Path, data: dict[str, Path
     assert not [path for path in home.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
+@pytest.mark.long
 def test_a_coordinator_killed_in_mid_round(tmp_path: Path, data: dict[str, Path], database: str) -> None:
     """kill -9 while three steps work; started again with the same command, the run ends with the same digest."""
     with net(tmp_path, METHODS, database) as federation:
@@ -83,7 +85,7 @@ def test_a_database_that_does_not_answer_is_told(tmp_path: Path) -> None:
     """Two lines that say where and what to do, exit code 3, and no password."""
     url = f"postgresql://ann:{SECRET}@127.0.0.1:1/tide"
     ports = ["--grpc-port", "0", "--http-port", "0"]
-    command = [sys.executable, "-m", "tideline", "coordinator", "--home", str(tmp_path), "--database", url, *ports]
+    command = [sys.executable, "-m", "tideline", "coordinator", "--home", str(tmp_path), "--database", url, "--wait", "2", *ports]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 3
     assert "The store postgresql://ann@127.0.0.1:1/tide cannot be opened" in ended.stderr

@@ -45,6 +45,15 @@ def test_a_network_gives_the_bytes_of_a_simulation(federation: Net, data: dict[s
     assert there["state_digest"] and there["clients"][2]["source_only"] is not None
 
 
+def test_a_robust_fold_gives_the_same_bytes_and_names_the_same_sites(federation: Net, data: dict[str, Path]) -> None:
+    """Over the network, with marks from the database, as in one process: one of two is always beyond the lower median."""
+    given = experiment("fedavg", config={"robust": "clip"})
+    there, here = federation.ended(federation.run(given)), simulated(data, given)[2]
+    marks = [[phase["marks"] for phase in told["phases"]] for told in (there, here)]
+    assert marks[0] == marks[1] and [len(each["clipped"]) for each in marks[0] if each] == [1, 1]
+    assert there["state_digest"] == here["state_digest"] and there["notes"] == here["notes"] != []
+
+
 def test_two_runs_at_once_do_not_touch_each_other(federation: Net, data: dict[str, Path]) -> None:
     """Runs with other seeds on the same agents, started together, end as each does alone."""
     runs = {seed: federation.run(experiment("fedavg", seed=seed)) for seed in (11, 12, 13)}

@@ -23,6 +23,7 @@ def needed() -> None:
         pytest.skip(why_no_postgres())
 
 
+@pytest.mark.long
 def test_a_replica_takes_over(tmp_path: Path) -> None:
     """The coordinator that conducts a run is killed and stays away: the other closes the round once the lease has ended."""
     needed()

@@ -82,14 +82,14 @@ def test_a_picture_is_drawn(federation: Net, ended: str, tmp_path: Path) -> None
 def test_refusals(federation: Net, ended: str, args: tuple[str, ...], words: str) -> None:
     """What was wrong, and what to do."""
     command, *rest = (ended if a == "RUN" else a for a in args)
-    told = said(command, "--home", home(federation, "c"), *rest, code=2)["error"]
-    assert words in f"{told['what']} {told['todo']}"
+    told = said(command, "--home", home(federation, "c"), *rest, code=2)
+    assert words in f"{told['detail']} {told['todo']}"
 
 
 def test_a_source_has_nothing_to_draw(federation: Net, ended: str, tmp_path: Path) -> None:
     """It is said so."""
-    told = said("picture", "--home", home(federation, "a"), "--run", ended, "--out", tmp_path / "x.png", code=2)["error"]
-    assert told["what"] == f"Of run {ended} nothing is kept at this site yet, so nothing named 'picture'"
+    told = said("picture", "--home", home(federation, "a"), "--run", ended, "--out", tmp_path / "x.png", code=2)
+    assert told["detail"] == f"Of run {ended} nothing is kept at this site yet, so nothing named 'picture'"
     assert f"See `tideline site list --run {ended}`; some methods" in told["todo"]
 
 
@@ -121,11 +121,11 @@ def test_an_odd_id_is_what_its_owner_typed(tmp_path: Path, run: str) -> None:
     """It is refused, and nobody is distrusted for it."""
     (tmp_path / "runs").mkdir()
     for command in (("list",), ("export", "picture", "--out", tmp_path / "x.npz")):
-        told = said(*command, "--home", tmp_path, "--run", run, code=2)["error"]
+        told = said(*command, "--home", tmp_path, "--run", run, code=2)
         assert (told["kind"], told["todo"]) == ("NotFound", "Use an id from `tideline site list`")
 
 
 def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
     """A wrong --home is named."""
-    told = said("list", "--home", tmp_path, code=2)["error"]
-    assert "no agent's home" in told["what"]
+    told = said("list", "--home", tmp_path, code=2)
+    assert "no agent's home" in told["detail"]

@@ -19,8 +19,9 @@ from tideline.core.errors import Cancelled, Malformed, Stale
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.pipe import Child
 from tideline.engine.rows import Failure, Reply
-from tideline_agent.link import GrpcLink
-from tideline_agent.link.grpc_link import reply_out
+from tideline_agent.keys import Keys
+from tideline_agent.link import Doors, GrpcLink
+from tideline_agent.link.wire import reply_out
 from tideline_agent.pool import TrainerPool
 from tideline_agent.trainer import files_of
 from tideline_agent.vault import FolderVault
@@ -115,10 +116,12 @@ def test_a_stream_that_ends_without_a_word_is_opened_again() -> None:
     curt = Curt()
     handler = grpc.unary_stream_rpc_method_handler(curt.orders, pb.OrdersRequest.FromString, pb.OrderOrTick.SerializeToString)
     server = grpc.server(ThreadPoolExecutor(2))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Orders": handler}),))
+    hello = grpc.unary_unary_rpc_method_handler(lambda request, context: pb.HelloReply(protocol=2).SerializeToString())
+    calls = {"Orders": handler, "Hello": hello}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, calls),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    link = GrpcLink([f"127.0.0.1:{port}"], "ann", "secret", None, threading.Event())
+    link = GrpcLink(Doors((f"127.0.0.1:{port}",)), "ann", Keys.made(), threading.Event())
     try:
         assert next(link.orders()).id == "o"
         assert curt.asked == 3
@@ -153,3 +156,16 @@ def test_data_that_changed_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(b"1")
     after = files_of(tmp_path)
     assert before != after == files_of(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["ward/0.png", "ward/cat/0.png"])
+def test_images_that_changed_are_read_again(tmp_path: Path, place: str) -> None:
+    """A file that is mended deep in a folder is seen too; a link that leads nowhere does not hide the rest."""
+    (tmp_path / "ward" / "cat").mkdir(parents=True)
+    (tmp_path / "a.png").symlink_to("nowhere")
+    before = files_of(tmp_path)
+    (tmp_path / place).write_bytes(b"1")
+    after = files_of(tmp_path)
+    assert before != after == files_of(tmp_path)
+    (tmp_path / place).write_bytes(b"12")
+    assert files_of(tmp_path) != after

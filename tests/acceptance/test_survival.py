@@ -151,6 +151,7 @@ def test_a_cancelled_run_ends_its_steps(gates: Net, tmp_path: Path) -> None:
     assert gates.ended(gates.run(experiment()))["status"] == "completed"
 
 
+@pytest.mark.long
 def test_sites_that_come_one_after_another(tmp_path: Path, data: dict[str, Path]) -> None:
     """A run waits for its named members, says for whom, and ends as if all had been there."""
     with net(tmp_path, "tests.acceptance.gated:METHODS") as late:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,82 +12,61 @@ import pytest
 
 from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import Net, net
+from tests.acceptance.raw import Raw, refused
 from tideline.core.run import ClientId
 from tideline.engine.rows import JOIN
 from tideline_protos.v1 import federation_pb2 as pb
 
 pytestmark = pytest.mark.processes
-SERVICE = "/tideline.v1.Federation/"
-WHO = (("tideline-client", "a"), ("authorization", "Bearer secret"))
 PART = bytes(range(256)) * 40
 DIGEST = hashlib.sha256(PART).hexdigest()
 
 
-class Raw:
+class Site(Raw):
     """An enrolled client that says whatever it likes, with an open order to join a run."""
 
-    def __init__(self, federation: Net, channel: Any) -> None:
-        self.federation, self.channel = federation, channel
-        token = federation.client().post("/invites", {"name": "a", "ttl_seconds": 600})["token"]
-        enrol = pb.EnrolRequest(protocol=1, token=token, name="a", credential="secret", roles=["source"], version="1")
-        self.unary("Enrol", pb.EnrolReply)(enrol)
+    def begin(self, federation: Net) -> Site:
+        """Enrol, and be asked."""
+        self.federation = federation
+        self.enrol(federation.client().post("/invites", {"name": "a", "ttl_seconds": 600})["token"])
         run = federation.run({"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": dict.fromkeys(SITES, "source")})
         with federation.journal() as journal:
             (row,) = [o for o in journal.orders(run, JOIN) if o.client == ClientId("a")]  # type: ignore[arg-type]
         self.order = row.id
-
-    def unary(self, name: str, answer: Any) -> Callable[..., Any]:
-        """A call of one message."""
-        call = self.channel.unary_unary(SERVICE + name, lambda message: message.SerializeToString(), answer.FromString)
-        return lambda request: call(request, metadata=WHO, timeout=10)
+        return self
 
     def push(self, chunks: list[bytes], offset: int = 0) -> None:
         """A push of one part."""
         head = pb.PushHead(order=self.order, parts=[pb.Arrival(digest=DIGEST, size=len(PART), offset=offset)])
         self.stream([head.SerializeToString(), *chunks])
 
-    def stream(self, messages: list[bytes]) -> None:
-        """Whatever one likes, as a push."""
-        call = self.channel.stream_unary(SERVICE + "Push", None, pb.PushReply.FromString)
-        call(iter(messages), metadata=WHO, timeout=10)
-
     def report(self, **said: Any) -> Any:
         """A report."""
-        return self.unary("Report", pb.Receipt)(pb.ReportRequest(order=self.order, **said))
-
-
-def refused(call: Callable[[], Any]) -> tuple[str, str]:
-    """The kind and the words of a refusal."""
-    with pytest.raises(grpc.RpcError) as caught:
-        call()
-    told = dict(caught.value.trailing_metadata() or ())
-    assert "tideline-error-bin" in told, caught.value
-    error = json.loads(told["tideline-error-bin"])
-    return error["kind"], error["what"]
+        return self.ask("Report", pb.ReportRequest(order=self.order, **said), pb.Receipt)
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raw]:
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A coordinator, and a client without an agent."""
     with net(tmp_path_factory.mktemp("wire")) as federation:
         federation.coordinator()
         with grpc.insecure_channel(federation.address) as channel:
-            yield Raw(federation, channel)
+            yield Site(channel).begin(federation)
 
 
 @pytest.mark.parametrize("first", [[], [b""], [PART], [pb.PushHead(order="o").SerializeToString()]])
-def test_a_push_that_does_not_say_what_it_brings(there: Raw, first: list[bytes]) -> None:
+def test_a_push_that_does_not_say_what_it_brings(there: Site, first: list[bytes]) -> None:
     """A missing, garbled or empty head is refused in words."""
     assert refused(lambda: there.stream(first)) == ("Malformed", "The call does not say which parts it brings")
 
 
-def test_a_push_of_more_or_less_than_it_said(there: Raw) -> None:
+def test_a_push_of_more_or_less_than_it_said(there: Site) -> None:
     """Bytes after the last part, and an end before it, are refused."""
     assert refused(lambda: there.push([PART, b"more"]))[0] == "TooLarge"
     assert refused(lambda: there.push([PART[:10]]))[0] in ("DataTruncated", "Stale")
 
 
-def test_a_push_from_a_wrong_offset(there: Raw) -> None:
+def test_a_push_from_a_wrong_offset(there: Site) -> None:
     """Bytes that do not follow those that are here would spoil the part: it is refused, and goes on where it was."""
     (missing,) = there.report(files=[pb.File(digest=DIGEST, size=len(PART))]).missing
     here = missing.offset
@@ -98,26 +76,34 @@ def test_a_push_from_a_wrong_offset(there: Raw) -> None:
 
 
 @pytest.mark.parametrize("facts", ["{", "[" * 100_000, "[1]", "7", '"labelled"'])
-def test_facts_that_are_no_object(there: Raw, facts: str) -> None:
+def test_facts_that_are_no_object(there: Site, facts: str) -> None:
     """Garbage where JSON is expected is refused, and the order stays open."""
     assert refused(lambda: there.report(facts=facts))[0] == "Malformed"
 
 
-def test_a_beat_without_a_number(there: Raw) -> None:
+def test_a_beat_without_a_number(there: Site) -> None:
     """A share that is no number does not keep the agent from hearing which orders are gone."""
     for share in (float("nan"), float("inf"), -1.0):
         beat = pb.BeatRequest(progress={there.order: share, "unknown": share})
-        assert list(there.unary("Beat", pb.BeatReply)(beat).gone) == ["unknown"]
+        assert list(there.ask("Beat", beat, pb.BeatReply).gone) == ["unknown"]
 
 
-def test_a_message_of_many_megabytes(there: Raw) -> None:
+@pytest.mark.parametrize("call", ["Beat", "Report", "Rotate"])
+def test_a_request_that_is_no_message(there: Site, call: str) -> None:
+    """It is proven before it is parsed, and garbage is refused in words."""
+    body = b"\xff" * 9
+    assert refused(lambda: there.send(call, body, there.proof(call, body)))[0] == "Malformed"
+    assert refused(lambda: there.send(call, body, ()))[0] == "IdentityRefused"
+
+
+def test_a_message_of_many_megabytes(there: Site) -> None:
     """It is refused before it is taken in: whoever reaches the door could fill the coordinator's memory."""
     with pytest.raises(grpc.RpcError) as caught:
         there.push([bytes(65 << 20)])
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_many_metrics(there: Raw) -> None:
+def test_many_metrics(there: Site) -> None:
     """A map of a hundred thousand metrics is refused at the first that nobody declared; the coordinator lives."""
     receipt = there.report(metrics={f"m{i}": 1.0 for i in range(100_000)})
     assert receipt.verdict == "refused" and receipt.error.kind == "Undeclared"

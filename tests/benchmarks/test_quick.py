@@ -27,6 +27,7 @@ def measured(name: str, *more: str, code: int = 0) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.long
 def test_load() -> None:
     """Every run completes with its seed's digest, every agent is heard, and the coordinator holds a connection for each."""
     row = measured("load")
@@ -52,9 +53,38 @@ def test_throttled() -> None:
     assert row["bytes"] < row["sent"] < 1.5 * row["bytes"]
 
 
+@pytest.mark.long
+def test_reading() -> None:
+    """Every row is read, by every loop, and what is looked at is not kept."""
+    row = measured("reading", "--only", "npz")
+    assert row["rows"] == 2500 and row["result_mb"] == 10
+    assert row["read_s"] > 0 < row["plain_s"] and row["check_over"] < row["read_over"]
+
+
+@pytest.mark.long
+def test_robust() -> None:
+    """Every rule and attack is played; the mean is lost to a wrong direction, rules are not; Krum leaves out most sites."""
+    row = measured("robust", "--limit", "lost.sign_flip.none.mean=1", code=1)
+    assert row["cost"]["none"] == {"mean": 0.0, "spread": 0.0}
+    lost = {rule: figure["mean"] for rule, figure in row["lost"]["sign_flip"].items()}
+    assert lost.pop("none") > 2 * max(lost.values())
+    assert sum(row["chosen"]["krum"].values()) == pytest.approx(1, abs=0.05)
+
+
 def test_a_limit_on_what_is_not_measured_is_refused() -> None:
     """At once, and by its name."""
     command = [sys.executable, str(ROOT / "benchmarks" / "load.py"), "--limit", "speed=1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "speed" in done.stderr
+
+
+@pytest.mark.long
+def test_newcomer() -> None:
+    """Three commands, and everything in its order."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-W", "error", "-m", "benchmarks.newcomer", "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, env=os.environ | {"PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert row["commands"] == 3 and 0 < row["enrolled_s"] <= row["joined_s"] <= row["first_reply_s"]

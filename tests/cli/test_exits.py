@@ -71,14 +71,15 @@ def test_what_nobody_foresaw_has_a_code(error: Exception, code: int, words: str)
     ended = CliRunner().invoke(app, ["fails", "--json"])
     assert ended.exit_code == code
     assert words in ended.stderr and ("Traceback" in ended.stderr) is isinstance(error, ZeroDivisionError)
-    assert bool(ended.stdout) is bool(words) and (not words or "error" in json.loads(ended.stdout))
+    assert bool(ended.stdout) is bool(words) and (not words or json.loads(ended.stdout)["type"].startswith("urn:tideline:error:"))
 
 
 def test_errors_as_data_have_the_doors_shape() -> None:
-    """The five keys that the coordinator's door answers with; odd values become texts."""
+    """The members that the coordinator's door answers with; odd values become texts."""
     told = guard.as_data(errors.ConfigRefused("what", "todo", path="a.b", low=1, names=("x",)))
     context = {"low": 1, "names": "('x',)"}
-    assert told == {"kind": "ConfigRefused", "what": "what", "todo": "todo", "path": "a.b", "context": context}
+    kind = {"type": "urn:tideline:error:ConfigRefused", "title": "Config refused", "kind": "ConfigRefused"}
+    assert told == kind | {"detail": "what", "todo": "todo", "path": "a.b", "context": context}
 
 
 def test_wrong_usage_ends_with_2() -> None:
@@ -117,7 +118,7 @@ def test_nobody_at_home(tmp_path: Path) -> None:
     ended = tide("run", "list", "--home", tmp_path, "--json")
     assert ended.exit_code == 3
     assert str(tmp_path) in ended.stderr and "tideline coordinator" in ended.stderr
-    assert json.loads(ended.stdout)["error"]["kind"] == "Unreachable"
+    assert json.loads(ended.stdout)["kind"] == "Unreachable"
 
 
 def test_nobody_at_the_address(tmp_path: Path) -> None:
@@ -156,10 +157,12 @@ def stranger() -> Iterator[str]:
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            known = {"/runs": (200, b"<html>"), "/runs/teapot": (418, b'{"error": {"kind": "Brew", "what": "a", "todo": "b"}}')}
+            known = {"/runs": (200, b"<html>"), "/runs/teapot": (418, b'{"kind": "Brew", "detail": "a", "todo": "b"}')}
             status, body = known.get(self.path, (404, b"[]"))
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
+            if status == 418:
+                self.send_header("Tideline-Api", "2")
             self.end_headers()
             self.wfile.write(body)
 
@@ -179,7 +182,7 @@ def test_a_stranger_at_the_address(stranger: str) -> None:
         ended = tide(*args, "--url", stranger)
         assert ended.exit_code == 4 and "is no Tideline coordinator" in ended.stderr
     ended = tide("run", "show", "teapot", "--url", stranger, "--json")
-    assert ended.exit_code == 4 and json.loads(ended.stdout)["error"]["kind"] == "Brew"
+    assert ended.exit_code == 4 and json.loads(ended.stdout)["kind"] == "Brew"
 
 
 def test_a_process_ends_with_the_code(tmp_path: Path) -> None:

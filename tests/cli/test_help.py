@@ -15,7 +15,8 @@ from tests.cli.world import tide
 from tideline.cli.app import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-HEAVY = ("torch", "numpy", "grpc", "fastapi", "sqlalchemy", "httpx", "pydantic_settings", "rich", "structlog", "yaml", "uvicorn")
+HEAVY = ("torch", "numpy", "grpc", "cryptography", "OpenSSL", "fastapi", "sqlalchemy", "httpx")
+HEAVY += ("pydantic_settings", "rich", "structlog", "yaml", "uvicorn")
 
 
 def commands() -> dict[str, Any]:
@@ -41,9 +42,12 @@ def sections() -> dict[str, str]:
 
 def test_all_commands_are_there() -> None:
     """The commands that the project promises exist, and no others."""
-    runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report")}
+    runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report", "logs")}
     runs |= {f"site {word}" for word in ("list", "export", "picture")}
-    rest = {"coordinator", "agent", "invite", "parts gc", "methods", "contract", "simulate", "demo", "version"}
+    runs |= {f"clients {word}" for word in ("list", "approve", "revoke", "rotate")} | {"tls init", "tls client"}
+    runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data sample"}
+    runs |= {f"audit {word}" for word in ("verify", "list", "export")}
+    rest = {"coordinator", "agent", "doctor", "invite", "parts gc", "methods", "contract", "simulate", "demo", "version"}
     assert set(commands()) == runs | rest
 
 
@@ -92,7 +96,17 @@ def test_the_page_has_the_exit_codes() -> None:
 
     told = {int(n) for n in re.findall(r"\(exit-codes/(\d+)\.md\)", sections()["Exit codes"])}
     by_signals = {137, 143}  # the shell's
-    ours = {guard.DONE, guard.ENDED_BADLY, guard.REFUSED, guard.UNREACHABLE, guard.OTHER, guard.INTERRUPTED, guard.UNREAD}
+    ours = {
+        guard.DONE,
+        guard.ENDED_BADLY,
+        guard.REFUSED,
+        guard.UNREACHABLE,
+        guard.OTHER,
+        guard.UNSOUND,
+        guard.TAMPERED,
+        guard.INTERRUPTED,
+        guard.UNREAD,
+    }
     assert told == ours | by_signals
 
 

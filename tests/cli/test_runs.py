@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from tests.cli.world import EXPERIMENT, KEY, Coordinator, tide
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.codec import decode
+from tideline.core.tokens import read_token
 from tideline.engine.result import result_of
 
 
@@ -40,7 +41,7 @@ def test_start_list_show_cancel(there: Coordinator, file: Path) -> None:
     assert result["config"]["rounds"] == 3
     assert tide("run", "cancel", run, "--home", there.home).stdout == f"Run {run} is cancelled\n"
     again = tide("run", "cancel", run, "--home", there.home, "--json")
-    assert again.exit_code == 2 and json.loads(again.stdout)["error"]["kind"] == "Refused"
+    assert again.exit_code == 2 and json.loads(again.stdout)["kind"] == "Refused"
     watched = tide("run", "watch", run, "--home", there.home)
     assert watched.exit_code == 1 and "cancelled by a person" in watched.stdout
 
@@ -117,7 +118,7 @@ def test_a_report_that_cannot_be_written(there: Coordinator, tmp_path: Path) -> 
     ):
         refused = tide("run", "report", asked, "--out", tmp_path / out, "--home", there.home, "--json")
         assert (refused.exit_code, words in refused.stderr) == (2, True), refused.stderr
-        assert set(json.loads(refused.stdout)) == {"error"}
+        assert json.loads(refused.stdout)["type"].startswith("urn:tideline:error:")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "home"]
 
 
@@ -186,8 +187,8 @@ def test_what_the_coordinator_refuses_is_told_with_its_line(
     assert told.exit_code == 2
     assert told.stderr.startswith(f"Error: {path}:{'' if line is None else f'{line}: '}")
     assert words in told.stderr
-    error = json.loads(told.stdout)["error"]
-    assert set(error) == {"kind", "what", "todo", "path", "context"}
+    error = json.loads(told.stdout)
+    assert set(error) == {"type", "title", "detail", "kind", "todo", "path", "context"}
     assert error["context"].get("line") == line
     assert there.federation.journal.run_ids() == ()
 
@@ -236,16 +237,30 @@ def test_export_of_damaged_bytes(there: Coordinator, tmp_path: Path) -> None:
 
 
 def test_invite_prints_a_command_that_works(there: Coordinator) -> None:
-    """The token is the office's, for the name and labels; the command names the agents' door of this coordinator."""
+    """The token is the office's, for the name and labels, and says where this coordinator's door for agents is."""
     told = tide("invite", "--name", "carl", "--labels", "site=c,gpu=1", "--ttl", "30m", "--home", there.home, "--json")
     made = json.loads(told.stdout)
-    assert made["command"].startswith(f"tideline agent --coordinator 127.0.0.1:7 --token {made['token']} --name carl ")
+    assert made["command"].startswith(f"tideline agent --token {made['token']} --name carl ")
+    assert read_token(made["token"]).addresses == ("127.0.0.1:7",)
     client = there.federation.office.enrol(made["token"], "carl", "secret", ("peer",), "0")
     assert client.labels == {"site": "c", "gpu": "1"}
     assert made["expires"] == pytest.approx(1800 + there.federation.clock.now())
     taken = tide("invite", "--name", "carl", "--home", there.home)
     assert taken.exit_code == 2 and "enrolled already" in taken.stderr
     assert made["token"] not in tide("invite", "--name", "dora", "--home", there.home).stdout
+
+
+def test_an_invitation_is_written_to_a_file(there: Coordinator, tmp_path: Path) -> None:
+    """Only its owner may read it, and nothing shows the token; where nothing can be written, none is made."""
+    file = tmp_path / "carl's token"
+    told = tide("invite", "--name", "carl", "--home", there.home, "--out", file)
+    token = file.read_text().strip()
+    assert read_token(token).addresses == ("127.0.0.1:7",) and file.stat().st_mode & 0o777 == 0o600
+    assert told.exit_code == 0 and token not in told.output and "--token-file" in told.stdout
+    made = json.loads(tide("invite", "--name", "dora", "--home", there.home, "--out", file, "--json").stdout)
+    assert made["token_file"] == str(file) and "token" not in made and file.read_text().strip() != token
+    refused = tide("invite", "--name", "emil", "--home", there.home, "--out", tmp_path / "nowhere" / "token")
+    assert refused.exit_code == 2 and "cannot be written" in refused.stderr and "--out" in refused.stderr
 
 
 @pytest.mark.parametrize(("option", "value"), [("--ttl", "soon"), ("--ttl", "1w"), ("--labels", "a"), ("--labels", "=b")])

@@ -16,6 +16,8 @@ import pytest
 
 from tests.cli.world import tide, tide_process
 from tideline.cli.serving import agent_command, host_name, read_labels, read_seconds
+from tideline.core.tokens import Token, Trust
+from tideline.engine.errands import Identity
 
 pytestmark = pytest.mark.processes
 
@@ -69,13 +71,27 @@ def test_an_agent_without_a_coordinator_gives_up(tmp_path: Path) -> None:
     assert "Error: " in ended.stderr and "Traceback" not in ended.stderr
 
 
+def test_a_token_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """Missing, or no text: which file, and how one is made."""
+    args = ["--data", tmp_path, "--role", "peer", "--name", "x", "--home", tmp_path / "home", "--token-file", tmp_path / "token"]
+    for spoilt in (False, True):
+        if spoilt:
+            (tmp_path / "token").write_bytes(b"\xff\xfe")
+        ended = tide_process("agent", *args)
+        assert ended.returncode == 2, ended.stderr
+        assert "--token-file is" in ended.stderr and "tideline invite --out FILE" in ended.stderr
+
+
 def test_words_of_an_invitation() -> None:
     """Labels and lifetimes as people write them, and the agent's command for each sort of address."""
     assert read_labels("") == {} and read_labels("site=a, gpu=1") == {"site": "a", "gpu": "1"}
     assert [read_seconds(t) for t in ("90s", "30m", "1h", "2d", "45", "1.5h")] == [90, 1800, 3600, 172800, 45, 5400]
-    assert agent_command("http://127.0.0.1:7800", "a", "T").endswith("--role source")
-    assert agent_command("http://far.example:7800", "a", "T").endswith(" --insecure")
-    assert agent_command("https://far.example:7800", "a", "T").endswith(" --ca CERTIFICATE")
+    secret = Identity().token
+    here, far = ("127.0.0.1:7800",), ("far.example:7800",)
+    assert agent_command("a", Token(secret, here).text).endswith("--role source")
+    assert agent_command("a", Token(secret, far).text).endswith(" --insecure")
+    assert agent_command("a", Token(secret, far, Trust.SYSTEM).text).endswith("--role source")
+    assert agent_command("a", Token(secret, (), Trust.SYSTEM).text).endswith(" --coordinator HOST:PORT")
 
 
 def test_the_hosts_name_can_name_a_client() -> None:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from tideline.cli.tables import result_table, runs_table, size
+from tideline.cli.tables import marks_table, result_table, runs_table, size
 from tideline.cli.watching import WAITS, Tally, Watcher
 from tideline.core.run import ClientId, Waiting
 from tideline.engine.progress import Progress, waits_for
@@ -82,6 +82,26 @@ def test_a_result_is_told_once() -> None:
     assert (tally.total, tally.cursor, tally.asked, tally.awaited) == (4, 2, 2, {"bert"})
 
 
+def test_what_a_fold_did_with_single_sites_is_told() -> None:
+    """Behind the round's line, from events and results alike; and how often, in a table under the result."""
+    marks = {"chosen": ["bert"], "left out": ["anna"]}
+    line = "train 1: 2 replies; chosen bert; left out anna"
+    event = closed("train", 1, 2)
+    event["data"]["marks"] = marks
+    assert list(Tally().event(event)) == [line]
+    rounds = [{"name": "train", "round": r, "replies": 2, "marks": marks if r < 3 else {"chosen": ["anna"]}} for r in (1, 2, 3)]
+    told = result(phases=[*rounds, {"name": "score", "round": 1, "replies": 2, "marks": {}}], curve=[])
+    assert line in list(Tally().see(told))
+    shown = marks_table(told)
+    assert shown is not None and marks_table(result()) is None
+    assert [" ".join(text.split()) for text in drawn(shown)] == ["anna 1 of 3 2 of 3", "bert 2 of 3 0 of 3"]
+
+
+def drawn(table: Table) -> list[str]:
+    """A table's rows as texts."""
+    return [" ".join(str(cell) for cell in row) for row in zip(*(column.cells for column in table.columns), strict=True)]
+
+
 def test_events_fill_the_time_between_results() -> None:
     """Replies are counted off, accuracies shown, rounds told once; replies of other rounds change nothing."""
     tally = Tally()
@@ -100,7 +120,7 @@ def test_a_change_of_status_is_told_with_its_cause() -> None:
     tally = Tally()
     list(tally.see(result()))
     assert list(tally.event({"kind": "stalled", "data": {"cause": "too few"}})) == ["stalled: too few"]
-    assert list(tally.event(reply("bert", 2, kind="failed"))) == []
+    assert list(tally.event(reply("bert", 2, kind="failed"))) == ["bert: failed"]
     assert list(tally.event({"kind": "running", "data": {"cause": "resumed by a person"}})) == ["running: resumed by a person"]
     assert list(tally.event({"kind": "completed", "data": {"cause": ""}})) == ["completed"]
     assert list(tally.event({"kind": "created", "data": {"method": "x"}})) == []

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from tests.cli.world import Coordinator
 from tests.docs.manual import DOCS, blocks, name_of, section, tables, text_of, ticked
 from tideline.cli import guard
 from tideline.cli.app import app
+from tideline.engine.audit import Deed, Tip, chained, line_of
 from tideline.learning.datasets import digits
 
 FOLDER = DOCS / "exit-codes"
@@ -113,6 +114,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     for name, domain in (("anna", "mnist"), ("bert", "usps")):
         digits.write_site(sites[name], domain, rows=40)
     (machine / "clinic").mkdir()
+    first, second = chained(Tip(), [Deed("log_begun", 1.0), Deed("approved", 2.0, "alice", "carl")])
+    (machine / "log.jsonl").write_text("".join(f"{line_of(each)}\n" for each in (first, replace(second, by="bob"))))
     home = machine / ".tideline" / "coordinator"
     home.parent.mkdir()
     there = Coordinator(home, sites)

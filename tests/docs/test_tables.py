@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import load, soak, throttled, transport
+from benchmarks import load, reading, robust, soak, throttled, transport
 from tests.docs.manual import DOCS, FENCE, ROOT, section, tables, text_of, ticked
 from tests.synthetic import experiment, sites
 from tideline.algorithms import METHODS
@@ -29,13 +29,15 @@ def test_settings_of_the_coordinator() -> None:
     """docs/operating.md has a row for each setting: its option, its variable and its default; and one for the log."""
     (rows,) = tables(section(OPERATING, "Settings of the coordinator"))
     told = {row[0].strip("`"): (row[1].strip("`"), row[2].strip("`")) for row in rows}
+    assert told.pop("none") == ("TIDELINE_ADMIN_KEY", "none"), "a secret, which has no option"
     words = {None: "none", False: "no"}
     fields = CoordinatorSettings.model_fields
     ours = {
         f"--{name.replace('_', '-')}": (f"TIDELINE_{name.upper()}", str(words.get(f.default, f.default)))
         for name, f in fields.items()
+        if name != "admin_key"
     }
-    assert told == ours | {"--log-json": ("TIDELINE_LOG_JSON", "no")}
+    assert told == ours | {"--log-json": ("TIDELINE_LOG_JSON", "no"), "--log-level": ("TIDELINE_LOG_LEVEL", "info")}
 
 
 @pytest.mark.parametrize("page", ["operating.md", "privacy.md"])
@@ -94,7 +96,7 @@ def test_failures_that_are_no_errors() -> None:
     assert {"Silent", "Late"} == set(re.findall(r'"(Silent|Late)"', inspect.getsource(failure)))
 
 
-@pytest.mark.parametrize("module", [transport, load, soak, throttled], ids=lambda module: str(module.__name__))
+@pytest.mark.parametrize("module", [transport, load, soak, throttled, reading, robust], ids=lambda module: str(module.__name__))
 def test_the_benchmarks(module: Any) -> None:
     """benchmarks/README.md names each key of a row and each option, and no others."""
     name = f"{module.__name__.replace('.', '/')}.py"

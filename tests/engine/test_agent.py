@@ -185,3 +185,13 @@ def test_a_site_forgets_the_parts_of_earlier_orders(on: Stage) -> None:
     on.play(run)
     assert on.row(run).status is Status.COMPLETED
     assert len(list(on.vaults[BERT].parts(run).digests())) <= 5
+
+
+@pytest.mark.parametrize("odd", [{"role": ["source"]}, {"role": "owner"}, {"method": 7}, {"keeps": None}, {"threads": "all"}])
+def test_an_order_that_makes_no_sense_is_answered(on: Stage, odd: dict[str, Any]) -> None:
+    """The desk hears which word of the brief is wrong; no step runs."""
+    _, order = opened(on)
+    on.handle(replace(order, brief={**order.brief, **odd}))
+    told = on.journal.order(order.id)
+    assert told is not None and told.failure is not None and told.failure.kind == "Malformed"
+    assert f"its {next(iter(odd))} is missing or wrong" in told.failure.what and on.jobs.count((BERT, 0)) == 0

@@ -11,7 +11,6 @@ from tests.engine.toys import ROSTER, stage, start
 from tests.laws.stage import Stage
 from tests.synthetic import FEATURES, experiment
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, Refused, RosterRefused
-from tideline.engine.office import PROVEN_SECONDS
 from tideline.engine.rows import Status
 
 ALL = ("source", "target", "peer")
@@ -76,26 +75,6 @@ def test_a_name_belongs_to_its_credential(on: Stage) -> None:
             enrol(on, token, "dora", "another secret")
     with pytest.raises(Refused, match="enrolled already"):
         on.office.invite("dora", {}, 60.0)
-
-
-def test_a_credential_proves_one_name(on: Stage) -> None:
-    """Authentication needs the name's own credential; an unknown name is refused alike."""
-    enrol(on, on.office.invite("dora", {}, 60.0), "dora")
-    assert on.office.authenticate("dora", "secret") == "dora"
-    for name, credential in (("dora", "wrong"), ("nobody", "secret"), ("anna", "secret")):
-        with pytest.raises(IdentityRefused, match=f"not that of '{name}'"):
-            on.office.authenticate(name, credential)
-
-
-def test_a_proof_holds_for_a_while(on: Stage) -> None:
-    """What was proven is not looked up again at once; another credential proves nothing, and neither does an old proof."""
-    enrol(on, on.office.invite("dora", {}, 60.0), "dora")
-    assert on.office.proven("dora", "secret") is None
-    on.office.authenticate("dora", "secret")
-    assert [on.office.proven("dora", each) for each in ("secret", "wrong", "")] == ["dora", None, None]
-    assert on.office.proven("emil", "secret") is None
-    on.clock.advance(PROVEN_SECONDS)
-    assert on.office.proven("dora", "secret") is None
 
 
 def test_secrets_are_kept_hashed(on: Stage) -> None:

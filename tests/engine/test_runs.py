@@ -13,6 +13,7 @@ from tests.engine.toys import METHODS, ROSTER, stage, start, until
 from tests.laws.stage import Stage
 from tests.laws.trace import answered, asked
 from tests.synthetic import NAMES, experiment, sites
+from tideline.archive.parts import MemoryParts
 from tideline.core.errors import Refused, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest
 from tideline.engine.mill import NumericMill
@@ -276,6 +277,22 @@ def test_trouble_of_the_machine_is_not_the_runs(on: Stage, error: type[Exception
         on.conductor.turn(run)
     assert on.row(run).status is Status.RUNNING
     on.mill.call = real  # type: ignore[method-assign]
+    assert on.play(run).status is Status.COMPLETED
+
+
+def test_parts_that_are_away_end_no_run(on: Stage) -> None:
+    """A disk that is not mounted is not the fault of the run whose round cannot be closed."""
+    on.room.own("here")
+    run = start(on)
+    until(on, run, 1)
+    for order in on.waiting():
+        on.handle(order)
+    on.room.parts, here = MemoryParts(), on.room.parts
+    on.mill.parts = on.room.parts
+    with pytest.raises(Unreachable, match="parts are away"):
+        on.conductor.turn(run)
+    assert on.row(run).status is Status.RUNNING
+    on.room.parts = on.mill.parts = here
     assert on.play(run).status is Status.COMPLETED
 
 

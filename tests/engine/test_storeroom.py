@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from typing import Any
+
 import pytest
 
 from tests.engine.toys import METHODS, start, until
 from tests.laws.stage import Stage
 from tests.synthetic import NAMES, sites
-from tideline.archive.parts import MemoryParts
+from tideline.archive.parts import MemoryAside, MemoryParts
 from tideline.core.errors import StorageFull, Unreachable
-from tideline.core.run import ClientId, Digest, RunId
+from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.memory import ManualClock
 from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.rows import Status
+from tideline.engine.ports import MOST_DROPPED, nothing
+from tideline.engine.rows import OrderStatus, Reply, Status
 from tideline.engine.storeroom import GRACE_SECONDS, Storeroom
 
-RUN, ANNA = RunId("run"), ClientId("anna")
+RUN, ANNA = RunId("run"), ClientId(NAMES[0])
 DAY = 86400.0
 
 
 class StubbornParts(MemoryParts):
-    """Parts that cannot be dropped while there is some trouble."""
+    """Parts that cannot be put aside while there is some trouble."""
 
     def __init__(self, trouble: Exception | None = None) -> None:
         super().__init__()
         self.trouble = trouble
 
-    def drop(self, digest: Digest) -> None:
-        if self.trouble is not None:
-            raise self.trouble
-        super().drop(digest)
+    def aside(self) -> MemoryAside:
+        return StubbornAside(self)
+
+
+class StubbornAside(MemoryAside):
+    """The trouble comes when half is done."""
+
+    def __init__(self, parts: StubbornParts) -> None:
+        super().__init__(parts)
+        self._stubborn = parts
+
+    def take(self, digests: Collection[Digest]) -> None:
+        super().take(digests)
+        if self._stubborn.trouble is not None:
+            raise self._stubborn.trouble
 
 
 class Shed:
@@ -143,3 +158,88 @@ def test_a_run_that_fails_is_tidied_up() -> None:
     run = start(on, rounds=5, fault="tell", config={"when": 3})
     assert on.play(run).status is Status.FAILED
     assert list(on.parts.digests()) == [digest for digest, _ in on.journal.rounds(run)[-1].state]
+
+
+def test_a_collection_that_the_database_does_again_takes_what_the_last_try_took() -> None:
+    """What only an earlier try took is back in its place, and known."""
+
+    class Twice(MemoryJournal):
+        """A journal whose database undoes the first try of a collection; somebody pushes one of its parts before the second."""
+
+        def collect(
+            self, before: float, drop: Callable[[Collection[Digest]], object] = nothing, most: int = MOST_DROPPED
+        ) -> tuple[Digest, ...]:
+            if not taken:
+                taken.extend(self._parts)
+                drop(taken)
+                self.add_parts(taken[:1], RUN, ANNA, before + 1.0)
+            return super().collect(before, drop, most)
+
+    shed, taken = Shed(0.0), list[Digest]()
+    shed.room.journal = Twice()
+    first, second = shed.litter(b"first"), shed.litter(b"second")
+    assert shed.room.collect() == 1
+    assert (list(shed.parts.digests()), shed.parts.has(second)) == ([first], False)
+
+
+def test_a_reply_whose_part_was_dropped_just_before_it_is_recorded_is_sent_again() -> None:
+    """Though it was seen and checked, and though another's push that found it there has written its row anew."""
+    on = Stage(METHODS, sites(NAMES[:3]))
+    run = start(on)
+    until(on, run, 0)
+    (order,) = on.desk.orders(ANNA)
+    answer, dropped = on.journal.answer, list[Digest]()
+
+    def late(name: OrderId, reply: Reply, *more: Any) -> OrderStatus | None:
+        if not dropped:
+            dropped.extend(digest for digest, _ in reply.files)
+            on.clock.advance(2 * GRACE_SECONDS)
+            assert on.room.collect() >= len(dropped)
+            on.journal.add_parts(dropped, run, ANNA, on.clock.now())
+        return answer(name, reply, *more)
+
+    on.journal.answer = late  # type: ignore[method-assign]
+    assert on.handle(order).verdict == "accepted"  # type: ignore[union-attr]
+    assert dropped and all(on.parts.has(digest) for digest in dropped)
+    assert on.play(run).status is Status.COMPLETED
+
+
+class SlowParts(MemoryParts):
+    """Parts in a store that needs a second for each that it puts aside, and a database that waits for ten."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock, self.sizes = clock, list[int]()
+
+    def aside(self) -> MemoryAside:
+        return SlowAside(self)
+
+
+class SlowAside(MemoryAside):
+    """What it puts aside."""
+
+    def __init__(self, parts: SlowParts) -> None:
+        super().__init__(parts)
+        self._slow = parts
+
+    def take(self, digests: Collection[Digest]) -> None:
+        self._slow.sizes.append(len(digests))
+        self._slow.clock.advance(len(digests))
+        if len(digests) > 10:
+            raise Unreachable("The transaction was ended")
+        super().take(digests)
+
+
+def test_where_a_store_is_slow_fewer_are_taken_at_once() -> None:
+    """So that a collection comes to its end; as many as ever where it is quick again."""
+    shed = Shed(0.0)
+    shed.room.parts = slow = SlowParts(shed.clock)
+    litter = [slow.put([b"%d" % at]) for at in range(200)]
+    shed.room.journal.add_parts(litter, RUN, ANNA, 0.0)
+    for _ in range(3):
+        shed.room.tidy()
+    assert list(slow.digests()) == [] and slow.sizes[:5] == [64, 16, 4, 1, 2]
+    shed.room.parts = shed.parts
+    for _ in range(7):
+        assert shed.tidied()
+    assert shed.room._most == MOST_DROPPED

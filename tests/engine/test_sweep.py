@@ -68,7 +68,9 @@ def test_a_sweep_takes_what_nobody_needs_and_nothing_else(tmp_path: Path) -> Non
     assert (result["status"], result["state_digest"]) == ("completed", expected)
     assert len(swept) > 4 * len(ROSTER)
     assert all(each.found == 2 and each.dropped >= 1 and each.freed >= 100 for each in swept[:1])
+    parts.aside().take([expected, left_over := parts.put([b"left aside"])])
     federation.clock.advance(2e10)
     left = room.sweep()
+    assert not parts.has(left_over)
     assert left.kept == 2 and set(parts.lying()) == {federation.journal.marker(), expected}
     assert left.bytes == sum(told.size for told in parts.lying().values())

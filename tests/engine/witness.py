@@ -223,11 +223,18 @@ class Witnessed:
         return done
 
     def settle(
-        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None
+        self,
+        run: RunId,
+        among: Iterable[Status],
+        status: Status,
+        cause: str,
+        now: float,
+        token: int | None = None,
+        by: str = "",
     ) -> bool:
         task, before = current(), self._witness.truth.run(run)
         if task is None or task.kind != "turn":
-            return self._journal.settle(run, among, status, cause, now, token)
+            return self._journal.settle(run, among, status, cause, now, token, by)
         done = self._witness.written(run, token, lambda: self._journal.settle(run, among, status, cause, now, token))
         if done and status is Status.STALLED and before is not None:
             self._witness.stalled(before, self._clock.now())
@@ -240,12 +247,21 @@ class Witnessed:
             self._witness.expect(row.deadline_at > now, "R7", f"{run} is resumed with no time left")
         return done
 
-    def answer(self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderStatus | None:
+    def answer(
+        self,
+        order: OrderId,
+        reply: Reply,
+        status: OrderStatus,
+        now: float,
+        down: int,
+        up: int,
+        here: Callable[[Digest], bool] = anything,
+    ) -> OrderStatus | None:
         before = self._journal.order(order)
         assert before is not None
         run = self._journal.run(before.run)
         assert run is not None
-        after = self._journal.answer(order, reply, status, now, down, up)
+        after = self._journal.answer(order, reply, status, now, down, up, here)
         self._witness.reported(before, run, after)
         return after
 

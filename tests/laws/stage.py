@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from tideline.archive.intake import Intake, chunk_size, chunks, commit
-from tideline.archive.parts import MemoryParts, Parts
+from tideline.archive.parts import MemoryAside, MemoryParts, Parts
 from tideline.core.algorithm import Algorithm
 from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Digest, RunId
@@ -163,6 +163,9 @@ class HoardingParts(MemoryParts):
 
     def drop(self, digest: Digest) -> None:
         return
+
+    def aside(self) -> MemoryAside:
+        return MemoryAside(MemoryParts())
 
 
 class Stage:

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from tideline.archive.codec import Rules, decode, encode
 from tideline.archive.parts import MemoryParts
 from tideline.core.algorithm import Algorithm
-from tideline.core.phase import Phase, Replies, Turn
+from tideline.core.phase import Phase, Replies, Turn, told
 from tideline.core.step import Outcome, Site
 
 Check = Callable[[str, Any], None]
@@ -88,9 +88,9 @@ def seen(algorithm: Algorithm, look: Check) -> Algorithm:
             return orders
 
         def tell(state: Any, replies: Replies[Any], turn: Turn) -> Any:
-            told = p.tell(state, replies, turn)
-            look("state", told)
-            return told
+            given = p.tell(state, replies, turn)
+            look("state", told(given).state)
+            return given
 
         def run(order: Any, memory: Any, site: Site) -> Outcome[Any, Any]:
             assert p.step is not None
@@ -135,7 +135,8 @@ def repeated_phase(p: Phase) -> Phase:
         # A tell may consume its state: it is called on copies.
         spare, before = copied(state), {c: digest(r) for c, r in replies.items()}
         first, second = twice(turn.rng, lambda: p.tell(state, replies, turn), lambda: p.tell(spare, replies, turn))
-        assert digest(first) == digest(second), f"tell of {p.name} gives other bytes the second time"
+        assert digest(told(first).state) == digest(told(second).state), f"tell of {p.name} gives other bytes the second time"
+        assert told(first).marks == told(second).marks
         assert {c: digest(r) for c, r in replies.items()} == before, f"tell of {p.name} changes the replies"
         return first
 

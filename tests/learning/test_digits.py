@@ -46,7 +46,10 @@ def test_scale_is_told_where_white_is_not_255() -> None:
 
 def test_no_handwritten_digit_is_in_two_domains() -> None:
     """mnist has even rows of the source, coloured odd ones."""
-    with np.load(DATA / "mnist.npz") as even, np.load(DATA / "mnist_for_coloured.npz") as odd:
+    with (
+        np.load(DATA / "mnist.npz", allow_pickle=False) as even,
+        np.load(DATA / "mnist_for_coloured.npz", allow_pickle=False) as odd,
+    ):
         assert set(even["row"] % 2) == {0}
         assert set(odd["row"] % 2) == {1}
         assert not {x.tobytes() for x in even["x"]} & {x.tobytes() for x in odd["x"]}
@@ -54,7 +57,7 @@ def test_no_handwritten_digit_is_in_two_domains() -> None:
 
 def test_coloured_digits_can_be_undone() -> None:
     """Each channel is |patch - digit|: where the digit is black, the photograph shows unchanged."""
-    with np.load(DATA / "mnist_for_coloured.npz") as arrays:
+    with np.load(DATA / "mnist_for_coloured.npz", allow_pickle=False) as arrays:
         grey, raw = arrays["x"], load("coloured")
         patches = digits.photo_patches(len(grey), digits.BACKGROUND_SEED)
         assert np.array_equal(raw.y, arrays["y"])
@@ -83,7 +86,7 @@ def test_a_written_site_is_read(tmp_path: Path, domain: str, role: Role) -> None
 
 def rows_of(path: Path) -> tuple[list[bytes], set[bytes]]:
     """All samples of a file, and those that it holds out."""
-    with np.load(path) as arrays:
+    with np.load(path, allow_pickle=False) as arrays:
         return [x.tobytes() for x in arrays["x"]], {x.tobytes() for x in arrays["x"][arrays["test_idx"]]}
 
 
@@ -117,7 +120,7 @@ def test_a_folder_may_hold_several_domains(tmp_path: Path) -> None:
 def test_labels_can_be_left_out(tmp_path: Path) -> None:
     """labels=False writes no y at all."""
     write_site(tmp_path, "usps", rows=20, labels=False)
-    with np.load(tmp_path / "usps.npz") as arrays:
+    with np.load(tmp_path / "usps.npz", allow_pickle=False) as arrays:
         assert set(arrays.files) == {"x", "test_idx"}
     assert not read_folder(tmp_path, World(), Role.TARGET).held_out.labelled
 

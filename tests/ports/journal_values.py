@@ -71,7 +71,8 @@ def advance(cursor: int, sent: Files = (), state: Files = (), run: RunId = RUN, 
     """Close the round at `cursor` and send the same to everybody in the next."""
     now = changes.pop("now", 20.0 + cursor)
     asked = {who: digest(("asked", cursor)) for who in TEAM}
-    closed = RoundRow(run, cursor, "train", cursor + 2, now - 1.0, now, TEAM[:2], cursor + 1, state, asked)
+    marks = {"chosen": TEAM[:1], "left out": TEAM[1:2]} if cursor % 2 else {}
+    closed = RoundRow(run, cursor, "train", cursor + 2, now - 1.0, now, TEAM[:2], cursor + 1, state, asked, marks)
     final = changes.get("status") in (Status.COMPLETED, Status.FAILED)
     orders = () if final else tuple(order_row(cursor + 1, who, sent, run, created=now) for who in TEAM)
     given: dict[str, Any] = {"orders": orders, "cursor": cursor + 1, "deadline_at": now + 60.0, "status": Status.RUNNING}

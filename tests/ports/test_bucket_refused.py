@@ -31,11 +31,11 @@ def refusal(where: str, home: Path) -> ConfigRefused:
 
 
 def test_a_bucket_that_can_be_used(s3: Server, bucket: str, tmp_path: Path) -> None:
-    """All four rights are tried, and nothing stays behind."""
+    """All that is done later is tried, and nothing stays behind."""
     parts = open_parts(bucket, tmp_path, GIGABYTES)
     s3.asked.clear()
     parts.begin()
-    assert [asked.split()[0] for asked in s3.asked] == ["GET", "PUT", "HEAD", "GET", "DELETE"]
+    assert [asked.split()[0] for asked in s3.asked] == ["GET", "PUT", "PUT", "HEAD", "GET", "DELETE", "DELETE"]
     assert s3.objects(bucket.split("/")[2]) == {}
 
 
@@ -57,7 +57,7 @@ def test_refused_credentials_are_refused(s3: Server, bucket: str, tmp_path: Path
     assert "AWS_SECRET_ACCESS_KEY" in error.todo and "list, read, write and delete" in error.todo
 
 
-@pytest.mark.parametrize("right", ["PUT", "GET /.*/probe", "DELETE"], ids=["write", "read", "delete"])
+@pytest.mark.parametrize("right", ["PUT", "PUT .*-copy", "GET /.*/probe", "DELETE"], ids=["write", "copy", "read", "delete"])
 def test_a_missing_right_is_refused(s3: Server, bucket: str, tmp_path: Path, right: str) -> None:
     """At the start, and not in the middle of a run."""
     s3.instead = lambda asked: "403 Forbidden" if re.match(right, asked) else None

@@ -155,7 +155,8 @@ def test_a_closed_round_is_written_whole(journal: Journal) -> None:
     assert [o.status for o in journal.orders(RUN, JOIN)] == [OrderStatus.ANSWERED, OrderStatus.EXPIRED, OrderStatus.EXPIRED]
     told = journal.events(RUN)[-1]
     assert (told.kind, told.at) == ("closed", 19.0)
-    assert dict(told.data) == {"phase": "train", "round": 1, "seconds": 1.0, "replies": 2, "cursor": 0}
+    marks = {"chosen": [ANN], "left out": [BOB]}
+    assert dict(told.data) == {"phase": "train", "round": 1, "seconds": 1.0, "replies": 2, "cursor": 0, "marks": marks}
 
 
 def test_a_round_is_closed_once(journal: Journal) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
-from journal_values import OTHER, RUN, advance, began, digest, files, together, visible
+from journal_values import OTHER, RUN, advance, began, digest, files, first, push, reply, together, visible
 
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest, RunId
 from tideline.engine.leases import Leases
 from tideline.engine.memory import ManualClock
 from tideline.engine.ports import Journal
-from tideline.engine.rows import JOIN, OPEN, Lease, Status
+from tideline.engine.rows import JOIN, OPEN, Lease, OrderStatus, Status
 
 
 @pytest.fixture(autouse=True)
@@ -110,31 +110,73 @@ def test_a_persons_word_needs_no_lease(journal: Journal) -> None:
 
 
 def test_a_step_whose_part_is_gone_is_not_written(journal: Journal) -> None:
-    """It is told which; with the part back, it is written."""
+    """It is told which; with the part back, it is written. Asked about are the parts that were dropped, and no others."""
+    dropped_once(journal, "m", "s", "old")
     before, lacking = visible(journal), digest("m")
     with pytest.raises(Unreachable, match=lacking[:12]):
-        journal.advance(advance(JOIN, files("m"), files("s")), lambda part: part != lacking)
+        journal.advance(advance(1, files("m", "new"), files("s")), lambda part: part != lacking)
     assert visible(journal) == before
-    asked: set[Digest] = set()
-    assert journal.advance(advance(JOIN, files("m"), files("s")), lambda part: not asked.add(part))
-    assert asked == {digest("m"), digest("s")}
+    asked: list[Digest] = []
+    assert journal.advance(advance(1, files("m", "new"), files("s")), lambda part: not asked.append(part))
+    assert sorted(asked) == sorted([digest("m"), digest("s")])
+    assert journal.advance(advance(2, files("m"), files("new"), keep_from=1), asked.append), "they are known to be there now"
+    assert len(asked) == 2
 
 
-def test_a_collection_drops_each_part_while_nobody_can_refer_to_it(journal: Journal) -> None:
-    """And if dropping fails, the rest of the parts is still known."""
+def test_a_reply_whose_part_is_gone_is_not_written(journal: Journal) -> None:
+    """Though the part has a row: who pushed it may have found it there just before it was dropped."""
+    dropped_once(journal, "r")
+    push(journal, files("r", "new"))
+    before, asked = visible(journal), list[Digest]()
+
+    def here(part: Digest) -> bool:
+        asked.append(part)
+        return len(asked) > 1
+
+    def report() -> OrderStatus | None:
+        return journal.answer(first(cursor=1), reply(first(cursor=1), files("r", "new")), OrderStatus.ANSWERED, 30.0, 1, 2, here)
+
+    assert report() is None and visible(journal) == before
+    assert report() is OrderStatus.ANSWERED
+    assert asked == [digest("r")] * 2
+    assert journal.advance(advance(1, files("r"), keep_from=JOIN), asked.append)  # type: ignore[arg-type]
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(86_399.0, 1), (86_401.0, 0)])
+def test_after_a_day_a_drop_is_forgotten(journal: Journal, seconds: float, times: int) -> None:
+    """Nobody holds on to a part for so long between he has looked and he refers to it."""
+    dropped_once(journal, "m")
+    journal.collect(seconds)
+    asked: list[Digest] = []
+    assert journal.advance(advance(1, files("m")), lambda part: not asked.append(part))
+    assert len(asked) == times
+
+
+def dropped_once(journal: Journal, *names: object) -> None:
+    """Parts that were sent with the first round, and have been collected since."""
+    journal.advance(advance(JOIN, files(*names)))
+    journal.advance(advance(0, keep_from=1))
+    assert set(journal.collect(0.0)) == {digest(name) for name in names}
+
+
+def test_a_collection_drops_parts_while_nobody_can_refer_to_them(journal: Journal) -> None:
+    """All that it forgets at once. If dropping fails, they are still known."""
     journal.advance(advance(JOIN, files("m"), files("s")))
     journal.advance(advance(0, keep_from=1))
-    dropped: list[Digest] = []
-    assert set(journal.collect(0.0, dropped.append)) == set(dropped) == {digest("m"), digest("s")}
+    dropped: list[Collection[Digest]] = []
+    assert set(journal.collect(0.0, dropped.append)) == {digest("m"), digest("s")}
+    assert [set(some) for some in dropped] == [{digest("m"), digest("s")}]
     journal.advance(advance(1, files("n"), files("t")))
     journal.advance(advance(2, keep_from=3))
 
-    def broken(part: Digest) -> None:
+    def broken(some: Collection[Digest]) -> None:
         raise Unreachable("The disk is away")
 
     with pytest.raises(Unreachable, match="disk"):
         journal.collect(0.0, broken)
     assert set(journal.collect(0.0)) == {digest("n"), digest("t")}
+    assert journal.collect(0.0, broken) == (), "nothing is to be dropped"
 
 
 # Those who hold leases

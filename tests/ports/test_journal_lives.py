@@ -164,7 +164,7 @@ def known_parts(journal: Journal) -> list[frozenset[Any]]:
 
 
 @given(MOVES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_both_journals_live_the_same_life(moves: list[Move]) -> None:
     """Every answer along the way, everything visible at the end, every holder and the last collections are equal."""
     with tempfile.TemporaryDirectory(dir=SHELF) as folder:

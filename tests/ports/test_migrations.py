@@ -15,7 +15,8 @@ from journal_wear import four_openings
 from sqlalchemy import Connection, Engine, Inspector, create_engine, inspect, text
 
 from tests.postgres import own_schema
-from tideline.engine.rows import Lease
+from tideline.core.run import ClientId
+from tideline.engine.rows import Client, Invite, Keys, Lease, Standing
 from tideline_server.store import SqlJournal, StoreRefused
 from tideline_server.store.address import read_address
 from tideline_server.store.schema import metadata
@@ -90,6 +91,7 @@ def test_a_store_from_before_migrations_goes_on(where: str, engine: Engine) -> N
             connection.execute(text(f"DROP TABLE {later}"))
         for later in indexes(connection) - indexed:
             connection.execute(text(f"DROP INDEX {later}"))
+        without_later_columns(connection)
     for _ in range(2):
         journal = SqlJournal(where)
         assert journal.run(RUN) == run_row()
@@ -97,6 +99,33 @@ def test_a_store_from_before_migrations_goes_on(where: str, engine: Engine) -> N
         journal.close()
         with engine.connect() as connection:
             assert revision(connection) == newest()
+
+
+def without_later_columns(connection: Connection) -> None:
+    """Take out the columns of revisions 5 and 8."""
+    inspector = inspect(connection)
+    before = {"invites": 5, "clients": 7, "rounds": 10}
+    for table, columns in before.items():
+        for column in inspector.get_columns(table)[columns:]:
+            connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column['name']}"))
+
+
+def test_clients_from_before_keys_remain(where: str, engine: Engine) -> None:
+    """They are approved, speak protocol 1 and prove themselves by their credential, until their keys are bound to it."""
+    with engine.begin() as connection:
+        command.upgrade(configured(connection), "0004")
+        for name in ("ann", "bob"):
+            row = f"'{name}', 'hash of {name}', '[\"source\"]', '{{}}', '0.1', 1.0, 2.0"
+            connection.execute(text(f"INSERT INTO clients VALUES ({row})".replace(":", "\\:")))
+        connection.execute(text("INSERT INTO invites VALUES ('token', '', '{}', 99.0, '')"))
+    journal = SqlJournal(where)
+    ann = journal.client("ann")
+    assert ann == Client(ClientId("ann"), "hash of ann", ("source",), {}, "0.1", 1.0, 2.0)
+    assert (ann.protocol, ann.keys, ann.standing, ann.rotate) == (1, None, Standing.APPROVED, False)
+    assert journal.invite("token") == Invite("token", "", {}, 99.0)
+    assert journal.rekey(ann.name, "", Keys("aa", "bb"), 2)
+    assert [(c.name, c.protocol, c.credential_hash) for c in journal.clients()] == [("ann", 2, ""), ("bob", 1, "hash of bob")]
+    journal.close()
 
 
 def indexes(connection: Connection) -> set[str]:
@@ -111,12 +140,18 @@ def test_parts_of_an_older_store_are_collected(where: str, engine: Engine) -> No
     two_rounds_old(journal)
     journal.advance(advance(1, files("m3"), files("s3"), keep_from=2))
     with engine.begin() as connection:
+        connection.execute(text("DROP TABLE audit"))
+        connection.execute(text("DROP TABLE audit_tip"))
+        connection.execute(text("DROP TABLE dropped"))
         connection.execute(text("DROP TABLE loose"))
+        connection.execute(text("DROP TABLE api_keys"))
         connection.execute(text("DROP INDEX parts_by_age"))
         connection.execute(text("DROP INDEX runs_by_age"))
+        without_later_columns(connection)
         connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
     journal.close()
     journal = SqlJournal(where)
+    assert [dict(closed.marks) for closed in journal.rounds(RUN)] == [{}] * 3
     assert set(journal.collect(0.0)) == {digest(name) for name in ("m", "s", "r", "m2", "s2")}
     assert journal.collect(1e9) == ()
     journal.close()

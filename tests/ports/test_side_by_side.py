@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, suppress
 from functools import partial
 
 import psycopg
 import pytest
-from journal_values import ANN, BOB, advance, answer, client, digest, files, invite, joins, push, run_row, together
+from journal_values import ANN, BOB, advance, answer, client, digest, files, invite, joins, push, reply, run_row, together
 
-from tests.postgres import needed, run
+from tests.postgres import needed, run, with_options
 from tideline.core.errors import Unreachable
 from tideline.core.run import Digest, OrderId, RunId
-from tideline.engine.rows import JOIN, OPEN, Status
+from tideline.engine.rows import JOIN, OPEN, Files, OrderStatus, Status
 from tideline_server.store import SqlJournal
 
 RUNS = tuple(RunId(f"run-{letter}") for letter in "abcd")
@@ -43,6 +43,22 @@ class Shelf:
         """Keep what is not kept yet, as a mill does."""
         self.there.update(digest for digest in digests if digest not in self.there)
 
+    def collect(self, journal: SqlJournal) -> tuple[Digest, ...]:
+        """Let a journal take what nobody needs; what a try took that failed comes back."""
+        taken: set[Digest] = set()
+
+        def drop(digests: Collection[Digest]) -> None:
+            self.there.update(taken)
+            taken.clear()
+            taken.update(digests)
+            self.there.difference_update(digests)
+
+        gone: tuple[Digest, ...] = ()
+        with suppress(Unreachable):
+            gone = journal.collect(1e8, drop)
+        self.there.update(taken - set(gone))
+        return gone
+
 
 def insist(write: Callable[[], object], before: Callable[[], object]) -> None:
     """Write until it is written, each time from the beginning."""
@@ -62,7 +78,7 @@ def live_a_run(journal: SqlJournal, other: SqlJournal, shelf: Shelf, name: RunId
     def lay(parts: frozenset[Digest]) -> None:
         shelf.put(parts)
         if dice.random() < 0.5:
-            other.collect(1e8, shelf.there.discard)
+            shelf.collect(other)
 
     for cursor in range(JOIN, ROUNDS):
         step = advance(cursor, files(dice.randrange(20)), files(dice.randrange(20), dice.randrange(20)), name, keep_from=cursor)
@@ -75,7 +91,15 @@ def live_a_run(journal: SqlJournal, other: SqlJournal, shelf: Shelf, name: RunId
             lay(frozenset(part for part, _ in sent))  # type: ignore[attr-defined]
             push(journal, sent, run=name, now=1e9)  # type: ignore[arg-type]
 
-        insist(lambda order=order, sent=sent: answer(journal, order, sent), keep)
+        def report(order: OrderId = order, sent: Files = sent) -> OrderStatus:
+            """As the desk does: a part that was dropped lately is looked for, and sent again if it is gone."""
+            here = shelf.there.__contains__
+            done = journal.answer(order, reply(order, sent), OrderStatus.ANSWERED, 30.0, 11, 12, here)
+            if done is None:
+                raise Unreachable("A part was collected before the report came")
+            return done
+
+        insist(report, keep)
 
 
 def test_no_part_is_collected_that_somebody_refers_to(journals: tuple[SqlJournal, SqlJournal], address: str) -> None:
@@ -85,7 +109,7 @@ def test_no_part_is_collected_that_somebody_refers_to(journals: tuple[SqlJournal
 
     def collect(journal: SqlJournal) -> None:
         while not over.is_set():
-            taken.extend(journal.collect(1e8, shelf.there.discard))
+            taken.extend(shelf.collect(journal))
 
     collectors = [threading.Thread(target=collect, args=(journal,)) for journal in journals]
     for thread in collectors:
@@ -99,7 +123,7 @@ def test_no_part_is_collected_that_somebody_refers_to(journals: tuple[SqlJournal
     referred = {Digest(str(row[0])) for row in run(address, REFERRED)}
     assert referred <= shelf.there
     assert len(taken) > ROUNDS, "the collectors had something to do"
-    journals[0].collect(1e8, shelf.there.discard)
+    shelf.collect(journals[0])
     assert {Digest(str(row[0])) for row in run(address, WAITING_NO_MORE)} == referred, "nothing is left lying"
     assert run(address, "SELECT count(*) FROM loose") == [(0,)]
     assert [len(journals[0].rounds(name)) for name in RUNS] == [ROUNDS + 1] * len(RUNS)
@@ -155,3 +179,47 @@ def test_a_frozen_write_holds_up_its_own_run_only(journals: tuple[SqlJournal, Sq
         frozen.rollback()
     assert one.advance(advance(JOIN))
     assert digest("m") in two.held(files("m"), RUNS[1], ANN, 1.0)
+
+
+def in_a_write(
+    journals: tuple[SqlJournal, SqlJournal], meanwhile: Callable[[SqlJournal], object], token: int | None = None
+) -> list[object]:
+    """What comes of something that another coordinator does while the first is within a write of run A."""
+    one, two = journals
+    one.advance(advance(JOIN, files("dropped"), run=RUNS[0], token=token))
+    one.advance(advance(0, run=RUNS[0], keep_from=1, token=token))
+    assert two.collect(0.0) == (digest("dropped"),)
+    found: list[object] = []
+    assert one.advance(advance(1, files("dropped"), run=RUNS[0], token=token), lambda part: not found.append(meanwhile(two)))
+    return found
+
+
+def test_nobody_takes_a_lease_between_a_write_and_its_commit(journals: tuple[SqlJournal, SqlJournal]) -> None:
+    """The token that was the newest when the write began is so when it ends."""
+    one, two = journals
+    (lease,) = one.claim(one.leases(RUNS[0]), "one", 15.0)
+    assert in_a_write(journals, lambda other: other.claim(other.leases(RUNS[0]), "two", 15.0), lease.token) == [()]
+    assert two.leases(RUNS[0]) == (lease,)
+    assert [taken.token for taken in two.claim((lease,), "two", 15.0)] == [lease.token + 1]
+
+
+def test_a_sign_of_life_waits_for_no_write(journals: tuple[SqlJournal, SqlJournal], address: str) -> None:
+    """The run that is being written lives without one; the others get theirs."""
+    held = journals[0].claim(journals[0].leases(), "one", 15.0)
+    with closing(SqlJournal(with_options(address, "-c lock_timeout=3s"))) as impatient:
+        (kept,) = in_a_write((journals[0], impatient), lambda other: other.renew(held), held[0].token)
+    assert [(lease.run, lease.token, lease.beats) for lease in kept] == [  # type: ignore[attr-defined]
+        (name, 1, 0 if name == RUNS[0] else 1) for name in RUNS
+    ]
+    assert [lease.beats for lease in journals[1].renew(held)] == [1, 2, 2, 2]
+
+
+def test_a_lease_that_is_being_taken_is_missed_at_the_next_look(journals: tuple[SqlJournal, SqlJournal], address: str) -> None:
+    """Nobody is waited for who may not even commit."""
+    one, _ = journals
+    held = one.claim(one.leases(), "one", 15.0)
+    with psycopg.connect(address) as other:
+        other.execute("UPDATE leases SET token = token + 1, holder = 'two' WHERE run = 'run-b'")
+        assert [lease.run for lease in one.renew(held)] == list(RUNS)
+        other.commit()
+    assert [lease.run for lease in one.renew(held)] == [name for name in RUNS if name != RUNS[1]]

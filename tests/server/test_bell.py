@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -164,6 +165,24 @@ def test_a_dead_redis_delays_and_loses_nothing(server: Redis) -> None:
             await asyncio.sleep(0)
             one.ring("run:c")
             assert await again
+
+    asyncio.run(play())
+
+
+def test_a_redis_that_stands_still_counts_as_away(server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that takes a ping and never answers is given up, and whoever waits polls until Redis goes on."""
+    monkeypatch.setattr("tideline_server.bell.over_redis.CALL_SECONDS", 0.2)
+
+    async def play() -> None:
+        async with replica(server) as bell:
+            assert server.process is not None
+            server.process.send_signal(signal.SIGSTOP)
+            try:
+                await until(lambda: not bell.connected)
+                assert "Redis is away" in bell.reaches
+            finally:
+                server.process.send_signal(signal.SIGCONT)
+            await until(lambda: bell.connected)
 
     asyncio.run(play())
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
 
 from tests.engine.toys import stage, start, until
+from tests.laws.stage import Stage
+from tideline.core.errors import StorageFull, Unreachable
 from tideline.engine.leases import Leases
 from tideline.engine.rows import Status
 from tideline_server.bell import LocalBell
-from tideline_server.conducting import Conducting
+from tideline_server.conducting import TURNERS, Conducting
+from tideline_server.worker import machines
 
 LONG = 20.0  # nothing here takes so long; what does has failed
 
@@ -31,3 +39,119 @@ def test_a_look_leaves_nothing_lying() -> None:
         await conducting.stop()
 
     asyncio.run(play())
+
+
+def conducting(on: Stage, bell: LocalBell) -> Conducting:
+    """What looks at the stage's runs."""
+    return Conducting(on.conductor, Leases(on.journal, on.clock, "here", LONG), bell)
+
+
+async def forever(true: Callable[[], object]) -> None:
+    """Wait for something to become true."""
+    async with asyncio.timeout(LONG):
+        while not true():
+            await asyncio.sleep(0)
+
+
+def test_leases_are_kept_while_every_turn_is_slow() -> None:
+    """Signs of life do not stand behind turns that wait for numbers, however many there are."""
+    on, crunching = stage(), threading.Event()
+    runs = [start(on, seed=seed) for seed in range(TURNERS + 4)]
+    for order in on.waiting():
+        on.handle(order)
+    real, stuck = on.mill.call, threading.Semaphore(0)
+
+    def slow(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        stuck.release()
+        assert crunching.wait(LONG)
+        return real(name, payload)
+
+    on.mill.call = slow  # type: ignore[method-assign]
+
+    async def play() -> None:
+        made = conducting(on, LocalBell(asyncio.get_running_loop()))
+        await made.look()
+        await asyncio.to_thread(lambda: [stuck.acquire(timeout=LONG) for _ in range(TURNERS)])
+        before = {lease.run: lease.beats for lease in on.journal.leases()}
+        await asyncio.wait_for(made.look(), LONG)
+        after = {lease.run: lease.beats for lease in on.journal.leases()}
+        assert all(after[run] > before[run] for run in runs)
+        crunching.set()
+        await made.stop()
+
+    asyncio.run(play())
+
+
+def test_a_look_that_could_not_be_taken_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a thread to spare costs a while, not the run."""
+    on = stage()
+    run = start(on)
+    for order in on.waiting():
+        on.handle(order)
+    monkeypatch.setattr("tideline_server.conducting.HELD_UP_SECONDS", 0.0)
+    refused: list[str] = []
+
+    async def play() -> None:
+        made = conducting(on, LocalBell(asyncio.get_running_loop()))
+        submit = made._turning.submit
+
+        def none_to_be_had(*args: Any, **more: Any) -> Any:
+            if len(refused) < 2:
+                refused.append("can't start new thread")
+                raise RuntimeError(refused[-1])
+            return submit(*args, **more)
+
+        monkeypatch.setattr(made._turning, "submit", none_to_be_had)
+        made.take(run)
+        await forever(lambda: on.row(run).cursor == 0)
+        await made.stop()
+
+    asyncio.run(play())
+    assert len(refused) == 2
+
+
+def test_a_run_that_is_held_up_for_long_waits_for_a_person() -> None:
+    """Not before its deadline, and not before an hour; then with the reason. Resumed after the trouble, it goes on."""
+    on = stage()
+    run = start(on, waiting={"deadline": 600.0})
+    until(on, run, 1)
+    for order in on.waiting():
+        on.handle(order)
+    real = on.mill.call
+
+    def broken(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        raise Unreachable("The coordinator has not enough memory", "Give it more")
+
+    on.mill.call = broken  # type: ignore[method-assign]
+
+    async def play() -> None:
+        made = conducting(on, LocalBell(asyncio.get_running_loop()))
+        for _ in range(8):
+            assert made.turn(run) is not None
+            assert on.row(run).status is Status.RUNNING
+            on.clock.advance(500.0)
+        made.turn(run)
+        await made.stop()
+
+    asyncio.run(play())
+    row = on.row(run)
+    assert (row.status, row.cause) == (Status.STALLED, "Held up for 67 min: The coordinator has not enough memory. Give it more")
+    on.mill.call = real  # type: ignore[method-assign]
+    on.office.resume(run)
+    assert on.play(run).status is Status.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(5, "Input/output error"), Unreachable),
+        (OSError(28, "No space left on device"), StorageFull),
+        (MemoryError(), Unreachable),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), Unreachable),
+        (RuntimeError("shapes do not fit"), type(None)),
+        (ValueError("allocate memory"), type(None)),
+    ],
+)
+def test_what_is_the_machines_trouble(error: Exception, kind: type) -> None:
+    """A worker's errors that a later try may not meet again."""
+    assert type(machines(error)) is kind

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import queue
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +19,18 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from tests.redis import Redis, running
-from tests.synthetic import sites
-from tideline.algorithms import METHODS
+from tests.server.agents_door import door_of
 from tideline.core.errors import TooMany
 from tideline.core.run import Role
 from tideline.engine.memory import ManualClock
-from tideline.engine.simulate import Federation
 from tideline_agent import main as agent
-from tideline_agent.link import GrpcLink
+from tideline_agent.keys import Keys
+from tideline_agent.link import Doors, GrpcLink
 from tideline_agent.settings import AgentSettings
 from tideline_protos.v1 import federation_pb2 as pb
-from tideline_server.bell import LocalBell, LocalCounts, RedisCounts
+from tideline_server.bell import LocalCounts, RedisCounts
 from tideline_server.bell.counts import MINUTE, Tally, minute_of, seconds_to_wait
 from tideline_server.limits import Limits, address_of, network_of
-from tideline_server.rpc import Door
 from tideline_server.settings import CoordinatorSettings
 
 NOON = 1_000_000_040.0  # a third of a minute of the clock has passed
@@ -272,6 +269,9 @@ def test_five_hundred_agents_do_not_meet_the_limit() -> None:
     asyncio.run(play())
 
 
+KEYS = Keys.made()
+
+
 class Hurried(ManualClock):
     """A clock that goes on by half a minute whenever it is looked at."""
 
@@ -284,40 +284,15 @@ def test_an_agent_that_is_put_off_comes_again(monkeypatch: pytest.MonkeyPatch, t
     """It says so and tries again, though it would wait for no coordinator that is away; then it is let in."""
     monkeypatch.setattr(agent, "TURN_SECONDS", 0.01)
     with door_of(Limits(LocalCounts(), Hurried(NOON), enrolments=1)) as (federation, port):
-        link = GrpcLink([f"127.0.0.1:{port}"], "dora", "a secret", None, threading.Event())
+        link = GrpcLink(Doors((f"127.0.0.1:{port}",)), "dora", KEYS, threading.Event())
         token = federation.office.invite("dora", {}, 600.0)
         settings = AgentSettings(f"127.0.0.1:{port}", tmp_path, (Role.SOURCE,), "dora", token, wait=0.0)
         with capture_logs() as logs:
-            agent.enrol(link, settings)
-            agent.enrol(link, settings)
+            assert agent.admission(link, settings, KEYS)
+            assert agent.admission(link, settings, KEYS)
         link.close()
     events = [entry["event"] for entry in logs if entry["event"] != "limit_reached"]
     assert events[0] == events[-1] == "enrolled" and set(events[1:-1]) == {"enrolment_put_off"}
-
-
-@contextmanager
-def door_of(limits: Limits) -> Iterator[tuple[Federation, int]]:
-    """The agents' door over a federation, on a loop and a port of its own."""
-    federation, loop, closing = Federation(METHODS, sites()), asyncio.new_event_loop(), asyncio.Event()
-    opened: queue.Queue[int] = queue.Queue()
-
-    async def serve() -> None:
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers((Door(federation.desk, federation.office, LocalBell(loop), "1", limits).handler(),))
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        opened.put(port)
-        await closing.wait()
-        await server.stop(None)
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        yield federation, opened.get()
-    finally:
-        loop.call_soon_threadsafe(closing.set)
-        thread.join()
-        loop.close()
 
 
 def test_enrolments_are_limited_by_address() -> None:
@@ -325,16 +300,16 @@ def test_enrolments_are_limited_by_address() -> None:
     clock = ManualClock(NOON)
     with door_of(Limits(LocalCounts(), clock, enrolments=3)) as (federation, port):
         token = federation.office.invite("dora", {}, 600.0)
-        link = GrpcLink([f"127.0.0.1:{port}"], "dora", "a secret", None, threading.Event())
+        link = GrpcLink(Doors((f"127.0.0.1:{port}",)), "dora", KEYS, threading.Event())
         for _ in range(3):
             link.enrol(token, ("source",))
         with pytest.raises(TooMany, match=r"More than 3 enrolments a minute come from 127\.0\.0\.1\. Ask again in \d+ s"):
             link.enrol(token, ("source",))
         with pytest.raises(grpc.RpcError) as told:
-            link._lines.now.enrol(pb.EnrolRequest(protocol=1), timeout=10)
+            link._lines.now.call("Enrol")(pb.EnrolRequest(protocol=1).SerializeToString(), timeout=10)
         assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for _ in range(20):
-            assert link.beat({}) == ()
+            assert link.beat({}).gone == ()
         clock.advance(90.0)
         assert link.enrol(token, ("source",)).name == "dora"
         link.close()

@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
 import tenacity
 
 from tideline import __version__
-from tideline.archive.intake import MAX_CHUNK, Intake, chunk_size, chunks, commit
+from tideline.archive.intake import MAX_CHUNK, MIN_CHUNK, Intake, commit
 from tideline.archive.parts import Parts
-from tideline.core.errors import Cancelled, FederationError, IdentityRefused, StorageFull, Unreachable
-from tideline.core.run import Digest, OrderId, RunId
+from tideline.core.errors import (
+    Cancelled,
+    ClockRefused,
+    FederationError,
+    IdentityRefused,
+    StorageFull,
+    Unreachable,
+    VersionRefused,
+)
+from tideline.core.notes import Note
+from tideline.core.run import OrderId
+from tideline.core.signing import PROTOCOL
 from tideline.engine.pipe import from_plain
-from tideline.engine.rows import Arrivals, Failure, Files, Order, Receipt, Reply
-from tideline_agent.link.lines import Line, Lines
+from tideline.engine.rows import Arrivals, Files, Order, Receipt, Reply
+from tideline_agent.keys import Keys
+from tideline_agent.link.lines import SERVICE, Doors, Greeting, Line, Lines
+from tideline_agent.link.watchdog import Watchdog
+from tideline_agent.link.wire import notes_out, order_in, push_chunks, push_head, receipt_in, reply_out
 from tideline_protos.v1 import federation_pb2 as pb
 
 T = TypeVar("T")
 Away = Callable[[BaseException | None], None]
+Metadata = tuple[tuple[str, str], ...]
 FULL_SECONDS = 5.0  # pause before bytes are offered again to a coordinator without room
+SIGNINGS = 4  # of a call, where keys are swapped one after another
 CUT_SECONDS = 0.5  # pause before they are offered again after a cut
-PROTOCOL = 1
+KEEPING_SECONDS = 120.0  # in which a coordinator takes a chunk, or brings all of them to its disk
 SILENCE_SECONDS = 45.0  # the coordinator ticks every 15; three missed ticks mean that the line is dead
 CALL_SECONDS = 30.0
-MAX_WORDS = 10_000
+TELL_SECONDS = 10.0
 REPORT_SECONDS = 3600.0  # a report may wait while the coordinator crunches another run
 AWAY = (
     grpc.StatusCode.UNAVAILABLE,
@@ -44,33 +62,98 @@ def quietly(error: BaseException | None) -> None:
     """Nobody is told of an outage."""
 
 
+@dataclass(frozen=True)
+class Beaten:
+    """What a sign of life is answered with: orders to give up, and whether the agent is to make new keys."""
+
+    gone: tuple[OrderId, ...] = ()
+    rotate: bool = False
+
+
+class NotSpoken(IdentityRefused):
+    """The other end does not know the call: it is an older coordinator, or none."""
+
+    @property
+    def kind(self) -> str:
+        """Known by its base to whoever is told."""
+        return IdentityRefused.__name__
+
+
 class FullThere(Unreachable):
     """The coordinator has no room. Like an outage, it is waited out: nothing was acknowledged, nothing is lost."""
 
 
 class GrpcLink:
-    """The port Link, and what else an agent says: enrol, orders, beat. `stop` ends every wait.
+    """The port Link, and what else an agent says: enrol, rotate, orders, beat. `stop` ends every wait.
 
-    What one of the coordinators does not answer is asked of the next.
+    What one of the coordinators does not answer is asked of the next. Every call is signed by the agent's keys.
     """
 
-    def __init__(
-        self, addresses: Sequence[str], name: str, credential: str, ca: Path | None, stop: threading.Event, away: Away = quietly
-    ) -> None:
+    def __init__(self, doors: Doors, name: str, keys: Keys, stop: threading.Event, away: Away = quietly) -> None:
         self.name, self.stop = name, stop
-        self._lines = Lines(addresses, name, ca)
+        self._lines = Lines(doors, name)
         self._chunk = 0
         self._away: Away = lambda error: None if stop.is_set() else away(error)
-        self._credential = credential
-        self._metadata = (("tideline-client", name), ("authorization", f"Bearer {credential}"))
+        self._keys = keys
+        self._turning = threading.RLock()  # held while keys are rotated
 
-    def enrol(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
-        """Enrol, or come back. One try. Raises Unreachable, IdentityRefused, VersionRefused."""
-        request = pb.EnrolRequest(
-            protocol=PROTOCOL, token=token, name=self.name, credential=self._credential, roles=roles, version=__version__
-        )
-        reply: pb.EnrolReply = self._ask(lambda line: line.enrol(request, timeout=CALL_SECONDS))
+    def enrol(self, token: str, roles: tuple[str, ...], credential: str = "") -> pb.EnrolReply:
+        """Enrol, or come back. One try. Raises Unreachable, IdentityRefused, VersionRefused.
+
+        credential: of an agent that enrolled by protocol 1 and binds its keys now.
+        """
+        reply: pb.EnrolReply = self._ask("Enrol", self._application(token, roles, credential), CALL_SECONDS)
         return reply
+
+    def _application(self, token: str, roles: tuple[str, ...], credential: str) -> pb.EnrolRequest:
+        request = pb.EnrolRequest(protocol=PROTOCOL, token=token, name=self.name, credential=credential, version=__version__)
+        request.roles.extend(roles)
+        request.sign_key, request.receive_key = self._keys.public
+        return request
+
+    def check(self, token: str, roles: tuple[str, ...], credential: str = "") -> pb.EnrolReply:
+        """What `enrol` would come to. Changes nothing, and uses no token up. Raises as it does, and NotSpoken."""
+        reply: pb.EnrolReply = self._ask("Check", self._application(token, roles, credential), CALL_SECONDS)
+        return reply
+
+    def probe(self, data: bytes) -> tuple[bytes, float]:
+        """Bytes as the coordinator's store of parts gives them back, and the seconds that this took it. Raises NotSpoken."""
+        reply = self._ask("Probe", pb.ProbeRequest(data=data), CALL_SECONDS)
+        return reply.data, reply.seconds
+
+    def tell(self, notes: Sequence[tuple[OrderId, Note]]) -> None:
+        """Tell what happened here. One try. Raises NotSpoken, Unreachable."""
+        self._ask("Tell", notes_out(notes), TELL_SECONDS)
+
+    def hello(self) -> Greeting:
+        """Who the coordinator in use is, and its time. Raises VersionRefused, Unreachable."""
+        return self._greet(self._lines.now)
+
+    def use(self, keys: Keys) -> None:
+        """Sign with other keys from here on."""
+        with self._turning:
+            self._keys = keys
+
+    def rotate(self, fresh: Keys, kept: Callable[[], object]) -> None:
+        """Put new keys into the place of the old ones; `kept` is called once the coordinator has them.
+
+        Other calls wait meanwhile, if theirs were refused. Raises IdentityRefused where neither pair is known there.
+        """
+        with self._turning:
+            sign_key, receive_key = fresh.public
+            request = pb.RotateRequest(sign_key=sign_key, receive_key=receive_key, signature=fresh.takes_over(self.name))
+            old = self._keys
+            try:
+                self._ask("Rotate", request, CALL_SECONDS)
+            except IdentityRefused as error:
+                self._keys = fresh  # an earlier try may have got through, and its answer not
+                try:
+                    self.beat({})
+                except IdentityRefused:
+                    self._keys = old
+                    raise error from None
+            self._keys = fresh
+            kept()
 
     def orders(self) -> Iterator[Order]:
         """Open orders as they come, over as many connections as it takes, until `stop`. Raises IdentityRefused."""
@@ -91,10 +174,9 @@ class GrpcLink:
         for attempt in self._retrying():
             with attempt:
                 line = self._lines.now
-                stream = line.orders(pb.OrdersRequest(), metadata=self._metadata)
-                with Watchdog(stream.cancel, SILENCE_SECONDS):
-                    for first in self._told(line, stream):
-                        return line, stream, first
+                stream, first = self._stream(line, "Orders", pb.OrdersRequest(), SILENCE_SECONDS)
+                if first is not None:
+                    return line, stream, first
                 self._lines.leave(line)
                 raise Unreachable(f"{line.address} hung up", "It may be restarting")
         raise Cancelled("The agent is stopping")
@@ -105,9 +187,10 @@ class GrpcLink:
                 lacking = [(digest, size) for digest, size in files if not parts.has(digest)]
                 wanted = [pb.Wanted(digest=digest, offset=parts.arrived(digest)) for digest, _ in lacking]
                 line = self._lines.now
-                stream = line.fetch(pb.FetchRequest(order=order.id, parts=wanted), metadata=self._metadata)
-                with Intake(lacking, parts.upload, commit) as intake:
-                    for chunk in self._told(line, stream):
+                stream, first = self._stream(line, "Fetch", pb.FetchRequest(order=order.id, parts=wanted), SILENCE_SECONDS)
+                with Intake(lacking, parts.upload, commit) as intake, Watchdog(stream.cancel, SILENCE_SECONDS) as alive:
+                    for chunk in itertools.chain([] if first is None else [first], self._told(line, stream)):
+                        alive.reset()
                         intake.write(chunk)
                     intake.end()
 
@@ -115,9 +198,19 @@ class GrpcLink:
         """One try: after a cut, or where the coordinator has no room, the next report says where to go on."""
         for digest, _, _ in arrivals:
             parts.size(digest)  # here, and not on the thread that sends, where an error would read as a cut
-        sent = (bytes(each) for each in push_stream(order, arrivals, parts, self._chunk))
+        head = push_head(order, arrivals)
+
+        def start(line: Line, metadata: Metadata) -> Any:
+            with Watchdog(lambda: call.cancel(), KEEPING_SECONDS) as alive:
+                chunks = itertools.chain([head], push_chunks(arrivals, parts, self._chunk))
+                call = line.call("Push").future((alive.fed(bytes(each)) for each in chunks), metadata=metadata)
+                try:
+                    return call.result()
+                except grpc.FutureCancelledError:
+                    raise Unreachable(f"{line.address} took nothing for {KEEPING_SECONDS:g} s", "It is tried again") from None
+
         try:
-            self._ask(lambda line: line.push(sent, metadata=self._metadata))
+            self._begin(self._lines.now, "Push", head, start)
         except Unreachable as error:
             self._away(error)
             self._pause(FULL_SECONDS if isinstance(error, FullThere) else CUT_SECONDS)
@@ -127,27 +220,86 @@ class GrpcLink:
         request = reply_out(reply)
         for attempt in self._retrying():
             with attempt:
-                raw = self._ask(lambda line: line.report(request, metadata=self._metadata, timeout=REPORT_SECONDS))
-                self._chunk = min(raw.chunk, MAX_CHUNK)
+                raw = self._ask("Report", request, REPORT_SECONDS)
+                self._chunk = raw.chunk and min(max(raw.chunk, MIN_CHUNK), MAX_CHUNK)
                 return receipt_in(raw)
         raise Cancelled("The agent is stopping")
 
-    def beat(self, progress: Mapping[OrderId, float]) -> tuple[OrderId, ...]:
-        """One sign of life, one try. Gives the orders to give up."""
-        request = pb.BeatRequest(progress={str(k): v for k, v in progress.items()})
-        reply = self._ask(lambda line: line.beat(request, metadata=self._metadata, timeout=CALL_SECONDS))
-        return tuple(OrderId(gone) for gone in reply.gone)
+    def beat(self, progress: Mapping[OrderId, float]) -> Beaten:
+        """One sign of life, one try. Gives the orders to give up, and whether new keys are asked for."""
+        reply = self._ask("Beat", pb.BeatRequest(progress={str(k): v for k, v in progress.items()}), CALL_SECONDS)
+        return Beaten(tuple(OrderId(gone) for gone in reply.gone), bool(reply.rotate))
 
     def close(self) -> None:
         """End every call."""
         self.stop.set()
         self._lines.close()
 
-    def _ask(self, call: Callable[[Line], T], line: Line | None = None) -> T:
-        """A call's answer. Where the other end is away, the next call goes to another."""
-        line = line or self._lines.now
+    def _ask(self, name: str, request: Any, seconds: float) -> Any:
+        """A call's answer."""
+        body = request.SerializeToString()
+        start = functools.partial(unary, name, body, seconds)
+        return self._begin(self._lines.now, name, body, start)
+
+    def _stream(self, line: Line, name: str, request: Any, patience: float = 0.0) -> tuple[Any, Any]:
+        """A stream and the first thing that came over it, None if nothing did. patience: seconds of silence that end it."""
+        body = request.SerializeToString()
+
+        def start(line: Line, metadata: Metadata) -> tuple[Any, Any]:
+            stream = line.call(name)(body, metadata=metadata)
+            watched = Watchdog(stream.cancel, patience) if patience else contextlib.nullcontext()
+            with watched:
+                return stream, next(stream, None)
+
+        return self._begin(line, name, body, start)
+
+    def _begin(self, line: Line, name: str, body: bytes, start: Callable[[Line, Metadata], T]) -> T:
+        """What a call begins with. Refused for its time or its keys, it is signed anew if those are others by now."""
+        with self._leaving(line):
+            for left in reversed(range(SIGNINGS)):
+                keys, greeting, metadata = self._signed(line, name, body)
+                try:
+                    return told(lambda metadata=metadata: start(line, metadata), line.address)  # type: ignore[misc]
+                except IdentityRefused as error:
+                    if not left or not self._otherwise(line, keys, greeting, error):
+                        raise
+        raise AssertionError("the last try returns or raises")
+
+    def _otherwise(self, line: Line, keys: Keys, greeting: Greeting, error: IdentityRefused) -> bool:
+        """Whether a call that was refused would be signed otherwise now."""
+        if isinstance(error, ClockRefused):  # this machine slept, or the coordinator's clock was set
+            if line.greeting is greeting:
+                line.greeting = None
+            return True
+        with self._turning:
+            return self._keys is not keys
+
+    def _signed(self, line: Line, name: str, body: bytes) -> tuple[Keys, Greeting, Metadata]:
+        """What proves a call, and what it was made with."""
+        greeting = line.greeting or self._greet(line)
+        keys, now = self._keys, greeting.now_ms
+        signature = keys.signature(SERVICE + name, self.name, now, body)
+        shown = (("tideline-client", self.name), ("tideline-time", str(now)), ("tideline-signature", signature))
+        return keys, greeting, shown
+
+    def _greet(self, line: Line) -> Greeting:
+        """Ask a coordinator who it is and what time it has. Raises VersionRefused for one that does not speak as we do."""
+        body = pb.HelloRequest(protocol=PROTOCOL, version=__version__).SerializeToString()
+        before = time.monotonic()
+        hello = told(lambda: hail(line, body), line.address)
+        if not hello.oldest <= PROTOCOL <= hello.protocol:
+            speaks = f"protocol {hello.protocol}" + (f" down to {hello.oldest}" if hello.oldest < hello.protocol else "")
+            raise other_version(line.address, f"(tideline {hello.version}) speaks {speaks}")
+        # Told somewhere between question and answer.
+        heard = (before + time.monotonic()) / 2
+        line.greeting = Greeting(hello.time_ms, heard, hello.version, (hello.oldest, hello.protocol))
+        return line.greeting
+
+    @contextlib.contextmanager
+    def _leaving(self, line: Line) -> Iterator[None]:
+        """Where the other end is away, the next call goes to another."""
         try:
-            return told(lambda: call(line), line.address)
+            yield
         except FullThere:
             raise
         except Unreachable:
@@ -158,9 +310,9 @@ class GrpcLink:
         """A stream whose errors are ours."""
         iterator = iter(stream)
         while True:
-            try:
-                each = self._ask(lambda line: next(iterator), line)
-            except StopIteration:
+            with self._leaving(line):
+                each = told(lambda: next(iterator, None), line.address)
+            if each is None:
                 return
             yield each
 
@@ -180,34 +332,27 @@ class GrpcLink:
         )
 
 
-class Watchdog:
-    """Calls `bark` when `reset` was not called for so many seconds."""
+def unary(name: str, body: bytes, seconds: float, line: Line, metadata: Metadata) -> Any:
+    """A call of one message, begun and answered."""
+    return line.call(name)(body, metadata=metadata, timeout=seconds)
 
-    def __init__(self, bark: Callable[[], Any], seconds: float) -> None:
-        self._bark, self._seconds = bark, seconds
-        self._fed = threading.Event()
-        self._done = False
 
-    def __enter__(self) -> Watchdog:
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
+def hail(line: Line, body: bytes) -> Any:
+    """Hello. Raises VersionRefused where it is not known."""
+    try:
+        return line.call("Hello")(body, timeout=CALL_SECONDS)
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            raise other_version(line.address, "speaks protocol 1, or is none of Tideline's") from None
+        raise
 
-    def reset(self) -> None:
-        """Somebody is alive."""
-        self._fed.set()
 
-    def __exit__(self, *args: object) -> None:
-        self._done = True
-        self._fed.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while self._fed.wait(self._seconds):
-            if self._done:
-                return
-            self._fed.clear()
-        self._bark()
+def other_version(address: str, speaks: str) -> VersionRefused:
+    """The refusal of a coordinator that does not speak as this agent does."""
+    return VersionRefused(
+        f"The coordinator at {address} {speaks}; this agent (tideline {__version__}) speaks protocol {PROTOCOL}",
+        "Install the same version on both ends, the coordinator's first; see that the address is its agents' door (gRPC)",
+    )
 
 
 def told(call: Callable[[], T], address: str) -> T:
@@ -229,42 +374,5 @@ def ours(error: Any, address: str) -> FederationError:
     if error.code() in AWAY:
         return Unreachable(f"{address} does not answer: {error.details()}", "Check the address and that the coordinator runs")
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-        return IdentityRefused(f"{address} is no Tideline coordinator", "Give the address of its agents' door (gRPC)")
+        return NotSpoken(f"{address} is no Tideline coordinator", "Give the address of its agents' door (gRPC)")
     return FederationError(f"{address} answered {error.code().name}: {error.details()}", "See the coordinator's log")
-
-
-def order_in(raw: pb.Order) -> Order:
-    """An order from the wire."""
-    files = tuple((Digest(f.digest), int(f.size)) for f in raw.files)
-    brief = json.loads(raw.brief)
-    place = (raw.cursor, raw.phase, raw.step, raw.round)
-    return Order(OrderId(raw.id), RunId(raw.run), *place, files, raw.seed, raw.after, raw.seconds_left, brief)
-
-
-def push_stream(order: Order, arrivals: Arrivals, parts: Parts, chunk: int = 0) -> Iterator[bytes | memoryview]:
-    """What a push sends: what it brings, then the bytes. chunk: as many at once as the coordinator wishes; 0: as seems good."""
-    head = pb.PushHead(order=order.id)
-    head.parts.extend(pb.Arrival(digest=digest, size=size, offset=offset) for digest, size, offset in arrivals)
-    yield head.SerializeToString()
-    total = sum(size - offset for _, size, offset in arrivals)
-    yield from chunks(parts, [(digest, offset) for digest, _, offset in arrivals], chunk or chunk_size(total))
-
-
-def reply_out(reply: Reply) -> pb.ReportRequest:
-    """A reply for the wire."""
-    made = pb.ReportRequest(order=reply.order, metrics=dict(reply.metrics), facts=json.dumps(dict(reply.facts)))
-    made.files.extend(pb.File(digest=d, size=n) for d, n in reply.files)
-    if reply.failure:
-        made.failure.CopyFrom(pb.Failure(kind=reply.failure.kind, what=sendable(reply.failure.what)))
-    return made
-
-
-def receipt_in(raw: pb.Receipt) -> Receipt:
-    """A receipt from the wire."""
-    error = Failure(raw.error.kind, raw.error.what) if raw.HasField("error") else None
-    return Receipt(raw.verdict, tuple((Digest(m.digest), int(m.offset)) for m in raw.missing), error)
-
-
-def sendable(words: str) -> str:
-    """Words as the wire takes them: a file's name need not be UTF-8, and a message of megabytes helps nobody."""
-    return words[:MAX_WORDS].encode(errors="replace").decode()

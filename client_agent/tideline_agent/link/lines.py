@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 import zlib
-from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -19,6 +19,7 @@ OPTIONS = (
     # A coordinator that is frozen, or whose machine has vanished, is found out by a ping: after twenty seconds at most.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
@@ -29,19 +30,64 @@ OPTIONS = (
 )
 
 
-class Line:
-    """One coordinator's door and its calls."""
+REPLIES: dict[str, Any] = {
+    "Hello": pb.HelloReply,
+    "Enrol": pb.EnrolReply,
+    "Rotate": pb.RotateReply,
+    "Orders": pb.OrderOrTick,
+    "Push": pb.PushReply,
+    "Report": pb.Receipt,
+    "Beat": pb.BeatReply,
+    "Tell": pb.TellReply,
+    "Check": pb.EnrolReply,
+    "Probe": pb.ProbeReply,
+}
 
-    def __init__(self, address: str, ca: Path | None) -> None:
+
+@dataclass(frozen=True)
+class Doors:
+    """The agents' doors of a federation's coordinators, and how they are known.
+
+    roots   the authority's certificate (PEM)
+    system  whether this machine's authorities vouch for them
+    own     the agent's own key and certificate (PEM), where it has some
+    """
+
+    addresses: tuple[str, ...]
+    roots: bytes | None = None
+    system: bool = False
+    own: tuple[bytes, bytes] | None = None
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """A coordinator's time, and when it told it by a clock that nobody sets; its version, and the protocols that it speaks."""
+
+    time_ms: int
+    heard: float
+    version: str = ""
+    protocols: tuple[int, int] = (0, 0)
+
+    @property
+    def now_ms(self) -> int:
+        """The coordinator's time by now, as far as this machine did not sleep."""
+        return self.time_ms + int((time.monotonic() - self.heard) * 1000)
+
+
+class Line:
+    """One coordinator's door and its calls: bytes go out as they were signed."""
+
+    def __init__(self, address: str, doors: Doors) -> None:
         self.address = address
-        self._channel = open_channel(address, ca)
+        self.greeting: Greeting | None = None
+        self._channel = open_channel(address, doors)
         unary, down, up = self._channel.unary_unary, self._channel.unary_stream, self._channel.stream_unary
-        self.enrol = unary(SERVICE + "Enrol", pb.EnrolRequest.SerializeToString, pb.EnrolReply.FromString)
-        self.orders = down(SERVICE + "Orders", pb.OrdersRequest.SerializeToString, pb.OrderOrTick.FromString)
-        self.fetch = down(SERVICE + "Fetch", pb.FetchRequest.SerializeToString, None)
-        self.push = up(SERVICE + "Push", None, pb.PushReply.FromString)
-        self.report = unary(SERVICE + "Report", pb.ReportRequest.SerializeToString, pb.Receipt.FromString)
-        self.beat = unary(SERVICE + "Beat", pb.BeatRequest.SerializeToString, pb.BeatReply.FromString)
+        kinds = {"Orders": down, "Fetch": down, "Push": up}
+        self._calls = {name: kinds.get(name, unary)(SERVICE + name, None, reply_of(name)) for name in (*REPLIES, "Fetch")}
+
+    def call(self, name: str) -> Any:
+        """A call by its name."""
+        return self._calls[name]
 
     def close(self) -> None:
         """End every call."""
@@ -54,8 +100,8 @@ class Lines:
     Agents begin at different ones, by their names, so that no coordinator has all of them.
     """
 
-    def __init__(self, addresses: Sequence[str], name: str, ca: Path | None) -> None:
-        self._lines = [Line(address, ca) for address in addresses]
+    def __init__(self, doors: Doors, name: str) -> None:
+        self._lines = [Line(address, doors) for address in doors.addresses]
         self._at = zlib.crc32(name.encode()) % len(self._lines)
         self._lock = threading.Lock()
 
@@ -76,8 +122,14 @@ class Lines:
             line.close()
 
 
-def open_channel(address: str, ca: Path | None) -> Any:
-    """A channel, over TLS where a certificate is given."""
-    if ca is None:
+def reply_of(name: str) -> Any:
+    """What reads a call's reply; the chunks of a Fetch are raw."""
+    return REPLIES[name].FromString if name in REPLIES else None
+
+
+def open_channel(address: str, doors: Doors) -> Any:
+    """A channel, over TLS where somebody vouches for the coordinator."""
+    if doors.roots is None and not doors.system:
         return grpc.insecure_channel(address, OPTIONS)
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(ca.read_bytes()), OPTIONS)
+    key, chain = doors.own or (None, None)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(doors.roots, key, chain), OPTIONS)

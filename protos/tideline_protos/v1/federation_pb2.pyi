@@ -5,31 +5,75 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class HelloRequest(_message.Message):
+    __slots__ = ("protocol", "version")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    version: str
+    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+
+class HelloReply(_message.Message):
+    __slots__ = ("protocol", "oldest", "version", "time_ms")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    oldest: int
+    version: str
+    time_ms: int
+    def __init__(self, protocol: _Optional[int] = ..., oldest: _Optional[int] = ..., version: _Optional[str] = ..., time_ms: _Optional[int] = ...) -> None: ...
+
 class EnrolRequest(_message.Message):
-    __slots__ = ("protocol", "token", "name", "credential", "roles", "version")
+    __slots__ = ("protocol", "token", "name", "credential", "roles", "version", "sign_key", "receive_key")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    SIGN_KEY_FIELD_NUMBER: _ClassVar[int]
+    RECEIVE_KEY_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     token: str
     name: str
     credential: str
     roles: _containers.RepeatedScalarFieldContainer[str]
     version: str
-    def __init__(self, protocol: _Optional[int] = ..., token: _Optional[str] = ..., name: _Optional[str] = ..., credential: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ...) -> None: ...
+    sign_key: bytes
+    receive_key: bytes
+    def __init__(self, protocol: _Optional[int] = ..., token: _Optional[str] = ..., name: _Optional[str] = ..., credential: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., sign_key: _Optional[bytes] = ..., receive_key: _Optional[bytes] = ...) -> None: ...
 
 class EnrolReply(_message.Message):
-    __slots__ = ("name", "protocol", "version")
+    __slots__ = ("name", "protocol", "version", "oldest", "time_ms", "standing")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    STANDING_FIELD_NUMBER: _ClassVar[int]
     name: str
     protocol: int
     version: str
-    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+    oldest: int
+    time_ms: int
+    standing: str
+    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[int] = ..., version: _Optional[str] = ..., oldest: _Optional[int] = ..., time_ms: _Optional[int] = ..., standing: _Optional[str] = ...) -> None: ...
+
+class RotateRequest(_message.Message):
+    __slots__ = ("sign_key", "receive_key", "signature")
+    SIGN_KEY_FIELD_NUMBER: _ClassVar[int]
+    RECEIVE_KEY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    sign_key: bytes
+    receive_key: bytes
+    signature: bytes
+    def __init__(self, sign_key: _Optional[bytes] = ..., receive_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class RotateReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class OrdersRequest(_message.Message):
     __slots__ = ()
@@ -188,7 +232,59 @@ class BeatRequest(_message.Message):
     def __init__(self, progress: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class BeatReply(_message.Message):
-    __slots__ = ("gone",)
+    __slots__ = ("gone", "rotate")
     GONE_FIELD_NUMBER: _ClassVar[int]
+    ROTATE_FIELD_NUMBER: _ClassVar[int]
     gone: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, gone: _Optional[_Iterable[str]] = ...) -> None: ...
+    rotate: bool
+    def __init__(self, gone: _Optional[_Iterable[str]] = ..., rotate: bool = ...) -> None: ...
+
+class Note(_message.Message):
+    __slots__ = ("order", "kind", "numbers", "words")
+    class NumbersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class WordsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    order: str
+    kind: str
+    numbers: _containers.ScalarMap[str, float]
+    words: _containers.ScalarMap[str, str]
+    def __init__(self, order: _Optional[str] = ..., kind: _Optional[str] = ..., numbers: _Optional[_Mapping[str, float]] = ..., words: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class TellRequest(_message.Message):
+    __slots__ = ("notes",)
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    notes: _containers.RepeatedCompositeFieldContainer[Note]
+    def __init__(self, notes: _Optional[_Iterable[_Union[Note, _Mapping]]] = ...) -> None: ...
+
+class TellReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ProbeRequest(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class ProbeReply(_message.Message):
+    __slots__ = ("data", "seconds")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    seconds: float
+    def __init__(self, data: _Optional[bytes] = ..., seconds: _Optional[float] = ...) -> None: ...

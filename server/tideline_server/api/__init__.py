@@ -2,12 +2,16 @@
 
 app         create_app: routers, handlers and middleware put together
 services    what the shell hands in
-doors       middleware: unexpected errors, the key, the size and the strictness of bodies
+handshake   middleware: which API both ends speak
+doors       middleware: unexpected errors; the size, the time and the strictness of bodies
+access      middleware: the key and its role            roles    the table of roles
 once        middleware: a call with a key is done once
-answers     every error in one shape
-strict      JSON without its traps        schema   settings dataclasses as JSON schema
+tags        middleware: answers that have not changed   ranges   bytes of a file
+answers     every error in one shape                    pages    lists in pages
+strict      JSON without its traps                      schema   settings dataclasses as JSON schema
 models      what is answered, for people and for generated clients
-runs, events, files, algorithms, clients, health   the endpoints
+described   the OpenAPI description                     connections   how many, and how slow
+runs, events, files, algorithms, clients, keys, health  the endpoints
 """
 
 from __future__ import annotations

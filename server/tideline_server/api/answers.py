@@ -1,4 +1,4 @@
-"""Every error in one shape: {"error": {"kind", "what", "todo", "path", "context"}}."""
+"""Every error in one shape: a problem document (RFC 9457), with what programs match on as `kind`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tideline.core.errors import FederationError
+from tideline.core.problem import INCIDENT, MEDIA_TYPE, problem
+from tideline_server.api.numbered import request_id
 from tideline_server.errors import code_of
 
 LOG = structlog.get_logger("tideline_server.api")
@@ -33,18 +35,14 @@ def answer(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """An error as a response. Pure ASCII, so that no text in it can fail to be sent."""
-    context = dict(error.context)
-    path = context.pop("path", None)
-    if "retry_after" in context:
-        headers = {"Retry-After": str(context["retry_after"]), **(headers or {})}
-    told = {
-        "kind": kind or error.kind,
-        "what": error.what,
-        "todo": error.todo,
-        "path": str(path) if path else None,
-        "context": jsonable(context),
-    }
-    return Response(json.dumps({"error": told}), status, headers, "application/json")
+    told = jsonable(problem(error, kind) | {"status": status})
+    if (request := request_id()) is not None:
+        told["request"] = request
+    if "retry_after" in error.context:
+        headers = {"Retry-After": str(error.context["retry_after"]), **(headers or {})}
+    if "incident" in error.context:
+        told["instance"] = f"{INCIDENT}{error.context['incident']}"
+    return Response(json.dumps(told), status, headers, MEDIA_TYPE)
 
 
 def jsonable(value: Any) -> Any:

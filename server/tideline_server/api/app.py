@@ -2,67 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import FastAPI, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.middleware import Middleware
 
-from tideline_server.api import algorithms, clients, events, files, health, runs
+from tideline.engine.keyring import Keyring
+from tideline.engine.refusals import Refusals
+from tideline_server.api import algorithms, audit, clients, events, files, health, keys, runs
+from tideline_server.api.access import KeyCheck
 from tideline_server.api.answers import add_handlers
-from tideline_server.api.doors import Intake, KeyCheck, Shield
-from tideline_server.api.models import ErrorBody
-from tideline_server.api.once import Once, declare_key
+from tideline_server.api.counting import Counting
+from tideline_server.api.described import Described
+from tideline_server.api.doors import Intake, Shield
+from tideline_server.api.handshake import Handshake
+from tideline_server.api.models import Problem
+from tideline_server.api.numbered import Numbered
+from tideline_server.api.once import Once
+from tideline_server.api.roles import check_rows
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
+from tideline_server.api.tags import Tags
 
 ABOUT = """Start and watch federated runs, and fetch their results.
 
-Every error has one shape, `{"error": {"kind", "what", "todo", "path", "context"}}`; programs match on `kind`.
-Every address but `/health` and these pages asks for `Authorization: Bearer KEY`.
+Every error is a problem document (RFC 9457), `application/problem+json`; programs match on its `kind`.
+Every address but `/health`, `/ready` and these pages asks for `Authorization: Bearer KEY`, and for the role that it names.
 """
 TAGS = [
     {"name": "runs", "description": "Experiments that were started, and how far they are."},
     {"name": "results", "description": "Files of final states."},
     {"name": "algorithms", "description": "Methods, their settings, and what they make sites send."},
     {"name": "clients", "description": "Enrolled agents, and invitations."},
+    {"name": "keys", "description": "Who may use this API, and for what."},
+    {"name": "audit", "description": "What was done, chained so that no entry can be changed unseen."},
     {"name": "health", "description": "Whether the coordinator is well."},
 ]
 LATER = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
 REFUSALS: Responses = {
-    400: {"model": ErrorBody, "description": "The body is not strict JSON"},
-    401: {"model": ErrorBody, "description": "The API key is missing or wrong"},
-    403: {"model": ErrorBody, "description": "The name or token belongs to another agent"},
-    404: {"model": ErrorBody, "description": "Nothing of that name"},
-    409: {"model": ErrorBody, "description": "Understood, but not in this state, or still under way", "headers": LATER},
-    413: {"model": ErrorBody, "description": "The body is too long"},
-    415: {"model": ErrorBody, "description": "The body is not labelled as JSON"},
-    422: {"model": ErrorBody, "description": "A value is wrong; `path` says which"},
+    400: {"model": Problem, "description": "The body is not strict JSON, or the call is of an API that is not spoken here"},
+    401: {
+        "model": Problem,
+        "description": "The API key is missing, wrong, revoked or expired",
+        "headers": {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}},
+    },
+    403: {"model": Problem, "description": "The key's role does not cover this, or the name is another agent's"},
+    404: {"model": Problem, "description": "Nothing of that name"},
+    409: {"model": Problem, "description": "Understood, but not in this state, or still under way", "headers": LATER},
+    408: {"model": Problem, "description": "The body did not come in time"},
+    413: {"model": Problem, "description": "The body is too long"},
+    415: {"model": Problem, "description": "The body is not labelled as JSON, or is compressed"},
+    422: {"model": Problem, "description": "A value is wrong; `path` says which"},
     429: {
-        "model": ErrorBody,
+        "model": Problem,
         "description": "More requests than the limit; ask again after `Retry-After`",
         "headers": LATER,
     },
-    500: {"model": ErrorBody, "description": "The coordinator failed; its log names the incident"},
-    503: {"model": ErrorBody, "description": "A store does not answer; try again"},
+    500: {"model": Problem, "description": "The coordinator failed; its log names the incident"},
+    503: {"model": Problem, "description": "A store does not answer; try again"},
+    507: {"model": Problem, "description": "The coordinator's disk is full"},
 }
-KEYED = (runs.router, events.router, files.router, algorithms.router, clients.router)
-
-
-class Described(FastAPI):
-    """An app that says of every operation which takes a key that it does."""
-
-    def openapi(self) -> dict[str, Any]:
-        """The description, made once."""
-        if self.openapi_schema is None:
-            for operations in super().openapi()["paths"].values():
-                for method, operation in operations.items():
-                    declare_key(method, operation)
-        return super().openapi()
+KEYED = (runs.router, events.router, files.router, algorithms.router, clients.router, keys.router, audit.router, health.numbers)
 
 
 def create_app(desk_side: Services, settings: ApiSettings = DEFAULTS) -> FastAPI:
     """The people's door over a kernel. Holds no state of its own: any number of them may stand side by side."""
+    keyring = keyring_for(desk_side)
     app = Described(
         title="Tideline coordinator",
         version=desk_side.version,
@@ -72,25 +76,39 @@ def create_app(desk_side: Services, settings: ApiSettings = DEFAULTS) -> FastAPI
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
-        middleware=guards(desk_side, settings),
+        middleware=guards(desk_side, settings, keyring),
     )
-    app.state.services, app.state.settings = desk_side, settings
+    app.state.services, app.state.settings, app.state.keyring = desk_side, settings, keyring
     add_handlers(app)
     app.include_router(health.router)
-    # The key is checked by KeyCheck, before anything is read; here it is only declared, for the manual.
+    # The key and its role are checked by KeyCheck, before anything is read; here it is only declared, for the manual.
     declared = [Security(HTTPBearer(auto_error=False, description="The coordinator's API key"))]
     for router in KEYED:
         app.include_router(router, dependencies=declared, responses=REFUSALS)
+        check_rows(f"{m} {each.path}" for each in router.routes if isinstance(each, APIRoute) for m in each.methods or ())
     return app
 
 
-def guards(desk_side: Services, settings: ApiSettings) -> list[Middleware]:
+def keyring_for(desk_side: Services) -> Keyring:
+    """Whom this coordinator lets in: the admin keys of its own, and those in the journal."""
+    own = None
+    if desk_side.api_key_hash is not None:
+        own = [each for each in (desk_side.api_key_hash, desk_side.shared_key_hash) if each is not None]
+    return Keyring(desk_side.journal, desk_side.clock, own)
+
+
+def guards(desk_side: Services, settings: ApiSettings, keyring: Keyring) -> list[Middleware]:
     """What every request passes, outermost first."""
+    refusals = Refusals(desk_side.journal, desk_side.clock, "people")
     return [
+        Middleware(Numbered),
+        Middleware(Counting, seen=desk_side.seen),
+        Middleware(Handshake, version=desk_side.version),
         Middleware(Shield),
-        Middleware(KeyCheck, key_hash=desk_side.api_key_hash, limits=desk_side.limits),
-        Middleware(Intake, max_bytes=settings.max_body_bytes),
+        Middleware(KeyCheck, keyring=keyring, limits=desk_side.limits, refusals=refusals),
+        Middleware(Intake, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds),
         Middleware(Once, services=desk_side, patience=settings.patience_seconds),
+        Middleware(Tags),
     ]
 
 

@@ -1,18 +1,25 @@
-"""Agents: who is enrolled, and tokens for those to come."""
+"""Agents: who is enrolled, tokens for those to come, and what becomes of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
+from starlette.requests import Request
+from starlette.responses import Response
 
+from tideline.core.errors import ConfigRefused
 from tideline.core.run import EMPTY
 from tideline.core.settings import parse, setting
+from tideline.core.signing import fingerprint
+from tideline.core.tokens import MOST_ADDRESSES, split_address
+from tideline.engine.rows import Client
 from tideline_server.api.models import ClientLine, Invited
+from tideline_server.api.pages import PAGED, After, Limit, link_next, page
 from tideline_server.api.schema import body_of
-from tideline_server.api.services import Given, Named
+from tideline_server.api.services import Given, Name, Named
 
 router = APIRouter(tags=["clients"])
 
@@ -24,22 +31,92 @@ class Invitation:
     name: str = setting("", doc="the only name that it admits; empty: the agent chooses")
     labels: Mapping[str, str] = setting(EMPTY, doc="what experiments may select the client by")
     ttl_seconds: float = setting(86400.0, low=1.0, high=366 * 86400.0, doc="seconds that the token can be used")
+    hold: bool = setting(False, doc="whether whom it admits waits for approval")
+    addresses: tuple[str, ...] = setting((), doc="HOST:PORT of the agents' doors, where the coordinator was not told its own")
+
+
+@dataclass(frozen=True)
+class Revocation:
+    """Why a client is let in no more."""
+
+    reason: str = setting("", doc="told to the client, and in the runs' results")
 
 
 EXAMPLES = {
     "named": {"summary": "For one site", "value": {"name": "hospital-a", "labels": {"country": "nl"}, "ttl_seconds": 3600}}
 }
+REASON = {"left": {"summary": "With a reason", "value": {"reason": "the site has left the project"}}}
+WITH_REASON = body_of(Revocation, REASON)
+WITH_REASON["requestBody"]["required"] = False
 
 
-@router.get("/clients", summary="List the enrolled agents", response_model=list[ClientLine])
-def list_clients(services: Given) -> Any:
-    """Sorted by name. Credentials are kept as hashes and shown to nobody."""
-    return [asdict(client) | {"labels": dict(client.labels)} for client in services.journal.clients()]
+@router.get("/clients", summary="List the enrolled agents", responses=PAGED)
+def list_clients(
+    request: Request, response: Response, services: Given, limit: Limit = None, after: After = None
+) -> list[ClientLine]:
+    """Sorted by name. Of keys the fingerprint is shown; credentials are kept as hashes and shown to nobody."""
+    shown, more = page(services.journal.clients(), lambda client: client.name, after, limit)
+    if more:
+        link_next(request, response, shown[-1].name)
+    return [line(client) for client in shown]
 
 
 @router.post("/invites", status_code=201, summary="Invite an agent", openapi_extra=body_of(Invitation, EXAMPLES))
 def invite_client(services: Given, identity: Named, body: Annotated[dict[str, Any], Body()]) -> Invited:
-    """Makes a one-use token for `tideline-agent`; it is stored as a hash, so note it now."""
+    """Makes a one-use token for `tideline agent`; it is stored as a hash, so note it now."""
     asked = parse(Invitation, body)
-    token = services.office.invite(asked.name, asked.labels, asked.ttl_seconds, identity)
-    return Invited(token=token, name=asked.name, labels=dict(asked.labels), expires=services.office.invited(token).expires)
+    check_addresses(asked.addresses)
+    secret = services.office.people.invite(asked.name, asked.labels, asked.ttl_seconds, identity, asked.hold)
+    token = services.meeting.token(secret, asked.addresses)
+    return Invited(
+        token=token.text,
+        name=asked.name,
+        labels=dict(asked.labels),
+        expires=services.office.people.invited(secret).expires,
+        hold=asked.hold,
+        addresses=list(token.addresses),
+    )
+
+
+@router.post("/clients/{name}/approve", summary="Approve a pending agent")
+def approve_client(services: Given, identity: Named, name: Name) -> ClientLine:
+    """It is given orders from now on. One that is approved stays so; 409 for one that was revoked."""
+    return line(services.office.approve(name, identity.by))
+
+
+@router.post("/clients/{name}/revoke", summary="Revoke an agent", openapi_extra=WITH_REASON)
+def revoke_client(
+    services: Given, identity: Named, name: Name, body: Annotated[dict[str, Any] | None, Body()] = None
+) -> ClientLine:
+    """Ends its open orders as failed and lets it in no more. Revoked twice, it keeps its first date and reason."""
+    return line(services.office.revoke(name, parse(Revocation, body or {}).reason, identity.by))
+
+
+@router.post("/clients/{name}/rotate", summary="Ask an agent for new keys")
+def rotate_client(services: Given, identity: Named, name: Name) -> ClientLine:
+    """The agent makes them at its next sign of life, and proves them by the old ones. 409 for one without keys."""
+    return line(services.office.people.ask_rotation(name, identity.by))
+
+
+def check_addresses(addresses: tuple[str, ...]) -> None:
+    """Raises ConfigRefused with the place of what cannot stand in a token."""
+    for at, each in enumerate(addresses):
+        try:
+            split_address(each)
+        except ConfigRefused as error:
+            raise ConfigRefused(error.what, error.todo, path=f"addresses[{at}]") from None
+    if len(",".join(addresses)) > MOST_ADDRESSES:
+        raise ConfigRefused("The addresses are too long for a token", "Name fewer", path="addresses")
+
+
+def line(client: Client) -> ClientLine:
+    """A client as it is told."""
+    known, keys = vars(client), client.keys
+    told = {name: known[name] for name in ClientLine.model_fields if name not in ("fingerprint", "roles", "labels", "standing")}
+    return ClientLine(
+        **told,
+        roles=list(client.roles),
+        labels=dict(client.labels),
+        standing=client.standing.value,
+        fingerprint=None if keys is None else fingerprint(bytes.fromhex(keys.sign), bytes.fromhex(keys.receive)),
+    )

@@ -1,24 +1,20 @@
-"""What every request passes before it reaches a router, outermost first: Shield, KeyCheck, Intake; then Once (once)."""
+"""What a request passes: Shield before the key is checked (access), Intake after it."""
 
 from __future__ import annotations
 
-import hmac
 import secrets
 from collections.abc import Mapping
 
+import anyio
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tideline.archive.errors import TooLarge
-from tideline.core.errors import FederationError, IdentityRefused, Malformed, TooMany
-from tideline.engine.office import secret_hash
+from tideline.core.errors import FederationError, Malformed
 from tideline_server.api.answers import LOG, answer
 from tideline_server.api.strict import check_json
 from tideline_server.errors import code_of
-from tideline_server.limits import Limits
-
-OPEN_PATHS = frozenset({"/health", "/docs", "/openapi.json"})
 
 
 class Shield:
@@ -53,45 +49,11 @@ def unexpected(scope: Scope) -> Response:
     return answer(500, told, kind="InternalError")
 
 
-class KeyCheck:
-    """Everything but health and the manual asks for the key, and counts for the caller's limits."""
-
-    def __init__(self, app: ASGIApp, key_hash: str | None, limits: Limits) -> None:
-        self.app, self.key_hash, self.limits = app, key_hash, limits
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-                await self.admit(Headers(scope=scope), (scope.get("client") or ("",))[0])
-        except IdentityRefused as error:
-            await answer(401, error, headers={"WWW-Authenticate": "Bearer"})(scope, receive, send)
-        except TooMany as error:
-            await answer(code_of(error).http, error)(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
-
-    async def admit(self, headers: Mapping[str, str], address: str) -> None:
-        """Let a caller in. Raises IdentityRefused, TooMany."""
-        if self.opens(headers):
-            await self.limits.call(address)
-            return
-        await self.limits.wrong_key(address)
-        raise IdentityRefused("The API key is missing or wrong", "Send the header Authorization: Bearer KEY")
-
-    def opens(self, headers: Mapping[str, str]) -> bool:
-        """Whether the request carries the key. Hashes are compared, in constant time."""
-        if self.key_hash is None:
-            return True
-        scheme, _, key = headers.get("authorization", "").partition(" ")
-        same = hmac.compare_digest(secret_hash(key.strip()), self.key_hash)
-        return same and scheme.lower() == "bearer"
-
-
 class Intake:
-    """Takes a request's body in, up to the limit, and lets only strict JSON through."""
+    """Takes a request's body in, up to the limit in bytes and in seconds, and lets only strict JSON through."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
-        self.app, self.max_bytes = app, max_bytes
+    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float) -> None:
+        self.app, self.max_bytes, self.seconds = app, max_bytes, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -99,16 +61,23 @@ class Intake:
             return
         headers = Headers(scope=scope)
         try:
-            body = await self.take(headers, receive)
+            body = await self.in_time(headers, receive)
             check_body(headers, body)
         except FederationError as error:
-            status = 415 if isinstance(error, NotLabelled) else code_of(error).http
-            await answer(status, error, kind="Malformed" if status == 415 else None)(scope, receive, send)
+            await refusal(error)(scope, receive, send)
         else:
             await self.app(scope, again(body, receive), send)
 
+    async def in_time(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+        """The whole body. Raises TooSlow for one that trickles."""
+        with anyio.move_on_after(self.seconds):
+            return await self.take(headers, receive)
+        raise TooSlow(f"The body has not come within {self.seconds:g} s", "Send the call again, at once")
+
     async def take(self, headers: Mapping[str, str], receive: Receive) -> bytes:
-        """The whole body. Raises TooLarge as soon as it announces or shows itself to be above the limit."""
+        """The whole body. Raises TooLarge as soon as it announces or shows itself to be above the limit, Encoded unread."""
+        if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            raise Encoded("The body is compressed, which is not undone here", "Send it plain, without Content-Encoding")
         announced = headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > self.max_bytes:
             raise self.too_large()
@@ -130,6 +99,24 @@ class Intake:
 
 class NotLabelled(Malformed):
     """A body that does not say that it is JSON. A browser cannot be tricked into sending one that does."""
+
+
+class Encoded(NotLabelled):
+    """A body that would have to be unpacked, to whatever size."""
+
+
+class TooSlow(Malformed):
+    """A body that did not come in time."""
+
+
+def refusal(error: FederationError) -> Response:
+    """The answer to a body that was not taken. What is left of a slow one is not waited for."""
+    if isinstance(error, NotLabelled):
+        more = {"Accept-Encoding": "identity"} if isinstance(error, Encoded) else {}
+        return answer(415, error, kind="Malformed", headers=more)
+    if isinstance(error, TooSlow):
+        return answer(408, error, kind="Malformed", headers={"Connection": "close"})
+    return answer(code_of(error).http, error)
 
 
 def check_body(headers: Mapping[str, str], body: bytes) -> None:

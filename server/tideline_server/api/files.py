@@ -6,19 +6,28 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from starlette.responses import StreamingResponse
+from fastapi import APIRouter, Path, Query, Request
+from starlette.datastructures import Headers
+from starlette.responses import Response, StreamingResponse
 
 from tideline.core.errors import NotFound, Refused
 from tideline.core.run import Digest, RunId
 from tideline.engine.rows import Files, Status
-from tideline_server.api.models import PartsSwept, RunFiles
+from tideline_server.api.answers import answer
+from tideline_server.api.models import PartsSwept, Problem, RunFiles
+from tideline_server.api.ranges import OutOfRange, Span, span_of
 from tideline_server.api.services import Given, Name, Responses, Services
+from tideline_server.api.tags import matches, unchanged
 
 router = APIRouter(tags=["results"])
 CHUNK_BYTES = 1 << 20
+FOREVER = "private, max-age=31536000, immutable"
+OCTETS = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+RANGE = {"Content-Range": {"description": "which bytes, of how many", "schema": {"type": "string"}}}
 BYTES: Responses = {
-    200: {"description": "The file", "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+    200: {"description": "The file", "content": OCTETS},
+    206: {"description": "The bytes that the header Range asked for", "content": OCTETS, "headers": RANGE},
+    416: {"model": Problem, "description": "The file has none of the bytes that Range asked for", "headers": RANGE},
 }
 
 PartDigest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the bytes")]
@@ -33,13 +42,29 @@ def run_files(services: Given, run: Name) -> RunFiles:
 
 
 @router.get("/parts/{digest}", summary="Download one file", response_class=StreamingResponse, responses=BYTES)
-def part_bytes(services: Given, digest: PartDigest, run: OfRun) -> StreamingResponse:
-    """Raw bytes. A digest alone opens nothing: the final state of the run that you name must name it."""
+def part_bytes(services: Given, digest: PartDigest, run: OfRun, request: Request) -> Response:
+    """Raw bytes, or one range of them. A digest alone opens nothing: the final state of the run that you name must name it."""
     if digest not in dict(final_files(services, RunId(run))):
         raise NotFound(f"The final state of run {run} names no file {digest[:12]}", f"See /runs/{run}/files")
-    view = services.room.parts.view(Digest(digest))
-    headers = {"Content-Length": str(len(view)), "ETag": f'"{digest}"'}
-    return StreamingResponse(chunks(view), headers=headers, media_type="application/octet-stream")
+    return sent(services.room.parts.view(Digest(digest)), f'"{digest}"', request.headers)
+
+
+def sent(view: memoryview, tag: str, asked: Headers) -> Response:
+    """A file, a range of it, or that it is known: the bytes of a digest never change."""
+    headers = {"ETag": tag, "Cache-Control": FOREVER, "Accept-Ranges": "bytes"}
+    if matches(asked.getlist("if-none-match"), tag):
+        return unchanged(headers)
+    try:
+        same = asked.get("if-range", tag) == tag
+        span = span_of(asked.get("range"), len(view)) if same else None
+    except OutOfRange as error:
+        return answer(416, error, kind="Malformed", headers=headers | {"Content-Range": f"bytes */{len(view)}"})
+    if span is None:
+        span, status = Span(0, len(view), len(view)), 200
+    else:
+        headers["Content-Range"], status = span.told, 206
+    headers["Content-Length"] = str(span.end - span.first)
+    return StreamingResponse(chunks(view[span.first : span.end]), status, headers, "application/octet-stream")
 
 
 def final_files(services: Services, run: RunId) -> Files:

@@ -1,20 +1,42 @@
-"""Whether the coordinator is well."""
+"""Whether the coordinator is well and ready, and its numbers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.responses import Response
 
+from tideline.core.errors import Unreachable
 from tideline_server.api.answers import jsonable
-from tideline_server.api.models import ErrorBody, Health
-from tideline_server.api.services import Given
+from tideline_server.api.models import Health, Problem, Ready
+from tideline_server.api.services import Given, Responses
 
 router = APIRouter(tags=["health"])
+numbers = APIRouter(tags=["health"])
+TEXT: Responses = {
+    200: {"description": "The numbers, as Prometheus reads them", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
 
 
-@router.get("/health", summary="Whether the coordinator is well; needs no key", responses={503: {"model": ErrorBody}})
+@router.get("/health", summary="Whether the coordinator is well; needs no key", responses={503: {"model": Problem}})
 def health(services: Given) -> Health:
     """Answers 503 when a store does not answer."""
     facts: dict[str, Any] = jsonable(services.health())
     return Health(**(facts | {"status": "ok", "version": services.version}))
+
+
+@router.get("/ready", summary="Whether the coordinator can take work; needs no key", responses={503: {"model": Problem}})
+def ready(services: Given) -> Ready:
+    """Answers 503 with every reason why not: the database, the numeric worker, a disk without room, an end that has begun."""
+    reasons = services.ready()
+    if reasons:
+        raise Unreachable(f"Not ready: {'; '.join(reasons)}", "See what is named; ask again", reasons=list(reasons))
+    return Ready(status="ready")
+
+
+@numbers.get("/metrics", summary="Numbers for Prometheus", response_class=Response, responses=TEXT)
+def metrics(services: Given) -> Response:
+    """Counters of this process, and gauges of the federation, which are the same at every replica."""
+    text, kind = services.metrics()
+    return Response(text, media_type=kind)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 
 class Problem(BaseModel):
-    """Why a request was not done."""
+    """Why a request was not done: the one shape of every error (RFC 9457)."""
 
+    type: str = Field(description="names the kind: urn:tideline:error:KIND", examples=["urn:tideline:error:ConfigRefused"])
+    title: str = Field(description="the kind in words", examples=["Config refused"])
+    status: int = Field(description="the answer's status", examples=[422])
+    detail: str = Field(description="what happened, for people", examples=["config.rounds is -1; it should be at least 0"])
+    instance: str | None = Field(None, description="of an unexpected failure: what the coordinator's log has it under")
+    request: str | None = Field(None, description="the request's id, as in X-Request-Id and in the coordinator's log")
     kind: str = Field(description="stable name of the error, for programs", examples=["ConfigRefused"])
-    what: str = Field(description="what happened, for people", examples=["config.rounds is -1; it should be at least 0"])
     todo: str = Field(description="what to do about it", examples=["Correct the value"])
     path: str | None = Field(description="dotted place in the body of what is wrong", examples=["config.rounds"])
     context: dict[str, Any] = Field(description="more about it, as plain data")
-
-
-class ErrorBody(BaseModel):
-    """The one shape of every error."""
-
-    error: Problem
 
 
 class Started(BaseModel):
@@ -62,6 +61,7 @@ class RunResult(BaseModel):
     status: str
     cause: str
     waits_for: str = Field(description="what an open run waits for, in words")
+    awaited: list[dict[str, Any]] = Field(description="sites that an open run waits for: client, silent_seconds, progress")
     seconds: float | None
     state_digest: str | None = Field(description="SHA-256 of the final state's root file; null until completed")
     fingerprint: str = Field(description="what equal bytes depend on: torch, processor, threads")
@@ -76,11 +76,16 @@ class RunResult(BaseModel):
     cursor: int
 
 
+# A pair, told in words that every reader of schemas knows: some read `prefixItems` as what it was called before.
+PAIR = {"type": "array", "minItems": 2, "maxItems": 2, "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}
+Line = Annotated[tuple[str, int], WithJsonSchema(PAIR)]
+
+
 class RunFiles(BaseModel):
     """The files of a completed run's final state."""
 
     root: str = Field(description="SHA-256 of the root, which names the others; equal to the result's state_digest")
-    files: list[tuple[str, int]] = Field(description="(digest, bytes), the root first; see /parts/{digest}")
+    files: list[Line] = Field(description="(digest, bytes), the root first; see /parts/{digest}")
 
 
 class Method(BaseModel):
@@ -119,8 +124,14 @@ class ClientLine(BaseModel):
     roles: list[str] = Field(description="the roles that its owner allows")
     labels: dict[str, str] = Field(description="what it was invited with; experiments select by them")
     version: str
+    protocol: int = Field(description="that it spoke last; one of protocol 1 should be upgraded")
     enrolled: float
     seen: float = Field(description="when it was last heard")
+    standing: str = Field(description="pending, approved or revoked")
+    revoked: float | None = Field(description="when it was revoked")
+    reason: str = Field(description="why it was revoked")
+    fingerprint: str | None = Field(description="of its public keys, for people to compare; null for protocol 1")
+    rotate: bool = Field(description="whether it is asked for new keys")
 
 
 class Invited(BaseModel):
@@ -130,6 +141,28 @@ class Invited(BaseModel):
     name: str = Field(description="the only name it admits; empty: the agent chooses")
     labels: dict[str, str]
     expires: float
+    hold: bool = Field(description="whether whom it admits waits for approval")
+    addresses: list[str] = Field(description="where the token says that coordinators are")
+
+
+class AuditEntry(BaseModel):
+    """Something that was done, in its place."""
+
+    seq: int = Field(description="its number, from 1 on")
+    kind: str = Field(examples=["reply_accepted"])
+    at: float
+    by: str = Field(description="the name of the key that asked for it, or empty")
+    client: str = Field(description="the agent that it is about, or empty")
+    run: str = Field(description="the run that it is about, or empty")
+    told: dict[str, Any] = Field(description="more about it, by kind")
+    hash: str = Field(description="SHA-256 of the hash before, as bytes, and of this entry without its hash as canonical JSON")
+
+
+class AuditTip(BaseModel):
+    """The last entry of the audit log."""
+
+    seq: int
+    hash: str
 
 
 class Health(BaseModel):
@@ -141,6 +174,12 @@ class Health(BaseModel):
     version: str
 
 
+class Ready(BaseModel):
+    """The coordinator can take work."""
+
+    status: str = Field(examples=["ready"])
+
+
 class PartsSwept(BaseModel):
     """What lies in the store of parts after a sweep, and what the sweep found."""
 
@@ -149,3 +188,33 @@ class PartsSwept(BaseModel):
     found: int = Field(description="parts that no record knew of; they stay for an hour after they were written")
     dropped: int = Field(description="parts that were dropped")
     freed: int = Field(description="their bytes")
+
+
+class Whoami(BaseModel):
+    """Whose key a call was made with."""
+
+    name: str = Field(description="the key's name; `admin` for a coordinator's own key; empty where no key is asked for")
+    role: str = Field(description="viewer, operator or admin")
+
+
+class KeyLine(BaseModel):
+    """A key in one line, without the key."""
+
+    id: str
+    name: str
+    role: str = Field(description="viewer, operator or admin")
+    created: float
+    created_by: str = Field(description="the name of the key that made it")
+    last_used: float | None = Field(description="to the minute; null: never")
+    expires: float | None = Field(description="null: never")
+    revoked: float | None = Field(description="null: it is good, unless it has expired")
+
+
+class KeyMade(BaseModel):
+    """A new key. It is shown here and never again."""
+
+    key: str
+    id: str
+    name: str
+    role: str
+    expires: float | None

@@ -23,7 +23,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tideline.core.errors import ConfigRefused, FederationError, KeyReused, Underway
 from tideline.engine.errands import Identity
+from tideline.engine.keyring import Caller
 from tideline.engine.rows import Answer, Errand
+from tideline_server.api.access import caller_in
 from tideline_server.api.answers import federation_error
 from tideline_server.api.doors import again
 from tideline_server.api.services import Services
@@ -34,7 +36,8 @@ VISIBLE = "^[!-~]{1,255}$"
 TOPIC = "errands"
 LOOK_SECONDS = 0.25  # how often a waiting call looks by itself
 AGAIN_SECONDS = 2  # after which a call that waited in vain is best sent again
-SECRET = "\x1a"  # stands in a kept answer where its token stood; JSON holds no such character
+# They stand in a kept answer where its token or its API key stood; JSON holds no such characters.
+SECRET, SECRET_KEY = "\x1a", "\x1b"
 
 DECLARED = {
     "name": HEADER,
@@ -43,7 +46,7 @@ DECLARED = {
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": VISIBLE},
     "description": "a name for this call, such as a UUID; sent again with it, a call is not done again and gets the same answer",
 }
-UNKEPT = ("400", "401", "413", "415", "429")  # what is refused before a call is looked at
+UNKEPT = ("400", "401", "408", "413", "415", "429")  # what is refused before a call is looked at
 MARKED = {"description": "true, where this answer was given before", "schema": {"type": "string", "enum": ["true"]}}
 
 
@@ -62,7 +65,7 @@ class Once:
         try:
             key = read_key(keys)
             body = (await receive()).get("body", b"")
-            told = await self.told(Call(key, body, self.services.api_key_hash or ""), scope, receive)
+            told = await self.told(Call(key, body, caller_in(scope)), scope, receive)
         except FederationError as error:
             await (await federation_error(Request(scope), error))(scope, receive, send)
         else:
@@ -129,21 +132,22 @@ class Once:
 
 @dataclass(frozen=True)
 class Call:
-    """A call with a key. `door`: a hash of the API key, without which no token can be made again."""
+    """A call with a key. `caller`: whose answer it is; without a secret of the API key no token can be made again."""
 
     key: str
     body: bytes
-    door: str
+    caller: Caller
 
     def errand(self, scope: Scope, now: float) -> Errand:
         """What the journal is told of it: neither the key nor the body."""
         asked = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), canonical(self.body)]
-        meant = hmac.digest(self.door.encode(), json.dumps(asked).encode(), "sha256").hex()
+        meant = hmac.digest(self.caller.door.encode(), json.dumps(asked).encode(), "sha256").hex()
         return Errand(hashlib.sha256(self.key.encode()).hexdigest(), meant, secrets.token_hex(16), now, secrets.token_hex(8))
 
     def identity(self, errand: Errand) -> Identity:
         """What is made by it is called after the errand's seed; a token also needs both keys."""
-        return Identity(errand.seed, f"{self.door}\n{self.key}".encode(), errand.key, errand.worker)
+        secret = f"{self.caller.door}\n{self.key}".encode()
+        return Identity(errand.seed, secret, errand.key, errand.worker, self.caller.name)
 
 
 @dataclass
@@ -159,7 +163,8 @@ class Told:
         """A kept answer, marked if it is told again."""
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
         headers += [REPLAYED] if repeated else []
-        return cls(answer.status, headers, answer.body.replace(SECRET, identity.token).encode())
+        body = answer.body.replace(SECRET, identity.token).replace(SECRET_KEY, identity.api_key)
+        return cls(answer.status, headers, body.encode())
 
     async def take(self, message: Message) -> None:
         """Take in what the app sends."""
@@ -169,9 +174,10 @@ class Told:
             self.body += message.get("body", b"")
 
     def answer(self, identity: Identity) -> Answer:
-        """What is kept of it: all but the token."""
+        """What is kept of it: all but the secrets."""
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in self.headers)
-        return Answer(self.status, headers, self.body.decode().replace(identity.token, SECRET))
+        body = self.body.decode().replace(identity.token, SECRET).replace(identity.api_key, SECRET_KEY)
+        return Answer(self.status, headers, body)
 
     async def send(self, send: Send) -> None:
         """Send it."""

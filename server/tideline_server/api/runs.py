@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 
 from tideline.core.run import RunId
 from tideline.engine.experiment import Experiment
@@ -13,14 +13,12 @@ from tideline.engine.rows import Headline, headline
 from tideline_server.api.answers import jsonable
 from tideline_server.api.examples import EXPERIMENTS
 from tideline_server.api.models import RunLine, RunResult, Started
+from tideline_server.api.pages import PAGED, After, Limit, link_next
 from tideline_server.api.schema import body_of
-from tideline_server.api.services import NAME, Given, Name, Named, Responses
+from tideline_server.api.services import Given, Name, Named, Responses
 
 router = APIRouter(prefix="/runs", tags=["runs"])
-LONGEST = 1000  # runs on a page
 History = Annotated[bool, Query(description="with every metric that was ever told; long, so not for polling")]
-Limit = Annotated[int | None, Query(ge=1, le=LONGEST, description="the most runs to list; all without it")]
-After = Annotated[str | None, Query(pattern=NAME, description="list the runs that follow this one: the last of the page before")]
 NEW: Responses = {201: {"headers": {"Location": {"description": "where the run is", "schema": {"type": "string"}}}}}
 
 
@@ -33,14 +31,17 @@ def start_run(services: Given, identity: Named, body: Annotated[dict[str, Any], 
     return Started(run=run, reference=row.reference, notes=list(row.spec["notes"]))
 
 
-@router.get("", summary="List the runs")
-def list_runs(services: Given, limit: Limit = None, after: After = None) -> list[RunLine]:
-    """Oldest first; all of them, unless a page is asked for. After the last page comes an empty one."""
+@router.get("", summary="List the runs", responses=PAGED)
+def list_runs(request: Request, response: Response, services: Given, limit: Limit = None, after: After = None) -> list[RunLine]:
+    """Oldest first; all of them, unless a page is asked for. The header Link leads to the next page, if there is one."""
     last = None if after is None else RunId(after)
-    page = services.journal.headlines(limit, last)
-    if last is not None and not page:
+    rows = services.journal.headlines(None if limit is None else limit + 1, last)
+    if last is not None and not rows:
         services.office.find(last)  # 404 where there is no such run
-    return [line(row) for row in page]
+    shown = rows[:limit]
+    if len(shown) < len(rows):
+        link_next(request, response, shown[-1].id)
+    return [line(row) for row in shown]
 
 
 @router.get("/{run}", summary="Show a run", response_model=RunResult)

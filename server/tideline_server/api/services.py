@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
 
+from tideline.core.tokens import Token, Trust
 from tideline.engine.errands import Identity
+from tideline.engine.keyring import ANYBODY
 from tideline.engine.office import Office
 from tideline.engine.ports import Clock, Journal, Mill
 from tideline.engine.storeroom import Storeroom
+from tideline_server.api.counting import Seen, unseen
 from tideline_server.limits import UNLIMITED, Limits
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """What a token says beside its secret: where agents call, and how they know that it is this coordinator.
+
+    advertised  addresses that the operator gave; they stand before those of a request
+    own         the address of this coordinator's own door, if it has one name
+    authority   SHA-256 of the certificate (DER) that agents are to trust
+    """
+
+    advertised: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    trust: Trust = Trust.PLAIN
+    authority: bytes = b""
+
+    def token(self, secret: str, asked: tuple[str, ...]) -> Token:
+        """A token around a secret."""
+        return Token(secret, self.advertised or asked or self.own, self.trust, self.authority)
 
 
 @dataclass(frozen=True)
@@ -20,9 +42,14 @@ class Services:
     """The kernel as the door sees it. All but `moved` may block and is called on worker threads, several at a time.
 
     moved         waits until a topic such as "run:ID" rings (True) or the seconds have passed (False); may miss a ring
-    api_key_hash  SHA-256 of the key, in hex; None asks for no key
+    api_key_hash  SHA-256 of this coordinator's own admin key, in hex; None asks for no key
+    shared_key_hash  the same of an admin key that replicas share, if there is one
     ending        whether the coordinator is closing, so that streams end by themselves
     limits        how often a caller is let in
+    meeting       what tokens say of where this coordinator is
+    ready         why it cannot take work; nothing where it can
+    metrics       its numbers as Prometheus reads them, and the kind of text that they are
+    seen          is told of each request that was answered
     health        facts about this coordinator, shown to everybody; raises Unreachable when a store does not answer
     """
 
@@ -37,6 +64,11 @@ class Services:
     health: Callable[[], Mapping[str, Any]]
     ending: Callable[[], bool] = lambda: False
     limits: Limits = UNLIMITED
+    meeting: Meeting = Meeting()
+    shared_key_hash: str | None = None
+    ready: Callable[[], Sequence[str]] = lambda: ()
+    metrics: Callable[[], tuple[bytes, str]] = lambda: (b"", "text/plain")
+    seen: Seen = unseen
 
 
 @dataclass(frozen=True)
@@ -44,6 +76,7 @@ class ApiSettings:
     """What an operator may turn."""
 
     max_body_bytes: int = 1 << 20
+    body_seconds: float = 30.0  # in which the whole of a body has to come
     keep_alive_seconds: float = 15.0
     patience_seconds: float = 5.0  # for which a call waits for another with the same Idempotency-Key
 
@@ -62,7 +95,7 @@ def identity_of(request: Request) -> Identity:
     """What the things are called that a request makes: of each try of it the same, if it has an Idempotency-Key (see once)."""
     found = getattr(request.state, "identity", None)
     assert found is None or isinstance(found, Identity)
-    return found or Identity()
+    return found or Identity(by=getattr(request.state, "caller", ANYBODY).name)
 
 
 # What an operation adds to OpenAPI, by status.

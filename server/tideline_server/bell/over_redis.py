@@ -91,10 +91,14 @@ class RedisBell(LocalBell):
         """Listen until the connection breaks. What rang before it stood was missed, so everybody looks once."""
         async with self._redis.pubsub(ignore_subscribe_messages=False) as line:
             await line.subscribe(CHANNEL)
+            asked = False
             while True:
                 told = await line.get_message(timeout=CALL_SECONDS)
+                if told is None and asked:
+                    raise RedisError(f"silent for {2 * CALL_SECONDS:g} s")
+                asked = told is None
                 if told is None:
-                    await line.ping()  # a line that was cut without a word is found out here
+                    await line.ping()  # a line that was cut without a word gives no answer
                 elif told["type"] == "subscribe":
                     self._back()
                 elif told["type"] == "message":

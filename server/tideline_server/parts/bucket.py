@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from tideline.archive.errors import DigestMismatch, PartMissing
-from tideline.archive.layout import check_digest
 from tideline.archive.parts import Buffer, Lying, missing
 from tideline.core.errors import Stale
 from tideline.core.run import Digest
+from tideline_server.parts.aside import BucketAside, copied, laid, object_of
 from tideline_server.parts.cache import Cache
 from tideline_server.parts.s3 import LARGE, Bucket, Sending
 
@@ -39,7 +39,7 @@ class BucketParts:
 
     def has(self, digest: Digest) -> bool:
         # The cache does not know what another coordinator has dropped.
-        return self.bucket.size(object_of(digest)) is not None
+        return self._size(digest) is not None
 
     def size(self, digest: Digest) -> int:
         try:
@@ -73,6 +73,26 @@ class BucketParts:
     def drop(self, digest: Digest) -> None:
         self.bucket.drop(object_of(digest))
         self.cache.drop(digest)
+
+    def aside(self) -> BucketAside:
+        return BucketAside(self.bucket, self.cache.drop)
+
+    def recover(self, before: float) -> None:
+        for digest, name, told in list(laid(self.bucket)):
+            if told.written < before:
+                if self.bucket.size(object_of(digest)) != told.size:
+                    copied(self.bucket, name, object_of(digest))
+                self.bucket.drop(name)
+
+    def _size(self, digest: Digest) -> int | None:
+        """Bytes of a part's object, which is brought back if it lies aside; None if there is none."""
+        size = self.bucket.size(object_of(digest))
+        if size is not None:
+            return size
+        for each, name, _ in laid(self.bucket):
+            if each == digest and copied(self.bucket, name, object_of(digest)):
+                break
+        return self.bucket.size(object_of(digest))  # somebody else may have brought it back
 
     def digests(self) -> Iterable[Digest]:
         return tuple(Digest(found[2]) for name in self.bucket.names() if (found := NAME.fullmatch(name)))
@@ -115,8 +135,7 @@ class BucketParts:
 
     def fetch(self, digest: Digest) -> memoryview:
         """Read a part's object into the cache. Raises PartMissing and DigestMismatch."""
-        name = object_of(digest)
-        size = self.bucket.size(name)
+        name, size = object_of(digest), self._size(digest)
         if size is None:
             raise missing(digest)
         try:
@@ -174,11 +193,6 @@ class BucketUpload:
     def _finish(self) -> None:
         with self._parts.cache.relieved():
             self._local.finish()
-
-
-def object_of(digest: Digest) -> str:
-    """The name of a part's object below the prefix. Raises BadName."""
-    return f"{check_digest(digest)[:2]}/{digest}"
 
 
 def pieces(buffers: Iterable[Buffer]) -> Iterator[Buffer]:

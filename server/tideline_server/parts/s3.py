@@ -52,13 +52,15 @@ class Bucket:
             raise unfit(error, address) from None
 
     def check(self) -> None:
-        """List, write, read and delete. Raises ConfigRefused."""
+        """List, write, copy, read and delete. Raises ConfigRefused."""
         probe = f"probe-{uuid.uuid4()}"
         try:
             next(self.names(), None)
             self.put(probe, b"tideline")
+            self.copy(probe, f"{probe}-copy")
             list(self.read(probe, self.size(probe) or 0))
             self.drop(probe)
+            self.drop(f"{probe}-copy")
         except StorageFull:
             return  # a coordinator that runs drops parts, and so makes room
         except Unreachable as error:
@@ -84,6 +86,15 @@ class Bucket:
         with self.asked():
             obstore.put(self.store, name, content, use_multipart=False)
 
+    def copy(self, name: str, to: str) -> bool:
+        """Write an object's bytes under another name; False if there is no such object."""
+        with self.asked():
+            try:
+                obstore.copy(self.store, name, to)
+            except FileNotFoundError:
+                return False
+            return True
+
     def drop(self, name: str) -> None:
         """Delete an object, if there is one."""
         with self.asked(), suppress(FileNotFoundError):
@@ -93,10 +104,10 @@ class Bucket:
         """The names of all objects, without the prefix."""
         return (name for name, _ in self.listed())
 
-    def listed(self) -> Iterator[tuple[str, Lying]]:
-        """All objects, by name without the prefix."""
+    def listed(self, folder: str | None = None) -> Iterator[tuple[str, Lying]]:
+        """All objects, or those of a folder, by name without the prefix."""
         with self.asked():
-            for some in obstore.list(self.store):
+            for some in obstore.list(self.store, folder):
                 yield from ((each["path"], Lying(each["last_modified"].timestamp(), each["size"])) for each in some)
 
     @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
+from sqlalchemy.pool import QueuePool
 
 from tideline.core.errors import Unreachable
 from tideline_server.store import dialect, versions
@@ -20,6 +22,11 @@ from tideline_server.store.errors import GaveWay, StoreAway, StoreRefused
 T = TypeVar("T")
 TURN_SECONDS = 60.0  # how long a writer waits for the others of its own process
 TRIES = 4  # of a transaction that the database undoes for another's sake
+Watch = Callable[[str, float], None]  # is told of each transaction: read or write, and its seconds
+
+
+def unwatched(kind: str, seconds: float) -> None:
+    """Nobody counts transactions."""
 
 
 class Store:
@@ -28,8 +35,8 @@ class Store:
     One exception: where the connection breaks amid a commit, nobody knows whether it was done, and that is Unreachable too.
     """
 
-    def __init__(self, engine: Engine, kind: dialect.Database) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, kind: dialect.Database, watch: Watch) -> None:
+        self._engine, self._watch = engine, watch
         self._readers = engine.execution_options(**kind.reading)
         self._writers = engine.execution_options(**kind.writing)
         self._writing = threading.Lock() if kind.queued else None
@@ -40,14 +47,14 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A snapshot, from any thread."""
-        with self._used(), translated(), self._readers.connect() as connection, connection.begin():
+        with self._timed("read"), self._used(), translated(), self._readers.connect() as connection, connection.begin():
             yield connection
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """A writer's turn: all of `work` is on the disk afterwards or, if anything raises, none. It may be called again."""
         for left in reversed(range(TRIES)):
             try:
-                with self._used(), self._turn(), translated(), self._writers.begin() as connection:
+                with self._timed("write"), self._used(), self._turn(), translated(), self._writers.begin() as connection:
                     return work(connection)
             except GaveWay as error:
                 if not left:
@@ -60,6 +67,20 @@ class Store:
             self._closed = True
             self._idle.wait_for(lambda: self._users == 0)
         self._engine.dispose()
+
+    @property
+    def connections(self) -> int:
+        """Connections that are in use just now."""
+        pool = self._engine.pool
+        return pool.checkedout() if isinstance(pool, QueuePool) else 0
+
+    @contextmanager
+    def _timed(self, kind: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._watch(kind, time.monotonic() - began)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -101,7 +122,7 @@ def translated() -> Iterator[None]:
         raise ours from error
 
 
-def open_store(where: Path | str) -> Store:
+def open_store(where: Path | str, watch: Watch = unwatched) -> Store:
     """Open or make a store in a file or at a URL, and bring its tables up to date.
 
     Raises StoreRefused if it cannot be opened, is something else, or is newer than this Tideline; StoreAway if it may come.
@@ -122,4 +143,4 @@ def open_store(where: Path | str) -> Store:
         reason = " ".join(str(getattr(error, "orig", error)).split())
         refusal = StoreAway if kind.away(error) else StoreRefused
         raise refusal(f"The store {name} cannot be opened: {reason}", kind.advice(error), path=name) from error
-    return Store(engine, kind)
+    return Store(engine, kind, watch)

@@ -70,12 +70,16 @@ def locked(connection: Connection, key: str, worker: str) -> Errand:
     return errand_of(row)
 
 
-def create_once(connection: Connection, key: str, worker: str, new: tuple[RunRow, ...], asked: Iterable[OrderRow]) -> None:
-    """Write new runs, unless the first of them is there."""
-    if locked(connection, key, worker).answer is not None:
+def create_once(
+    connection: Connection, ours: tuple[str, str], new: tuple[RunRow, ...], asked: Iterable[OrderRow], by: str
+) -> bool:
+    """Write new runs, unless the first of them is there (False). `ours`: the errand's key, and its worker."""
+    if locked(connection, *ours).answer is not None:
         raise overtaken()
-    if runs.status_of(connection, new[0].id) is None:
-        moves.create(connection, new, asked)
+    if runs.status_of(connection, new[0].id) is not None:
+        return False
+    moves.create(connection, new, asked, by)
+    return True
 
 
 def conclude(connection: Connection, key: str, worker: str, answer: Answer) -> Answer:

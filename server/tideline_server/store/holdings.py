@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, delete, exists, func, insert, or_, select, update
 
 from tideline.core.run import ClientId, Digest, RunId
+from tideline.engine.entries import REMEMBERED_SECONDS
 from tideline.engine.rows import Files, OrderRow
 from tideline_server.store.dialect import upsert
-from tideline_server.store.listings import Listed, batches, digests_in
-from tideline_server.store.schema import listings, loose, members, meta, orders, parts, pushed, refs
+from tideline_server.store.listings import BATCH, Listed, batches, digests_in
+from tideline_server.store.schema import dropped, listings, loose, members, meta, orders, parts, pushed, refs
 
 OF_RUN = refs.c.run == bindparam("of")
 OLD = OF_RUN & (refs.c.cursor < bindparam("before"))
@@ -35,10 +36,13 @@ LIVE = exists().select_from(members.join(refs, refs.c.listing == members.c.listi
 HELD = select(parts.c.digest, parts.c.touched, parts.c.once_referred).where(SOME, or_(PUSHED, NAMED))
 FREE = select(parts.c.digest).where(SOME, or_(parts.c.once_referred, parts.c.touched < bindparam("before")), ~LIVE)
 LEFT = select(parts.c.digest).where(SOME, parts.c.once_referred, ~LIVE)
-WAITING = select(parts.c.digest).where(~parts.c.once_referred, parts.c.touched < bindparam("before"))
-NOTED = select(loose).order_by(loose.c.id).with_for_update(skip_locked=True)
+WAITING = select(parts.c.digest).where(~parts.c.once_referred, parts.c.touched < bindparam("before"), ~LIVE)
+NOTED = select(loose).where(loose.c.id > bindparam("after")).order_by(loose.c.id).limit(BATCH).with_for_update(skip_locked=True)
 STRIKE = delete(loose).where(loose.c.id.in_(bindparam("ids", expanding=True)))
 PRESENT = select(parts.c.digest).where(SOME).order_by(parts.c.digest).with_for_update()
+DOUBTFUL = select(dropped.c.digest).where(dropped.c.digest.in_(bindparam("digests", expanding=True)))
+VOUCH = delete(dropped).where(dropped.c.digest.in_(bindparam("digests", expanding=True)))
+PAST = select(dropped.c.digest).where(dropped.c.at < bindparam("before")).limit(BATCH).with_for_update(skip_locked=True)
 TOUCH = update(parts).where(SOME).values(touched=bindparam("at"), once_referred=False)
 
 
@@ -101,9 +105,26 @@ def add(connection: Connection, digests: Iterable[Digest], run: RunId, client: C
     upsert(connection, pushed, [{"digest": row["digest"], "run": run, "client": client} for row in rows])
 
 
-def present(connection: Connection, digests: Collection[Digest]) -> bool:
-    """Whether every one of the parts has a row. It stays until this transaction ends."""
-    return all(len(connection.scalars(PRESENT, {"digests": batch}).all()) == len(batch) for batch in batches(sorted(digests)))
+def present(connection: Connection, digests: Collection[Digest], here: Callable[[Digest], bool]) -> bool:
+    """Whether every one of the parts has a row and, if it was dropped lately, is here. It stays until this transaction ends."""
+    if any(len(connection.scalars(PRESENT, {"digests": some}).all()) < len(some) for some in batches(sorted(digests))):
+        return False
+    found = doubtful(connection, digests)
+    if not all(map(here, found)):
+        return False
+    vouch(connection, found)
+    return True
+
+
+def doubtful(connection: Connection, digests: Collection[Digest]) -> list[Digest]:
+    """Those of the parts that were dropped lately. Their rows are locked: a drop that was first has been written by now."""
+    return [Digest(found) for some in batches(sorted(digests)) for found in connection.scalars(DOUBTFUL, {"digests": some})]
+
+
+def vouch(connection: Connection, digests: Collection[Digest]) -> None:
+    """Forget that these parts were dropped: they are there, and their rows are locked."""
+    for some in batches(sorted(digests)):
+        connection.execute(VOUCH, {"digests": some})
 
 
 def held(
@@ -129,43 +150,53 @@ def settle_pushed(connection: Connection, run: RunId, client: ClientId) -> None:
     connection.execute(delete(pushed).where(pushed.c.run == run, pushed.c.client == client))
 
 
-def collect(connection: Connection, before: float, drop: Callable[[Digest], object]) -> tuple[Digest, ...]:
-    """Forget the parts that nothing refers to: once referred to, at once; else if untouched since `before`.
+@dataclass(frozen=True)
+class Collected:
+    """What a transaction forgot, and the last note that it looked at if there may be more."""
 
-    Asked about are the parts that were let go (`loose`) and those that have waited too long. One that somebody is writing a
-    row for is left to the next collection. The others are locked first and looked at again then: who referred to one meanwhile
-    has held its row.
+    gone: tuple[Digest, ...]
+    after: int | None
+
+
+def collect(
+    connection: Connection, before: float, drop: Callable[[Collection[Digest]], object], most: int, after: int
+) -> Collected:
+    """Forget some of the parts that nothing refers to: once referred to, at once; else if untouched since `before`.
+
+    Asked about are parts that were let go (some notes of `loose` from `after` on) and those that have waited too long. One that
+    somebody is writing a row for is left to the next collection. The others are locked first and looked at again then: who
+    referred to one meanwhile has held its row.
     """
-    noted = connection.execute(NOTED).all()
-    waiting = connection.scalars(WAITING, {"before": before})
-    asked = sorted({row.digest for row in noted}.union(waiting))
-    gone = [digest for batch in batches(asked) for digest in unused(connection, batch, before)]
-    forget(connection, gone, drop)
+    noted = connection.execute(NOTED, {"after": after}).all()
+    gone = unused(connection, FREE.limit(most), {"digests": sorted({row.digest for row in noted}), "before": before})
+    if len(gone) < most:
+        gone |= unused(connection, WAITING.limit(most - len(gone)), {"before": before})
+    forget(connection, sorted(gone), before, drop)
     strike(connection, noted)
-    return tuple(Digest(digest) for digest in gone)
+    return Collected(tuple(map(Digest, sorted(gone))), noted[-1].id if len(noted) == BATCH else None)
 
 
-def unused(connection: Connection, some: list[str], before: float) -> list[str]:
+def unused(connection: Connection, among: Select[Any], values: Mapping[str, Any]) -> set[str]:
     """Those of the parts that nobody refers to or can refer to until this transaction ends."""
-    values = {"digests": some, "before": before}
-    values["digests"] = connection.scalars(
-        FREE.order_by(parts.c.digest).with_for_update(skip_locked=True, of=parts), values
-    ).all()
-    return list(connection.scalars(FREE, values)) if values["digests"] else []
+    chosen = among.order_by(parts.c.digest).with_for_update(skip_locked=True, of=parts)
+    found = connection.scalars(chosen, values).all()
+    return set(connection.scalars(FREE, {"digests": found, "before": values["before"]})) if found else set()
 
 
-def forget(connection: Connection, gone: list[str], drop: Callable[[Digest], object]) -> None:
-    """Drop parts, and all that is known of them."""
-    for batch in batches(gone):
-        for digest in batch:
-            drop(Digest(digest))
-        connection.execute(delete(parts).where(parts.c.digest.in_(batch)))
-        connection.execute(delete(pushed).where(pushed.c.digest.in_(batch)))
-        retire(connection, batch)
+def forget(connection: Connection, gone: list[str], before: float, drop: Callable[[Collection[Digest]], object]) -> None:
+    """Drop parts, and all that is known of them but that they were dropped; that, too, after a while."""
+    if gone:
+        drop(tuple(map(Digest, gone)))
+        connection.execute(delete(parts).where(parts.c.digest.in_(gone)))
+        connection.execute(delete(pushed).where(pushed.c.digest.in_(gone)))
+        retire(connection, gone)
+        upsert(connection, dropped, [{"digest": digest, "at": before} for digest in gone], "at")
+    past = connection.scalars(PAST, {"before": before - REMEMBERED_SECONDS}).all()
+    vouch(connection, [Digest(digest) for digest in past])
 
 
 def strike(connection: Connection, noted: Sequence[Row[Any]]) -> None:
-    """End the notes that were acted on. Those of parts that are free, but were somebody's just now, stay.
+    """End the notes that were acted on. Those of parts that are free, but were somebody's just now or too many, stay.
 
     A part that is referred to needs none: who ends that reference writes another note, which we have not read.
     """

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.entries import answered, present
+from tideline.engine import deeds
+from tideline.engine.audit import ALL, About, Deed, Entry, Tip
+from tideline.engine.entries import answered, present, told_by
 from tideline.engine.errands import free
-from tideline.engine.ports import Advance, anything, nothing
+from tideline.engine.keys import ApiKey
+from tideline.engine.ports import MOST_DROPPED, Advance, anything, nothing
 from tideline.engine.rows import (
     OPEN,
     Answer,
@@ -22,6 +26,7 @@ from tideline.engine.rows import (
     Files,
     Headline,
     Invite,
+    Keys,
     Lease,
     OrderRow,
     OrderStatus,
@@ -29,9 +34,12 @@ from tideline.engine.rows import (
     RoundRow,
     RunRow,
     Status,
+    Tally,
 )
-from tideline_server.store import errands, holdings, leases, listings, moves, orders, people, runs
-from tideline_server.store.access import open_store
+from tideline_server.store import audit, errands, holdings, keys, leases, listings, moves, orders, people, runs, tally
+from tideline_server.store.access import Watch, open_store, unwatched
+
+T = TypeVar("T")
 
 
 class SqlJournal:
@@ -41,12 +49,13 @@ class SqlJournal:
     KeyError for a run or an order that is not there where the port says so; then nothing was written.
 
     A connection that breaks amid a commit is Unreachable too, and the write may be there. To repeat it is safe: what was
-    written stays as it is, and the answer is that of one who comes second. Not quite so are three: an event is there twice;
-    `create` raises for a run that is there; `collect` does not name again the parts that it has forgotten.
+    written stays as it is, and the answer is that of one who comes second. Not quite so are four: an event is there twice,
+    and so is what was recorded; `create` raises for a run that is there; `collect` does not name again the parts that it has
+    forgotten.
     """
 
-    def __init__(self, where: Path | str) -> None:
-        self._store = open_store(where)
+    def __init__(self, where: Path | str, watch: Watch = unwatched) -> None:
+        self._store = open_store(where, watch)
         self._known = runs.Remembered()
         self._library = listings.Library()
 
@@ -54,15 +63,36 @@ class SqlJournal:
         """Wait for the transactions under way and let go of the database."""
         self._store.close()
 
-    def add_invite(self, invite: Invite) -> None:
-        self._store.write(lambda connection: people.add_invite(connection, invite))
+    @property
+    def connections(self) -> int:
+        """Connections to the database that are in use just now."""
+        return self._store.connections
+
+    def record(self, deeds: Iterable[Deed]) -> None:
+        done = list(deeds)
+        self._store.write(lambda connection: audit.append(connection, done))
+
+    def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
+        with self._store.reading() as connection:
+            return audit.entries(connection, after, limit, about)
+
+    def audit_tip(self) -> Tip:
+        with self._store.reading() as connection:
+            return audit.tip(connection)
+
+    def tally(self) -> Tally:
+        with self._store.reading() as connection:
+            return tally.tally(connection)
+
+    def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
+        self._do(lambda connection: people.add_invite(connection, invite), deeds.invited(invite, by, now))
 
     def invite(self, token_hash: str) -> Invite | None:
         with self._store.reading() as connection:
             return people.invite(connection, token_hash)
 
     def enrol(self, token_hash: str, client: Client) -> bool:
-        return self._store.write(lambda connection: people.enrol(connection, token_hash, client))
+        return self._do(lambda connection: people.enrol(connection, token_hash, client), deeds.enrolled(client, token_hash))
 
     def client(self, name: str) -> Client | None:
         with self._store.reading() as connection:
@@ -75,9 +105,55 @@ class SqlJournal:
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
         self._store.write(lambda connection: people.saw(connection, name, now, version, roles))
 
-    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
+    def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0) -> bool:
+        deed = deeds.rotated(name, keys, now)
+        return self._do(lambda connection: people.rekey(connection, name, before, keys, protocol), deed)
+
+    def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
+        return self._do(lambda connection: people.approve(connection, name), deeds.about_client("approved", name, now, by))
+
+    def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
+        deed = deeds.about_client("rotation_asked", name, now, by)
+        self._do(lambda connection: people.ask_rotation(connection, name), deed)
+
+    def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
+        deed = deeds.about_client("revoked", name, now, by, reason=reason[: deeds.MOST_WORDS])
+
+        def work(connection: Connection, done: list[Deed]) -> tuple[OrderRow, ...]:
+            moves.lock_open_runs(connection, name)
+            known, new = people.revoke(connection, name, reason, now)
+            ended = [] if known is None else moves.end_orders_of(connection, known, now)
+            done += [deed] if new else []
+            done += [deeds.replied(row, reply, now) for row, reply in ended]
+            return tuple(row for row, _ in ended)
+
+        return self._write(work)
+
+    def revoked(self) -> frozenset[ClientId]:
+        with self._store.reading() as connection:
+            return people.revoked(connection)
+
+    def add_key(self, key: ApiKey) -> bool:
+        return self._do(lambda connection: keys.add(connection, key), deeds.key_made(key))
+
+    def api_keys(self) -> tuple[ApiKey, ...]:
+        with self._store.reading() as connection:
+            return keys.every(connection)
+
+    def revoke_key(self, name: str, now: float, by: str = "") -> bool:
+        return self._do(lambda connection: keys.revoke(connection, name, now), deeds.key_ended(name, now, by))
+
+    def used_key(self, key_id: str, now: float) -> None:
+        self._store.write(lambda connection: keys.used(connection, key_id, now))
+
+    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "") -> None:
         new, asked = tuple(runs), tuple(orders)
-        self._store.write(lambda connection: moves.create(connection, new, asked))
+
+        def work(connection: Connection) -> bool:
+            moves.create(connection, new, asked, by)
+            return True
+
+        self._do(work, *(deeds.run_started(row, by) for row in new))
 
     def run(self, run: RunId) -> RunRow | None:
         with self._store.reading() as connection:
@@ -92,42 +168,63 @@ class SqlJournal:
             return runs.headlines(connection, limit, after)
 
     def settle(
-        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None
+        self,
+        run: RunId,
+        among: Iterable[Status],
+        status: Status,
+        cause: str,
+        now: float,
+        token: int | None = None,
+        by: str = "",
     ) -> bool:
         before = tuple(among)
 
-        def work(connection: Connection) -> bool:
+        def work(connection: Connection, done: list[Deed]) -> bool:
             row = self._locked(connection, run, token)
             if row.status not in before:
                 return False
-            moves.settle(connection, row, status, cause, now)
+            moves.settle(connection, row, status, told_by({"cause": cause}, by), now)
+            done.append(deeds.run_settled(row, status, cause, by, now))
             return True
 
-        return self._store.write(work)
+        return self._write(work)
 
-    def reopen(self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow]) -> bool:
+    def reopen(
+        self,
+        run: RunId,
+        status: Status,
+        cause: str,
+        now: float,
+        deadline_at: float,
+        orders: Iterable[OrderRow],
+        by: str = "",
+    ) -> bool:
         asked = tuple(orders)
 
-        def work(connection: Connection) -> bool:
+        def work(connection: Connection, done: list[Deed]) -> bool:
             row = self._locked(connection, run)
             if row.status is not Status.STALLED:
                 return False
-            moves.settle(connection, replace(row, deadline_at=deadline_at), status, cause, now)
-            moves.offer_new(connection, asked, now)
+            moves.settle(connection, replace(row, deadline_at=deadline_at), status, told_by({"cause": cause}, by), now)
+            done.append(deeds.run_resumed(row, moves.offer_new(connection, asked, now), by, now))
             return True
 
-        return self._store.write(work)
+        return self._write(work)
 
     def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
-        def work(connection: Connection) -> bool:
+        def work(connection: Connection, done: list[Deed]) -> bool:
             row = self._locked(connection, step.run, step.token)
             if row.cursor != step.from_cursor or row.status not in OPEN:
                 return False
-            moves.advance(connection, row, step)
-            present(step, here)  # now that their rows are written: a collection either came before or leaves them alone
+            late = moves.advance(connection, row, step)
+            # Now that their rows are written: a collection either came before, and is known, or leaves them alone.
+            doubtful = holdings.doubtful(connection, step.digests)
+            present(doubtful, here)
+            holdings.vouch(connection, doubtful)
+            done += deeds.round_ended(step, late)
             return True
 
-        return self._store.write(work)
+        return self._write(work)
 
     def leases(self, run: RunId | None = None) -> tuple[Lease, ...]:
         with self._store.reading() as connection:
@@ -168,22 +265,33 @@ class SqlJournal:
         with self._store.reading() as connection:
             return orders.last_answer(connection, run, client)
 
-    def answer(self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderStatus | None:
-        def work(connection: Connection) -> OrderStatus | None:
+    def answer(
+        self,
+        order: OrderId,
+        reply: Reply,
+        status: OrderStatus,
+        now: float,
+        down: int,
+        up: int,
+        here: Callable[[Digest], bool] = anything,
+    ) -> OrderStatus | None:
+        def work(connection: Connection, done: list[Deed]) -> OrderStatus | None:
             row = self._order(connection, order)
             if row.answered is not None or row.status is OrderStatus.CANCELLED:
                 return OrderStatus.CANCELLED
-            if not holdings.present(connection, listings.digests_in([reply.files])):
+            if not holdings.present(connection, listings.digests_in([reply.files]), here):
                 return None
             after = status if row.status is OrderStatus.OPEN else row.status
-            moves.answer(connection, answered(row, reply, after, now, down, up), reply, now)
+            row = answered(row, reply, after, now, down, up)
+            moves.answer(connection, row, reply, now)
+            done.append(deeds.replied(row, reply, now))
             return after
 
-        return self._store.write(work)
+        return self._write(work)
 
     def reissue(self, orders: Iterable[OrderRow]) -> None:
         again = tuple(orders)
-        self._store.write(lambda connection: moves.reissue(connection, again))
+        self._write(lambda connection, done: done.extend(map(deeds.asked_again, moves.reissue(connection, again))))
 
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
         if not progress:
@@ -202,8 +310,16 @@ class SqlJournal:
             self._store.write(lambda connection: holdings.touch(connection, stale, now))
         return here
 
-    def collect(self, before: float, drop: Callable[[Digest], object] = nothing) -> tuple[Digest, ...]:
-        return self._store.write(lambda connection: holdings.collect(connection, before, drop))
+    def collect(
+        self, before: float, drop: Callable[[Collection[Digest]], object] = nothing, most: int = MOST_DROPPED
+    ) -> tuple[Digest, ...]:
+        after: int | None = 0
+        while after is not None:
+            some = self._store.write(partial(holdings.collect, before=before, drop=drop, most=most, after=after))
+            if some.gone:
+                return some.gone
+            after = some.after
+        return ()
 
     def marker(self, ours: Digest | None = None) -> Digest | None:
         if ours is None:
@@ -235,15 +351,37 @@ class SqlJournal:
     def choose(self, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._store.write(lambda connection: errands.choose(connection, key, plan))
 
-    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
+    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "") -> None:
         new, asked = tuple(runs), tuple(orders)
-        self._store.write(lambda connection: errands.create_once(connection, key, worker, new, asked))
+        done = [deeds.run_started(row, by) for row in new]
+        self._do(lambda connection: errands.create_once(connection, (key, worker), new, asked, by), *done)
 
     def conclude(self, key: str, worker: str, answer: Answer) -> Answer:
         return self._store.write(lambda connection: errands.conclude(connection, key, worker, answer))
 
     def leave(self, key: str, worker: str) -> None:
         self._store.write(lambda connection: errands.leave(connection, key, worker))
+
+    def _write(self, work: Callable[[Connection, list[Deed]], T]) -> T:
+        """A writer's turn. What `work` says was done is written into the audit log with it, behind all its other locks."""
+
+        def whole(connection: Connection) -> T:
+            done: list[Deed] = []
+            result = work(connection, done)
+            audit.append(connection, done)
+            return result
+
+        return self._store.write(whole)
+
+    def _do(self, work: Callable[[Connection], bool], *deeds: Deed) -> bool:
+        """The same, where it is known before what is done, if anything is."""
+
+        def known(connection: Connection, done: list[Deed]) -> bool:
+            did = work(connection)
+            done += deeds if did else ()
+            return did
+
+        return self._write(known)
 
     def _locked(self, connection: Connection, run: RunId, token: int | None = None) -> RunRow:
         """A run that nobody else changes until this transaction ends. Raises Overtaken."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
 
 from tideline.core.run import RunId
 from tideline.engine import entries
@@ -55,24 +55,37 @@ def claim(connection: Connection, seen: Iterable[Lease], holder: str, seconds: f
 
 
 def renew(connection: Connection, held: Iterable[Lease]) -> tuple[Lease, ...]:
-    """A sign of life for those whose token is the newest."""
-    return write(connection, [Lease(e.run, e.holder, e.token, e.beats + 1, e.seconds) for e in newest(connection, held)])
+    """A sign of life for those whose token is the newest.
+
+    One that is locked is left as it is, as nobody is waited for: mostly by a write of its own conductor, who lives. If it is
+    being taken, the next look tells.
+    """
+    known = {lease.run: lease for lease in held}
+    free = of_token(locked(connection, known, skip=True), known)
+    beaten = write(connection, [Lease(e.run, e.holder, e.token, e.beats + 1, e.seconds) for e in free])
+    passed = known.keys() - {lease.run for lease in free}
+    return tuple(sorted((*beaten, *of_token(seen(connection, SOME, passed), known)), key=lambda lease: lease.run))
 
 
 def release(connection: Connection, held: Iterable[Lease]) -> None:
     """Leave those whose token is the newest to whoever comes."""
-    write(connection, [Lease(e.run, "", e.token, e.beats, e.seconds) for e in newest(connection, held)])
-
-
-def newest(connection: Connection, held: Iterable[Lease]) -> list[Lease]:
-    """Those whose token is the newest, as they are now, locked."""
     known = {lease.run: lease for lease in held}
-    return [lease for lease in locked(connection, known, skip=False) if lease.token == known[lease.run].token]
+    own = of_token(locked(connection, known, skip=False), known)
+    write(connection, [Lease(e.run, "", e.token, e.beats, e.seconds) for e in own])
 
 
-def locked(connection: Connection, wanted: Mapping[RunId, Lease], skip: bool) -> list[Lease]:
+def of_token(found: Iterable[Lease], known: Mapping[RunId, Lease]) -> list[Lease]:
+    """Those that still have the token that is known."""
+    return [lease for lease in found if lease.token == known[lease.run].token]
+
+
+def locked(connection: Connection, wanted: Collection[RunId], skip: bool) -> list[Lease]:
     """Leases that nobody else changes until this transaction ends."""
-    chosen = SOME.with_for_update(skip_locked=skip)
+    return seen(connection, SOME.with_for_update(skip_locked=skip), wanted)
+
+
+def seen(connection: Connection, chosen: Select[Any], wanted: Collection[RunId]) -> list[Lease]:
+    """The leases of these runs."""
     return [lease_of(row) for batch in batches(sorted(wanted)) for row in connection.execute(chosen, {"runs": batch})]
 
 

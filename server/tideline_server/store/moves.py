@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import Connection
 
-from tideline.core.run import RunId
-from tideline.engine.entries import advanced, closed_event, late_event, reply_event
+from tideline.core.run import ClientId, RunId
+from tideline.engine.entries import advanced, answered, closed_event, late_event, reply_event, revoked_reply, told_by
 from tideline.engine.ports import Advance
-from tideline.engine.rows import FINAL, OrderRow, OrderStatus, Reply, RunRow, Status
+from tideline.engine.rows import FINAL, Client, OrderRow, OrderStatus, Reply, RunRow, Status
 from tideline_server.store import holdings, leases, orders, runs
 from tideline_server.store.holdings import Claim
 from tideline_server.store.listings import Listed, interned
 
 
-def create(connection: Connection, new: Iterable[RunRow], asked: Iterable[OrderRow]) -> None:
+def create(connection: Connection, new: Iterable[RunRow], asked: Iterable[OrderRow], by: str = "") -> None:
     """Write new runs and their first orders."""
     for run in new:
         runs.write(connection, run)
         leases.begin(connection, run.id)
-        runs.note(connection, run.id, "created", {"method": run.method}, run.created)
+        runs.note(connection, run.id, "created", told_by({"method": run.method}, by), run.created)
     for order in asked:
         offer(connection, [order], order.created)
 
@@ -36,41 +37,46 @@ def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Cl
     return known
 
 
-def offer_new(connection: Connection, asked: Iterable[OrderRow], now: float) -> None:
-    """Write those of the orders that are not known yet."""
-    offer(connection, [order for order in asked if orders.bare(connection, order.id) is None], now)
+def offer_new(connection: Connection, asked: Iterable[OrderRow], now: float) -> list[OrderRow]:
+    """Write those of the orders that are not known yet: these."""
+    new = [order for order in asked if orders.bare(connection, order.id) is None]
+    offer(connection, new, now)
+    return new
 
 
-def settle(connection: Connection, row: RunRow, status: Status, cause: str, now: float) -> None:
-    """Write a run's new status."""
+def settle(connection: Connection, row: RunRow, status: Status, told: Mapping[str, Any], now: float) -> None:
+    """Write a run's new status, with its cause; all that is told goes into the event."""
     ended = now if status in FINAL else None
-    runs.rewrite(connection, replace(row, status=status, cause=cause, ended=ended))
-    runs.note(connection, row.id, status.value, {"cause": cause}, now)
+    runs.rewrite(connection, replace(row, status=status, cause=str(told["cause"]), ended=ended))
+    runs.note(connection, row.id, status.value, told, now)
     if status in FINAL:
         end(connection, row.id)
 
 
-def advance(connection: Connection, row: RunRow, step: Advance) -> None:
-    """Close a round and offer what comes next."""
+def advance(connection: Connection, row: RunRow, step: Advance) -> list[ClientId]:
+    """Close a round and offer what comes next; who answered too late for it."""
     now, closed = step.closed.closed, step.closed
     orders.close(connection, step.run, step.from_cursor, OrderStatus.EXPIRED)
     known = offer(connection, step.orders, now, Claim("state", step.run, closed.next_cursor, closed.state))
     runs.write_round(connection, closed, known)
     runs.rewrite(connection, advanced(row, step))
     holdings.trim(connection, step.run, step.keep_from)
-    leave_out(connection, step, now)
+    late = leave_out(connection, step, now)
     runs.note(connection, step.run, "closed", closed_event(step), now)
     if step.status in FINAL:
         runs.note(connection, step.run, step.status.value, {"cause": ""}, now)
         end(connection, step.run)
+    return late
 
 
-def leave_out(connection: Connection, step: Advance, now: float) -> None:
-    """Whoever answered while the round was being folded without him is late."""
-    for row in orders.answered_beside(connection, step.run, step.from_cursor, step.closed.folded):
+def leave_out(connection: Connection, step: Advance, now: float) -> list[ClientId]:
+    """Whoever answered while the round was being folded without him is late: these."""
+    found = orders.answered_beside(connection, step.run, step.from_cursor, step.closed.folded)
+    for row in found:
         orders.expire(connection, row.id)
         holdings.leave(connection, row)
         runs.note(connection, step.run, "late", late_event(row), now)
+    return [row.client for row in found]
 
 
 def end(connection: Connection, run: RunId) -> None:
@@ -92,9 +98,29 @@ def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> N
     runs.note(connection, row.run, kind, reply_event(row, reply), now)
 
 
-def reissue(connection: Connection, again: Iterable[OrderRow]) -> None:
-    """Offer those of the orders that are not written yet and whose run has not ended."""
+def lock_open_runs(connection: Connection, client: ClientId) -> None:
+    """Let nobody else change the runs that ask a client for something, until this transaction ends."""
+    for run in orders.runs_asking(connection, client):
+        runs.lock(connection, run)
+
+
+def end_orders_of(connection: Connection, client: Client, now: float) -> list[tuple[OrderRow, Reply]]:
+    """End what a revoked client was asked for; the orders as they are then, and what stands in for their replies."""
+    for run in orders.runs_asking(connection, client.name):  # one may have come since the first look
+        runs.lock(connection, run)
+    ended = []
+    for row in orders.all_open_of(connection, client.name):
+        reply = revoked_reply(row, client)
+        ended.append((answered(row, reply, OrderStatus.FAILED, now, 0, 0), reply))
+        answer(connection, *ended[-1], now)
+    return ended
+
+
+def reissue(connection: Connection, again: Iterable[OrderRow]) -> list[OrderRow]:
+    """Offer those of the orders that are not written yet and whose run has not ended: these."""
+    new = []
     for order in again:
         runs.lock(connection, order.run)
         if runs.status_of(connection, order.run) not in (None, *FINAL):
-            offer_new(connection, [order], order.created)
+            new += offer_new(connection, [order], order.created)
+    return new

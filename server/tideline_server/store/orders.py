@@ -73,6 +73,17 @@ def bare(connection: Connection, order: OrderId) -> OrderRow | None:
     return order_of(row, {}) if row else None
 
 
+def all_open_of(connection: Connection, client: ClientId) -> list[OrderRow]:
+    """A client's open orders, bare."""
+    return [order_of(row, {}) for row in connection.execute(OPEN_OF, {"of": client}).all()]
+
+
+def runs_asking(connection: Connection, client: ClientId) -> list[RunId]:
+    """The runs that have an open order for a client, in one order for everybody who locks them."""
+    mine = (orders.c.client == client) & (orders.c.status == OrderStatus.OPEN)
+    return list(connection.scalars(select(orders.c.run).where(mine).distinct().order_by(orders.c.run)))
+
+
 def write(connection: Connection, new: Iterable[OrderRow], known: Listed) -> None:
     """Write new orders. Raises IntegrityError for one that is there."""
     rows = [columns_of(order, known) for order in new]

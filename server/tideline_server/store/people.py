@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, update
 
 from tideline.core.run import ClientId
-from tideline.engine.rows import Client, Invite
-from tideline_server.store.dialect import added, upsert
+from tideline.engine.entries import rekeyed
+from tideline.engine.rows import Client, Invite, Keys, Standing
+from tideline_server.store.dialect import added
 from tideline_server.store.schema import clients, invites
 
 
@@ -20,12 +21,12 @@ def invite_of(row: Row[Any]) -> Invite:
 
 def client_of(row: Row[Any]) -> Client:
     """A client from its columns."""
-    return Client(**{**row._mapping, "roles": tuple(row.roles)})
+    return Client(**{**row._mapping, "roles": tuple(row.roles), "standing": Standing(row.standing)})
 
 
-def add_invite(connection: Connection, given: Invite) -> None:
-    """Write an invite. One that is there stays as it is: a token that was used must not become fresh again."""
-    upsert(connection, invites, [asdict(given)])
+def add_invite(connection: Connection, given: Invite) -> bool:
+    """Write an invite. One that is there stays as it is (False): a token that was used must not become fresh again."""
+    return added(connection, invites, asdict(given))
 
 
 def invite(connection: Connection, token_hash: str) -> Invite | None:
@@ -35,14 +36,20 @@ def invite(connection: Connection, token_hash: str) -> Invite | None:
 
 
 def enrol(connection: Connection, token_hash: str, client: Client) -> bool:
-    """Use an unused invite and add the client. False where either is taken."""
+    """Use an unused invite and add the client. False where either is taken; a revoked client's name is not."""
     fresh = (invites.c.token_hash == token_hash) & (invites.c.used_by == "")
     if connection.execute(select(invites.c.name).where(fresh).with_for_update()).one_or_none() is None:
         return False
-    if not added(connection, clients, asdict(client)):
+    if not added(connection, clients, asdict(client)) and not replaced(connection, client):
         return False
     connection.execute(update(invites).where(fresh).values(used_by=client.name))
     return True
+
+
+def replaced(connection: Connection, client: Client) -> bool:
+    """Write a client over a revoked one of its name. False where that is not revoked."""
+    revoked = (clients.c.name == client.name) & (clients.c.standing == Standing.REVOKED)
+    return connection.execute(update(clients).where(revoked).values(asdict(client))).rowcount == 1
 
 
 def known(connection: Connection, name: str) -> Client | None:
@@ -61,3 +68,38 @@ def saw(connection: Connection, name: ClientId, now: float, version: str | None,
     told: dict[str, Any] = {"version": version} if version else {}
     told |= {"roles": roles} if roles else {}
     connection.execute(update(clients).where(clients.c.name == name).values(seen=now, **told))
+
+
+def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, protocol: int) -> bool:
+    """Give a client new keys, if it has still those from before."""
+    same = (clients.c.name == name) & (clients.c.sign_key == before)
+    row = connection.execute(select(clients).where(same).with_for_update()).one_or_none()
+    if row is None:
+        return False
+    connection.execute(update(clients).where(same).values(asdict(rekeyed(client_of(row), keys, protocol))))
+    return True
+
+
+def approve(connection: Connection, name: ClientId) -> bool:
+    """Approve a client that is pending."""
+    pending = (clients.c.name == name) & (clients.c.standing == Standing.PENDING)
+    return connection.execute(update(clients).where(pending).values(standing=Standing.APPROVED)).rowcount == 1
+
+
+def ask_rotation(connection: Connection, name: ClientId) -> bool:
+    """Note that a client is asked for new keys. False for nobody, and for one that is asked already."""
+    unasked = (clients.c.name == name) & clients.c.rotate.is_(False)
+    return connection.execute(update(clients).where(unasked).values(rotate=True)).rowcount == 1
+
+
+def revoke(connection: Connection, name: ClientId, reason: str, now: float) -> tuple[Client | None, bool]:
+    """Revoke a client, unless that was done before; the client, and whether it was done now."""
+    standing = (clients.c.name == name) & (clients.c.standing != Standing.REVOKED)
+    told = {"standing": Standing.REVOKED, "revoked": now, "reason": reason}
+    done = connection.execute(update(clients).where(standing).values(**told)).rowcount == 1
+    return known(connection, name), done
+
+
+def revoked(connection: Connection) -> frozenset[ClientId]:
+    """Who is revoked."""
+    return frozenset(connection.scalars(select(clients.c.name).where(clients.c.standing == Standing.REVOKED)))

@@ -94,7 +94,7 @@ def run_of(row: Row[Any], draft: Draft) -> RunRow:
 
 def write(connection: Connection, run: RunRow) -> None:
     """Write a new run. Raises IntegrityError for one that is there."""
-    plan = [[fact.phase, fact.step, fact.round, fact.floor] for fact in run.plan]
+    plan = [[fact.phase, fact.step, fact.round, fact.floor, fact.needs] for fact in run.plan]
     connection.execute(insert(runs), changing(run))
     connection.execute(
         insert(drafts), {"run": run.id, "spec": run.spec, "roster": run.roster, "plan": plan, "contract": run.contract}
@@ -157,7 +157,9 @@ def rounds_since(connection: Connection, run: RunId, cursor: int | None) -> tupl
 def round_of(row: Row[Any]) -> RoundRow:
     """A round from its columns, joined with its state's listing."""
     told = dict(row._mapping)
-    told |= {"state": files_of(told.pop("files")), "folded": tuple(row.folded)}
+    # Rounds of before there were marks have none.
+    marks = {word: tuple(clients) for word, clients in (row.marks or {}).items()}
+    told |= {"state": files_of(told.pop("files")), "folded": tuple(row.folded), "marks": marks}
     return RoundRow(**told)
 
 

@@ -19,6 +19,8 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    false,
+    literal_column,
 )
 
 from tideline_server.store.postgres import Text
@@ -52,8 +54,32 @@ def plain(name: str) -> Column[object]:
 meta = Table("meta", metadata, text("name", key=True), text("value"))
 
 invites = Table(
-    "invites", metadata, text("token_hash", key=True), text("name"), plain("labels"), seconds("expires"), text("used_by")
+    "invites",
+    metadata,
+    text("token_hash", key=True),
+    text("name"),
+    plain("labels"),
+    seconds("expires"),
+    text("used_by"),
+    Column("hold", Boolean, nullable=False, server_default=false()),
 )
+
+# Keys of the people's door. A name is free again once its key is revoked.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    text("id", key=True),
+    text("name"),
+    text("key_hash"),
+    text("role"),
+    seconds("created"),
+    text("created_by"),
+    seconds("last_used", null=True),
+    seconds("expires", null=True),
+    seconds("revoked", null=True),
+)
+GOOD = api_keys.c.revoked.is_(None)
+Index("api_keys_by_name", api_keys.c.name, unique=True, sqlite_where=GOOD, postgresql_where=GOOD)
 
 # What people asked for under a key (engine.errands).
 errands = Table(
@@ -79,6 +105,13 @@ clients = Table(
     text("version"),
     seconds("enrolled"),
     seconds("seen"),
+    Column("protocol", Integer, nullable=False, server_default="1"),
+    Column("sign_key", TEXT, nullable=False, server_default=literal_column("''")),
+    Column("receive_key", TEXT, nullable=False, server_default=literal_column("''")),
+    Column("standing", TEXT, nullable=False, server_default="approved"),
+    seconds("revoked", null=True),
+    Column("reason", TEXT, nullable=False, server_default=literal_column("''")),
+    Column("rotate", Boolean, nullable=False, server_default=false()),
 )
 
 runs = Table(
@@ -147,6 +180,7 @@ rounds = Table(
     whole("next_cursor"),
     whole("state", ForeignKey("listings.id"), null=True),
     plain("asked"),
+    plain("marks"),
 )
 
 orders = Table(
@@ -191,6 +225,9 @@ parts = Table(
 # changed, and a part may have several: who writes one waits for nobody, and none is taken for another.
 loose = Table("loose", metadata, Column("id", COUNTED, primary_key=True), text("digest"))
 
+# Which parts were dropped within the last day: who refers to one first looks whether it is there.
+dropped = Table("dropped", metadata, text("digest", key=True), seconds("at"), Index("dropped_by_age", "at"))
+
 members = Table(
     "members",
     metadata,
@@ -210,6 +247,23 @@ refs = Table(
     whole("listing", ForeignKey("listings.id")),
     Index("refs_of_listing", "listing"),
 )
+
+# What was done, chained by hashes (engine.audit). Triggers refuse to change or remove an entry. Who adds one locks the row of
+# the tip, last of all in the transaction.
+audit = Table(
+    "audit",
+    metadata,
+    whole("seq", key=True),
+    text("kind"),
+    seconds("at"),
+    text("by"),
+    text("client"),
+    text("run"),
+    plain("told"),
+    text("hash"),
+    *(Index(f"audit_by_{name}", name, "seq") for name in ("run", "client", "kind")),
+)
+audit_tip = Table("audit_tip", metadata, whole("id", key=True), whole("seq"), text("hash"))
 
 # What a client has pushed for the answer at hand.
 pushed = Table("pushed", metadata, text("digest", key=True), text("run", key=True), text("client", key=True))

@@ -6,10 +6,11 @@ import errno
 import hashlib
 import mmap
 import os
+import re
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -20,6 +21,8 @@ from tideline.core.errors import Malformed, Stale, StorageFull
 from tideline.core.run import Digest
 
 DIGEST_LENGTH = 64
+ASIDE = "aside"  # where lies what was put aside
+LAID = re.compile(r"([0-9a-f]{64})\.[0-9a-f]{32}")  # a part's name there: its own, and whose batch it is
 LEFT_SECONDS = 86400.0  # how long a cut upload may wait for its sender to come back
 
 
@@ -43,23 +46,25 @@ class FolderParts:
         return self.folder / check_digest(digest)[:2] / digest
 
     def has(self, digest: Digest) -> bool:
-        return self.path(digest).exists()
+        return self.path(digest).exists() or self._recovered(digest)
 
     def size(self, digest: Digest) -> int:
-        try:
-            return self.path(digest).stat().st_size
-        except FileNotFoundError:
-            raise missing(digest) from None
+        while self.has(digest):
+            with suppress(FileNotFoundError):  # put aside a moment ago: once more
+                return self.path(digest).stat().st_size
+        raise missing(digest)
 
     def view(self, digest: Digest) -> memoryview:
-        try:
-            return mapped(self.path(digest))
-        except FileNotFoundError:
-            raise missing(digest) from None
+        while True:
+            try:
+                return mapped(self.path(digest))
+            except FileNotFoundError:
+                if not self._recovered(digest):
+                    raise missing(digest) from None
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
         digest = digest_of(buffers)
-        while not self.has(digest):
+        while not self._safe(digest):
             temporary = self._tmp / str(uuid.uuid4())
             with room(temporary), temporary.open("wb", buffering=0) as file:
                 write_all(file.fileno(), buffers)
@@ -67,6 +72,7 @@ class FolderParts:
             with suppress(FileNotFoundError):  # another process has just started, and swept it away: once more
                 self.name(temporary, digest)
                 self.settle([digest])
+                return digest
         return digest
 
     def upload(self, digest: Digest, size: int, sender: str = "") -> FolderUpload:
@@ -97,6 +103,14 @@ class FolderParts:
     def drop(self, digest: Digest) -> None:
         self.path(digest).unlink(missing_ok=True)
 
+    def aside(self) -> FolderAside:
+        return FolderAside(self)
+
+    def recover(self, before: float) -> None:
+        for path in self._laid():
+            if modified(path) < before:
+                move(path, self.path(Digest(path.stem)))
+
     def digests(self) -> Iterable[Digest]:
         return tuple(Digest(f.name) for f in self.folder.glob("??/*"))
 
@@ -122,6 +136,29 @@ class FolderParts:
             target.parent.mkdir(exist_ok=True)
             temporary.replace(target)
 
+    def _safe(self, digest: Digest) -> bool:
+        """Whether the part is in its place. Who wrote it may have died before all of it was synced, so that is done now."""
+        with suppress(FileNotFoundError):
+            if self.durable:
+                sync(self.path(digest))
+            self.settle([digest])
+            return self.path(digest).exists()
+        return False
+
+    def _recovered(self, digest: Digest) -> bool:
+        """Whether the part lay aside, or somebody was faster to bring it back; it is in its place."""
+        for path in self._laid(digest):
+            move(path, self.path(digest))
+        return self.path(digest).exists()
+
+    def _laid(self, digest: str = "") -> list[Path]:
+        """What lies aside, of one part or of all."""
+        try:
+            every = list((self.folder / ASIDE).iterdir())
+        except FileNotFoundError:  # nothing ever did
+            return []
+        return [path for path in every if path.name.startswith(digest) and LAID.fullmatch(path.name)]
+
     def sync(self, descriptor: int) -> None:
         """fsync a file's bytes, where parts are durable."""
         if self.durable:
@@ -132,6 +169,45 @@ class FolderParts:
             for folder in sorted({self.path(digest).parent for digest in digests}):
                 sync(folder)
             sync(self.folder)
+
+
+class FolderAside:
+    """Files put aside: each has a name of its own there, so that nobody destroys what another has put aside.
+
+    Nothing is synced: wherever a power cut leaves a file, it is found.
+    """
+
+    def __init__(self, parts: FolderParts) -> None:
+        self._parts, self._whose = parts, uuid.uuid4().hex
+        self._taken: list[Digest] = []
+
+    def take(self, digests: Collection[Digest]) -> None:
+        for digest in digests:
+            self._taken.append(digest)
+            path = self._parts.path(digest)
+            with suppress(OSError):  # since when it lies aside helps `recover` to leave the living alone, and no more
+                os.utime(path)
+            move(path, self._path(digest))
+
+    def back(self) -> None:
+        while self._taken:
+            move(self._path(self._taken[-1]), self._parts.path(self._taken[-1]))
+            self._taken.pop()
+
+    def destroy(self) -> None:
+        while self._taken:
+            self._path(self._taken[-1]).unlink(missing_ok=True)
+            self._taken.pop()
+
+    def _path(self, digest: Digest) -> Path:
+        return self._parts.folder / ASIDE / f"{digest}.{self._whose}"
+
+
+def move(path: Path, to: Path) -> None:
+    """Rename a file, if it is there."""
+    to.parent.mkdir(exist_ok=True)
+    with suppress(FileNotFoundError):
+        path.replace(to)
 
 
 class FolderUpload:

@@ -11,6 +11,7 @@ from tideline.archive.errors import DataTruncated, TooLarge
 from tideline.archive.parts import Buffer, Parts, Upload
 from tideline.core.run import Digest
 
+MAX_PART_BYTES = 1 << 40
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
 STREAMS = 8  # at once, where nobody knows how many there are
 EASY_SECONDS, HARD_SECONDS = 0.1, 0.5  # a chunk that took less may be followed by a larger one, and after more by a smaller
@@ -44,6 +45,11 @@ class Intake:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    @property
+    def room(self) -> int:
+        """Bytes that the part at hand still takes; 0 where one is to be opened first, which reads what came of it before."""
+        return 0 if self._upload is None else self._size - self._upload.offset
 
     def write(self, chunk: Buffer) -> None:
         """Take in the next bytes. Raises TooLarge beyond the last part, and what uploads raise."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,8 +47,28 @@ class Upload(Protocol):
         ...
 
 
+class Aside(Protocol):
+    """Parts that are put aside before they are destroyed: as long as `destroy` has not been called, none is lost.
+
+    What asks for one of them brings it back, at any time and in any process: bytes of one name are always the same. What a
+    process leaves aside that dies, `Parts.recover` finds.
+    """
+
+    def take(self, digests: Collection[Digest]) -> None:
+        """Put these parts aside too, those that are here. If it raises, some may lie aside: call `back`."""
+        ...
+
+    def back(self) -> None:
+        """Bring back what was taken."""
+        ...
+
+    def destroy(self) -> None:
+        """Destroy what was taken, but for what somebody has brought back."""
+        ...
+
+
 class Parts(Protocol):
-    """A store of parts."""
+    """A store of parts. A part that lies aside is here: `has`, `size` and `view` bring it back."""
 
     def has(self, digest: Digest) -> bool:
         """Whether the part is here, whole."""
@@ -63,7 +83,7 @@ class Parts(Protocol):
         ...
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
-        """Keep the joined buffers. A part that is already here is not written again. Raises StorageFull."""
+        """Keep the joined buffers, and see them safe. A part that is already here is not written again. Raises StorageFull."""
         ...
 
     def upload(self, digest: Digest, size: int, sender: str = "") -> Upload:
@@ -82,7 +102,15 @@ class Parts(Protocol):
         ...
 
     def drop(self, digest: Digest) -> None:
-        """Forget a part, if it is here."""
+        """Forget a part at once, if it is here: for parts that nobody else may begin to need."""
+        ...
+
+    def aside(self) -> Aside:
+        """Begin to put parts aside; nothing is taken yet."""
+        ...
+
+    def recover(self, before: float) -> None:
+        """Bring back what was put aside before this time (seconds since the epoch): who did so has died since."""
         ...
 
     def digests(self) -> Iterable[Digest]:
@@ -108,9 +136,10 @@ class MemoryParts:
     def __init__(self) -> None:
         self._held: dict[Digest, bytes] = {}
         self._arriving: dict[tuple[Digest, str], bytearray] = {}
+        self._aside: list[MemoryAside] = []
 
     def has(self, digest: Digest) -> bool:
-        return digest in self._held
+        return digest in self._held or self._recovered(digest)
 
     def size(self, digest: Digest) -> int:
         return len(self._get(digest))
@@ -137,6 +166,13 @@ class MemoryParts:
     def drop(self, digest: Digest) -> None:
         self._held.pop(digest, None)
 
+    def aside(self) -> MemoryAside:
+        return MemoryAside(self)
+
+    def recover(self, before: float) -> None:
+        for batch in tuple(self._aside):
+            batch.back()
+
     def digests(self) -> Iterable[Digest]:
         return tuple(self._held)
 
@@ -144,10 +180,36 @@ class MemoryParts:
         return {digest: Lying(0.0, len(content)) for digest, content in self._held.items()}
 
     def _get(self, digest: Digest) -> bytes:
-        try:
-            return self._held[digest]
-        except KeyError:
-            raise missing(digest) from None
+        if not self.has(digest):
+            raise missing(digest)
+        return self._held[digest]
+
+    def _recovered(self, digest: Digest) -> bool:
+        """Whether the part lay aside; it is back."""
+        for batch in tuple(self._aside):
+            if digest in batch.taken:
+                self._held[digest] = batch.taken.pop(digest)
+        return digest in self._held
+
+
+class MemoryAside:
+    """Parts put aside, in a dictionary. No time stands with them: all are old."""
+
+    def __init__(self, parts: MemoryParts) -> None:
+        self._parts = parts
+        self.taken: dict[Digest, bytes] = {}
+
+    def take(self, digests: Collection[Digest]) -> None:
+        self._parts._aside = [*(batch for batch in self._parts._aside if batch is not self), self]
+        self.taken |= {digest: self._parts._held.pop(digest) for digest in digests if digest in self._parts._held}
+
+    def back(self) -> None:
+        self._parts._held |= self.taken
+        self.destroy()
+
+    def destroy(self) -> None:
+        self.taken = {}
+        self._parts._aside = [batch for batch in self._parts._aside if batch is not self]
 
 
 class MemoryUpload:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tideline.cli import local, parts, runs, serving, sites
+from tideline.cli import audit, clients, data, doctor, keys, local, login, parts, runs, serving, sites, tls
 from tideline.cli.guard import Guarded
 
 # Plain help: rich would double the time that it takes.
@@ -18,9 +18,17 @@ app = typer.Typer(
 )
 app.command()(serving.coordinator)
 app.command()(serving.agent)
+app.command()(doctor.doctor)
 app.command()(serving.invite)
+app.command()(login.login)
+app.command()(login.logout)
+app.add_typer(keys.app, name="keys")
 app.add_typer(runs.app, name="run")
 app.add_typer(sites.app, name="site")
 app.add_typer(parts.app, name="parts")
+app.add_typer(data.app, name="data")
+app.add_typer(clients.app, name="clients")
+app.add_typer(audit.app, name="audit")
+app.add_typer(tls.app, name="tls")
 for each in (local.methods, local.contract, local.simulate, local.demo, local.version):
     app.command()(each)

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,11 +17,25 @@ from urllib.parse import urlsplit
 import httpx
 import typer
 
+from tideline import __version__
 from tideline.cli.guard import clean
+from tideline.cli.logins import Login, address, logins
 from tideline.cli.options import Door
-from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, Malformed, Refused, Underway, Unreachable
+from tideline.core.errors import (
+    ConfigRefused,
+    FederationError,
+    IdentityRefused,
+    Malformed,
+    Refused,
+    Underway,
+    Unreachable,
+    VersionRefused,
+)
 from tideline.engine.pipe import from_plain
 
+# What both ends say of themselves with each call and each answer; the API that is spoken here.
+API, VERSION = "Tideline-Api", "Tideline-Version"
+SPOKEN = 2
 DEFAULT_HOME = Path("~/.tideline/coordinator")
 AGENTS_PORT = 7800
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
@@ -52,7 +67,8 @@ class Client:
 
     def __init__(self, base_url: str, key: str | None, agents: str | None = None, said: str = "", ca: Path | None = None) -> None:
         self.base_url, self._agents, self._said = base_url, agents, said
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = {API: str(SPOKEN), VERSION: __version__, "User-Agent": f"tideline/{__version__}"}
+        headers |= {"Authorization": f"Bearer {key}"} if key else {}
         # A proxy stands between us and the world, not between us and this machine.
         outside = not is_loopback(host_of(base_url))
         self._http = httpx.Client(headers=headers, timeout=TIMEOUT, verify=ssl_context(ca), trust_env=outside)
@@ -61,11 +77,12 @@ class Client:
     def of(cls, door: Door) -> Client:
         """The coordinator that the options, the environment or a home on this machine name."""
         home = (door.home or DEFAULT_HOME).expanduser()
-        url, agents, said = find(door, home)
+        url, agents, said = find(only_login(door, home), home)
+        login = Login(door.api_key) if door.api_key else login_for(door, url)
         # The key of this machine's coordinator is not shown to others by mistake.
         ours = door.url is None or door.home is not None or is_loopback(host_of(url))
-        key = door.api_key or (read_key(home / "admin.key") if ours else None)
-        return cls(url, key, agents, said, door.ca)
+        key = login.key or (read_key(home / "admin.key") if ours else None)
+        return cls(url, key, agents, said, door.ca or (Path(login.ca) if login.ca else None))
 
     @classmethod
     def of_home(cls, home: Path) -> Client:
@@ -84,8 +101,15 @@ class Client:
 
     def post(self, path: str, body: Any = None) -> Any:
         """Ask for something to be done, once: what may have been lost is sent again under the same key, for a while."""
+        return self._change("POST", path, body)
+
+    def delete(self, path: str) -> Any:
+        """Ask for something to be ended, in the same way."""
+        return self._change("DELETE", path, None)
+
+    def _change(self, method: str, path: str, body: Any) -> Any:
         key = {"Idempotency-Key": str(uuid.uuid4())}
-        ask = functools.partial(self._call, "POST", path, body, key)
+        ask = functools.partial(self._call, method, path, body, key)
         try:
             return ask()
         except (Unreachable, Underway) as error:
@@ -101,7 +125,7 @@ class Client:
     def download(self, path: str) -> Iterator[bytes]:
         """A file's bytes, piece by piece."""
         with self._reached(), self._http.stream("GET", self.base_url + path) as answer:
-            checked(answer, self.base_url)
+            self._check(answer)
             yield from answer.iter_bytes(1 << 20)
 
     def events(self, run: str, after: int = 0, patience: float = 0.0) -> list[dict[str, Any]]:
@@ -111,7 +135,7 @@ class Client:
 
     def _events(self, run: str, after: int) -> Iterator[dict[str, Any]]:
         with self._reached(), self._http.stream("GET", f"{self.base_url}/runs/{run}/events?after={after}&follow=false") as answer:
-            checked(answer, self.base_url)
+            self._check(answer)
             yield from (event for event in frames(answer.iter_lines()) if event)
 
     def follow(self, run: str, after: int) -> Iterator[dict[str, Any] | None]:
@@ -132,7 +156,7 @@ class Client:
     def _follow(self, run: str, after: int) -> Iterator[dict[str, Any] | None]:
         path = f"/runs/{run}/events?after={after}"
         with self._reached(), self._http.stream("GET", self.base_url + path, timeout=STREAM_TIMEOUT) as answer:
-            checked(answer, self.base_url)
+            self._check(answer)
             yield from frames(answer.iter_lines())
 
     def agents_door(self) -> str:
@@ -144,11 +168,19 @@ class Client:
     def _call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         with self._reached():
             answer = self._http.request(method, self.base_url + path, json=body, headers=headers)
-        checked(answer, self.base_url)
+        self._check(answer)
         try:
             return answer.json()
         except ValueError:
             raise stranger(self.base_url) from None
+
+    def _check(self, answer: httpx.Response) -> None:
+        """Raise the error that an answer tells, or that it is of no coordinator that we understand."""
+        if API not in answer.headers and answer.status_code not in AWAY:
+            with self._reached():
+                raise silent(self.base_url, self._http.get(self.base_url + "/health"))
+        agree(answer, self.base_url)
+        checked(answer, self.base_url)
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
@@ -183,6 +215,23 @@ def remedy(words: str) -> str:
     if DISTRUSTED in words:
         return "Name the coordinator's certificate with --ca, and call it by a name that the certificate has"
     return "Start one with `tideline coordinator`, or say where it is with --url or --home"
+
+
+def only_login(door: Door, home: Path) -> Door:
+    """The door, at the only coordinator that this user is logged in to, if nothing else says which one."""
+    if door.url is not None or door.home is not None or (home / "coordinator.json").exists():
+        return door
+    known = logins()
+    if len(known) != 1:
+        return door
+    (url,) = known
+    typer.echo(f"Using {clean(url)}, where you are logged in", err=True)
+    return replace(door, url=url)
+
+
+def login_for(door: Door, url: str) -> Login:
+    """What is kept for an address; nothing where a home is named, whose own key goes first."""
+    return Login("") if door.home is not None else logins().get(address(url), Login(""))
 
 
 def find(door: Door, home: Path) -> tuple[str, str | None, str]:
@@ -258,13 +307,15 @@ def checked(answer: httpx.Response, url: str) -> None:
         return
     try:
         answer.read()
-        told = answer.json()["error"]
-        kind, what, todo = str(told["kind"]), str(told["what"]), str(told["todo"])
+        told = answer.json()
+        kind, what, todo = str(told["kind"]), str(told["detail"]), str(told["todo"])
         context = {str(k): v for k, v in dict(told.get("context") or {}).items()}
     except (ValueError, KeyError, TypeError):
         raise between(url, answer.status_code) if answer.status_code in AWAY else stranger(url) from None
     if answer.status_code == httpx.codes.UNAUTHORIZED:
-        todo = "Give --api-key or TIDELINE_API_KEY; the coordinator keeps its key in HOME/admin.key"
+        todo = (
+            "Log in with `tideline login`, or give --api-key or TIDELINE_API_KEY; the coordinator's own key is in HOME/admin.key"
+        )
     raise rebuilt(kind, what, todo.replace(LISTED, "See `tideline run list`"), context, told.get("path"))
 
 
@@ -274,6 +325,35 @@ def rebuilt(kind: str, what: str, todo: str, context: Mapping[str, Any], path: A
     place = {"path": path} if path else {}
     made = from_plain({"kind": kind, "what": what, "todo": todo, "context": free | place})
     return made if made.kind == kind else Told(what, todo, **free, **place, kind=kind)
+
+
+def agree(answer: httpx.Response, url: str) -> None:
+    """Raises VersionRefused for a coordinator whose API is not spoken here."""
+    said = answer.headers.get(API, str(SPOKEN))
+    if said != str(SPOKEN):
+        raise other_version(url, answer.headers.get(VERSION, "of unknown version"), said)
+
+
+def silent(url: str, health: httpx.Response) -> FederationError:
+    """An answer said no API: it is of a coordinator from before there were versions, as its health tells, or of a stranger."""
+    try:
+        told = health.json()
+        if told["status"] == "ok" and isinstance(told["version"], str):
+            return other_version(url, told["version"], "1")
+    except (ValueError, KeyError, TypeError):
+        pass
+    return stranger(url)
+
+
+def other_version(url: str, version: str, api: str) -> VersionRefused:
+    """The refusal of a coordinator whose API is not spoken here."""
+    newer = api.isdecimal() and len(api) < 9 and int(api) > SPOKEN
+    return VersionRefused(
+        f"The coordinator at {url} is tideline {version[:40]} and speaks API {api[:20]}; "
+        f"this is tideline {__version__}, which speaks API {SPOKEN}",
+        "Upgrade this tideline" if newer else "Upgrade the coordinator, or use the tideline of its version",
+        url=url,
+    )
 
 
 def stranger(url: str) -> Malformed:

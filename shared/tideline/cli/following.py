@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tideline.cli.client import PATIENCE_SECONDS, Client
 from tideline.cli.watching import Watcher
 
 OPEN = ("waiting", "running")
+FINAL = ("completed", "failed", "cancelled")
 # The result is asked for no more often than this; between results, events are drawn.
 REST_SECONDS = 0.5
 
@@ -35,6 +36,23 @@ def follow_one(there: Client, run: str, watcher: Watcher, patience: float = 0.0)
         if event is None or changes_status(event) or time.monotonic() - looked > REST_SECONDS:
             result, looked = look(there, run, watcher), time.monotonic()
     return result
+
+
+def happened(there: Client, run: str, follow: bool) -> Iterator[dict[str, Any]]:
+    """A run's events so far; with `follow` also those that come, until it ends."""
+    seen = 0
+    for past in there.events(run):
+        seen = past["seq"]
+        yield past
+    if not follow or there.get(f"/runs/{run}")["status"] in FINAL:
+        yield from there.events(run, seen) if follow else ()
+        return
+    for event in there.follow(run, seen):
+        if event is not None:
+            yield event
+        # Between two streams: the last one ended with the run.
+        if (event is None or event["kind"] in FINAL) and there.get(f"/runs/{run}", PATIENCE_SECONDS)["status"] in FINAL:
+            return
 
 
 def look(there: Client, run: str, watcher: Watcher) -> dict[str, Any]:

@@ -13,14 +13,16 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from tideline.core.errors import Cancelled, FederationError, Refused, Stalled, StepFailed, Unreachable
+from tideline.core.errors import Cancelled, ChainBroken, FederationError, Refused, Stalled, StepFailed, Unreachable
+from tideline.core.problem import problem
 
-DONE, ENDED_BADLY, REFUSED, UNREACHABLE, OTHER, INTERRUPTED, UNREAD = 0, 1, 2, 3, 4, 130, 141
+DONE, ENDED_BADLY, REFUSED, UNREACHABLE, OTHER, UNSOUND, TAMPERED, INTERRUPTED, UNREAD = 0, 1, 2, 3, 4, 5, 6, 130, 141
 # The first row that fits tells the code.
 CODES: tuple[tuple[tuple[type[FederationError], ...], int], ...] = (
     ((StepFailed, Stalled, Cancelled), ENDED_BADLY),
     ((Refused,), REFUSED),
     ((Unreachable,), UNREACHABLE),
+    ((ChainBroken,), TAMPERED),
     ((FederationError,), OTHER),
 )
 JSON_WANTED = "tideline.json"
@@ -75,7 +77,7 @@ def report(error: FederationError, as_json: bool) -> int:
         typer.echo(f"What to do: {clean(error.todo)}", err=True)
     if as_json:
         with contextlib.suppress(OSError):  # which may be the very error
-            say_json({"error": as_data(error)})
+            say_json(as_data(error))
     return code_of(error)
 
 
@@ -91,15 +93,20 @@ def code_of_run(result: Mapping[str, Any]) -> int:
 
 def as_data(error: FederationError) -> dict[str, Any]:
     """An error in the shape that the coordinator's door uses."""
-    context = dict(error.context)
-    path = context.pop("path", None)
-    told = {k: v if isinstance(v, (str, int, float, bool, type(None))) else str(v) for k, v in context.items()}
-    return {"kind": error.kind, "what": error.what, "todo": error.todo, "path": str(path) if path else None, "context": told}
+    told = problem(error)
+    plain = {k: v if isinstance(v, (str, int, float, bool, type(None))) else str(v) for k, v in told["context"].items()}
+    return told | {"context": plain}
 
 
 def say_json(value: Any) -> None:
     """A value on stdout, for programs."""
     typer.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def say_line(value: Any) -> None:
+    """A value on stdout as one line, at once: one of many that come by and by."""
+    typer.echo(json.dumps(value))
+    sys.stdout.flush()
 
 
 def clean(text: str) -> str:

@@ -74,14 +74,15 @@ def simulate(
     text = read_file(file).changed(settings or ())  # before torch is loaded: a typing error is told at once
 
     from tideline.cli.simulating import simulate_text
-    from tideline.cli.tables import result_table, show
+    from tideline.cli.tables import marks_table, result_table, show
     from tideline.core.registry import load_methods
 
     result = simulate_text(text, load_methods(methods), out)
     if as_json:
         say_json(result)
     else:
-        show(result_table(result))
+        for each in filter(None, (result_table(result), marks_table(result))):
+            show(each)
         if result["cause"]:
             typer.echo(result["cause"])
     raise typer.Exit(code_of_run(result))

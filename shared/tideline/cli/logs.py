@@ -8,20 +8,38 @@ from typing import Any
 
 import structlog
 
+from tideline.core.errors import ConfigRefused
+from tideline.core.settings import nearest
 
-def configure(as_json: bool) -> None:
-    """Send our log, and warnings of libraries, to stderr. Colours only on a terminal."""
-    shared: list[Any] = [structlog.stdlib.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def configure(as_json: bool, level: str = "info") -> None:
+    """Send our log from a level on, and warnings of libraries, to stderr. Colours only on a terminal. Raises ConfigRefused."""
+    least = read_level(level)
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
     tail = renderers(as_json)
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, *shared, *tail],
+        processors=[*shared, *tail],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(least),
     )
     handler = logging.StreamHandler(sys.stderr)
     drop = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[drop, *tail], foreign_pre_chain=shared))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def read_level(word: str) -> int:
+    """A level by its name. Raises ConfigRefused."""
+    if word.lower() not in LEVELS:
+        guess = nearest(word.lower(), list(LEVELS))
+        raise ConfigRefused(f"--log-level is {word!r}", f"Use one of: {', '.join(LEVELS)}{guess}", path="--log-level")
+    return LEVELS[word.lower()]
 
 
 def renderers(as_json: bool) -> list[Any]:

@@ -40,7 +40,7 @@ Settings = Annotated[
 ]
 Methods = Annotated[str, typer.Option("--methods", metavar="MODULE:TUPLE", help="The registry of methods.")]
 Url = Annotated[str | None, typer.Option("--url", envvar="TIDELINE_URL", help="The coordinator's HTTP address.")]
-ApiKey = Annotated[str | None, typer.Option("--api-key", envvar="TIDELINE_API_KEY", help="The coordinator's key.")]
+ApiKey = Annotated[str | None, typer.Option("--api-key", envvar="TIDELINE_API_KEY", help="A key of the coordinator.")]
 Home = Annotated[
     Path | None, typer.Option("--home", envvar="TIDELINE_HOME", help="The coordinator's home. [default: ~/.tideline/coordinator]")
 ]

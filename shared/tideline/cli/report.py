@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tideline.cli.charts import accuracy_charts, family_charts, metric_charts
 from tideline.cli.figures import Chart, png, write_figures
-from tideline.cli.sums import score_bars, scores, traffic
+from tideline.cli.sums import marks, score_bars, scores, traffic
 from tideline.cli.tables import size
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import EMPTY
@@ -56,6 +56,7 @@ def write_report(result: dict[str, Any], path: Path, pictures: Mapping[str, Path
     parts += [
         charts("Families of metrics", OVER_NUMBERS, family_charts(result)),
         drawn_there(pictures),
+        marked(result),
         sent(result),
         contract(result),
         footer(result),
@@ -191,6 +192,20 @@ def line_of(who: str, what: str, kind: str, cells: Iterable[str]) -> str:
     """A line of numbers, with two words before them: one below the other, so that it fits a narrow window."""
     numbers = "".join(f"<td class='n'>{cell}</td>" for cell in cells)
     return f"<tr class='{escape(kind)}'><td>{escape(who)}<br><span class='tag'>{escape(what)}</span></td>{numbers}</tr>"
+
+
+def marked(result: dict[str, Any]) -> str:
+    """How often folds did what with which site, and what the run's notes say of it."""
+    found = marks(result)
+    if found is None:
+        return ""
+    head = "".join(f"<th class='n'>{escape(word)}</th>" for word in found.words)
+    roles = {client["name"]: client["role"] for client in result["clients"]}
+    lines = "".join(line_of(name, roles[name], "", map(str, counts)) for name, counts in found.rows)
+    note = "".join(f"<p class='facts'>{escape(each)}</p>" for each in result["notes"])
+    note += f"<p class='facts'>In how many of {found.rounds} rounds.</p>"
+    table = f"<div class='wide'><table><tr><th>site</th>{head}</tr>{lines}</table></div>"
+    return f"<h2>What was done with single sites</h2>{note}{table}"
 
 
 def curve(result: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tideline.cli.guard import clean, code_of_run, say_json
+from tideline.cli.guard import clean, code_of_run, say_json, say_line
 from tideline.cli.options import Door, ExperimentFile, Json, RunId, Settings, at_door
 
 app = typer.Typer(help="Start runs, look at them, and fetch what they made.", no_args_is_help=True, rich_markup_mode=None)
@@ -96,6 +96,29 @@ def finish(there: Any, run: str, as_json: bool) -> None:
     raise typer.Exit(code_of_run(result))
 
 
+@app.command("logs")
+@at_door
+def run_logs(
+    door: Door,
+    run: RunId,
+    client: Annotated[str | None, typer.Option(help="Only what this client did.")] = None,
+    level: Annotated[str, typer.Option(help="The least that is shown: info, warning, error.")] = "info",
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until the run ends.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what happened in a run, here and at its sites, oldest first."""
+    from tideline.cli.client import Client
+    from tideline.cli.following import happened
+    from tideline.cli.happenings import Chosen
+
+    chosen = Chosen.read(client, level)
+    with Client.of(door) as there:
+        for event in happened(there, quoted(run), follow):
+            told = chosen.told(event)
+            if told is not None:
+                say_line(event) if as_json else typer.echo(clean(told.line))
+
+
 @app.command("cancel")
 @at_door
 def cancel(door: Door, run: RunId, as_json: Json = False) -> None:
@@ -171,10 +194,12 @@ def tell_result(result: Mapping[str, Any], as_json: bool) -> None:
         say_json(result)
         return
     from tideline.cli.guard import clean
-    from tideline.cli.tables import result_table, show
+    from tideline.cli.tables import marks_table, result_table, show
+    from tideline.cli.watching import silences
 
-    show(result_table(result))
-    for note in (result["waits_for"], result["cause"]):
+    for each in filter(None, (result_table(result), marks_table(result))):
+        show(each)
+    for note in (result["waits_for"], *silences(result), result["cause"]):
         if note:
             typer.echo(clean(note))
 

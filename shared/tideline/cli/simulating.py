@@ -41,7 +41,7 @@ class Folder:
     @property
     def domains(self) -> str:
         """The names of the folder's domains."""
-        return ", ".join(f.stem for f in find(self.path))
+        return ", ".join(find(self.path))
 
 
 def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = None) -> dict[str, Any]:

@@ -51,6 +51,24 @@ def score_bars(result: Mapping[str, Any]) -> tuple[Bars, ...]:
 
 
 @dataclass(frozen=True)
+class Marks:
+    """In how many of the `rounds` with marks each word stands at each site; rows: (site, a number per word)."""
+
+    words: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[int, ...]], ...]
+    rounds: int
+
+
+def marks(result: Mapping[str, Any]) -> Marks | None:
+    """What folds did with single sites, over all rounds; None where no round says anything of one."""
+    told = [closed["marks"] for closed in result.get("phases") or () if closed.get("marks")]
+    words = tuple(dict.fromkeys(word for each in told for word in each))
+    names = [client["name"] for client in result["clients"]]
+    counts = {name: tuple(sum(name in each.get(word, ()) for each in told) for word in words) for name in names}
+    return Marks(words, tuple((name, each) for name, each in counts.items() if any(each)), len(told)) if told else None
+
+
+@dataclass(frozen=True)
 class Exchange:
     """A phase's traffic: mean bytes of one asked client in one exchange. `share`: of sending the model, where one is sent."""
 

@@ -100,6 +100,17 @@ def scores_table(result: Mapping[str, Any]) -> Table | None:
     return table("Accuracies on held-out rows", columns, rows, right=range(2, len(columns)))
 
 
+def marks_table(result: Mapping[str, Any]) -> Table | None:
+    """How often folds did what with which site; None where they did nothing with single ones."""
+    from tideline.cli.sums import marks
+
+    found = marks(result)
+    if found is None:
+        return None
+    rows = [[name, *(f"{count} of {found.rounds}" for count in counts)] for name, counts in found.rows]
+    return table("Rounds in which a site was", ["site", *found.words], rows, right=range(1, len(found.words) + 1))
+
+
 def runs_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     """The list of runs."""
     columns = ("run", "name", "method", "status", "progress", "started", "cause")

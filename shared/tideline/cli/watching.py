@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tideline.cli.guard import clean
+from tideline.cli.happenings import ANSWERED, happening
+from tideline.engine.progress import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -28,6 +30,8 @@ REPLIES = ("answered", "failed")
 BAR = 16  # characters of a bar
 # A wait is told in a line of its own when nothing else was told for so long.
 QUIET_SECONDS = 10.0
+# When a site was heard is written down every half minute.
+SILENT_SECONDS = 60.0
 
 
 @dataclass
@@ -40,6 +44,8 @@ class Tally:
     asked: int | None = None
     awaited: set[str] = field(default_factory=set)
     waits: str = ""
+    silent: list[str] = field(default_factory=list)
+    alarms: list[str] = field(default_factory=list)
     status: str = ""
     accuracy: dict[str, float] = field(default_factory=dict)
     told: set[tuple[str, int]] = field(default_factory=set)
@@ -50,6 +56,7 @@ class Tally:
         self.total = result.get("plan_length", self.total)
         self.cursor = result.get("cursor", sum(p["name"] != "join" for p in result["phases"]))
         self.waits = result.get("waits_for") or ""
+        self.silent = silences(result)
         found = WAITS.fullmatch(self.waits)
         self.asked = int(found[2]) if found else None
         self.awaited = set(found[3].split(", ")) if found else set()
@@ -57,7 +64,7 @@ class Tally:
             self.accuracy[point["client"]] = point["accuracy"]
         for phase in result["phases"]:
             points = {p["client"]: p["accuracy"] for p in result["curve"] if place(p["phase"], p["round"]) == phase_of(phase)}
-            yield from self.close(phase["name"], phase["round"], phase["replies"], points)
+            yield from self.close(phase, phase["name"], points)
         yield from self.turn(result["status"], result.get("cause") or "")
 
     def event(self, event: Mapping[str, Any]) -> Iterator[str]:
@@ -65,9 +72,11 @@ class Tally:
         kind, data = event["kind"], event["data"]
         if "client" in data:
             self.reply(kind, data)
+            self.alarms = list(alarm(event))
+            yield from self.alarms
         elif kind == "closed":
             self.cursor, self.asked, self.awaited, self.waits = data["cursor"], None, set(), ""
-            yield from self.close(data["phase"], data["round"], data["replies"], self.fresh)
+            yield from self.close(data, data["phase"], self.fresh)
         elif "cause" in data:
             yield from self.turn(kind, data["cause"])
 
@@ -79,14 +88,16 @@ class Tally:
         if "accuracy" in data.get("metrics", {}):
             self.fresh[data["client"]] = self.accuracy[data["client"]] = data["metrics"]["accuracy"]
 
-    def close(self, phase: str, number: int, replies: int, points: Mapping[str, float]) -> Iterator[str]:
+    def close(self, closed: Mapping[str, Any], phase: str, points: Mapping[str, float]) -> Iterator[str]:
         """A round is closed: told once."""
+        number, replies = closed["round"], closed["replies"]
         if place(phase, number) in self.told:
             return
         self.told.add(place(phase, number))
         self.last = f"{phase} {number}" if phase != "join" else "sites gathered"
         scores = f", accuracy {accuracies(points)}" if points else ""
-        yield f"{self.last}: {replies} {'reply' if replies == 1 else 'replies'}{scores}"
+        marks = "".join(f"; {word} {', '.join(names)}" for word, names in (closed.get("marks") or {}).items())
+        yield f"{self.last}: {replies} {'reply' if replies == 1 else 'replies'}{scores}{marks}"
         self.fresh = {}
 
     def turn(self, status: str, cause: str) -> Iterator[str]:
@@ -96,6 +107,25 @@ class Tally:
         before, self.status = self.status, status
         if status not in ("waiting", "running") or before == "stalled":
             yield f"{status}: {cause}" if cause else status
+
+
+def silences(result: Mapping[str, Any]) -> list[str]:
+    """Which of the sites that a run waits for are silent, and for how long, in lines. One that works is heard all the time."""
+    lines = []
+    for each in result.get("awaited", ()):
+        silent = each["silent_seconds"]
+        if silent is None:
+            lines.append(f"{each['client']} has never enrolled")
+        elif silent > SILENT_SECONDS:
+            lines.append(f"{each['client']} has been silent for {duration(silent)}")
+    return lines
+
+
+def alarm(event: Mapping[str, Any]) -> Iterator[str]:
+    """A line, if something went wrong at a site. A step that failed is told by the answer, and so not by its note."""
+    told = happening(event)
+    if told.level != "info" and event["data"].get("note") not in ANSWERED:
+        yield f"{told.where}: {told.what}"
 
 
 def place(phase: str, number: int) -> tuple[str, int]:
@@ -147,10 +177,13 @@ class Watcher:
     def _tell(self, lines: Iterator[str]) -> None:
         new = list(lines)
         if self._progress is not None:
+            for line in self.tally.alarms:
+                self._progress.console.print(clean(line), markup=False, highlight=False)
+            self.tally.alarms = []
             self._draw(self._progress)
             return
         if not new and self.tally.waits and time.monotonic() - self._spoke > QUIET_SECONDS:
-            new = [self.tally.waits]
+            new = [self.tally.waits, *self.tally.silent]
         for line in [] if self.quiet else new:
             self._spoke = time.monotonic()
             typer.echo(clean(line), err=True)

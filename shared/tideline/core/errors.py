@@ -6,7 +6,10 @@ FederationError                  a message for a person, what to do, context as 
 |  |- RosterRefused              roles, sizes or classes do not fit the method (names the client)
 |  |- ContractRefused            a site's policy forbids clauses, or contracts differ (lists them)
 |  |- DataRefused                a site's data cannot be used (names the file)
-|  |- IdentityRefused            an unknown, used or expired token, or a wrong credential
+|  |- DeviceMissing              a site computes on a device that is not there
+|  |- IdentityRefused            an unknown, used or expired token, a wrong signature, or a client that was revoked
+|  |  `- ClockRefused            a call that is signed for another time
+|  |- PermissionRefused          a good key whose role does not cover what was asked for
 |  |- VersionRefused             the two ends speak different protocol versions
 |  |- KeyReused                  a key of another call: under one key, one thing is asked for
 |  `- NotFound                   no run, method, client or part of that name
@@ -18,6 +21,7 @@ FederationError                  a message for a person, what to do, context as 
 |  `- Overtaken                  a write by a conductor whose lease another has taken: refused, whatever it knew
 |- Underway                      the first call with this key is not answered yet
 |- Stalled                       the quorum was missed; the run waits for a person
+|- ChainBroken                   the audit log is not as it was written (names the entry)
 |- Diverged                      a recomputed round has other bytes than the recorded one
 |- StorageFull                   no room for bytes that were offered; nothing was acknowledged
 `- Unreachable                   link or store; retried with growing, jittered pauses
@@ -67,12 +71,24 @@ class DataRefused(Refused):
     """A site's data cannot be read or do not fit the run's world."""
 
 
+class DeviceMissing(Refused):
+    """A site is to compute on a device that is not there. `context["device"]` names it."""
+
+
 class IdentityRefused(Refused):
-    """A token that is unknown, used or expired, or a credential that does not belong to the name."""
+    """A token that is unknown, used or expired, a proof that does not belong to the name, or a client that was revoked."""
+
+
+class ClockRefused(IdentityRefused):
+    """A call that is signed for a time too far from the coordinator's. Whoever asks for the time and signs anew gets on."""
+
+
+class PermissionRefused(Refused):
+    """The key is good, but its role does not cover what was asked for."""
 
 
 class VersionRefused(Refused):
-    """Agent and coordinator speak different versions of the protocol."""
+    """The two ends speak different versions of the protocol, or of the people's API."""
 
 
 class KeyReused(Refused):
@@ -117,6 +133,10 @@ class Underway(FederationError):
 
 class Stalled(FederationError):
     """The quorum was missed at the deadline; the run waits for a person."""
+
+
+class ChainBroken(FederationError):
+    """The audit log is not as it was written: an entry was changed, taken out or put in. `context["entry"]` says which."""
 
 
 class Diverged(FederationError):

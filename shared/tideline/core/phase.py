@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
@@ -72,10 +72,28 @@ def never(state: Any) -> bool:
 
 
 @dataclass(frozen=True)
+class Told(Generic[S]):
+    """What a `tell` gives that has to say of single sites what it did with their replies.
+
+    marks: a word -> the clients, such as {"chosen": ("bert",), "left out": ("anna", "carl")}. They stand in the closed round's
+    entry of the run's result. Those of a phase without a step have no round, and are not kept.
+    """
+
+    state: S
+    marks: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+
+
+def told(given: Any) -> Told[Any]:
+    """What a `tell` gave, which may be a state alone."""
+    return given if isinstance(given, Told) else Told(given)
+
+
+@dataclass(frozen=True)
 class Phase:
     """One exchange. Without a step it is a computation on the coordinator: `tell` gets no replies.
 
-    `floor` is the least number of replies that `tell` can work with, whatever the run's waiting rules say.
+    `tell` gives the next state, or a Told. `floor` is the least number of replies that it can work with, whatever the run's
+    waiting rules say, and `needs` says for people what needs so many.
     """
 
     name: str
@@ -83,6 +101,7 @@ class Phase:
     ask: Callable[[Any, Turn], Mapping[ClientId, Any]] = nobody
     tell: Callable[[Any, Replies[Any], Turn], Any] = unchanged
     floor: int | None = None
+    needs: str = ""
     skip: Callable[[Any], bool] = never
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NewType
+from unicodedata import normalize
 
-from tideline.core.settings import setting
+from tideline.core.errors import ConfigRefused
+from tideline.core.settings import parse, plain, setting
 
 ClientId = NewType("ClientId", str)
 RunId = NewType("RunId", str)
@@ -34,6 +37,32 @@ class World:
     classes: int = setting(10, low=2, doc="number of classes; labels are 0 .. classes - 1")
     model: str = setting("lenet", doc="name of the network")
     sizes: Mapping[str, int] = setting(EMPTY, low=1, doc="named dimensions that every message is held to, such as d")
+    class_names: tuple[str, ...] = setting((), doc="names of the classes in the order of their numbers, for sites that name them")
+
+
+def world_in(given: Any) -> World:
+    """A world from plain data. Raises ConfigRefused, also where its classes' names do not fit their number."""
+    world = parse(World, given, "world")
+    if world.class_names:
+        check_names(world.class_names, world.classes)
+    return world
+
+
+def plain_world(world: World) -> dict[str, Any]:
+    """The inverse of `world_in`. Names are left out where there are none: sites of before they could be given read it too."""
+    told: dict[str, Any] = plain(world)
+    return told if world.class_names else {key: value for key, value in told.items() if key != "class_names"}
+
+
+def check_names(names: tuple[str, ...], classes: int) -> None:
+    """Raises ConfigRefused unless there is one name for each class, each once."""
+    path = "world.class_names"
+    if len(names) != classes:
+        raise ConfigRefused(f"There are {len(names)} names for {classes} classes", "Give one name for each class", path=path)
+    alike = Counter(normalize("NFC", name.strip()) for name in names)
+    twice = [name for name, count in alike.items() if count > 1 or not name or not name.isprintable()]
+    if twice:
+        raise ConfigRefused(f"The name {twice[0]!r} cannot name one class alone", "Give each class a name of its own", path=path)
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,14 @@ def setting(
     high: float | None = None,
     choices: tuple[Any, ...] | None = None,
     doc: str = "",
+    late: bool = False,
 ) -> Any:
-    """A dataclass field with its bounds (inclusive), its allowed values and a sentence of documentation."""
-    meta = {"low": low, "high": high, "choices": choices, "doc": doc}
+    """A dataclass field with its bounds (inclusive), its allowed values and a sentence of documentation.
+
+    late: a setting that came after sites were in use. Plain data have it only where it is not its default, so that sites of
+    before read the rest.
+    """
+    meta = {"low": low, "high": high, "choices": choices, "doc": doc} | ({"late": True} if late else {})
     if isinstance(default, Mapping):
         return dataclasses.field(default_factory=lambda: default, metadata=meta)
     return dataclasses.field(default=default, metadata=meta)
@@ -65,9 +70,10 @@ def hints_of(kind: Any) -> Mapping[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """The inverse of `parse`: dataclasses and enums as JSON-ready data, defaults included."""
+    """The inverse of `parse`: dataclasses and enums as JSON-ready data, defaults included but for those of late settings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        given = {f: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {f.name: plain(v) for f, v in given.items() if not f.metadata.get("late") or v != f.default}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

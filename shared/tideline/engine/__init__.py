@@ -10,5 +10,6 @@ desk        what agents ask of the coordinator        office   what people ask o
 conductor   moves runs forward                        agent    lives an order's life at a site
 memory      in-process adapters                       simulate the whole stack in one process
 memory_...  the journal in this process               entries  what every journal writes of a round and of a reply
+keys        API keys, as they are kept                keyring  whose key it is, and what its holder may do
 experiment  what a person writes                      result   what a person reads
 """

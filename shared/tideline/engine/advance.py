@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from tideline.core.algorithm import Algorithm, round_of
 from tideline.core.errors import FederationError, RosterRefused, StepFailed
-from tideline.core.phase import Phase, Plan, Replies, Turn
+from tideline.core.phase import Phase, Plan, Replies, Told, Turn, told
 from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.engine.seeds import Purpose, seed_for
 
@@ -31,11 +31,15 @@ class Game:
 
 @dataclass(frozen=True)
 class Turned:
-    """The state, the cursor that waits for replies (the plan's length when it has ended), and what each client is asked."""
+    """The state, the cursor that waits for replies (the plan's length when it has ended), and what each client is asked.
+
+    marks: what the fold that led here did with single sites (core.phase.Told).
+    """
 
     state: Any
     cursor: int
     orders: Mapping[ClientId, Any]
+    marks: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
 
 
 def begin(game: Game) -> Turned:
@@ -54,15 +58,15 @@ def enter(game: Game, state: Any, cursor: int) -> Turned:
             if orders:
                 return Turned(state, cursor, orders)
             if phase.step is None:
-                state = tell(game, phase, state, cursor, Replies(EMPTY))
+                state = tell(game, phase, state, cursor, Replies(EMPTY)).state
         cursor += 1
     return Turned(state, cursor, EMPTY)
 
 
 def close(game: Game, state: Any, cursor: int, replies: Replies[Any]) -> Turned:
     """Fold the replies of the phase at the cursor, then ask onward."""
-    state = tell(game, game.plan[cursor], state, cursor, replies)
-    return enter(game, state, cursor + 1)
+    folded = tell(game, game.plan[cursor], state, cursor, replies)
+    return replace(enter(game, folded.state, cursor + 1), marks=folded.marks)
 
 
 def ask(game: Game, phase: Phase, state: Any, cursor: int) -> Mapping[ClientId, Any]:
@@ -77,10 +81,10 @@ def ask(game: Game, phase: Phase, state: Any, cursor: int) -> Mapping[ClientId, 
     return {client: orders[client] for client in sorted(orders)}
 
 
-def tell(game: Game, phase: Phase, state: Any, cursor: int, replies: Replies[Any]) -> Any:
-    """The state after the phase's replies."""
+def tell(game: Game, phase: Phase, state: Any, cursor: int, replies: Replies[Any]) -> Told[Any]:
+    """The state after the phase's replies, and what was done with single ones."""
     with reproducible(seed_for(game.seed, Purpose.TELL, cursor), game.threads) as rng, named(f"tell of {phase.name}"):
-        return phase.tell(state, replies, turn(game, cursor, rng))
+        return told(phase.tell(state, replies, turn(game, cursor, rng)))
 
 
 def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from tideline.archive.errors import DigestMismatch, PartMissing
-from tideline.archive.layout import named_parts, parse
+from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
+from tideline.archive.intake import MAX_PART_BYTES
+from tideline.archive.layout import check_digest, named_parts, parse
 from tideline.archive.parts import Parts
 from tideline.core.errors import (
     Cancelled,
     ContractRefused,
     FederationError,
+    Malformed,
     MemoryAhead,
     MemoryLost,
     NotFound,
@@ -25,7 +27,13 @@ from tideline.core.step import no_tick
 from tideline.engine.ports import Done, Head, Job, Link, Pool, Vault
 from tideline.engine.rows import JOIN, Failure, Files, Order, Receipt, Reply
 
+# What an order says of its run, and as what.
+BRIEF: Mapping[str, type] = {"method": str, "config": dict, "world": dict, "threads": int, "keeps": bool, "contract": list}
+DISTRUST = "The coordinator is of another version, or is not to be trusted"
 Log = Callable[[str, Order, FederationError | None], None]
+
+
+# What is told of an order: begun and worked, around its step; cut, a transfer; failed; and the verdict on its reply.
 
 
 def silent(what: str, order: Order, error: FederationError | None) -> None:
@@ -51,6 +59,7 @@ class Agent:
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
         """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
         try:
+            understood(order)
             self.allow(Role(order.brief["role"]))
             self.permit(from_json(order.brief["contract"]))
             head = self.ready(order, tick)
@@ -72,7 +81,9 @@ class Agent:
         self.vault.keep(order.run, order.files)
         self.vault.note(order.run, order.brief)
         self.bring(order)
+        self.log("begun", order, None)
         done = self.pool.run(self.job(order, head), tick)
+        self.log("worked", order, None)
         facts = self.guard(order, done)
         made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, facts, order.files)
         self.vault.commit(order.run, made)
@@ -176,6 +187,22 @@ class Agent:
         """Tell the desk why there is no reply."""
         self.log("failed", order, error)
         return self.link.report(order, Reply(order.id, failure=Failure(error.kind, str(error))))
+
+
+def understood(order: Order) -> None:
+    """Raises Malformed for an order that no coordinator of ours makes: nothing that it names is looked for then."""
+    brief = order.brief
+    odd = [key for key, kind in BRIEF.items() if type(brief.get(key)) is not kind]
+    if brief.get("role") not in tuple(Role):
+        odd.append("role")
+    if order.cursor < JOIN:
+        odd.append("place")
+    if odd:
+        raise Malformed(f"Order {order.id[:8]} does not say what it asks for: its {odd[0]} is missing or wrong", DISTRUST)
+    for digest, size in order.files:
+        check_digest(digest)
+        if not 0 < size <= MAX_PART_BYTES:
+            raise TooLarge(f"Order {order.id[:8]} names a part of {size} bytes; the limit is {MAX_PART_BYTES}", DISTRUST)
 
 
 def otherwise(order: Order) -> MemoryAhead:

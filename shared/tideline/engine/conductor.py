@@ -10,6 +10,7 @@ from typing import Any
 from tideline.core.errors import Diverged, FederationError, Overtaken, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest, RunId, Waiting
 from tideline.core.settings import parse
+from tideline.engine.meter import SILENT, Meter
 from tideline.engine.ports import Advance, Bell, Clock, Journal, Mill
 from tideline.engine.progress import Expired, Progress, Verdict, newest, note, progress_of, verdict
 from tideline.engine.rows import FINAL, JOIN, OPEN, OrderRow, OrderStatus, RoundRow, RunRow, Status
@@ -20,8 +21,9 @@ from tideline.engine.storeroom import Storeroom
 class Conductor:
     """One for all runs of a coordinator. `turn` may be called at any time, for any run, any number of times."""
 
-    def __init__(self, journal: Journal, room: Storeroom, mill: Mill, bell: Bell, clock: Clock) -> None:
+    def __init__(self, journal: Journal, room: Storeroom, mill: Mill, bell: Bell, clock: Clock, meter: Meter = SILENT) -> None:
         self.journal, self.room, self.mill, self.bell, self.clock = journal, room, mill, bell, clock
+        self.meter = meter
 
     def turn(self, run_id: RunId, token: int | None = None) -> float | None:
         """Close every round that is ready. The time at which to look again at the latest; None when the run is not open.
@@ -33,7 +35,7 @@ class Conductor:
             run = self.journal.run(run_id)
             if run is None or run.status not in OPEN:
                 return None
-            orders = self.journal.orders(run.id, run.cursor)
+            orders = self.asked(run)
             what, progress = self.judge(run, orders)
             if what is Verdict.WAIT:
                 return run.deadline_at
@@ -41,6 +43,15 @@ class Conductor:
                 self.stall(run, progress, token)
             else:
                 self.try_close(run, orders, token)
+
+    def asked(self, run: RunRow) -> tuple[OrderRow, ...]:
+        """The round's orders. Whoever was revoked since the run began is not waited for, whichever round asks for it."""
+        orders = self.journal.orders(run.id, run.cursor)
+        waiting = {o.client for o in orders if o.status is OrderStatus.OPEN}
+        barred = waiting & self.journal.revoked() if waiting else frozenset()
+        for client in sorted(barred):
+            self.journal.revoke(client, "", self.clock.now())
+        return self.journal.orders(run.id, run.cursor) if barred else orders
 
     def judge(self, run: RunRow, orders: tuple[OrderRow, ...]) -> tuple[Verdict, Progress]:
         """Whether the round is ready, and who has answered."""
@@ -54,7 +65,8 @@ class Conductor:
         """Too few answers: the run waits for a person, with the reasons."""
         reasons = [f"{client}: {why}" for client, why in progress.failed]
         reasons += [f"{client}: no answer in time" for client in sorted(progress.waiting)]
-        cause = f"{place(run)}: {len(progress.answered)} of {progress.asked} sites answered. {'; '.join(reasons)}"
+        came = f"{len(progress.answered)} of {progress.asked} sites answered{lacking(run, progress)}"
+        cause = f"{place(run)}: {came}. {'; '.join(reasons)}"
         self.journal.settle(run.id, OPEN, Status.STALLED, cause, self.clock.now(), token)
         self.bell.ring(f"run:{run.id}")
 
@@ -65,9 +77,18 @@ class Conductor:
         except (Unreachable, StorageFull, Overtaken):
             raise  # not the run's trouble: nothing was written, and a later turn, here or elsewhere, does it
         except FederationError as error:
+            self.room_is_ours(error)
             self.fail(run, error, token)
             ended = True
         self.room.tidy(at_once=ended)
+
+    def room_is_ours(self, error: FederationError) -> None:
+        """Raises Unreachable where the parts as a whole are away, such as a disk that is not mounted: that is no run's fault."""
+        marker = self.journal.marker()
+        if marker is not None and not self.room.parts.has(marker):
+            raise Unreachable(
+                "The coordinator's parts are away", "Bring them back; the round is closed again by itself"
+            ) from error
 
     def close(self, run: RunRow, answered: list[OrderRow], token: int | None) -> bool:
         """One turn of the mill and one transaction; whether the run has ended with it."""
@@ -94,6 +115,7 @@ class Conductor:
             for order in step.orders:
                 self.bell.ring(f"client:{order.client}")
             self.bell.ring(f"run:{run.id}")
+            self.meter.closed(run, step.closed)
         return step.status in FINAL
 
     def members(self, run: RunRow, joined: list[OrderRow]) -> tuple[Mapping[str, Any], ...]:
@@ -172,6 +194,7 @@ class Conductor:
             made["cursor"],
             tuple((Digest(d), int(n)) for d, n in made["state"]),
             asked,
+            {word: tuple(ClientId(c) for c in clients) for word, clients in made["marks"].items()},
         )
 
     def order(self, run: RunRow, cursor: int, client: ClientId, files: Any, now: float) -> OrderRow:
@@ -197,6 +220,14 @@ def waiting_of(run: RunRow) -> Waiting:
 def floor_of(run: RunRow) -> int | None:
     """The open phase's own least number of replies."""
     return run.plan[run.cursor].floor if 0 <= run.cursor < len(run.plan) else None
+
+
+def lacking(run: RunRow, progress: Progress) -> str:
+    """What needs more answers than came, in words; nothing where only the run's own rules do."""
+    floor = floor_of(run) or 0
+    if len(progress.answered) >= floor:
+        return ""
+    return f"; {run.plan[run.cursor].needs or 'the phase'} needs {floor}"
 
 
 def place(run: RunRow) -> str:

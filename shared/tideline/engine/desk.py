@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
-from tideline.archive.intake import STREAMS, Intake, chunk_size, chunks
+from tideline.archive.intake import MAX_PART_BYTES, STREAMS, Intake, chunk_size, chunks
 from tideline.archive.layout import named_parts, parse
 from tideline.archive.parts import Upload
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, NotFound, Stale
 from tideline.core.run import ClientId, Digest, OrderId
+from tideline.engine.meter import SILENT, Meter
 from tideline.engine.ports import Bell, Clock, Journal, Mill
 from tideline.engine.rows import JOIN, Arrivals, Failure, Order, OrderRow, OrderStatus, Receipt, Reply, RunRow
 from tideline.engine.storeroom import Storeroom
 
-MAX_PART_BYTES = 1 << 40
 SILENT_SECONDS = 30.0  # ten beats of an agent that lives
 MOST_ORDERS = 10_000  # whose bytes are counted at once
 SEEN_SECONDS = 30.0  # a client's signs of life are written no more often than this: each takes a turn at the database
@@ -36,9 +36,10 @@ class Desk:
         clock: Clock,
         version: str = "",
         later: Executor | None = None,
+        meter: Meter = SILENT,
     ) -> None:
         self.journal, self.room, self.mill, self.bell, self.clock = journal, room, mill, bell, clock
-        self.version, self._later = version, later
+        self.version, self._later, self.meter = version, later, meter
         self._lock = threading.Lock()
         self._down: Counter[OrderId] = Counter()
         self._up: Counter[OrderId] = Counter()
@@ -90,6 +91,7 @@ class Desk:
         """Count what went down."""
         with self._lock:
             count(self._down, order, nbytes)
+        self.meter.sent(nbytes)
 
     def push(self, client: ClientId, order: OrderId, arrivals: Arrivals) -> Intake:
         """Begin, or go on with, taking in parts of a reply. Bytes from elsewhere than where ours end would spoil them."""
@@ -100,6 +102,9 @@ class Desk:
         offsets = {digest: offset for digest, _, offset in arrivals}
 
         def begin(digest: Digest, size: int) -> Upload:
+            here = self.room.offset(digest, size, run, client)
+            if offsets[digest] != here:  # looked at first: to open an upload is to read all that came of it
+                raise elsewhere(digest, here, offsets[digest])
             upload = self.room.upload(digest, size, run, client)
             if offsets[digest] != upload.offset:
                 upload.close()
@@ -115,24 +120,32 @@ class Desk:
         with self._lock:
             count(self._up, order, intake.came)
         self.room.keep(intake.whole, run, client)
+        self.meter.received(intake.came)
 
     def report(self, client: ClientId, reply: Reply) -> Receipt:
         """Accept a reply or a failure; or say which parts are missing first, or why it is refused."""
         row = self.own(client, reply.order)
+        receipt = self.judge(row, reply)
+        verdict = "failed" if receipt.verdict == "accepted" and reply.failure else receipt.verdict
+        self.meter.replied(self.run(row), row.cursor, verdict)
+        return receipt
+
+    def judge(self, row: OrderRow, reply: Reply) -> Receipt:
+        """What is said to a reply, once what it comes to is written."""
         if row.status in (OrderStatus.ANSWERED, OrderStatus.FAILED, OrderStatus.CANCELLED):
             return Receipt("stale")
         if reply.failure is not None:
             return self.settle(row, Reply(reply.order, failure=reply.failure), OrderStatus.FAILED)
         if row.status is OrderStatus.EXPIRED:
             return self.late(row, reply)
-        missing = self.room.missing(reply.files, row.run, client)
+        missing = self.room.missing(tuple(dict.fromkeys(reply.files)), row.run, row.client)
         if missing:
             return Receipt("missing", missing)
         try:
             self.check(row, reply)
         except Malformed as error:
             if self.overtaken(row, reply):
-                return self.report(client, reply)
+                return self.judge(self.own(row.client, row.id), reply)
             return self.refuse(row, reply, error)
         return self.settle(row, reply, OrderStatus.ANSWERED)
 
@@ -182,14 +195,14 @@ class Desk:
     def refuse(self, row: OrderRow, reply: Reply, error: FederationError) -> Receipt:
         """Record why a reply is no reply; the round lives on if the quorum does."""
         failure = Failure(error.kind, str(error))
-        self.settle(row, Reply(reply.order, failure=failure), OrderStatus.FAILED)
+        self.settle(row, Reply(reply.order, failure=failure, refused=True), OrderStatus.FAILED)
         return Receipt("refused", error=failure)
 
     def settle(self, row: OrderRow, reply: Reply, status: OrderStatus) -> Receipt:
         """Write the answer; ring for the run."""
         with self._lock:
             down, up = self._down[row.id], self._up[row.id]
-        after = self.journal.answer(row.id, reply, status, self.clock.now(), down, up)
+        after = self.journal.answer(row.id, reply, status, self.clock.now(), down, up, self.room.parts.has)
         if after is None:
             return Receipt("missing", self.room.missing(reply.files, row.run, row.client))
         with self._lock:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest
+from tideline.core.settings import plain
 from tideline.engine.ports import Advance
 from tideline.engine.rows import (
     FINAL,
+    Client,
+    Failure,
+    Keys,
     Lease,
     OrderRow,
     OrderStatus,
     Reply,
     RunRow,
 )
+
+REMEMBERED_SECONDS = 86400.0  # for so long it is known that a part was dropped
 
 
 def fence(lease: Lease, token: int | None) -> None:
@@ -25,9 +32,9 @@ def fence(lease: Lease, token: int | None) -> None:
         raise Overtaken(f"Run {lease.run} has been conducted by {lease.holder or 'another coordinator'} since, and goes on there")
 
 
-def present(step: Advance, here: Callable[[Digest], bool]) -> None:
-    """Raises Unreachable if a part is not here that a step refers to."""
-    gone = sorted(digest for digest in step.digests if not here(digest))
+def present(doubtful: Iterable[Digest], here: Callable[[Digest], bool]) -> None:
+    """Raises Unreachable if one of these parts, to which a step refers, is not here."""
+    gone = sorted(digest for digest in doubtful if not here(digest))
     if gone:
         raise Unreachable(f"Part {gone[0][:12]} was collected while the round was closed", "The round is closed again by itself")
 
@@ -65,11 +72,33 @@ def answered(row: OrderRow, reply: Reply, status: OrderStatus, now: float, down:
     )
 
 
+def rekeyed(known: Client, keys: Keys, protocol: int) -> Client:
+    """A client's row with new keys: nothing that it had shows who it is any more."""
+    return replace(known, sign_key=keys.sign, receive_key=keys.receive, protocol=protocol, credential_hash="", rotate=False)
+
+
+def day(seconds: float) -> str:
+    """A time for people."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def revocation(known: Client) -> str:
+    """That a client is revoked, when and why, in words."""
+    return f"revoked on {day(known.revoked or 0.0)}{': ' if known.reason else ''}{known.reason}"
+
+
+def revoked_reply(row: OrderRow, known: Client) -> Reply:
+    """What stands in for a revoked client's reply."""
+    return Reply(row.id, failure=Failure("Revoked", f"{known.name} was {revocation(known)}"))
+
+
 def closed_event(step: Advance) -> dict[str, Any]:
     """What people are told of a closed round."""
     closed = step.closed
-    conducted = {} if step.token is None else {"token": step.token}
-    return conducted | {
+    more: dict[str, Any] = {} if step.token is None else {"token": step.token}
+    if closed.marks:
+        more["marks"] = plain(closed.marks)
+    return more | {
         "phase": closed.phase,
         "round": closed.round,
         "seconds": closed.closed - closed.opened,
@@ -89,3 +118,8 @@ def reply_event(row: OrderRow, reply: Reply) -> dict[str, Any]:
 def late_event(row: OrderRow) -> dict[str, Any]:
     """What people are told of a reply that turned out to be late."""
     return reply_event(row, Reply(row.id, metrics=row.metrics))
+
+
+def told_by(data: Mapping[str, Any], by: str) -> dict[str, Any]:
+    """An event's data, with the name of who asked for it, if somebody did."""
+    return {**data, "by": by} if by else dict(data)

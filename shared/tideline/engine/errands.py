@@ -31,12 +31,14 @@ class Identity:
     secret  what a token needs beside the seed; no store has it
     errand  the errand's key, or nothing
     worker  this try of it
+    by      the name of who asks, or nothing
     """
 
     seed: str = field(default_factory=lambda: secrets.token_hex(16))
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     errand: str = ""
     worker: str = ""
+    by: str = ""
 
     @property
     def run(self) -> RunId:
@@ -48,6 +50,12 @@ class Identity:
         """The token of the invitation that is made: 24 bytes that nobody knows who has only the seed."""
         made = hmac.digest(self.secret, f"invite {self.seed}".encode(), "sha256")
         return base64.urlsafe_b64encode(made[:24]).decode()
+
+    @property
+    def api_key(self) -> str:
+        """The API key that is made: 32 bytes, as secret as the token."""
+        made = hmac.digest(self.secret, f"key {self.seed}".encode(), "sha256")
+        return base64.urlsafe_b64encode(made).decode().rstrip("=")
 
 
 def last_seen(journal: Journal, identity: Identity | None, runs: Iterable[RunRow]) -> Mapping[str, int]:
@@ -78,6 +86,7 @@ class MemoryErrands:
     """A journal's errands, in a dictionary."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._errands: dict[str, Errand] = {}
         self._errands_lock = threading.Lock()
 

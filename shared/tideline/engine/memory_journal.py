@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.entries import advanced, answered, closed_event, fence, late_event, present, reply_event
+from tideline.engine import deeds
+from tideline.engine.entries import (
+    REMEMBERED_SECONDS,
+    advanced,
+    answered,
+    closed_event,
+    fence,
+    late_event,
+    present,
+    reply_event,
+    revoked_reply,
+    told_by,
+)
 from tideline.engine.errands import MemoryErrands
+from tideline.engine.memory_keys import MemoryKeys
 from tideline.engine.memory_people import MemoryPeople
-from tideline.engine.ports import Advance, anything, nothing
+from tideline.engine.ports import MOST_DROPPED, Advance, anything, nothing
 from tideline.engine.rows import (
     FINAL,
     JOIN,
@@ -25,12 +39,14 @@ from tideline.engine.rows import (
     Reply,
     RoundRow,
     RunRow,
+    Standing,
     Status,
+    Tally,
     headline,
 )
 
 
-class MemoryJournal(MemoryPeople, MemoryErrands):
+class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
     """The journal in dictionaries. One lock makes each method a transaction."""
 
     def __init__(self) -> None:
@@ -45,20 +61,29 @@ class MemoryJournal(MemoryPeople, MemoryErrands):
         self._parts: dict[Digest, float] = {}
         self._refs: dict[tuple[str, str, int], Files] = {}
         self._once_referred: set[Digest] = set()
+        self._dropped: dict[Digest, float] = {}
         self._pushed: set[tuple[Digest, RunId, ClientId]] = set()
 
-    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
+    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "") -> None:
         with self._lock:
             for run in runs:
                 self._runs[run.id] = run
                 self._rounds[run.id] = []
                 self._leases[run.id] = Lease(run.id)
-                self._note(run.id, "created", {"method": run.method}, run.created)
+                self._note(run.id, "created", told_by({"method": run.method}, by), run.created)
+                self.record([deeds.run_started(run, by)])
             for order in orders:
                 self._offer(order, order.created)
 
     def run(self, run: RunId) -> RunRow | None:
         return self._runs.get(run)
+
+    def tally(self) -> Tally:
+        with self._lock:
+            runs, people = Counter(row.status for row in self._runs.values()), Counter(c.standing for c in self._clients.values())
+            asked = sum(order.status is OrderStatus.OPEN for order in self._orders.values())
+            counts = {s.value: runs[s] for s in Status}, {s.value: people[s] for s in Standing}
+            return Tally(*counts, asked, len(self._parts), len(self._entries))
 
     def run_ids(self) -> tuple[RunId, ...]:
         with self._lock:
@@ -72,7 +97,14 @@ class MemoryJournal(MemoryPeople, MemoryErrands):
             return tuple(headline(self._runs[run]) for run in found[:limit])
 
     def settle(
-        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None
+        self,
+        run: RunId,
+        among: Iterable[Status],
+        status: Status,
+        cause: str,
+        now: float,
+        token: int | None = None,
+        by: str = "",
     ) -> bool:
         with self._lock:
             row = self._runs[run]
@@ -81,19 +113,32 @@ class MemoryJournal(MemoryPeople, MemoryErrands):
                 return False
             ended = now if status in FINAL else None
             self._runs[run] = replace(row, status=status, cause=cause, ended=ended)
-            self._note(run, status.value, {"cause": cause}, now)
+            self._note(run, status.value, told_by({"cause": cause}, by), now)
+            self.record([deeds.run_settled(row, status, cause, by, now)])
             if status in FINAL:
                 self._end(run, OrderStatus.CANCELLED)
             return True
 
-    def reopen(self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow]) -> bool:
+    def reopen(
+        self,
+        run: RunId,
+        status: Status,
+        cause: str,
+        now: float,
+        deadline_at: float,
+        orders: Iterable[OrderRow],
+        by: str = "",
+    ) -> bool:
         with self._lock:
-            if not self.settle(run, (Status.STALLED,), status, cause, now):
+            row = self._runs[run]
+            if row.status is not Status.STALLED:
                 return False
-            self._runs[run] = replace(self._runs[run], deadline_at=deadline_at)
-            for order in orders:
-                if order.id not in self._orders:
-                    self._offer(order, now)
+            self._runs[run] = replace(row, status=status, cause=cause, ended=None, deadline_at=deadline_at)
+            self._note(run, status.value, told_by({"cause": cause}, by), now)
+            new = [order for order in orders if order.id not in self._orders]
+            for order in new:
+                self._offer(order, now)
+            self.record([deeds.run_resumed(row, new, by, now)])
             return True
 
     def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
@@ -102,7 +147,8 @@ class MemoryJournal(MemoryPeople, MemoryErrands):
             fence(self._leases[step.run], step.token)
             if row.cursor != step.from_cursor or row.status not in OPEN:
                 return False
-            present(step, here)
+            present(self._dropped.keys() & step.digests, here)
+            self._vouch(step.digests)
             self._close_orders(step.run, step.from_cursor, OrderStatus.EXPIRED)
             now = step.closed.closed
             self._rounds[step.run].append(step.closed)
@@ -111,11 +157,12 @@ class MemoryJournal(MemoryPeople, MemoryErrands):
                 self._offer(order, now)
             self._runs[step.run] = advanced(row, step)
             self._trim(step.run, step.keep_from)
-            self._leave_out(step, now)
+            late = self._leave_out(step, now)
             self._note(step.run, "closed", closed_event(step), now)
             if step.status in FINAL:
                 self._note(step.run, step.status.value, {"cause": ""}, now)
                 self._end(step.run, OrderStatus.CANCELLED)
+            self.record(deeds.round_ended(step, late))
             return True
 
     def leases(self, run: RunId | None = None) -> tuple[Lease, ...]:
@@ -165,20 +212,40 @@ class MemoryJournal(MemoryPeople, MemoryErrands):
             mine = [o for o in self._orders.values() if o.run == run and o.client == client]
         return max((o.cursor for o in mine if o.answered is not None and o.failure is None), default=JOIN - 1)
 
-    def answer(self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderStatus | None:
+    def answer(
+        self,
+        order: OrderId,
+        reply: Reply,
+        status: OrderStatus,
+        now: float,
+        down: int,
+        up: int,
+        here: Callable[[Digest], bool] = anything,
+    ) -> OrderStatus | None:
         with self._lock:
             row = self._orders[order]
             if row.answered is not None or row.status is OrderStatus.CANCELLED:
                 return OrderStatus.CANCELLED
-            if any(digest not in self._parts for digest, _ in reply.files):
+            if any(d not in self._parts or (d in self._dropped and not here(d)) for d, _ in reply.files):
                 return None
             after = status if row.status is OrderStatus.OPEN else row.status
             self._orders[order] = answered(row, reply, after, now, down, up)
+            self._vouch(digest for digest, _ in reply.files)
             self._pushed = {each for each in self._pushed if each[1:] != (row.run, row.client)}
             if after is OrderStatus.ANSWERED:
                 self._refer(f"reply:{order}", row.run, row.cursor, reply.files, now)
             self._note(row.run, "late" if after is OrderStatus.EXPIRED else after.value, reply_event(row, reply), now)
+            self.record([deeds.replied(self._orders[order], reply, now)])
             return after
+
+    def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
+        with self._lock:
+            known = self._revoke(name, reason, now, by)
+            mine = () if known is None else self.open_orders(name)
+            for order in mine:
+                assert known is not None
+                self.answer(order.id, revoked_reply(order, known), OrderStatus.FAILED, now, 0, 0)
+            return tuple(self._orders[order.id] for order in mine)
 
     def reissue(self, orders: Iterable[OrderRow]) -> None:
         with self._lock:
@@ -186,6 +253,7 @@ class MemoryJournal(MemoryPeople, MemoryErrands):
                 run = self._runs.get(order.run)
                 if order.id not in self._orders and run is not None and run.status not in FINAL:
                     self._offer(order, order.created)
+                    self.record([deeds.asked_again(order)])
 
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
         with self._lock:
@@ -221,16 +289,30 @@ class MemoryJournal(MemoryPeople, MemoryErrands):
                 own.update(digest for digest, _ in named)
         return own
 
-    def collect(self, before: float, drop: Callable[[Digest], object] = nothing) -> tuple[Digest, ...]:
+    def collect(
+        self, before: float, drop: Callable[[Collection[Digest]], object] = nothing, most: int = MOST_DROPPED
+    ) -> tuple[Digest, ...]:
         with self._lock:
             live = {digest for files in self._refs.values() for digest, _ in files}
-            gone = [d for d, at in self._parts.items() if d not in live and (d in self._once_referred or at < before)]
-            for digest in gone:
-                drop(digest)
-                del self._parts[digest]
-                self._once_referred.discard(digest)
-            self._pushed = {each for each in self._pushed if each[0] in self._parts}
-            return tuple(gone)
+            free = [d for d, at in self._parts.items() if d not in live and (d in self._once_referred or at < before)]
+            gone = tuple(free[:most])
+            if gone:
+                drop(gone)
+            self._forget(gone, before)
+            return gone
+
+    def _forget(self, gone: tuple[Digest, ...], before: float) -> None:
+        for digest in gone:
+            del self._parts[digest]
+        self._once_referred.difference_update(gone)
+        self._pushed = {each for each in self._pushed if each[0] in self._parts}
+        known = {digest: at for digest, at in self._dropped.items() if at >= before - REMEMBERED_SECONDS}
+        self._dropped = known | dict.fromkeys(gone, before)
+
+    def _vouch(self, digests: Iterable[Digest]) -> None:
+        """These are here, and somebody refers to them: that they were dropped once is over."""
+        for digest in digests:
+            self._dropped.pop(digest, None)
 
     def marker(self, ours: Digest | None = None) -> Digest | None:
         with self._lock:
@@ -250,12 +332,12 @@ class MemoryJournal(MemoryPeople, MemoryErrands):
     def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
         return tuple(self._events.get(run, ())[max(after, 0) :])
 
-    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
+    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "") -> None:
         new = tuple(runs)
         with self._lock, self._errands_lock:
             self._held(key, worker)
             if new[0].id not in self._runs:
-                self.create(new, orders)
+                self.create(new, orders, by)
 
     def _age(self, run: RunId) -> tuple[float, RunId]:
         return self._runs[run].created, run
@@ -284,13 +366,16 @@ class MemoryJournal(MemoryPeople, MemoryErrands):
         last = max(states, key=lambda k: k[2], default=None)
         self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k == last}
 
-    def _leave_out(self, step: Advance, now: float) -> None:
-        """Who answered while the round was being folded without him is late."""
+    def _leave_out(self, step: Advance, now: float) -> list[ClientId]:
+        """Who answered while the round was being folded without him is late: these."""
+        late = []
         for order in self.orders(step.run, step.from_cursor):
             if order.status is OrderStatus.ANSWERED and order.client not in step.closed.folded:
                 self._orders[order.id] = replace(order, status=OrderStatus.EXPIRED)
                 self._refs.pop((f"reply:{order.id}", order.run, order.cursor), None)
                 self._note(step.run, "late", late_event(order), now)
+                late.append(order.client)
+        return late
 
     def _close_orders(self, run: RunId, cursor: int | None, status: OrderStatus) -> None:
         for order in self.orders(run, cursor):

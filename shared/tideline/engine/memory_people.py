@@ -6,36 +6,43 @@ import threading
 from dataclasses import replace
 
 from tideline.core.run import ClientId
-from tideline.engine.rows import Client, Invite
+from tideline.engine import deeds
+from tideline.engine.entries import rekeyed
+from tideline.engine.memory_audit import MemoryAudit
+from tideline.engine.rows import Client, Invite, Keys, Standing
 
 
-class MemoryPeople:
+class MemoryPeople(MemoryAudit):
     """Invites and clients, in dictionaries."""
 
     def __init__(self) -> None:
         super().__init__()
         self._people_lock = threading.Lock()
         self._invites: dict[str, Invite] = {}
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[ClientId, Client] = {}
 
-    def add_invite(self, invite: Invite) -> None:
+    def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
         with self._people_lock:
-            self._invites.setdefault(invite.token_hash, invite)
+            if invite.token_hash not in self._invites:
+                self._invites[invite.token_hash] = invite
+                self.record([deeds.invited(invite, by, now)])
 
     def invite(self, token_hash: str) -> Invite | None:
         return self._invites.get(token_hash)
 
     def enrol(self, token_hash: str, client: Client) -> bool:
         with self._people_lock:
-            invite = self._invites.get(token_hash)
-            if invite is None or invite.used_by or client.name in self._clients:
+            invite, known = self._invites.get(token_hash), self._clients.get(client.name)
+            taken = known is not None and known.standing is not Standing.REVOKED
+            if invite is None or invite.used_by or taken:
                 return False
             self._invites[token_hash] = replace(invite, used_by=client.name)
             self._clients[client.name] = client
+            self.record([deeds.enrolled(client, token_hash)])
             return True
 
     def client(self, name: str) -> Client | None:
-        return self._clients.get(name)
+        return self._clients.get(ClientId(name))
 
     def clients(self) -> tuple[Client, ...]:
         with self._people_lock:
@@ -46,3 +53,40 @@ class MemoryPeople:
             if name in self._clients:
                 old = self._clients[name]
                 self._clients[name] = replace(old, seen=now, version=version or old.version, roles=roles or old.roles)
+
+    def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0) -> bool:
+        with self._people_lock:
+            known = self._clients.get(name)
+            if known is None or known.sign_key != before:
+                return False
+            self._clients[name] = rekeyed(known, keys, protocol)
+            self.record([deeds.rotated(name, keys, now)])
+            return True
+
+    def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
+        with self._people_lock:
+            known = self._clients.get(name)
+            if known is None or known.standing is not Standing.PENDING:
+                return False
+            self._clients[name] = replace(known, standing=Standing.APPROVED)
+            self.record([deeds.about_client("approved", name, now, by)])
+            return True
+
+    def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
+        with self._people_lock:
+            if name in self._clients and not self._clients[name].rotate:
+                self._clients[name] = replace(self._clients[name], rotate=True)
+                self.record([deeds.about_client("rotation_asked", name, now, by)])
+
+    def revoked(self) -> frozenset[ClientId]:
+        with self._people_lock:
+            return frozenset(name for name, known in self._clients.items() if known.standing is Standing.REVOKED)
+
+    def _revoke(self, name: ClientId, reason: str, now: float, by: str) -> Client | None:
+        """The client as it is revoked; one that was revoked before stays as it is."""
+        with self._people_lock:
+            known = self._clients.get(name)
+            if known is not None and known.standing is not Standing.REVOKED:
+                known = self._clients[name] = replace(known, standing=Standing.REVOKED, revoked=now, reason=reason)
+                self.record([deeds.about_client("revoked", name, now, by, reason=reason[: deeds.MOST_WORDS])])
+            return known

@@ -17,7 +17,7 @@ from tideline.core.phase import Replies
 from tideline.core.privacy import contract_digest, to_json
 from tideline.core.record import Nothing
 from tideline.core.registry import Methods, resolve
-from tideline.core.run import ClientId, Digest, Member, Role, Roster, World
+from tideline.core.run import ClientId, Digest, Member, Role, Roster, World, plain_world, world_in
 from tideline.core.settings import parse, plain
 from tideline.engine import advance
 from tideline.engine.advance import Game, Turned
@@ -83,17 +83,17 @@ class NumericMill:
         """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
         algorithm = resolve(self.methods, method)
         settings = algorithm.configure(config, preset)
-        place = parse(World, world, "world")
+        place = world_in(world)
         algorithm.fits(settings, place, members_of(roster))
         clauses = contract(algorithm, settings)
         plan = algorithm.plan(settings)
         facts = [
-            {"phase": p.name, "step": p.step.name if p.step else "", "round": r, "floor": p.floor}
+            {"phase": p.name, "step": p.step.name if p.step else "", "round": r, "floor": p.floor, "needs": p.needs}
             for p, r in zip(plan, rounds_of(plan), strict=True)
         ]
         return {
             "config": plain(settings),
-            "world": plain(place),
+            "world": plain_world(place),
             "plan": facts,
             "contract": to_json(clauses),
             "digest": contract_digest(clauses),
@@ -178,6 +178,7 @@ class NumericMill:
             "done": done,
             "state": state.files if state else (),
             "orders": {client: message.files for client, message in orders.items()},
+            "marks": plain(turned.marks),
         }
 
     def messages(self, game: Game, turned: Turned, memo: Memo) -> dict[ClientId, Message]:
@@ -199,9 +200,14 @@ def members_of(roster: Any) -> Roster:
 def settings_of(config: type[Any]) -> list[dict[str, Any]]:
     """A config's settings: name, default, bounds, choices and their sentence."""
     return [
-        {"name": f.name, "type": str(f.type), "default": plain(f.default), **{k: plain(v) for k, v in f.metadata.items()}}
+        {"name": f.name, "type": str(f.type), "default": plain(f.default), **described(f.metadata)}
         for f in dataclasses.fields(config)
     ]
+
+
+def described(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What people are told of a setting."""
+    return {k: plain(v) for k, v in metadata.items() if k != "late"}
 
 
 def fingerprint(threads: int) -> str:

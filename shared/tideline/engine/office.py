@@ -1,25 +1,24 @@
-"""What people ask of the coordinator: invite, enrol, start, look, cancel, resume."""
+"""What people ask of the coordinator: start, look, cancel, resume. Who is let in stands in `enrolment`."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, Refused, RosterRefused
+from tideline.core.errors import NotFound, Refused, RosterRefused
 from tideline.core.run import ClientId, Role, RunId
 from tideline.core.settings import nearest, plain
+from tideline.engine.enrolment import Enrolment, check_client_name, secret_hash
+from tideline.engine.entries import revocation
 from tideline.engine.errands import Identity, done_since, last_seen
 from tideline.engine.experiment import Experiment, Reference, read_experiment
 from tideline.engine.ports import Bell, Clock, Journal, Mill
 from tideline.engine.progress import newest
-from tideline.engine.rows import JOIN, OPEN, Client, Invite, OrderRow, OrderStatus, PhaseFact, RunRow, Status
+from tideline.engine.rows import JOIN, OPEN, Client, OrderRow, OrderStatus, PhaseFact, RunRow, Standing, Status
 from tideline.engine.seeds import Purpose, order_id, seed_for
 
 CANCELLED, RESUMED = "cancelled by a person", "resumed by a person"
-PROVEN_SECONDS = 60.0  # for so long a credential that was good is good without a look at the journal; it never changes
 
 
 class Office:
@@ -27,74 +26,21 @@ class Office:
 
     def __init__(self, journal: Journal, mill: Mill, bell: Bell, clock: Clock) -> None:
         self.journal, self.mill, self.bell, self.clock = journal, mill, bell, clock
-        self._proven: dict[ClientId, tuple[str, float]] = {}
+        self.people = Enrolment(journal, clock)
+        self.invite, self.invited, self.enrol = self.people.invite, self.people.invited, self.people.enrol
 
-    def invite(self, name: str, labels: Mapping[str, str], ttl: float, identity: Identity | None = None) -> str:
-        """A one-use token, shown once and stored hashed. Raises ConfigRefused."""
-        token = (identity or Identity()).token
-        if identity and self.journal.invite(secret_hash(token)):
-            return token
-        check_client_name(name)
-        if name and self.journal.client(name):
-            raise Refused(f"A client named {name!r} is enrolled already", "Invite under another name")
-        if not 0 < ttl <= 366 * 86400:
-            raise ConfigRefused(f"A lifetime of {ttl:g} s is out of range", "Give between a second and a year", path="ttl")
-        self.journal.add_invite(Invite(secret_hash(token), name, dict(labels), self.clock.now() + ttl))
-        return token
-
-    def invited(self, token: str) -> Invite:
-        """The invite of a token. Raises IdentityRefused."""
-        invite = self.journal.invite(secret_hash(token))
-        if invite is None:
-            raise IdentityRefused("The token is not known here", "Ask for a new one: tideline invite --name NAME")
-        return invite
-
-    def enrol(self, token: str, name: str, credential: str, roles: tuple[str, ...], version: str) -> Client:
-        """Admit an agent. Repeating it with the same credential changes nothing, so a killed agent starts again the same way."""
-        check_client_name(name, empty=False)
-        known = self.journal.client(name)
-        if known is not None:
-            return self.again(known, credential, roles, version)
-        return self.first(token, name, credential, roles, version)
-
-    def again(self, known: Client, credential: str, roles: tuple[str, ...], version: str) -> Client:
-        """An enrolled agent that came back."""
-        if not hmac.compare_digest(known.credential_hash, secret_hash(credential)):
-            raise IdentityRefused(
-                f"The name {known.name!r} belongs to another agent",
-                "Start with the home directory that enrolled under this name, or enrol under another name",
-            )
-        self.journal.saw(known.name, self.clock.now(), version, roles)
-        return replace(known, version=version, roles=roles)
-
-    def first(self, token: str, name: str, credential: str, roles: tuple[str, ...], version: str) -> Client:
-        """A new agent with its token."""
-        hashed, now, invite = secret_hash(token), self.clock.now(), self.invited(token)
-        if invite.used_by:
-            raise IdentityRefused(f"The token was used by {invite.used_by!r}", "A token serves once; ask for a new one")
-        if invite.expires <= now:
-            raise IdentityRefused(f"The token expired {now - invite.expires:.0f} s ago", "Ask for a new one: tideline invite")
-        if invite.name and invite.name != name:
-            raise IdentityRefused(f"The token is for {invite.name!r}, not {name!r}", f"Start the agent with --name {invite.name}")
-        client = Client(ClientId(name), secret_hash(credential), roles, invite.labels, version, now, now)
-        if not self.journal.enrol(hashed, client):
-            raise IdentityRefused("The token or the name was taken a moment ago", "Ask for a new token")
+    def approve(self, name: str, by: str = "") -> Client:
+        """Let a pending client work. Raises NotFound, Refused."""
+        client = self.people.approve(name, by)
+        self.bell.ring(f"client:{name}")
         return client
 
-    def authenticate(self, name: str, credential: str) -> ClientId:
-        """The client that a credential proves."""
-        client, hashed = self.journal.client(name), secret_hash(credential)
-        if client is None or not hmac.compare_digest(client.credential_hash, hashed):
-            raise IdentityRefused(f"The credential is not that of {name!r}", "Enrol this agent again with a new token")
-        self._proven[client.name] = (hashed, self.clock.now())
-        return client.name
-
-    def proven(self, name: str, credential: str) -> ClientId | None:
-        """The client, if this credential was good a short while ago. Asks nobody: hundreds of agents call all the time."""
-        client = ClientId(name)
-        hashed, at = self._proven.get(client, ("", 0.0))
-        fresh = 0.0 <= self.clock.now() - at < PROVEN_SECONDS
-        return client if fresh and hmac.compare_digest(hashed, secret_hash(credential)) else None
+    def revoke(self, name: str, reason: str = "", by: str = "") -> Client:
+        """Let a client in no more, and end what it was asked for. Raises NotFound."""
+        client, runs = self.people.revoke(name, reason, by)
+        for topic in (f"client:{name}", *(f"run:{run}" for run in runs)):
+            self.bell.ring(topic)
+        return client
 
     def start(self, given: Mapping[str, Any], identity: Identity | None = None) -> RunId:
         """Check an experiment and start it, with its reference beside it. Raises Refused errors with `context["path"]`."""
@@ -116,9 +62,9 @@ class Office:
     def write(self, identity: Identity, rows: list[RunRow], orders: list[OrderRow]) -> None:
         """Write new runs. What another try has written meanwhile stays as it is."""
         if identity.errand:
-            self.journal.create_once(identity.errand, identity.worker, rows, orders)
+            self.journal.create_once(identity.errand, identity.worker, rows, orders, identity.by)
         else:
-            self.journal.create(rows, orders)
+            self.journal.create(rows, orders, identity.by)
 
     def started(self, run: RunId) -> RunId:
         """A run that is there; an earlier try may have died before it rang."""
@@ -144,10 +90,12 @@ class Office:
         """Who takes part, by name and by label."""
         roster = {ClientId(name): role for name, role in experiment.roster.items()}
         for i, selector in enumerate(experiment.select):
-            found = [c for c in self.journal.clients() if dict(selector.labels).items() <= dict(c.labels).items()]
+            labelled = [c for c in self.journal.clients() if dict(selector.labels).items() <= dict(c.labels).items()]
+            found = [c for c in labelled if c.standing is Standing.APPROVED]
             if not found:
+                who = "approved" if labelled else "enrolled"
                 raise RosterRefused(
-                    f"No enrolled client has the labels {dict(selector.labels)}", "See /clients", path=f"select[{i}]"
+                    f"No {who} client has the labels {dict(selector.labels)}", "See /clients", path=f"select[{i}]"
                 )
             roster = {c.name: selector.role for c in found} | roster  # a name that is written out keeps its role
         if not roster:
@@ -160,6 +108,8 @@ class Office:
         """A named client may be enrolled later; one that is enrolled must allow the role."""
         check_client_name(name, empty=False)
         client = self.journal.client(name)
+        if client is not None and client.standing is Standing.REVOKED:
+            raise RosterRefused(f"{name} was {revocation(client)}", "Leave it out, or invite it again", path=f"roster.{name}")
         if client is not None and role.value not in client.roles:
             allowed = ", ".join(client.roles)
             raise RosterRefused(
@@ -212,7 +162,9 @@ class Office:
         """End a run and its reference. Their agents give up the steps at the next beat."""
         rows, now = self.with_reference(run), self.clock.now()
         seen = last_seen(self.journal, identity, rows)
-        ended = [r for r in rows if self.journal.settle(r.id, (*OPEN, Status.STALLED), Status.CANCELLED, CANCELLED, now)]
+        by = identity.by if identity else ""
+        among = (*OPEN, Status.STALLED)
+        ended = [r for r in rows if self.journal.settle(r.id, among, Status.CANCELLED, CANCELLED, now, by=by)]
         if not ended and not done_since(self.journal, seen, CANCELLED):
             raise Refused(f"Run {run} is {rows[0].status.value} already", "Nothing is left to cancel")
         self.ring(ended or rows)
@@ -225,7 +177,7 @@ class Office:
         stalled = [r for r in rows if r.status is Status.STALLED and r.id not in done]
         if not stalled and not done:
             raise Refused(f"Run {run} is {rows[0].status.value}; only a stalled run can be resumed", "Look at its cause")
-        resumed = [r for r in stalled if self.resume_one(r)]
+        resumed = [r for r in stalled if self.resume_one(r, identity.by if identity else "")]
         if not resumed and not done_since(self.journal, seen, RESUMED):
             raise Refused(f"Run {run} is no longer stalled", "See its state with run show")
         self.ring(resumed or rows)
@@ -235,7 +187,7 @@ class Office:
         row = self.find(run)
         return [row] if row.reference is None else [row, self.find(row.reference)]
 
-    def resume_one(self, row: RunRow) -> bool:
+    def resume_one(self, row: RunRow, by: str = "") -> bool:
         """Reissue and reopen in one transaction, so that a cancel at the same moment wins or loses as a whole."""
         now = self.clock.now()
         latest = newest(self.journal.orders(row.id, row.cursor))
@@ -244,7 +196,7 @@ class Office:
         orders = [self.next_attempt(o, now) for o in again]
         status = Status.WAITING if row.cursor == JOIN else Status.RUNNING
         deadline = now + float(row.spec["waiting"]["deadline"])
-        return self.journal.reopen(row.id, status, RESUMED, now, deadline, orders)
+        return self.journal.reopen(row.id, status, RESUMED, now, deadline, orders, by)
 
     def next_attempt(self, order: OrderRow, now: float) -> OrderRow:
         """The same order once more: same seed, new name."""
@@ -295,15 +247,4 @@ def tells_source_only(run: RunRow) -> bool:
     return any(clause["field"] == "metrics.source_only" for clause in run.contract)
 
 
-def secret_hash(secret: str) -> str:
-    """Secrets are random and long, so one SHA-256 is enough."""
-    return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def check_client_name(name: str, empty: bool = True) -> None:
-    """Names are 1 to 64 letters, digits, dots, dashes and underscores (or empty, in an invite that lets the client choose)."""
-    good = all(c.isascii() and (c.isalnum() or c in "._-") for c in name) and (empty or name) and len(name) <= 64
-    if not good or name.startswith("."):
-        raise ConfigRefused(
-            f"{name[:80]!r} cannot name a client", "Use up to 64 letters, digits, dots, dashes, underscores", path="name"
-        )
+__all__ = ["Office", "check_client_name", "secret_hash"]

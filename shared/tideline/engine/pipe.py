@@ -3,12 +3,15 @@
 The coordinator's numeric worker and the agent's trainer are such processes. They are started by exec (no fork, no pickled
 arguments), so a parent that holds threads and sockets is safe. A child ends as soon as its parent's end of the pipe closes.
 
-    parent -> child   {"call": name, "payload": {...}}
-    child -> parent   {"tick": share}  any number of times, then  {"done": {...}}  or  {"error": {kind, what, todo, context}}
+    parent -> child   {"id": n, "call": name, "payload": {...}}
+    child -> parent   {"id": n, "tick": share}  any number of times, then  {"id": n, "done": {...}}  or
+                      {"id": n, "error": {kind, what, todo, context}};  and {"beat": true} every few seconds
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import queue
@@ -16,21 +19,32 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import IO, Any
 
 import tideline.archive.errors  # noqa: F401 - its classes are found below FederationError
 from tideline.core.errors import Cancelled, FederationError, StepFailed
 from tideline.core.step import no_tick
+from tideline.engine.files import open_many_files
 from tideline.engine.thrift import CRUNCHING_BYTES, keep_freed_memory
 
 Tick = Callable[[float], None]
 Serve = Callable[[str, Mapping[str, Any], Tick], Mapping[str, Any]]
+Calls = queue.SimpleQueue[Mapping[str, Any]]
 MAX_FRAME = 256 << 20
+BEAT_SECONDS = 5.0
+NO_LANES: Mapping[str, Set[str]] = MappingProxyType({})
 
 
 class ChildDied(FederationError):
-    """The process behind a pipe ended in the middle of a call."""
+    """The process behind a pipe ended in the middle of a call, or hung."""
+
+
+class TookTooLong(FederationError):
+    """A call was ended because its time was up."""
 
 
 def write_frame(stream: IO[bytes], value: Any) -> None:
@@ -71,83 +85,70 @@ def family(root: type[FederationError]) -> list[type[FederationError]]:
 
 
 class Child:
-    """The parent's side: one process, one call at a time."""
+    """The parent's side: one process, and one call at a time for each lane, which `serve` must know too.
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        self._command, self._env = list(command), env
-        self._lock = threading.Lock()
+    silence: seconds without a sign of life after which the process counts as hung and is ended; none: however long.
+    """
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None, silence: float | None = None) -> None:
+        self._command, self._env, self._silence = list(command), env, silence
+        self._lanes: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._starting = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._running: Running | None = None
         self._killed = False
         self._closed = False
 
     @property
     def pid(self) -> int | None:
         """The living process, for people and tests."""
-        process = self._process
-        return process.pid if process is not None and process.poll() is None else None
+        running = self._running
+        return running.process.pid if running is not None and running.process.poll() is None else None
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start the process if it is not running; the first call does so by itself. Not after `close`: raises Cancelled.
-
-        It is a process group of its own: a Ctrl-C is for the parent, which ends it in its own time.
-        """
+    def start(self) -> Running:
+        """Start the process if it is not running; the first call does so by itself. Not after `close`: raises Cancelled."""
         with self._starting:
             if self._closed:
                 raise Cancelled("The process was closed")
-            if self._process is None or self._process.poll() is not None:
+            if self._running is None or self._running.process.poll() is not None:
                 self._reap()
-                env = None if self._env is None else dict(self._env)
-                self._process = subprocess.Popen(
-                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, process_group=0
-                )
-            return self._process
+                self._running = Running(self._command, self._env, self._silence)
+            return self._running
 
-    def call(self, name: str, payload: Mapping[str, Any], tick: Tick = no_tick) -> dict[str, Any]:
-        """Call and wait. Raises what the child raised, ChildDied if it ended, Cancelled if `kill` ended it."""
-        with self._lock:
+    def call(
+        self, name: str, payload: Mapping[str, Any], tick: Tick = no_tick, lane: str = "", limit: float | None = None
+    ) -> dict[str, Any]:
+        """Call and wait. Raises what the child raised, ChildDied if it ended or hung, Cancelled if `kill` ended it.
+
+        limit: seconds after which the process is ended whatever it does, and the call raises TookTooLong.
+        """
+        with self._lanes[lane]:
             self._killed = False
-            process = self.start()
-            assert process.stdin is not None and process.stdout is not None
+            running = self.start()
             try:
-                write_frame(process.stdin, {"call": name, "payload": payload})
-                frame = self._answer(process.stdout, tick)
+                frame = running.ask(name, payload, tick, limit)
             except (OSError, EOFError, ValueError):
-                process.kill()
-                code = process.wait()
+                running.end()
                 if self._killed or self._closed:
                     raise Cancelled(f"The call {name} was cancelled") from None
-                raise ChildDied(f"The process for {name} ended {ending(code)}", "It is started again") from None
+                raise ChildDied(f"The process for {name} {running.ending()}", "It is started again") from None
             except BaseException:
-                process.kill()  # it still works for this call; the next one must not read its answer
-                process.wait()
+                running.end()  # it still works for this call
                 raise
         if "error" in frame:
             raise from_plain(frame["error"])
         done: dict[str, Any] = frame["done"]
         return done
 
-    def _answer(self, stream: IO[bytes], tick: Tick) -> Mapping[str, Any]:
-        while True:
-            frame: Mapping[str, Any] | None = read_frame(stream)
-            if frame is None:
-                raise EOFError
-            if "tick" not in frame:
-                return frame
-            tick(frame["tick"])
-
     def kill(self) -> None:
         """End the process at once; a call in progress raises Cancelled."""
         self._killed = True
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.kill()
+        self.end_hung()
 
     def end_hung(self) -> None:
         """End the process; a call in progress raises ChildDied."""
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.kill()
+        running = self._running
+        if running is not None and running.process.poll() is None:
+            running.process.kill()
 
     def close(self) -> None:
         """End the process for good and let go of its pipes; a call in progress raises Cancelled."""
@@ -157,42 +158,165 @@ class Child:
 
     def _reap(self) -> None:
         """End the process, if there is one."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()
+
+
+class Running:
+    """A process's life. It is a process group of its own: a Ctrl-C is for the parent, which ends it in its own time."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str] | None, silence: float | None) -> None:
+        own = None if env is None else dict(env)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=own, process_group=0)
+        self._lock, self._writing = threading.Lock(), threading.Lock()
+        self._waiting: dict[int, queue.SimpleQueue[Any]] = {}
+        self._numbers = itertools.count(1)
+        self._over = threading.Event()
+        self._silence, self._heard, self._hung, self._garbled = silence, time.monotonic(), False, False
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._read, self._watch)]
+        for thread in self._threads:
+            thread.start()
+
+    def ask(self, name: str, payload: Mapping[str, Any], tick: Tick, limit: float | None) -> Mapping[str, Any]:
+        """One call's answer. Raises EOFError if the process ends before, TookTooLong, and what `tick` raises."""
+        number, answers = next(self._numbers), queue.SimpleQueue[Any]()
+        with self._lock:
+            if self._over.is_set():
+                raise EOFError
+            if not self._waiting:
+                self._heard = time.monotonic()
+            self._waiting[number] = answers
+        try:
+            assert self.process.stdin is not None
+            with self._writing:  # a process that stands still may not read; then `_watch` ends it
+                write_frame(self.process.stdin, {"id": number, "call": name, "payload": payload})
+            return self._answer(name, answers, tick, limit)
+        finally:
+            with self._lock:
+                del self._waiting[number]
+
+    def _answer(self, name: str, answers: queue.SimpleQueue[Any], tick: Tick, limit: float | None) -> Mapping[str, Any]:
+        until = None if limit is None else time.monotonic() + limit
+        while True:
+            try:
+                frame: Any = answers.get(timeout=None if until is None else max(until - time.monotonic(), 0.0))
+            except queue.Empty:
+                raise TookTooLong(f"The call {name} took longer than {limit:g} s", "Give it more time, or less to do") from None
+            if frame is None:
+                raise EOFError
+            if "tick" not in frame:
+                told: Mapping[str, Any] = frame
+                return told
+            tick(frame["tick"])
+
+    def _watch(self) -> None:
+        """End the process if it gives no sign of life while somebody waits for it."""
+        while self._silence is not None and not self._over.wait(min(BEAT_SECONDS, self._silence)):
+            with self._lock:
+                self._hung = bool(self._waiting) and time.monotonic() - self._heard > self._silence
+            if self._hung:
+                self.process.kill()
+                return
+
+    def _read(self) -> None:
+        """Hand each frame to the call that it is for; at the end of the stream tell all."""
+        assert self.process.stdout is not None
+        try:
+            while (frame := read_frame(self.process.stdout)) is not None:
+                self._heard = time.monotonic()
+                with self._lock:
+                    answers = self._waiting.get(frame.get("id", 0))
+                if answers is not None:
+                    answers.put(frame)
+        except ValueError:
+            self._garbled = True  # whoever waits ends the process, and says why
+        except OSError:
+            return  # the pipe was closed on this side
+        finally:
+            with self._lock:
+                self._over.set()
+                for answers in self._waiting.values():
+                    answers.put(None)
+
+    def end(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+
+    def ending(self) -> str:
+        """How it ended, in words."""
+        code = self.process.wait()
+        if self._garbled:
+            return "answered what is no answer"
+        if self._hung:
+            return f"gave no sign of life for {self._silence:g} s"
+        return f"ended by signal {-code}" if code < 0 else f"ended with code {code}"
+
+    def close(self) -> None:
+        """End the process and let go of its pipes."""
+        self.end()
+        for thread in self._threads:
+            thread.join(BEAT_SECONDS)
+        for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                try:
+                with contextlib.suppress(OSError):
                     stream.close()
-                except OSError:
-                    continue
 
 
-def ending(code: int) -> str:
-    """An exit code in words."""
-    return f"by signal {-code}" if code < 0 else f"with code {code}"
+def serve(handle: Serve, beside: Mapping[str, Set[str]] = NO_LANES) -> None:
+    """The child's side: answer calls until the parent is gone. What anybody prints goes to standard error instead.
 
-
-def serve(handle: Serve) -> None:
-    """The child's side: answer calls until the parent is gone. What anybody prints goes to standard error instead."""
+    beside: names of calls by their lane. Each lane has a thread of its own; all other calls are answered by this one.
+    """
     keep_freed_memory(CRUNCHING_BYTES)
-    out = os.fdopen(os.dup(1), "wb")
+    open_many_files()
+    out = Out(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
-    calls: queue.Queue[Mapping[str, Any]] = queue.Queue()
-    threading.Thread(target=listen, args=(calls,), daemon=True).start()
+    lanes = {name: Calls() for name in ("", *beside)}
+    lane_of = {call: name for name, calls in beside.items() for call in calls}
+    for name in beside:
+        threading.Thread(target=answer_all, args=(handle, lanes[name], out), daemon=True).start()
+    threading.Thread(target=listen, args=(lanes, lane_of), daemon=True).start()
+    threading.Thread(target=out.beat, daemon=True).start()
+    answer_all(handle, lanes[""], out)
+
+
+class Out:
+    """The child's way out. Any number of threads."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._lock = stream, threading.Lock()
+
+    def write(self, frame: Mapping[str, Any]) -> None:
+        """One frame."""
+        with self._lock:
+            write_frame(self._stream, frame)
+
+    def tick(self, number: int) -> Tick:
+        """What a call tells its progress with."""
+        return lambda share: self.write({"id": number, "tick": float(share)})
+
+    def beat(self) -> None:
+        """Give signs of life. They stop when the process does, or when something holds the interpreter for good."""
+        with contextlib.suppress(OSError):  # the parent is gone, which `listen` finds out
+            while True:
+                time.sleep(BEAT_SECONDS)
+                self.write({"beat": True})
+
+
+def answer_all(handle: Serve, calls: Calls, out: Out) -> None:
+    """Answer one call after another."""
     while True:
         frame = calls.get()
-        write_frame(out, answer(handle, frame, lambda share: write_frame(out, {"tick": float(share)})))
+        out.write({"id": frame["id"], **answer(handle, frame, out.tick(frame["id"]))})
 
 
-def listen(calls: queue.Queue[Mapping[str, Any]]) -> None:
+def listen(lanes: Mapping[str, Calls], lane_of: Mapping[str, str]) -> None:
     """Take calls in; when the parent is gone, end at once, in the middle of a step if need be."""
     stream = sys.stdin.buffer
     while (frame := read_frame(stream)) is not None:
-        calls.put(frame)
+        lanes[lane_of.get(frame["call"], "")].put(frame)
     os._exit(0)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tideline.archive.parts import Parts
 from tideline.core.data import Data, View
 from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, World
+from tideline.engine.audit import ALL, About, Deed, Entry, Tip
+from tideline.engine.keys import ApiKey
 from tideline.engine.rows import (
     Answer,
     Arrivals,
@@ -18,6 +20,7 @@ from tideline.engine.rows import (
     Files,
     Headline,
     Invite,
+    Keys,
     Lease,
     Order,
     OrderRow,
@@ -27,6 +30,7 @@ from tideline.engine.rows import (
     RoundRow,
     RunRow,
     Status,
+    Tally,
 )
 
 
@@ -65,32 +69,96 @@ class Advance:
         return frozenset(digest for files in (self.closed.state, *(o.files for o in self.orders)) for digest, _ in files)
 
 
+MOST_DROPPED = 64  # parts of one collection: their bytes are put aside while their rows are locked
+
+
 def anything(digest: Digest) -> bool:
     """Every part is there."""
     return True
 
 
-def nothing(digest: Digest) -> None:
-    """No bytes are to be dropped."""
+def nothing(digests: Collection[Digest]) -> None:
+    """No bytes are to be put aside."""
 
 
 class Journal(Protocol):
-    """The truth. Each method is one transaction; a value that it returns is a snapshot."""
+    """The truth. Each method is one transaction; a value that it returns is a snapshot.
 
-    def add_invite(self, invite: Invite) -> None:
+    What is done by a method stands in the audit log, written in the same transaction. `by` and `now` are for the log: the name
+    of who asked, and when.
+    """
+
+    def record(self, deeds: Iterable[Deed]) -> None:
+        """Write into the audit log what changes nothing else."""
+        ...
+
+    def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
+        """Entries of the audit log with a higher number, in order, at most so many."""
+        ...
+
+    def audit_tip(self) -> Tip:
+        """The last entry of the audit log."""
+        ...
+
+    def tally(self) -> Tally:
+        """How much there is of everything."""
+        ...
+
+    def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
         """Write an invite; one that is there already stays as it is."""
         ...
 
     def invite(self, token_hash: str) -> Invite | None: ...
     def enrol(self, token_hash: str, client: Client) -> bool:
-        """Use an unused invite and add the client, both or neither."""
+        """Use an unused invite and add the client, both or neither. Only a revoked client of that name is replaced."""
         ...
 
     def client(self, name: str) -> Client | None: ...
     def clients(self) -> tuple[Client, ...]: ...
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None: ...
+    def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0) -> bool:
+        """Give a client new keys, if its key to sign is still `before` (empty: none yet). Its credential is gone with it."""
+        ...
 
-    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None: ...
+    def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
+        """Approve a pending client. False if it is not pending."""
+        ...
+
+    def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
+        """Note that a client is asked for new keys."""
+        ...
+
+    def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
+        """Revoke a client, and end its open orders as failed; these, as they are then.
+
+        One that is revoked keeps its date and its reason, and orders that came since are ended.
+        """
+        ...
+
+    def revoked(self) -> frozenset[ClientId]:
+        """Who is revoked."""
+        ...
+
+    def add_key(self, key: ApiKey) -> bool:
+        """Write a key; False where its id is known, or another key has the name that is not revoked."""
+        ...
+
+    def api_keys(self) -> tuple[ApiKey, ...]:
+        """Every key, the oldest first; of one age, by id."""
+        ...
+
+    def revoke_key(self, name: str, now: float, by: str = "") -> bool:
+        """Revoke the key of this name; False where none is good."""
+        ...
+
+    def used_key(self, key_id: str, now: float) -> None:
+        """Note that a key was used; a later time that is known stays."""
+        ...
+
+    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "") -> None:
+        """Write new runs and their first orders. `by`: who asked, as the event tells; so in `settle` and `reopen`."""
+        ...
+
     def run(self, run: RunId) -> RunRow | None: ...
     def run_ids(self) -> tuple[RunId, ...]:
         """Every run, the oldest first; of one age, by id."""
@@ -101,12 +169,28 @@ class Journal(Protocol):
         ...
 
     def settle(
-        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None
+        self,
+        run: RunId,
+        among: Iterable[Status],
+        status: Status,
+        cause: str,
+        now: float,
+        token: int | None = None,
+        by: str = "",
     ) -> bool:
         """Change a run's status if it is one of `among`. A final status cancels what is open. `token`: as in `advance`."""
         ...
 
-    def reopen(self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow]) -> bool:
+    def reopen(
+        self,
+        run: RunId,
+        status: Status,
+        cause: str,
+        now: float,
+        deadline_at: float,
+        orders: Iterable[OrderRow],
+        by: str = "",
+    ) -> bool:
         """Open a stalled run again, with a new deadline and new attempts of orders; False if it is not stalled."""
         ...
 
@@ -114,7 +198,8 @@ class Journal(Protocol):
         """Write a closed round if the run is still open at `from_cursor`; False if somebody else was first.
 
         An answer of one who is not among the folded came while they were folded: it is late from here on.
-        `here` is asked of every part that the step refers to, once no collection can take it any more.
+        `here` is asked of the parts that the step refers to and that were dropped within the last day, once no collection
+        can take them any more: who wrote the step may have seen one before. Of all others its writer has seen the bytes safe.
         Raises Overtaken if the step's token is not the newest of the run's lease, and Unreachable if a part is not here.
         """
         ...
@@ -128,7 +213,10 @@ class Journal(Protocol):
         ...
 
     def renew(self, held: Iterable[Lease]) -> tuple[Lease, ...]:
-        """A sign of life for each lease whose token is still the newest: these, as they are now."""
+        """A sign of life for each lease whose token is still the newest: these, as they are now.
+
+        Waits for nobody: a lease that a conductor's write holds just now lives without one.
+        """
         ...
 
     def release(self, held: Iterable[Lease]) -> None:
@@ -144,10 +232,19 @@ class Journal(Protocol):
         """The cursor of the last reply that this client gave (late ones count: the work was done), or JOIN - 1."""
         ...
 
-    def answer(self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderStatus | None:
+    def answer(
+        self,
+        order: OrderId,
+        reply: Reply,
+        status: OrderStatus,
+        now: float,
+        down: int,
+        up: int,
+        here: Callable[[Digest], bool] = anything,
+    ) -> OrderStatus | None:
         """Record the first answer to an order: the order's status afterwards, or None if a part that it needs is gone.
 
-        An expired order stays expired. CANCELLED: the order was settled before, and nothing changes.
+        An expired order stays expired. CANCELLED: the order was settled before, and nothing changes. `here`: as in `advance`.
         """
         ...
 
@@ -170,11 +267,15 @@ class Journal(Protocol):
         """
         ...
 
-    def collect(self, before: float, drop: Callable[[Digest], object] = nothing) -> tuple[Digest, ...]:
-        """Forget parts that nothing refers to: those that lost their last reference at once, others if untouched since `before`.
+    def collect(
+        self, before: float, drop: Callable[[Collection[Digest]], object] = nothing, most: int = MOST_DROPPED
+    ) -> tuple[Digest, ...]:
+        """Forget some parts that nothing refers to, at most so many: those that lost their last reference at once, others if
+        untouched since `before`. Some more are left unless nothing comes back.
 
         A part that is pushed or asked for (`held`) after its last reference is written counts as one of the others.
-        `drop` is called for each while nobody can refer to it.
+        `drop` is called with those parts while nobody can refer to them, and must be able to bring their bytes back: the
+        transaction may fail after it. Then it may be called again, with others, or not again: only what is returned is gone.
         """
         ...
 
@@ -201,7 +302,7 @@ class Journal(Protocol):
         """Write what an errand goes by, unless that was chosen before; what was chosen."""
         ...
 
-    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow]) -> None:
+    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "") -> None:
         """As `create`, as this worker of an errand; if the first run is there already, nothing is written.
 
         Raises Unreachable if the errand is another worker's by now: that one does it.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tideline.core.run import ClientId, RunId
+from tideline.core.settings import plain
 from tideline.engine.conductor import waiting_of
 from tideline.engine.ports import Journal
 from tideline.engine.progress import newest, progress_of, waits_for
@@ -35,6 +36,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "status": run.status.value,
         "cause": run.cause,
         "waits_for": waits(journal, run, now) or (waits(journal, sibling, now) if sibling else ""),
+        "awaited": awaited(journal, run, now),
         "seconds": None if run.started is None else (now if run.ended is None else run.ended) - run.created,
         "state_digest": run.state_digest,
         "fingerprint": run.fingerprint,
@@ -105,6 +107,7 @@ def phases(journal: Journal, run: RunRow, orders: Mapping[int, Orders]) -> list[
     """The closed rounds, with the traffic of all attempts. `orders`: by cursor."""
     return [
         {"name": r.phase, "round": r.round, "seconds": r.closed - r.opened, "replies": len(r.folded), "clients": list(r.folded)}
+        | {"marks": plain(r.marks)}
         | traffic(orders.get(r.cursor, ()))
         for r in journal.rounds(run.id)
     ]
@@ -137,6 +140,21 @@ def place(run: RunRow, order: OrderRow) -> dict[str, Any]:
     """Who was asked, and where in the plan."""
     fact = run.plan[order.cursor]
     return {"client": order.client, "phase": fact.phase, "round": fact.round, "cursor": order.cursor}
+
+
+def awaited(journal: Journal, run: RunRow, now: float) -> list[dict[str, Any]]:
+    """Each site that an open run waits for, and for how many seconds nothing was heard of it; null: it never enrolled."""
+    if run.status not in OPEN:
+        return []
+    clients = {each.name: each for each in journal.clients()}
+    found = []
+    for order in newest(journal.orders(run.id, run.cursor)):
+        known = clients.get(order.client)
+        if order.status is OrderStatus.OPEN:
+            seen = None if known is None else max(known.seen, order.beat)
+            silent = None if seen is None else max(now - seen, 0.0)
+            found.append({"client": order.client, "silent_seconds": silent, "progress": order.progress})
+    return found
 
 
 def waits(journal: Journal, run: RunRow, now: float) -> str:

@@ -39,20 +39,42 @@ class OrderStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Standing(StrEnum):
+    """What a client may do. A pending one waits for a person's word; a revoked one is let in again by an invitation only."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    REVOKED = "revoked"
+
+
 @dataclass(frozen=True)
 class Invite:
-    """A one-use token, stored hashed. `name` pins the client's name; empty lets the client choose."""
+    """A one-use token, stored hashed. `name` pins the client's name; empty lets the client choose. hold: it is pending first."""
 
     token_hash: str
     name: str
     labels: Mapping[str, str]
     expires: float
     used_by: str = ""
+    hold: bool = False
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A client's public keys, in hexadecimal: Ed25519, by which it signs, and X25519, for what only it may read."""
+
+    sign: str
+    receive: str
 
 
 @dataclass(frozen=True)
 class Client:
-    """An enrolled agent. `roles` are those that its owner allows."""
+    """An enrolled agent. `roles` are those that its owner allows.
+
+    protocol         that it spoke last; one of protocol 1 has no keys and shows a credential instead
+    credential_hash  empty for a client with keys
+    rotate           whether it is asked for new keys
+    """
 
     name: ClientId
     credential_hash: str
@@ -61,6 +83,18 @@ class Client:
     version: str
     enrolled: float
     seen: float
+    protocol: int = 1
+    sign_key: str = ""
+    receive_key: str = ""
+    standing: Standing = Standing.APPROVED
+    revoked: float | None = None
+    reason: str = ""
+    rotate: bool = False
+
+    @property
+    def keys(self) -> Keys | None:
+        """Its public keys, if it has any."""
+        return Keys(self.sign_key, self.receive_key) if self.sign_key else None
 
 
 @dataclass(frozen=True)
@@ -71,6 +105,7 @@ class PhaseFact:
     step: str
     round: int
     floor: int | None = None
+    needs: str = ""
 
 
 @dataclass(frozen=True)
@@ -175,7 +210,10 @@ class OrderRow:
 
 @dataclass(frozen=True)
 class RoundRow:
-    """A closed round: whose replies were folded, and the state afterwards where it was checkpointed."""
+    """A closed round: whose replies were folded, and the state afterwards where it was checkpointed.
+
+    marks: what the fold did with single sites, a word -> the clients (core.phase.Told).
+    """
 
     run: RunId
     cursor: int
@@ -187,6 +225,7 @@ class RoundRow:
     next_cursor: int
     state: Files = ()
     asked: Mapping[ClientId, Digest] = field(default_factory=lambda: EMPTY)
+    marks: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True)
@@ -227,6 +266,17 @@ class Event:
     data: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Tally:
+    """How much there is: runs by status and clients by standing, each word there even if it is 0; open orders; parts; entries."""
+
+    runs: Mapping[str, int]
+    clients: Mapping[str, int]
+    orders: int
+    parts: int
+    entries: int
+
+
 # Envelopes: what crosses between coordinator and agent.
 
 
@@ -249,13 +299,14 @@ class Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """What an agent answers: files of the message, or a failure."""
+    """What an agent answers: files of the message, or a failure. refused: the desk found the failure, in what was sent."""
 
     order: OrderId
     files: Files = ()
     metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
     facts: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     failure: Failure | None = None
+    refused: bool = False
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,9 @@ def guarded(name: str, run: Callable[..., Any], *args: Any) -> Any:
         raise
     except Exception as cause:
         raise StepFailed(
-            f"The step {name} raised {type(cause).__name__}", "See the agent's own log at that site for the details"
+            f"The step {name} raised {type(cause).__name__}",
+            "See the agent's own log at that site for the details",
+            error=type(cause).__name__,
         ) from cause
 
 

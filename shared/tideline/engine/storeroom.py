@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tideline.archive.parts import Parts, Upload
 from tideline.core.errors import ConfigRefused, FederationError
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.ports import Clock, Journal
+from tideline.engine.ports import MOST_DROPPED, Clock, Journal
 from tideline.engine.rows import Files
 
 MARKER_BYTES = 32
+SLOW_SECONDS = 2.0  # a collection that takes longer is followed by a smaller one
 GRACE_SECONDS = 3600.0  # how long a part that nothing refers to yet may wait for the report that names it
 
 
@@ -25,9 +28,10 @@ def silent(why: str) -> None:
 class Storeroom:
     """The coordinator's parts, which other coordinators may keep and collect too.
 
-    Keeping writes bytes and then the row; collecting drops bytes while it holds the row. So a row may lose its bytes where
-    both meet: a client's part is then missing at the report that names it, and is sent again; a conductor's is looked for
-    within the transaction that refers to it.
+    Keeping writes bytes and then the row; collecting puts bytes aside while it holds the row, and destroys them once the row
+    is gone for good. So a part may be gone where both meet, but not unknown to the journal: who refers to one that was dropped
+    lately looks for it within his own transaction. A client's is then missing at the report that names it, and is sent again;
+    a conductor's round is closed again.
 
     pause  seconds between two collections of `tidy`
     tell   is told why a collection failed
@@ -41,6 +45,7 @@ class Storeroom:
         self._lock = threading.Lock()
         self._tidied = -math.inf
         self._told = ""
+        self._most = MOST_DROPPED
 
     def keep(self, uploads: Sequence[Upload], run: RunId, client: ClientId) -> None:
         """Commit finished uploads and note them, all of a message at once."""
@@ -62,6 +67,19 @@ class Storeroom:
         """How much of a part an earlier, cut upload left."""
         return min(self.parts.arrived(digest, sender(run, client)), size)
 
+    def probe(self, data: bytes) -> tuple[bytes, float]:
+        """Write a part, read it and drop it: its bytes as they came back, and the seconds that it took. Raises StorageFull.
+
+        Random bytes before the data make a part that nobody else can have, so nothing is dropped that somebody needs.
+        """
+        before, apart = time.monotonic(), secrets.token_bytes(32)
+        digest = self.parts.put([apart, data])
+        try:
+            back = bytes(self.parts.view(digest))[len(apart) :]
+        finally:
+            self.parts.drop(digest)
+        return back, time.monotonic() - before
+
     def own(self, where: str) -> None:
         """See that these are the journal's own parts: a marker lies among them. A new journal gets one.
 
@@ -81,17 +99,68 @@ class Storeroom:
             )
 
     def sweep(self) -> Swept:
-        """Find parts that no row names, such as a process leaves that was killed before it wrote one; then collect."""
+        """Find parts that no row names, such as a process leaves that was killed before it wrote one; then collect.
+
+        What has lain aside for a while was left by a process that died: it is brought back, and then treated as any other.
+        """
+        self.parts.recover(self.clock.now() - GRACE_SECONDS)
         lying, marker = self.parts.lying(), self.journal.marker()
         found = self.journal.adopt({digest: told.written for digest, told in lying.items() if digest != marker})
-        gone = frozenset(self.journal.collect(self.clock.now() - GRACE_SECONDS, self.parts.drop))
+        gone = self._collected()
         kept = {digest: told.size for digest, told in lying.items() if digest not in gone}
         freed = sum(told.size for told in lying.values()) - sum(kept.values())
         return Swept(len(kept), sum(kept.values()), found, len(lying) - len(kept), freed)
 
     def collect(self) -> int:
         """Forget the parts that nothing refers to any more; how many."""
-        return len(self.journal.collect(self.clock.now() - GRACE_SECONDS, self.parts.drop))
+        return len(self._collected())
+
+    def _collected(self) -> frozenset[Digest]:
+        """Forget some after some, so that others have their turn at the journal between; those that are gone."""
+        gone: frozenset[Digest] = frozenset()
+        while some := self._collect_some():
+            gone |= some
+        return gone
+
+    def _collect_some(self) -> frozenset[Digest]:
+        """One transaction. What it put aside is destroyed if it succeeds, and brought back if not: if the process dies in
+        between it lies aside, where whoever asks for it finds it.
+        """
+        aside, tried, laid = self.parts.aside(), set[Digest](), set[Digest]()
+
+        def drop(digests: Collection[Digest]) -> None:
+            aside.back()  # what a try took that the database has undone
+            laid.clear()
+            laid.update(digests)
+            tried.update(digests)
+            aside.take(digests)
+
+        gone: frozenset[Digest] = frozenset()
+        began = self.clock.now()
+        try:
+            gone = frozenset(self.journal.collect(began - GRACE_SECONDS, drop, self._most))
+        except Exception:
+            with suppress(FederationError, OSError):  # it lies aside, then
+                aside.back()
+            raise
+        finally:
+            self._pace(bool(gone or not tried) and self.clock.now() - began <= SLOW_SECONDS)
+            self._note(tried - gone)
+        if laid <= gone:
+            aside.destroy()
+        else:
+            aside.back()  # the database undid a try, and the next one dropped nothing
+        return gone
+
+    def _pace(self, well: bool) -> None:
+        """Take fewer at once where it fails or takes long: a database ends a transaction that waits for a slow store."""
+        self._most = min(2 * self._most, MOST_DROPPED) if well else max(self._most // 4, 1)
+
+    def _note(self, back: Collection[Digest]) -> None:
+        """See that what was brought back has rows: of a commit that failed nobody knows whether it was done."""
+        with suppress(FederationError):
+            if back:
+                self.journal.adopt(dict.fromkeys(back, self.clock.now()))
 
     def tidy(self, at_once: bool = False) -> None:
         """Collect if `pause` seconds have passed since the last time, or at once. A store that fails disturbs nobody.

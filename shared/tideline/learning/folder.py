@@ -1,20 +1,16 @@
-"""A site's data folder: one `.npz` file per domain, beside them, if wished, `transforms.toml`.
+"""A site's data folder: a domain is an `.npz`, `.csv` or `.parquet` file, or a folder of images.
 
-The folder is read twice. The first pass takes headers, labels and splits, which are small, and settles every question
+The folder is read twice. The first pass takes headers, names, labels and splits, which are small, and settles every question
 but the samples' values; the second takes the samples, one domain at a time, into tensors of the final size.
 """
 
 from __future__ import annotations
 
-import tokenize
+import logging
 import tomllib
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,72 +21,100 @@ from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import Role, World
 from tideline.core.settings import nearest, parse
-from tideline.learning.holdings import Holdings, Rows, split_at, split_rows
-from tideline.learning.transforms import PLAIN, Transform, check_kind, check_values, convert
+from tideline.learning import arrays, csvfiles, images, parquet
+from tideline.learning.classes import Classes, read_classes
+from tideline.learning.holdings import Holdings, Rows
+from tideline.learning.surveys import OWNERS, TOLD, Piece, Place, Survey, at
+from tideline.learning.transforms import PLAIN, Transform, check_values, convert
 
 TRANSFORMS = "transforms.toml"
-KEYS = ("x", "y", "test_idx")
-UNKNOWN = -1  # the label of a row that has none, where no row has one
-HELD = " among the held-out rows"
-NUMBER = "Number the classes from 0, or ask for a world with more classes"
-LEAVE = "Leave y out if the labels are not known; held-out ones are used for scoring, so they are numbered from 0"
+TABLES = (".csv", ".parquet")
 # Rows converted at once: bounds the scratch memory beside the raw domain and the result.
 CHUNK = 256
-# What zipfile and NumPy's reader raise on damaged, cut or encrypted files and on headers that are no Python literal.
-DAMAGE = (
-    *(OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError, OverflowError),
-    *(ValueError, TypeError, SyntaxError, tokenize.TokenError),
-)
-
-
-@dataclass(frozen=True)
-class Head:
-    """What the header of one array says."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
-@dataclass(frozen=True)
-class Survey:
-    """One domain before its samples are read. Labels (int64) are those of the rows beside them, or None."""
-
-    path: Path
-    transform: Transform
-    train: Rows
-    held: Rows
-    y_train: NDArray[np.int64] | None
-    y_held: NDArray[np.int64] | None
+KINDS: Mapping[str, Callable[[Place, World, Role], Survey]] = {
+    ".npz": arrays.survey,
+    ".csv": csvfiles.survey,
+    ".parquet": parquet.survey,
+    "images": images.survey,
+}
+log = logging.getLogger(__name__)
 
 
 def read_folder(path: Path | str, world: World, role: Role) -> Holdings:
     """Everything that a site holds for this world; a target's training labels are dropped on the way in.
 
-    Raises DataRefused, with `context["path"]`, for whatever cannot be used.
+    Raises DataRefused, with `context["path"]`, for whatever cannot be used. Its sentence may be told to a coordinator; names of
+    image files and contents of cells, which may be a person's, are in its `context` and in the local log alone.
     """
     folder = Path(path)
-    files = find(folder)
-    transforms = read_transforms(folder / TRANSFORMS, [f.stem for f in files])
-    surveys = [survey(f, transforms.get(f.stem, PLAIN), world, role) for f in files]
-    check_roles(folder, surveys, role)
-    train, held = read_samples(surveys, world)
-    names = tuple(f.stem for f in files)
+    try:
+        surveys = survey_all(folder, world, role)
+        check_roles(folder, surveys, role)
+        return hold(folder, surveys, world, role)
+    except DataRefused as error:
+        ours = {key: error.context[key] for key in OWNERS if key in error.context}
+        if ours:
+            log.warning("%s %s", error.what, ours)
+        raise
+
+
+def hold(folder: Path, surveys: list[Survey], world: World, role: Role) -> Holdings:
+    """The samples beside their labels; rows that their owner lets go are gone from both."""
+    train, held, left = read_samples(surveys, world)
+    if [len(s) for s in left] != [len(s) for s in surveys]:
+        check_roles(folder, left, role)
+    names = tuple(name_of(s.path) for s in surveys)
     return Holdings(
-        Data(train, join([s.y_train for s in surveys]), owners([s.train for s in surveys]), names),
-        Data(held, join([s.y_held for s in surveys]), owners([s.held for s in surveys]), names),
+        Data(train, join([s.y_train for s in left]), owners([s.train for s in left]), names),
+        Data(held, join([s.y_held for s in left]), owners([s.held for s in left]), names),
     )
 
 
-def find(folder: Path) -> list[Path]:
-    """The folder's domain files, sorted; files whose name begins with a dot are not data."""
+def find(folder: Path) -> Mapping[str, Path]:
+    """The folder's domains by name, in the order of the files' names; what begins with a dot is no data.
+
+    Raises DataRefused where there is none, and where two have one name.
+    """
     if not folder.exists():
         raise DataRefused(f"There is no data folder {folder}", "Make it, or correct the path", path=str(folder))
     if not folder.is_dir():
-        raise DataRefused(f"{folder} is not a folder", "Name the folder that holds the .npz files", path=str(folder))
-    files = sorted(f for f in folder.glob("*.npz") if not f.name.startswith("."))
-    if not files:
-        raise DataRefused(f"{folder} holds no .npz file", "Put one .npz file per domain into it", path=str(folder))
-    return files
+        raise DataRefused(f"{folder} is not a folder", "Name the folder that holds the site's domains", path=str(folder))
+    found: dict[str, Path] = {}
+    for path in sorted(f for f in folder.iterdir() if not f.name.startswith(".") and kind_of(f)):
+        name = name_of(path)
+        if name in found:
+            what = f"{folder}: {found[name].name} and {path.name} are both the domain {name}"
+            raise DataRefused(what, "Rename one of them, or remove it", path=str(folder))
+        found[name] = path
+    if not found:
+        what = f"{folder} holds no .npz file, no .csv or .parquet file and no folder of images"
+        raise DataRefused(what, "Put the data of each domain into it: one file, or one folder of images", path=str(folder))
+    return found
+
+
+def kind_of(path: Path) -> str | None:
+    """The kind of domain that a path is, a key of KINDS; None for what is no data."""
+    suffix = path.suffix if path.suffix == ".npz" else path.suffix.lower()
+    if suffix in (".npz", *TABLES):
+        return suffix
+    return "images" if path.is_dir() and images.is_domain(path) else None
+
+
+def name_of(path: Path) -> str:
+    """A domain's name."""
+    return path.stem if path.suffix == ".npz" or path.suffix.lower() in TABLES else path.name
+
+
+def survey_all(folder: Path, world: World, role: Role) -> list[Survey]:
+    """The first pass over every domain."""
+    return [KINDS[kind_of(p.path) or ""](p, world, role) for p in places(folder, read_classes(folder, world)).values()]
+
+
+def places(folder: Path, classes: Classes) -> Mapping[str, Place]:
+    """Every domain with its settings."""
+    found = find(folder)
+    transforms = read_transforms(folder / TRANSFORMS, list(found))
+    return {name: Place(path, transforms.get(name, PLAIN), classes) for name, path in found.items()}
 
 
 def read_transforms(path: Path, domains: list[str]) -> Mapping[str, Transform]:
@@ -111,83 +135,13 @@ def read_transforms(path: Path, domains: list[str]) -> Mapping[str, Transform]:
         raise DataRefused(f"{path}: {error.what}", error.todo, path=str(path)) from error
 
 
-def survey(path: Path, transform: Transform, world: World, role: Role) -> Survey:
-    """One domain's split and labels. Of a target's labels only the held-out ones are judged, and only they stay."""
-    heads = read_heads(path)
-    with at(path):
-        check_heads(heads)
-        n = heads["x"].shape[0]
-        check_kind(heads["x"].shape, heads["x"].dtype, world.inputs, transform)
-        train, held = split_at(n, read_array(path, "test_idx")) if "test_idx" in heads else split_rows(n)
-        y = known(read_array(path, "y")) if "y" in heads else None
-        y_held = None if y is None else as_labels(y[held], world.classes, HELD, NUMBER if role is Role.SOURCE else LEAVE)
-        y_train = None if y is None or role is Role.TARGET else as_labels(y[train], world.classes)
-    return Survey(path, transform, train, held, y_train, y_held)
-
-
-def read_heads(path: Path) -> Mapping[str, Head]:
-    """The headers of those of our arrays that the file has."""
-    with readable(path), zipfile.ZipFile(path) as archive:
-        members = set(archive.namelist())
-        return {key: read_head(archive, key) for key in KEYS if f"{key}.npy" in members}
-
-
-def read_head(archive: zipfile.ZipFile, key: str) -> Head:
-    """The header of one array, without its values."""
-    with archive.open(f"{key}.npy") as stream:
-        version = np.lib.format.read_magic(stream)
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = reader(stream)
-        return Head(tuple(shape), dtype)
-
-
-def read_array(path: Path, key: str) -> NDArray[Any]:
-    """One array of the file; pickled objects are never loaded."""
-    with readable(path), zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as stream:
-        array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
-        return array
-
-
-def check_heads(heads: Mapping[str, Head]) -> None:
-    """Raises DataRefused for what the headers alone give away."""
-    if "x" not in heads:
-        raise DataRefused("there is no array x", "Save the samples under the name x")
-    for key, head in heads.items():
-        if head.dtype.hasobject:
-            what = f"{key} is an array of Python objects, often a sign of samples of different sizes"
-            raise DataRefused(what, "Give all samples of a file one size and save them as one array of numbers")
-    x = heads["x"].shape
-    if not x or x[0] < 2:
-        raise DataRefused(f"x has {x[0] if x else 'no'} rows", "Give every domain at least 2 rows, one a sample")
-    y = heads["y"].shape if "y" in heads else x[:1]
-    if len(y) != 1:
-        raise DataRefused(f"y has shape {y}", "Save one whole number per sample, with shape (n,)")
-    if y != x[:1]:
-        raise DataRefused(f"x has {x[0]} rows and y has {y[0]}", "Save one label per sample", expected=x[0], got=y[0])
-
-
-def known(y: NDArray[Any]) -> NDArray[Any] | None:
-    """Labels, or None where every one is -1, as people write it for what is not known."""
-    return None if y.dtype.kind in "if" and np.all(y == UNKNOWN) else y
-
-
-def as_labels(y: NDArray[Any], classes: int, among: str = "", todo: str = NUMBER) -> NDArray[np.int64]:
-    """Labels as int64. Raises DataRefused unless they are whole numbers in [0, classes). `among`: which rows they belong to."""
-    if y.dtype.kind not in "biuf" or not np.all(y == np.floor(y)):
-        raise DataRefused(f"the labels in y{among} ({y.dtype}) are not whole numbers", todo)
-    bad = y[(y < 0) | (y >= classes)]
-    if bad.size:
-        what = f"y holds the label {bad[0]:g}{among}; the world has the classes 0 to {classes - 1}"
-        raise DataRefused(what, todo, got=float(bad[0]))
-    return y.astype(np.int64)
-
-
 def check_roles(folder: Path, surveys: list[Survey], role: Role) -> None:
     """Raises DataRefused if the labels, taken over the whole site, do not suit its role."""
     bare = [s for s in surveys if s.y_held is None]
     if len(bare) == len(surveys):
         if role is Role.SOURCE:
-            raise DataRefused(f"{folder}: no file has labels, but the site is a source", "Save y", path=str(folder))
+            todo = "Save y; images have labels where they lie in a folder of their class: DOMAIN/CLASS/image.png"
+            raise DataRefused(f"{folder}: no file has labels, but the site is a source", todo, path=str(folder))
         return
     if bare:
         todo = "Save y in every file, or in none if the role allows"
@@ -198,24 +152,68 @@ def check_roles(folder: Path, surveys: list[Survey], role: Role) -> None:
         raise DataRefused(what, "Add rows of another class; one alone cannot be learnt", path=str(folder))
 
 
-def read_samples(surveys: list[Survey], world: World) -> tuple[Tensor, Tensor]:
-    """The samples of all domains (n, *inputs): training rows, held-out rows."""
+def read_samples(surveys: list[Survey], world: World) -> tuple[Tensor, Tensor, list[Survey]]:
+    """The samples of all domains (n, *inputs): training rows, held-out rows; and the surveys of what they are."""
     sizes = [len(s.train) for s in surveys], [len(s.held) for s in surveys]
     train, held = (torch.empty((sum(n), *world.inputs)) for n in sizes)
     places = zip(surveys, torch.split(train, sizes[0]), torch.split(held, sizes[1]), strict=True)
-    for s, into_train, into_held in places:
-        pour(s, world, into_train, into_held)
-    return train, held
+    gone = [pour(s, world, into_train, into_held) for s, into_train, into_held in places]
+    left = [without(s, rows) for s, rows in zip(surveys, gone, strict=True)]
+    if any(rows.size for rows in gone):
+        train = closed_up(train, [s.train for s in surveys], gone)
+        held = closed_up(held, [s.held for s in surveys], gone)
+    return train, held, left
 
 
-def pour(domain: Survey, world: World, train: Tensor, held: Tensor) -> None:
-    """One domain's samples into their places; the raw array is gone when this returns."""
+def pour(domain: Survey, world: World, train: Tensor, held: Tensor) -> Rows:
+    """One domain's samples into their places; the raw pieces are gone when this returns. Gives the rows that were left out."""
+    lost: list[tuple[int, str]] = []
     with at(domain.path):
-        x = read_array(domain.path, "x")
-        check_values(x, world.inputs, domain.transform)
-        for rows, into in ((domain.train, train), (domain.held, held)):
-            for i in range(0, len(rows), CHUNK):
-                into[i : i + CHUNK] = convert(x[rows[i : i + CHUNK]], world.inputs, domain.transform)
+        for piece in domain.pieces():
+            if piece.x is None:
+                lost.append((piece.start, piece.why))
+                continue
+            check_values(piece.x, world.inputs, piece.transform, piece.start)
+            for rows, into in ((domain.train, train), (domain.held, held)):
+                place_rows(piece, piece.x, world, rows, into)
+    gone = left_out(domain, lost)
+    if lost:
+        names = ", ".join(domain.name(row) for row, _ in lost[:TOLD])
+        log.warning("%s: %d of %d images cannot be read and are left out: %s", domain.path, len(lost), len(domain), names)
+    return gone
+
+
+def place_rows(piece: Piece, x: NDArray[np.generic], world: World, rows: Rows, into: Tensor) -> None:
+    """Those rows of a piece that belong into `into`, which has a place for each of `rows`."""
+    first, end = (int(i) for i in np.searchsorted(rows, (piece.start, piece.start + len(x))))
+    for i in range(first, end, CHUNK):
+        at_rows = slice(i, min(i + CHUNK, end))
+        into[at_rows] = convert(x[rows[at_rows] - piece.start], world.inputs, piece.transform)
+
+
+def left_out(domain: Survey, lost: list[tuple[int, str]]) -> Rows:
+    """The rows that cannot be read, where the owner lets them go. Raises DataRefused where not, or where too few are left."""
+    gone = np.array([row for row, _ in lost], np.int64)
+    few = any(np.isin(rows, gone).all() for rows in (domain.train, domain.held))
+    if lost and (few or domain.transform.unreadable != "skip"):
+        raise images.lost(domain, lost)
+    return gone
+
+
+def without(domain: Survey, gone: Rows) -> Survey:
+    """A survey without some rows."""
+    train, held = (~np.isin(rows, gone) for rows in (domain.train, domain.held))
+    y_train, y_held = (y if y is None else y[m] for y, m in ((domain.y_train, train), (domain.y_held, held)))
+    return replace(domain, train=domain.train[train], held=domain.held[held], y_train=y_train, y_held=y_held)
+
+
+def closed_up(filled: Tensor, rows: list[Rows], gone: list[Rows]) -> Tensor:
+    """The places that were filled, moved together where they are: no second copy is made."""
+    kept = np.flatnonzero(np.concatenate([~np.isin(r, g) for r, g in zip(rows, gone, strict=True)]))
+    for i in range(0, len(kept), CHUNK):
+        # Rows move forwards only, so that none is overwritten before it has moved.
+        filled[i : i + CHUNK][: len(kept) - i] = filled[torch.from_numpy(kept[i : i + CHUNK])]
+    return filled[: len(kept)]
 
 
 def join(labels: list[NDArray[np.int64] | None]) -> Tensor | None:
@@ -227,24 +225,3 @@ def join(labels: list[NDArray[np.int64] | None]) -> Tensor | None:
 def owners(rows: list[Rows]) -> Tensor:
     """For each row the index of its domain, (n,) int64."""
     return torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([len(r) for r in rows]))
-
-
-@contextmanager
-def at(path: Path) -> Iterator[None]:
-    """Refusals raised inside say which file they are about."""
-    try:
-        yield
-    except DataRefused as error:
-        if "path" in error.context:
-            raise
-        raise DataRefused(f"{path}: {error.what}", error.todo, **error.context, path=str(path)) from None
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Whatever a damaged file makes the readers raise becomes a refusal."""
-    try:
-        yield
-    except DAMAGE as error:
-        what = f"{path} cannot be read as an .npz file ({type(error).__name__}: {error})"
-        raise DataRefused(what, "Write the file again with numpy.savez_compressed", path=str(path)) from error

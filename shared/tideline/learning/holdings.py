@@ -62,6 +62,18 @@ def split_at(n: int, test_idx: NDArray[Any]) -> tuple[Rows, Rows]:
     return np.setdiff1d(np.arange(n, dtype=np.int64), held), held
 
 
+def split_marked(marked: NDArray[np.bool_], where: str) -> tuple[Rows, Rows]:
+    """Row numbers (train, held out), where the marked rows (n,) are held out. `where` says what marked them.
+
+    Raises DataRefused unless rows are left on both sides.
+    """
+    held = np.flatnonzero(marked).astype(np.int64)
+    if not 0 < held.size < marked.size:
+        todo = f"Leave some on both sides, or leave {where} out and a fifth is held out"
+        raise DataRefused(f"{where} holds out {held.size} of {marked.size} samples", todo)
+    return np.flatnonzero(~marked).astype(np.int64), held
+
+
 def legacy(seed: int) -> np.random.RandomState:
     """NumPy's frozen generator: newer ones may change their streams with a release, and the split with them."""
     return np.random.RandomState(seed)

@@ -21,7 +21,7 @@ REC_601 = (0.299, 0.587, 0.114)
 
 @dataclass(frozen=True)
 class Transform:
-    """How the raw values of one domain are read: divide by scale, invert, subtract mean, divide by std, in this order."""
+    """How one domain is read. Its raw values: divide by scale, invert, subtract mean, divide by std, in this order."""
 
     scale: float | None = setting(
         None, low=1e-9, high=1e9, doc="raw value that means 1.0; unset: 255 for uint8 images, 1 for floats and features"
@@ -29,6 +29,12 @@ class Transform:
     invert: bool = setting(False, doc="images only: black becomes white")
     mean: tuple[float, ...] = setting((0.0,), low=-1e9, high=1e9, doc="one number, or one per channel or feature")
     std: tuple[float, ...] = setting((1.0,), low=1e-9, high=1e9, doc="one number, or one per channel or feature")
+    unreadable: str = setting("refuse", choices=("refuse", "skip"), doc="images: what becomes of files that cannot be read")
+    label: str | None = setting(None, doc="tables: the column of the labels; unset: y or label, if there is one")
+    held_out: str | None = setting(None, doc="tables: the column that says which rows are held out")
+    columns: tuple[str, ...] = setting((), doc="tables: the features, in this order; unset: all other columns")
+    drop: tuple[str, ...] = setting((), doc="tables: columns that are not features")
+    separator: str = setting(",", choices=(",", ";", "\t", "|"), doc=".csv: what stands between two cells")
 
 
 PLAIN = Transform()
@@ -121,12 +127,12 @@ def check_images(shape: tuple[int, ...]) -> None:
         raise DataRefused(what, "Save x with shape (n, H, W) or (n, H, W, 3)", expected="H x W [x 3]", got=list(shape[1:]))
 
 
-def check_values(x: NDArray[Any], inputs: tuple[int, ...], transform: Transform) -> None:
-    """Raises DataRefused for NaN, infinity, and values that scale, mean and std cannot have meant."""
+def check_values(x: NDArray[Any], inputs: tuple[int, ...], transform: Transform, first: int = 0) -> None:
+    """Raises DataRefused for NaN, infinity, and values that scale, mean and std cannot have meant. x begins at row `first`."""
     low, high = float(x.min()), float(x.max())
     # Bounds carry NaN and infinity along, so that no mask as large as x is needed.
     if not (np.isfinite(low) and np.isfinite(high)):
-        row = next(i for i, sample in enumerate(x) if not np.isfinite(sample).all())
+        row = next(i for i, sample in enumerate(x, first) if not np.isfinite(sample).all())
         raise DataRefused(f"x holds NaN or infinity, first in row {row}", "Remove or fill these rows", row=row)
     scale = scale_of(x.dtype, inputs, transform)
     if len(inputs) == 3 and (low < -OVERSHOOT * scale or high > (1 + OVERSHOOT) * scale):

@@ -52,7 +52,7 @@ def place_of_commit() -> str:
     names = [label(frame) for frame in frames()]
     if not {"access.write", "access.open_store"} & set(names):
         return ""
-    return next((name for name in names if name.startswith("journal.") and "__init__" not in name), "access.open_store")
+    return next((name for name in names if name.startswith("journal.") and not name.startswith("journal._")), "access.open_store")
 
 
 def point(kind: str, place: str, when: str) -> None:

@@ -135,13 +135,12 @@ class Coordinator:
 
 def refused(answer: httpx.Response, status: int, kind: str, path: str | None = None) -> dict[str, Any]:
     """The error of an answer in the one shape, with this status, kind and place."""
-    body = answer.json()
+    told: dict[str, Any] = answer.json()
     assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/json"
-    assert set(body) == {"error"}
-    error: dict[str, Any] = body["error"]
-    assert set(error) == {"kind", "what", "todo", "path", "context"}
-    assert isinstance(error["what"], str) and error["what"] and isinstance(error["todo"], str)
-    assert isinstance(error["context"], Mapping)
-    assert (error["kind"], error["path"]) == (kind, path), error
-    return error
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert set(told) - {"instance"} == {"type", "title", "status", "detail", "kind", "todo", "path", "context", "request"}
+    assert (told["type"], told["status"]) == (f"urn:tideline:error:{kind}", status)
+    assert told["detail"] and told["title"] and isinstance(told["todo"], str)
+    assert isinstance(told["context"], Mapping)
+    assert (told["kind"], told["path"]) == (kind, path), told
+    return told

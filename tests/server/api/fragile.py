@@ -26,12 +26,12 @@ class Fragile:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call = getattr(self._journal, name)
 
-        def fragile(*args: Any) -> Any:
+        def fragile(*args: Any, **more: Any) -> Any:
             fault = self._faults.get(self._calls, "")
             self._calls += 1
             self._dead = self._dead or fault == "dies before"
             self.go_on(fault == "cut before")
-            done = call(*args)
+            done = call(*args, **more)
             self._dead = self._dead or fault == "dies after"
             self.go_on(fault == "cut after")
             return done

@@ -29,7 +29,11 @@ def parsed(text: str) -> list[dict[str, Any]]:
 def recorded(coordinator: Coordinator, run: str, after: int = 0) -> list[dict[str, Any]]:
     """The journal's events in the stream's shape."""
     events = coordinator.federation.journal.events(run, after)  # type: ignore[arg-type]
-    return [{"seq": e.seq, "at": e.at, "kind": e.kind, "data": dict(e.data)} for e in events]
+    row = coordinator.federation.journal.run(run)  # type: ignore[arg-type]
+    assert row is not None
+    places = {-1: {"phase": "join", "round": 1}} | {i: {"phase": f.phase, "round": f.round} for i, f in enumerate(row.plan)}
+    where = [places[e.data["cursor"]] if "client" in e.data else {} for e in events]
+    return [{"seq": e.seq, "at": e.at, "kind": e.kind, "data": {**e.data, **at}} for e, at in zip(events, where, strict=True)]
 
 
 def test_the_past_is_told_in_order(finished: tuple[Coordinator, str]) -> None:

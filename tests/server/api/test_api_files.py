@@ -24,10 +24,10 @@ def test_a_final_state_can_be_rebuilt(finished: tuple[Coordinator, str]) -> None
 def test_there_is_no_final_state_before_the_end(coordinator: Coordinator) -> None:
     """An open and a cancelled run are a conflict, with their status."""
     run = coordinator.start()
-    assert "is waiting" in refused(coordinator.get(f"/runs/{run}/files"), 409, "Refused")["what"]
+    assert "is waiting" in refused(coordinator.get(f"/runs/{run}/files"), 409, "Refused")["detail"]
     refused(coordinator.get(f"/parts/{'0' * 64}?run={run}"), 409, "Refused")
     coordinator.post(f"/runs/{run}/cancel")
-    assert "is cancelled" in refused(coordinator.get(f"/runs/{run}/files"), 409, "Refused")["what"]
+    assert "is cancelled" in refused(coordinator.get(f"/runs/{run}/files"), 409, "Refused")["detail"]
 
 
 def test_a_half_done_state_is_not_given_out(coordinator: Coordinator) -> None:

@@ -28,7 +28,7 @@ small = (
 )
 WITHIN = {
     "config": ("rounds", "epochs", "batch", "rate", "momentum", "weighting", "evaluate_every", "roles"),
-    "world": ("inputs", "classes", "model", "sizes"),
+    "world": ("inputs", "classes", "model", "sizes", "class_names"),
     "waiting": ("target_replies", "min_replies", "deadline"),
     "reference": ("method", "roles", "config"),
 }
@@ -53,7 +53,7 @@ def knock(coordinator: Coordinator, path: str, body: Any, more: Any = None) -> N
     content = json.dumps(body).encode()
     answer = coordinator.post(path, content=content, headers={"Content-Type": "application/json"} | (more or {}))
     if answer.status_code != 201:
-        error = answer.json()["error"]
+        error = answer.json()
         refused(answer, answer.status_code, error["kind"], error["path"])
         assert 400 <= answer.status_code < 500, answer.text
 
@@ -88,4 +88,4 @@ def test_any_invitation_is_made_or_refused(target: Coordinator, body: Any) -> No
 def test_any_bytes_are_answered(target: Coordinator, body: bytes) -> None:
     """Bytes that are no JSON at all are refused in the one shape."""
     answer = target.post("/runs", content=body, headers={"Content-Type": "application/json"})
-    assert 400 <= answer.status_code < 500 and set(answer.json()) == {"error"}
+    assert 400 <= answer.status_code < 500 and answer.json()["type"].startswith("urn:tideline:error:")

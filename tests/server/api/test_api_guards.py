@@ -12,6 +12,7 @@ from api_world import EXPERIMENT, Coordinator, refused
 from structlog.testing import capture_logs
 
 from tideline.engine.office import secret_hash
+from tideline_server.api import ApiSettings
 
 KEY = "correct horse"
 JSON = {"Content-Type": "application/json"}
@@ -153,7 +154,42 @@ def test_the_unexpected_is_logged_and_not_told() -> None:
     with capture_logs() as logs:
         answer = Coordinator(health=health).get("/health")
     error = refused(answer, 500, "InternalError")
+    assert error["instance"] == f"urn:tideline:incident:{error['context']['incident']}"
     assert "swordfish" not in answer.text and "Traceback" not in answer.text
     (entry,) = logs
     assert (entry["event"], entry["incident"]) == ("request_failed", error["context"]["incident"])
     assert entry["exc_info"]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd", "br", "identity, gzip", "x", "GZIP"])
+def test_a_compressed_body_is_not_unpacked(coordinator: Coordinator, coding: str) -> None:
+    """It is refused unread, whatever it says to be packed with; a body that is plain may say so."""
+
+    async def endless() -> AsyncIterator[bytes]:
+        raise AssertionError("read")
+        yield b""
+
+    answer = coordinator.post("/runs", content=endless(), headers=JSON | {"Content-Encoding": coding})
+    assert "compressed" in refused(answer, 415, "Malformed")["detail"] and answer.headers["accept-encoding"] == "identity"
+    plain = coordinator.post("/runs", content=b"{}", headers=JSON | {"Content-Encoding": "identity"})
+    refused(plain, 422, "ConfigRefused", "method")
+
+
+def test_a_body_that_trickles_is_cut() -> None:
+    """What has not come in time is not waited for, however lively it trickles; nothing is done, and the line is closed."""
+    hasty = Coordinator(ApiSettings(body_seconds=0.05))
+
+    async def trickling() -> AsyncIterator[bytes]:
+        yield b"{"
+        while True:
+            await anyio.lowlevel.checkpoint()
+            yield b""
+
+    async def silent() -> AsyncIterator[bytes]:
+        yield b"{"
+        await anyio.Event().wait()
+
+    for body in (trickling, silent):
+        answer = hasty.post("/runs", content=body(), headers=JSON)
+        assert "within 0.05 s" in refused(answer, 408, "Malformed")["detail"] and answer.headers["connection"] == "close"
+    assert hasty.get("/runs").json() == []

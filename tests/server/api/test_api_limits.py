@@ -31,7 +31,7 @@ def test_a_caller_who_comes_too_often_waits(door: Coordinator, clock: ManualCloc
     assert [door.get("/runs", headers=GOOD).status_code for _ in range(3)] == [200] * 3
     answer = door.get("/runs", headers=GOOD)
     error = refused(answer, 429, "TooMany")
-    assert error["what"] == "More than 3 requests a minute come from 127.0.0.1" and "--rate" in error["todo"]
+    assert error["detail"] == "More than 3 requests a minute come from 127.0.0.1" and "--rate" in error["todo"]
     wait = int(answer.headers["retry-after"])
     assert wait == error["context"]["retry_after"] and wait in (80, 81), "to the next minute of the clock, and a third of it"
     clock.advance(wait - 2.0)
@@ -54,7 +54,7 @@ def test_a_guesser_locks_nobody_out(door: Coordinator) -> None:
         refused(door.get("/runs", headers=BAD), 401, "IdentityRefused")
     for headers in (BAD, {}):
         answer = door.get("/runs", headers=headers)
-        assert "without the right key" in refused(answer, 429, "TooMany")["what"] and "www-authenticate" not in answer.headers
+        assert "without the right key" in refused(answer, 429, "TooMany")["detail"] and "www-authenticate" not in answer.headers
     assert door.get("/runs", headers=GOOD).status_code == 200
     refused(door.get("/runs", headers=BAD, address="10.0.0.7"), 401, "IdentityRefused")
 

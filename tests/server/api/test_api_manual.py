@@ -18,22 +18,34 @@ from tideline_server.api.schema import schema_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
 ROUTES = [
+    "DELETE /keys/{name}",
     "GET /algorithms",
     "GET /algorithms/{name}",
     "GET /algorithms/{name}/contract",
+    "GET /audit",
+    "GET /audit/tip",
     "GET /clients",
     "GET /health",
+    "GET /keys",
+    "GET /metrics",
     "GET /parts/{digest}",
+    "GET /ready",
     "GET /runs",
     "GET /runs/{run}",
     "GET /runs/{run}/events",
     "GET /runs/{run}/files",
+    "GET /whoami",
+    "POST /clients/{name}/approve",
+    "POST /clients/{name}/revoke",
+    "POST /clients/{name}/rotate",
     "POST /invites",
+    "POST /keys",
     "POST /parts/sweep",
     "POST /runs",
     "POST /runs/{run}/cancel",
     "POST /runs/{run}/resume",
 ]
+OPEN = ("GET /health", "GET /ready")  # what needs no key
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +67,12 @@ def test_the_surface_is_a_decision(openapi: dict[str, Any]) -> None:
 
 def test_every_address_is_in_the_manual(openapi: dict[str, Any]) -> None:
     """docs/http-api.md has a paragraph and one curl line for each address, and for none that does not exist."""
-    sections = re.findall(r"\*\*`((?:GET|POST) [^`]+)`\*\*[^`].*?```sh\n([^\n]+)\n```", PAGE.read_text(), re.S)
+    sections = re.findall(r"\*\*`((?:GET|POST|DELETE) [^`]+)`\*\*[^`].*?```sh\n([^\n]+)\n```", PAGE.read_text(), re.S)
     assert sorted(name for name, _ in sections) == ROUTES
     for name, line in sections:
         pattern = re.sub(r"\\{\w+\\}", r"[^/?\\s\"]+", re.escape(name.partition(" ")[2]))
         assert re.search(rf"\$URL{pattern}(\?|\"|$)", line), line
-        assert name.startswith("POST") == ("--json" in line or "-X POST" in line), line
+        assert name.startswith("GET") == ("--json" not in line and "-X" not in line), line
 
 
 def test_every_operation_is_good_reading(openapi: dict[str, Any]) -> None:
@@ -70,10 +82,10 @@ def test_every_operation_is_good_reading(openapi: dict[str, Any]) -> None:
     for name, op in found.items():
         assert op["tags"] and op["summary"] and op["description"], name
         errors = {status: r for status, r in op["responses"].items() if status >= "400"}
-        schemas = {r["content"]["application/json"]["schema"]["$ref"] for r in errors.values()}
-        assert schemas == {"#/components/schemas/ErrorBody"}, name
+        schemas = {r["content"]["application/problem+json"]["schema"]["$ref"] for r in errors.values()}
+        assert schemas == {"#/components/schemas/Problem"}, name
         keyed = bool(op.get("security"))
-        assert keyed == (name != "GET /health") and keyed == ("401" in errors), name
+        assert keyed == (name not in OPEN) and keyed == ("401" in errors), name
 
 
 def test_what_changes_something_takes_a_key(openapi: dict[str, Any]) -> None:
@@ -87,8 +99,8 @@ def test_what_changes_something_takes_a_key(openapi: dict[str, Any]) -> None:
             (key,) = keys
             assert key["in"] == "header" and not key["required"] and key["description"]
             assert key["schema"] == {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]{1,255}$"}
-            assert marked == {s for s in op["responses"] if s < "500"} - {"400", "401", "413", "415", "429"}
-        assert ("Retry-After" in op["responses"].get("429", {}).get("headers", {})) == (name != "GET /health")
+            assert marked == {s for s in op["responses"] if s < "500"} - {"400", "401", "408", "413", "415", "429"}
+        assert ("Retry-After" in op["responses"].get("429", {}).get("headers", {})) == (name not in OPEN)
 
 
 def test_every_declared_tag_is_explained(openapi: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,10 @@ from api_world import SITES, Coordinator, refused
 
 from tideline.algorithms import METHODS
 from tideline.core.errors import IdentityRefused, Unreachable
+from tideline.core.tokens import Trust, read_token
+from tideline.engine.enrolment import Applicant
+from tideline.engine.rows import Keys
+from tideline_server.api.services import Meeting
 
 
 def test_every_method_is_listed(coordinator: Coordinator) -> None:
@@ -44,10 +49,12 @@ def test_an_unknown_method_is_not_found(coordinator: Coordinator, tail: str) -> 
 
 
 def test_clients_are_listed_without_their_secrets(coordinator: Coordinator) -> None:
-    """GET /clients tells names, roles, labels and when each was heard; never a credential or its hash."""
+    """GET /clients tells what an operator needs, and of keys the fingerprint; never a credential or its hash."""
     listed = coordinator.get("/clients").json()
     assert [c["name"] for c in listed] == list(SITES)
-    assert set(listed[0]) == {"name", "roles", "labels", "version", "enrolled", "seen"}
+    told = {"name", "roles", "labels", "version", "protocol", "enrolled", "seen"}
+    assert set(listed[0]) == told | {"standing", "revoked", "reason", "fingerprint", "rotate"}
+    assert (listed[0]["standing"], listed[0]["protocol"], listed[0]["fingerprint"]) == ("approved", 1, None)
 
 
 def test_an_invitation_admits_an_agent_once(coordinator: Coordinator) -> None:
@@ -79,6 +86,10 @@ WRONG: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"ttl_seconds": 1e9}, 422, "ConfigRefused", "ttl_seconds"),
     ({"ttl": 60}, 422, "ConfigRefused", "ttl"),
     ({"labels": {"country": 31}}, 422, "ConfigRefused", "labels.country"),
+    ({"hold": 1}, 422, "ConfigRefused", "hold"),
+    ({"addresses": "a:1"}, 422, "ConfigRefused", "addresses"),
+    ({"addresses": ["a:1", "nowhere"]}, 422, "ConfigRefused", "addresses[1]"),
+    ({"addresses": [f"{'a' * 250}:{port}" for port in range(1, 10)]}, 422, "ConfigRefused", "addresses"),
 ]
 
 
@@ -88,6 +99,48 @@ def test_wrong_invitations_are_refused(
 ) -> None:
     """Taken and impossible names, lifetimes out of range and unknown settings are refused with their place."""
     refused(coordinator.post("/invites", body), status, kind, path)
+
+
+MEETING = Meeting(("told.example:1",), ("own:2",), Trust.PINNED, bytes(32))
+
+
+@pytest.mark.parametrize(
+    ("meeting", "addresses"),
+    [(MEETING, ("told.example:1",)), (replace(MEETING, advertised=()), ("asked:3",)), (Meeting(own=("own:2",)), ("asked:3",))],
+)
+def test_what_a_token_says(meeting: Meeting, addresses: tuple[str, ...]) -> None:
+    """What the operator advertises stands before what a request knows, and that before the door's own address."""
+    coordinator = Coordinator(meeting=meeting)
+    told = coordinator.post("/invites", {"addresses": ["asked:3"]}).json()
+    token = read_token(told["token"])
+    assert (token.addresses, token.trust, token.authority) == (addresses, meeting.trust, meeting.authority)
+    assert told["addresses"] == list(addresses) and not told["hold"]
+    assert read_token(coordinator.post("/invites", {}).json()["token"]).addresses == (meeting.advertised or meeting.own)
+
+
+def test_a_held_client_is_approved(coordinator: Coordinator) -> None:
+    """By its name, as often as one likes; a stranger is not found."""
+    token = coordinator.post("/invites", {"name": "dora", "hold": True}).json()["token"]
+    who = Applicant("dora", ("source",), "1", keys=Keys("00" * 32, "00" * 32))
+    coordinator.federation.office.people.admit(token, who)
+    (line,) = [each for each in coordinator.get("/clients").json() if each["name"] == "dora"]
+    assert (line["standing"], line["fingerprint"], line["protocol"]) == ("pending", "f5a5 fd42 d16a 2030", 2)
+    for _ in range(2):
+        assert coordinator.post("/clients/dora/approve").json()["standing"] == "approved"
+    assert coordinator.post("/clients/dora/rotate").json()["rotate"]
+    for what in ("approve", "revoke", "rotate"):
+        refused(coordinator.post(f"/clients/dorra/{what}"), 404, "NotFound")
+
+
+def test_a_client_is_revoked(coordinator: Coordinator) -> None:
+    """With a reason or without, and twice; then it is neither approved nor asked for keys."""
+    told = coordinator.post("/clients/anna/revoke", {"reason": "has left"}).json()
+    assert (told["standing"], told["reason"]) == ("revoked", "has left") and told["revoked"] is not None
+    assert coordinator.post("/clients/anna/revoke").json() == told
+    for what in ("approve", "rotate"):
+        refused(coordinator.post(f"/clients/anna/{what}"), 409, "Refused")
+    refused(coordinator.post("/clients/anna/revoke", {"why": "x"}), 422, "ConfigRefused", "why")
+    refused(coordinator.post("/clients/bert/rotate"), 409, "Refused")
 
 
 def test_health_tells_what_the_shell_knows(coordinator: Coordinator) -> None:

@@ -126,7 +126,7 @@ def test_mistakes_are_answered_with_their_place(
 def test_an_experiment_needs_a_method(coordinator: Coordinator) -> None:
     """What is missing is named."""
     error = refused(coordinator.post("/runs", {}), 422, "ConfigRefused", "method")
-    assert error["what"] == "method is missing"
+    assert error["detail"] == "method is missing"
 
 
 @pytest.mark.parametrize("body", [[], "fedavg", 3, True])
@@ -167,7 +167,7 @@ def test_a_run_is_cancelled_once(coordinator: Coordinator) -> None:
     assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
     assert coordinator.bell.rung[rung:] == [f"run:{run}", "client:anna", "client:bert", "client:carl"]
     error = refused(coordinator.post(f"/runs/{run}/cancel"), 409, "Refused")
-    assert "cancelled already" in error["what"]
+    assert "cancelled already" in error["detail"]
 
 
 def test_only_a_stalled_run_is_resumed(coordinator: Coordinator) -> None:

@@ -14,17 +14,17 @@ import torch
 from torch import Generator, Tensor, nn
 
 from tideline import nets
+from tideline.algorithms.averaging import folds
 from tideline.algorithms.averaging.messages import Model, State, Update
 from tideline.core.algorithm import Algorithm
 from tideline.core.errors import RosterRefused
-from tideline.core.phase import Phase, Plan, Replies, Turn
+from tideline.core.phase import Phase, Plan, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate, outputs
 from tideline.learning.fit import cross_entropy, fit
-from tideline.numerics.averaging import weighted_sum
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,9 @@ class FedAvg:
     momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
     weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of the local SGD")
     weighting: str = setting("samples", choices=("samples", "uniform"), doc="coefficients of the mean: n_i / n, or 1 / N")
+    robust: str = setting("none", choices=folds.RULES, doc="how replies are folded: the mean, or a robust rule", late=True)
+    byzantine: int = setting(0, low=0, doc="how many sites may be wrong, f, for all rules but none and clip", late=True)
+    clip_norm: float = setting(0.0, low=0.0, doc="for clip, the largest |w_i - w|; 0: the round's lower median", late=True)
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
     roles: tuple[Role, ...] = setting((Role.SOURCE, Role.PEER), doc="whose labels are learnt from")
 
@@ -91,12 +94,15 @@ def averaging(
         return Outcome(update, memory, {"loss": value, "samples": len(site.data)})
 
     def plan(c: Any) -> Plan:
-        fold = Phase("train", train, ask=model_to_learners, tell=average_models)
+        least, needs = folds.floor(c)
+        fold = Phase("train", train, ask=model_to_learners, tell=folds.fold, floor=least, needs=needs)
         score = evaluate(model_to_all, predict, takes=Model, metrics=told)
         rounds = ((fold, score) if due(c, r) else (fold,) for r in range(1, c.rounds + 1))
         return tuple(chain.from_iterable(rounds)) or (score,)
 
-    return Algorithm(name, paper, summary, config, State, begin, plan, fits=needs_learners, presets=presets or PRESETS)
+    return Algorithm(
+        name, paper, summary, config, State, begin, plan, fits=needs_learners, presets=presets or PRESETS, notes=folds.notes
+    )
 
 
 def local_sgd(net: nn.Module, site: Site, loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> float:
@@ -117,9 +123,11 @@ def begin(config: Any, world: World, roster: Roster, rng: Generator) -> State:
 
 
 def needs_learners(config: Any, world: World, roster: Roster) -> None:
-    """The network fits the world, and somebody has labels to learn from."""
+    """The network fits the world, and enough have labels to learn from."""
     nets.check(world)
-    if not any(m.labelled and m.role in config.roles for m in roster):
+    folds.check(config)
+    teachers = [m.id for m in roster if m.labelled and m.role in config.roles]
+    if not teachers:
         roles = " or ".join(r.value for r in config.roles)
         have = ", ".join(f"{m.id} ({m.role.value}{'' if m.labelled else ', no labels'})" for m in roster)
         raise RosterRefused(
@@ -127,6 +135,7 @@ def needs_learners(config: Any, world: World, roster: Roster) -> None:
             f"Give a labelled site the role {roles}",
             path="roster",
         )
+    folds.check_number(config, len(teachers))
 
 
 def learners(turn: Turn) -> tuple[ClientId, ...]:
@@ -142,14 +151,6 @@ def model_to_learners(state: State, turn: Turn) -> dict[ClientId, Model]:
 def model_to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
     """w to everybody."""
     return dict.fromkeys(turn.members(), Model(state.model))
-
-
-def average_models(state: State, replies: Replies[Update], turn: Turn) -> State:
-    """w <- sum_i (n_i / n) w_i over those who answered, or their plain mean."""
-    if turn.config.weighting == "uniform":
-        return State(weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
-    n = sum(reply.samples for reply in replies.values())
-    return State(weighted_sum((reply.samples / n, reply.model) for reply in replies.values()))
 
 
 def predict(order: Model, memory: Nothing, site: Site, x: Tensor) -> Tensor:

@@ -1,0 +1,85 @@
+"""Where the coordinators are and who vouches for them: what the owner says, else the token, else what the home remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tideline.core.errors import ConfigRefused
+from tideline.core.tokens import Token, Trust, read_token
+from tideline_agent.identity import Memo, recall, remember
+from tideline_agent.link import Doors, authority, vouches
+from tideline_agent.settings import AgentSettings, check_address
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known before anybody is called. pinned: the fingerprint of an authority that is still to be fetched."""
+
+    doors: Doors
+    pinned: bytes = b""
+
+
+def find(settings: AgentSettings) -> Found:
+    """The coordinators' doors. Raises ConfigRefused where nothing says where they are, or they would be called in the clear."""
+    token, memo = read_token(settings.token), recall(settings.folder)
+    addresses = settings.addresses or token.addresses or (memo.addresses if memo else ())
+    if not addresses:
+        raise ConfigRefused(
+            f"No coordinator is known: neither the token nor the home {settings.folder} names one",
+            "Give --token from tideline invite, or --coordinator HOST:PORT",
+        )
+    own = own_certificate(settings)
+    if settings.ca is not None:
+        return Found(Doors(addresses, pem(settings.ca, "--ca"), own=own))
+    trust, ca = trusted(token, memo)
+    if trust is Trust.PINNED and not ca:
+        return Found(Doors(addresses, own=own), token.authority)
+    if trust is Trust.PLAIN:
+        for address in addresses:
+            check_address(address, settings.insecure)
+    return Found(Doors(addresses, ca or None, trust is Trust.SYSTEM, own))
+
+
+def trusted(token: Token, memo: Memo | None) -> tuple[Trust, bytes]:
+    """How the coordinators are known, and the authority's certificate if the home has it."""
+    kept = memo.ca.encode() if memo else b""
+    if token.addresses or token.trust is not Trust.PLAIN:
+        return token.trust, kept if kept and vouches(kept, token.authority) else b""
+    return (Trust[memo.trust.upper()], kept) if memo else (Trust.PLAIN, b"")
+
+
+def introduced(settings: AgentSettings, found: Found, again: Callable[[Callable[[], bytes]], bytes]) -> Doors:
+    """The doors with their authority's certificate, fetched from the first that answers. `again` tries while none does.
+
+    Raises IdentityRefused for a coordinator of another authority.
+    """
+    if not found.pinned:
+        return found.doors
+    certificate = again(lambda: authority(found.doors, found.pinned))
+    return Doors(found.doors.addresses, certificate, own=found.doors.own)
+
+
+def note(settings: AgentSettings, doors: Doors) -> None:
+    """Remember what has answered."""
+    trust = Trust.PINNED if doors.roots else Trust.SYSTEM if doors.system else Trust.PLAIN
+    remember(settings.folder, Memo(settings.name, doors.addresses, trust.name.lower(), (doors.roots or b"").decode()))
+
+
+def own_certificate(settings: AgentSettings) -> tuple[bytes, bytes] | None:
+    """Key and certificate of the agent, if it has some."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return pem(settings.tls_key, "--tls-key"), pem(settings.tls_cert, "--tls-cert")
+
+
+def pem(path: Path, option: str) -> bytes:
+    """A PEM file. Raises ConfigRefused."""
+    try:
+        found = path.read_bytes()
+    except OSError as cause:
+        raise ConfigRefused(f"{option} {path} cannot be read: {cause.strerror}", "Correct the path, or its permissions") from None
+    if b"-----BEGIN " not in found:
+        raise ConfigRefused(f"{option} {path} is no PEM file", "Give a file with -----BEGIN lines")
+    return found

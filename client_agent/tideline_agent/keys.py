@@ -1,0 +1,65 @@
+"""An agent's keys: one to sign with, one to be written to. The private halves never leave the agent's home."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from tideline.core.signing import call_bytes, fingerprint, rotation_bytes
+
+END = b"-----END PRIVATE KEY-----\n"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Ed25519 to sign, X25519 to receive."""
+
+    sign_key: Ed25519PrivateKey
+    receive_key: X25519PrivateKey
+
+    @classmethod
+    def made(cls) -> Keys:
+        """New ones."""
+        return cls(Ed25519PrivateKey.generate(), X25519PrivateKey.generate())
+
+    @classmethod
+    def of(cls, pem: bytes) -> Keys:
+        """Keys from their file. Raises ValueError for anything else."""
+        first, _, second = pem.partition(END)
+        sign, receive = load_pem_private_key(first + END, None), load_pem_private_key(second, None)
+        if not isinstance(sign, Ed25519PrivateKey) or not isinstance(receive, X25519PrivateKey):
+            raise ValueError("other kinds of keys")
+        return cls(sign, receive)
+
+    @property
+    def pem(self) -> bytes:
+        """The private keys, as they stand in their file."""
+        how = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return self.sign_key.private_bytes(*how) + self.receive_key.private_bytes(*how)
+
+    @property
+    def public(self) -> tuple[bytes, bytes]:
+        """The public keys, raw: to sign, to receive."""
+        return self.sign_key.public_key().public_bytes_raw(), self.receive_key.public_key().public_bytes_raw()
+
+    @property
+    def fingerprint(self) -> str:
+        """The public keys for people."""
+        return fingerprint(*self.public)
+
+    def signature(self, method: str, client: str, time_ms: int, request: bytes) -> str:
+        """What proves a call, in base64."""
+        return base64.b64encode(self.sign_key.sign(call_bytes(method, client, time_ms, request))).decode()
+
+    def takes_over(self, client: str) -> bytes:
+        """What proves that these keys are to take the place of a client's old ones."""
+        return self.sign_key.sign(rotation_bytes(client, *self.public))

@@ -1,0 +1,73 @@
+"""Orders, replies and parts as messages, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tideline.archive.intake import chunk_size, chunks
+from tideline.archive.parts import Parts
+from tideline.core.notes import Note
+from tideline.core.run import Digest, OrderId, RunId
+from tideline.engine.rows import Arrivals, Failure, Order, Receipt, Reply
+from tideline_protos.v1 import federation_pb2 as pb
+
+MAX_WORDS = 10_000
+
+
+def order_in(raw: pb.Order) -> Order:
+    """An order from the wire."""
+    files = tuple((Digest(f.digest), int(f.size)) for f in raw.files)
+    brief = brief_in(raw.brief)
+    place = (raw.cursor, raw.phase, raw.step, raw.round)
+    return Order(OrderId(raw.id), RunId(raw.run), *place, files, raw.seed, raw.after, raw.seconds_left, brief)
+
+
+def brief_in(text: str) -> Mapping[str, Any]:
+    """What an order says of its run. Where that is no JSON object it is empty: the agent answers what it does not understand."""
+    try:
+        brief = json.loads(text)
+    except (ValueError, RecursionError):
+        brief = None
+    return brief if isinstance(brief, dict) else {}
+
+
+def push_head(order: Order, arrivals: Arrivals) -> bytes:
+    """What a push says first: what it brings. This is what is signed of it."""
+    head = pb.PushHead(order=order.id)
+    head.parts.extend(pb.Arrival(digest=digest, size=size, offset=offset) for digest, size, offset in arrivals)
+    return head.SerializeToString()
+
+
+def push_chunks(arrivals: Arrivals, parts: Parts, chunk: int = 0) -> Iterator[memoryview]:
+    """The bytes that follow. chunk: as many at once as the coordinator wishes; 0: as seems good."""
+    total = sum(size - offset for _, size, offset in arrivals)
+    yield from chunks(parts, [(digest, offset) for digest, _, offset in arrivals], chunk or chunk_size(total))
+
+
+def reply_out(reply: Reply) -> pb.ReportRequest:
+    """A reply for the wire."""
+    made = pb.ReportRequest(order=reply.order, metrics=dict(reply.metrics), facts=json.dumps(dict(reply.facts)))
+    made.files.extend(pb.File(digest=d, size=n) for d, n in reply.files)
+    if reply.failure:
+        made.failure.CopyFrom(pb.Failure(kind=reply.failure.kind, what=sendable(reply.failure.what)))
+    return made
+
+
+def receipt_in(raw: pb.Receipt) -> Receipt:
+    """A receipt from the wire."""
+    error = Failure(raw.error.kind, raw.error.what) if raw.HasField("error") else None
+    return Receipt(raw.verdict, tuple((Digest(m.digest), int(m.offset)) for m in raw.missing), error)
+
+
+def notes_out(notes: Sequence[tuple[OrderId, Note]]) -> pb.TellRequest:
+    """Notes for the wire."""
+    made = pb.TellRequest()
+    made.notes.extend(pb.Note(order=o, kind=n.kind, numbers=dict(n.numbers), words=dict(n.words)) for o, n in notes)
+    return made
+
+
+def sendable(words: str) -> str:
+    """Words as the wire takes them: a file's name need not be UTF-8, and a message of megabytes helps nobody."""
+    return words[:MAX_WORDS].encode(errors="replace").decode()

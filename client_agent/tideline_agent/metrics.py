@@ -1,0 +1,121 @@
+"""An agent's numbers for Prometheus, on a port of its own. Labels are bounded: no run and no digest is one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from tideline.archive.parts import Parts
+from tideline.core.errors import ConfigRefused, FederationError
+from tideline.core.tokens import split_address
+from tideline.engine.ports import Done, Job, Link, Pool
+from tideline.engine.rows import Arrivals, Files, Order, Receipt, Reply
+
+STEPS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
+LOOPBACK = "127.0.0.1"
+
+
+class AgentMetrics:
+    """What this agent has done since it began. Any number of threads."""
+
+    def __init__(self, version: str) -> None:
+        self.registry = at = CollectorRegistry()
+        Gauge("tideline_agent_build_info", "1; the version is a label", ["version"], registry=at).labels(version).set(1)
+        self.steps = Counter("tideline_agent_steps", "steps that ended, and how", ["outcome"], registry=at)
+        self.seconds = Histogram("tideline_agent_step_seconds", "how long they took", buckets=STEPS, registry=at)
+        self.bytes = Counter(
+            "tideline_agent_part_bytes", "bytes of parts to and from the coordinator", ["direction"], registry=at
+        )
+        self.replies = Counter("tideline_agent_replies", "reports, and what the coordinator said", ["verdict"], registry=at)
+        self.failures = Counter(
+            "tideline_agent_failures", "orders that had no reply, by the kind of error", ["kind"], registry=at
+        )
+        self.contact = Gauge("tideline_agent_last_contact_timestamp_seconds", "when the coordinator last answered", registry=at)
+        for direction in ("in", "out"):
+            self.bytes.labels(direction)
+
+    def heard(self) -> None:
+        """The coordinator has answered."""
+        self.contact.set(time.time())
+
+    @contextmanager
+    def serve(self, where: str | None) -> Iterator[None]:
+        """Tell them at HOST:PORT or PORT as long as the block lasts; nowhere, tell nobody. Raises ConfigRefused."""
+        if where is None:
+            yield
+            return
+        host, port = place(where)
+        try:
+            server, thread = start_http_server(port, host, self.registry)
+        except OSError as cause:
+            raise ConfigRefused(f"--metrics {where} cannot be listened on: {cause.strerror}", "Choose another port") from None
+        try:
+            yield
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+def place(where: str) -> tuple[str, int]:
+    """Where to listen: this machine alone unless a host is given. Raises ConfigRefused."""
+    try:
+        host, port = split_address(where if ":" in where else f"{LOOPBACK}:{where}")
+    except ConfigRefused:
+        raise ConfigRefused(f"--metrics {where!r} is no port", "Write PORT or HOST:PORT, such as 9100", path="metrics") from None
+    return host, int(port)
+
+
+class CountedPool:
+    """A pool whose steps are counted."""
+
+    def __init__(self, pool: Pool, metrics: AgentMetrics) -> None:
+        self._pool, self._metrics = pool, metrics
+
+    def run(self, job: Job, tick: Callable[[float], None]) -> Done:
+        began, outcome = time.monotonic(), "failed"
+        try:
+            done = self._pool.run(job, tick)
+            outcome = "done"
+            return done
+        finally:
+            self._metrics.steps.labels(outcome).inc()
+            self._metrics.seconds.observe(time.monotonic() - began)
+
+
+class CountedLink:
+    """A line to the desk whose parts and replies are counted."""
+
+    def __init__(self, link: Link, metrics: AgentMetrics) -> None:
+        self._link, self._metrics = link, metrics
+
+    def fetch(self, order: Order, files: Files, parts: Parts) -> None:
+        there = sum(parts.arrived(digest) for digest, _ in files)
+        self._link.fetch(order, files, parts)
+        self._metrics.bytes.labels("in").inc(max(sum(size for _, size in files) - there, 0))
+        self._metrics.heard()
+
+    def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
+        self._link.push(order, arrivals, parts)
+        self._metrics.bytes.labels("out").inc(sum(size - offset for _, size, offset in arrivals))
+        self._metrics.heard()
+
+    def report(self, order: Order, reply: Reply) -> Receipt:
+        receipt = self._link.report(order, reply)
+        self._metrics.replies.labels(receipt.verdict).inc()
+        self._metrics.heard()
+        return receipt
+
+
+def counting(tell: Callable[[str, Order, FederationError | None], None], metrics: AgentMetrics) -> Callable[..., None]:
+    """A log of orders that counts those which failed."""
+
+    def told(what: str, order: Order, error: FederationError | None) -> None:
+        if what == "failed" and error is not None:
+            metrics.failures.labels(error.kind).inc()
+        tell(what, order, error)
+
+    return told

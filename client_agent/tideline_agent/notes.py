@@ -1,0 +1,163 @@
+"""What happens at this site, told to the coordinator in notes of fixed kinds (core.notes). Nothing waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from tideline.core.errors import ContractRefused, DataRefused, DeviceMissing, FederationError, RosterRefused, Unreachable
+from tideline.core.notes import DEVICE, ERROR, Note
+from tideline.core.run import OrderId, RunId
+from tideline.engine.rows import Order
+from tideline_agent.link import NotSpoken
+
+log = structlog.get_logger()
+Told = tuple[OrderId, Note]
+Send = Callable[[Sequence[Told]], None]
+MOST_WAITING, BATCH = 100, 31  # notes that wait; notes of one call, beside one that says how many were left out
+PAUSE_SECONDS, AWAY_SECONDS = 0.5, 2.0  # between two calls; after one that nobody answered
+LOW_DISK_BYTES = 1_000_000_000
+
+
+class Teller:
+    """A short queue and a thread that empties it. What finds no room is counted, and the count is told."""
+
+    def __init__(self, send: Send, stop: threading.Event, wanted: bool = True) -> None:
+        self._send, self._stop, self._wanted = send, stop, wanted
+        self._waiting: deque[Told] = deque()
+        self._left_out = 0
+        self._lock, self._news = threading.Lock(), threading.Event()
+
+    def tell(self, order: OrderId, note: Note) -> None:
+        """Queue a note. Never waits."""
+        with self._lock:
+            if not self._wanted:
+                return
+            if len(self._waiting) < MOST_WAITING:
+                self._waiting.append((order, note))
+            else:
+                self._left_out += 1
+        self._news.set()
+
+    def start(self) -> None:
+        """Tell from here on, until `stop`. An agent does not wait for what is still untold at its end."""
+        if self._wanted:
+            threading.Thread(target=self.run, name="notes", daemon=True).start()
+
+    def run(self) -> None:
+        """Send what waits, in batches."""
+        while self._wanted and not self._stop.is_set():
+            if self._news.wait(1.0):
+                self._news.clear()
+                self._stop.wait(self.turn())
+
+    def turn(self) -> float:
+        """Send one batch; the seconds until the next. What was cut is sent again, what is refused is dropped."""
+        with self._lock:
+            batch, lost = list(self._waiting)[:BATCH], self._left_out
+        if not batch:
+            return 0.0
+        if lost:
+            batch.append((batch[-1][0], Note("left_out", {"count": lost})))
+        try:
+            self._send(batch)
+        except Unreachable:
+            self._news.set()
+            return AWAY_SECONDS
+        except NotSpoken:
+            log.info("notes_not_wanted", reason="the coordinator is of a version that takes none")
+            self._wanted = False
+        except FederationError as error:
+            log.warning("notes_refused", reason=str(error))
+        with self._lock:
+            for _ in range(len(batch) - bool(lost)):
+                self._waiting.popleft()
+            self._left_out -= lost
+            if self._waiting:
+                self._news.set()
+        return PAUSE_SECONDS
+
+
+@dataclass
+class Begun:
+    """A step under way: its order, since when, and whether it was told that it is slow."""
+
+    order: Order
+    at: float
+    slow: bool = False
+
+
+class Witness:
+    """Makes notes of what the agent and its pool say. Any number of threads."""
+
+    def __init__(self, tell: Callable[[OrderId, Note], None], home: Path, now: Callable[[], float] = time.monotonic) -> None:
+        self._tell, self._home, self._now = tell, home, now
+        self._began: dict[RunId, Begun] = {}
+
+    def saw(self, what: str, order: Order, error: FederationError | None) -> None:
+        """A word of the agent's log (engine.agent)."""
+        if what == "begun":
+            self._began[order.run] = Begun(order, self._now())
+            self._tell(order.id, Note("order_started"))
+            self._look_at_disk(order)
+        elif what == "worked":
+            self._tell(order.id, Note("trained", {"seconds": self._seconds(order)}))
+            self._began.pop(order.run, None)
+        elif what == "cut":
+            self._tell(order.id, Note("upload_cut"))
+        elif what == "failed" and error is not None:
+            self._tell(order.id, self._failure(order, error))
+            self._began.pop(order.run, None)
+
+    def withdrawn(self, order: Order) -> None:
+        """The order is open no more."""
+        self._tell(order.id, Note("order_withdrawn"))
+        self._began.pop(order.run, None)
+
+    def died(self, run: RunId, tries_left: int) -> None:
+        """A run's trainer died."""
+        if run in self._began:
+            self._tell(self._began[run].order.id, Note("trainer_died", {"tries_left": tries_left}))
+
+    def look(self, working: Iterable[tuple[Order, float]]) -> None:
+        """Now and then: orders that are worked on, and how far they are. A slow one is told once."""
+        for order, share in working:
+            begun, seconds = self._began.get(order.run), self._seconds(order)
+            if begun is not None and begun.order.id == order.id and not begun.slow and seconds > order.seconds_left / 2:
+                begun.slow = True
+                self._tell(order.id, Note("slow_step", {"seconds": seconds, "percent": 100 * min(max(share, 0.0), 1.0)}))
+
+    def _seconds(self, order: Order) -> float:
+        begun = self._began.get(order.run)
+        return self._now() - begun.at if begun else 0.0
+
+    def _look_at_disk(self, order: Order) -> None:
+        with contextlib.suppress(OSError):  # whoever writes there finds out
+            free = shutil.disk_usage(self._home).free
+            if free < LOW_DISK_BYTES:
+                self._tell(order.id, Note("disk_low", {"megabytes": free // 1_000_000}))
+
+    def _failure(self, order: Order, error: FederationError) -> Note:
+        """A failure's note: its type, and none of its words."""
+        device = str(error.context.get("device", ""))
+        if isinstance(error, DeviceMissing) and DEVICE.fullmatch(device):
+            return Note("device_missing", {}, {"device": device})
+        words = {"error": named(str(error.context.get("error", error.kind)))}
+        if isinstance(error, (ContractRefused, RosterRefused)):
+            return Note("declined", {}, words)
+        if isinstance(error, DataRefused):
+            return Note("data_unreadable", {}, words)
+        return Note("step_failed", {"seconds": self._seconds(order)}, words)
+
+
+def named(kind: str) -> str:
+    """The name of an error's class as a note takes it."""
+    return kind if ERROR.fullmatch(kind) else "Error"

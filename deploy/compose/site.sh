@@ -1,0 +1,7 @@
+#!/bin/sh
+# A site of the demonstration: site.sh NAME DOMAIN ROLE. Its data lie with it, as digits that are written once; then its agent runs.
+set -eu
+name=$1 domain=$2 role=$3
+[ -s "/data/$domain.npz" ] || tideline data sample /data --domain "$domain"
+exec tideline agent --name "$name" --role "$role" --data /data --home /var/lib/tideline/agent --token-file /tokens/token \
+  --device "${TIDELINE_DEVICE:-cpu}" ${TIDELINE_CA:+--ca "$TIDELINE_CA"} ${TIDELINE_INSECURE:+--insecure}

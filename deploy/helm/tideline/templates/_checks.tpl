@@ -1,0 +1,133 @@
+{{/* What the schema cannot say: combinations that would not work, each with what to do. */}}
+{{- define "tideline.checks" -}}
+{{- if not (or .Values.coordinator.enabled .Values.agents) }}
+{{- fail "There is nothing to install: coordinator.enabled is false and agents is empty. Enable the coordinator, or list agents" }}
+{{- end }}
+{{- if not (regexMatch "^[a-z][-a-z0-9]*$" (include "tideline.fullname" .)) }}
+{{- fail (printf "No Service can be called %s: names begin with a letter, and letters, digits and - follow. Choose another release name, or set fullnameOverride" (include "tideline.fullname" .)) }}
+{{- end }}
+{{- if .Values.coordinator.enabled }}
+{{- include "tideline.checkDoors" . }}
+{{- include "tideline.checkService" (dict "door" .Values.coordinator.agentsDoor "name" "coordinator.agentsDoor") }}
+{{- include "tideline.checkService" (dict "door" .Values.coordinator.peopleDoor "name" "coordinator.peopleDoor") }}
+{{- include "tideline.checkDatabase" .Values.coordinator }}
+{{- include "tideline.checkParts" .Values.coordinator.parts }}
+{{- include "tideline.checkHome" .Values.coordinator }}
+{{- end }}
+{{- include "tideline.checkAgents" . }}
+{{- end }}
+
+{{- define "tideline.checkDoors" -}}
+{{- $own := .Values.coordinator }}
+{{- if not (or $own.tls.secret .Values.insecure) }}
+{{- fail "The doors have no certificate: tokens and models would travel in the clear. Name a Secret with one (coordinator.tls.secret), or set insecure=true on a network that you trust" }}
+{{- end }}
+{{- if and $own.tls.secret .Values.insecure }}
+{{- fail "insecure=true and a certificate (coordinator.tls.secret) contradict each other. Leave out one of them" }}
+{{- end }}
+{{- if and $own.tls.clientCa.secret (not $own.tls.secret) }}
+{{- fail "coordinator.tls.clientCa asks agents for certificates, which takes TLS. Name the doors' own certificate too (coordinator.tls.secret)" }}
+{{- end }}
+{{- if and $own.ingress.enabled (not $own.ingress.host) }}
+{{- fail "coordinator.ingress has no host. Set coordinator.ingress.host to the name that people call" }}
+{{- end }}
+{{- end }}
+
+{{/* Given: door, name of the value. */}}
+{{- define "tideline.checkService" -}}
+{{- if and (eq .door.type "ClusterIP") (or .door.nodePort .door.externalTrafficPolicy) }}
+{{- fail (printf "%s is of type ClusterIP, which has no nodePort and no externalTrafficPolicy. Set %s.type to NodePort or LoadBalancer, or leave them out" .name .name) }}
+{{- end }}
+{{- if and (ne .door.type "LoadBalancer") .door.sourceRanges }}
+{{- fail (printf "%s.sourceRanges is for load balancers. Set %s.type=LoadBalancer, or say who may call in networkPolicy" .name .name) }}
+{{- end }}
+{{- end }}
+
+{{/* Given: url, name of the value, todo. */}}
+{{- define "tideline.checkUrl" -}}
+{{- if regexMatch "^[a-z0-9+]+://[^/@]*:[^/]*@|[?&]password=" .url }}
+{{- fail (printf "%s.url holds a password, which everybody who may read the release could see. %s" .name .todo) }}
+{{- end }}
+{{- end }}
+
+{{- define "tideline.checkDatabase" -}}
+{{- $name := "coordinator.database" }}
+{{- include "tideline.checkUrl" (dict "url" .database.url "name" $name "todo" "Put it into a Secret and name that (coordinator.database.passwordSecret.name)") }}
+{{- include "tideline.checkUrl" (dict "url" .redis.url "name" "coordinator.redis" "todo" "Put the whole URL into a Secret and name that (coordinator.redis.urlSecret.name)") }}
+{{- if and .database.url .database.urlSecret.name }}
+{{- fail "coordinator.database has both url and urlSecret. Leave out one of them" }}
+{{- end }}
+{{- if and .redis.url .redis.urlSecret.name }}
+{{- fail "coordinator.redis has both url and urlSecret. Leave out one of them" }}
+{{- end }}
+{{- if and (or .database.passwordSecret.name .database.caSecret.name) (not (or .database.url .database.urlSecret.name)) }}
+{{- fail "coordinator.database has a password or a certificate, and no URL. Set coordinator.database.url" }}
+{{- end }}
+{{- end }}
+
+{{- define "tideline.checkParts" -}}
+{{- if and (eq .kind "s3") (not .s3.url) }}
+{{- fail "Parts go to a bucket and none is named. Set coordinator.parts.s3.url to s3://BUCKET/PREFIX" }}
+{{- end }}
+{{- if and (eq .kind "claim") (not (or .claim.existing .claim.size)) }}
+{{- fail "Parts go to a claim and none is described. Name one (coordinator.parts.claim.existing), or give the size of one to be made (coordinator.parts.claim.size)" }}
+{{- end }}
+{{- if and (ne .kind "s3") .s3.url }}
+{{- fail (printf "A bucket is named and parts go to the %s. Set coordinator.parts.kind=s3, or leave out coordinator.parts.s3.url" .kind) }}
+{{- end }}
+{{- end }}
+
+{{- define "tideline.checkHome" -}}
+{{- $inside := list }}
+{{- if not (or .database.url .database.urlSecret.name) }}{{ $inside = append $inside "the database (set coordinator.database.url)" }}{{ end }}
+{{- if eq .parts.kind "home" }}{{ $inside = append $inside "the parts (set coordinator.parts.kind to claim or s3)" }}{{ end }}
+{{- if and (gt (int .replicas) 1) $inside }}
+{{- fail (printf "%d replicas cannot share what lies in one replica's home: %s. Or set coordinator.replicas=1" (int .replicas) (join ", " $inside)) }}
+{{- end }}
+{{- if and (gt (int .replicas) 1) (eq .parts.kind "claim") (ne .parts.claim.accessMode "ReadWriteMany") (not .parts.claim.existing) }}
+{{- fail (printf "%d replicas cannot share a claim that is %s. Set coordinator.parts.claim.accessMode=ReadWriteMany" (int .replicas) .parts.claim.accessMode) }}
+{{- end }}
+{{- if and (gt (int .replicas) 1) (eq .home.kind "claim") }}
+{{- fail (printf "A home serves one coordinator, and %d replicas would share a claim. Set coordinator.home.kind=scratch" (int .replicas)) }}
+{{- end }}
+{{- if and (eq .home.kind "scratch") $inside }}
+{{- fail (printf "A scratch home is lost with its pod, and with it %s. Or set coordinator.home.kind=claim" (join ", " $inside)) }}
+{{- end }}
+{{- if and (eq .home.kind "claim") (eq .strategy "RollingUpdate") }}
+{{- fail "RollingUpdate would start a second coordinator on the first one's home, which is refused. Set coordinator.strategy=Recreate, or coordinator.home.kind=scratch" }}
+{{- end }}
+{{- end }}
+
+{{- define "tideline.checkAgents" -}}
+{{- $names := list }}{{ $tokens := list }}{{ $homes := list }}
+{{- range .Values.agents }}
+{{- $what := printf "The agent %s" .name }}
+{{- $token := .token | default dict }}{{ $data := .data | default dict }}{{ $home := .home | default dict }}
+{{- if has .name $names }}
+{{- fail (printf "%s is listed twice. Give each agent a name of its own" $what) }}
+{{- end }}
+{{- if not $token.secret }}
+{{- fail (printf "%s has no token. Make one with `tideline invite --name %s`, put it into a Secret, and name that (token.secret)" $what .name) }}
+{{- end }}
+{{- $key := printf "%s/%s" $token.secret ($token.key | default "token") }}
+{{- if has $key $tokens }}
+{{- fail (printf "%s has the same token as another, and a token lets in one agent. Invite it too, and give it a Secret or a key of its own" $what) }}
+{{- end }}
+{{- if eq (empty $data.existingClaim) (empty $data.hostPath) }}
+{{- fail (printf "%s needs its data in one place. Set either data.existingClaim or data.hostPath" $what) }}
+{{- end }}
+{{- if and $home.existingClaim (has $home.existingClaim $homes) }}
+{{- fail (printf "%s has the same home as another (%s), and a home serves one agent. Give it a claim of its own" $what $home.existingClaim) }}
+{{- end }}
+{{- if and $home.existingClaim (eq $home.existingClaim (default "" $data.existingClaim)) }}
+{{- fail (printf "%s has its home and its data in the same claim (%s). Give it a home of its own" $what $home.existingClaim) }}
+{{- end }}
+{{- if and (gt (int .gpus) 0) (eq (default "" .device) "cpu") }}
+{{- fail (printf "%s asks for %d GPUs and computes on the processor. Leave out device, or gpus" $what (int .gpus)) }}
+{{- end }}
+{{- if and $.Values.coordinator.enabled $.Values.coordinator.tls.clientCa.secret (not (.tls | default dict).secret) (not .coordinator) }}
+{{- fail (printf "%s has no certificate, and this coordinator asks for one (coordinator.tls.clientCa). Make it with `tideline tls client %s`, and name its Secret (tls.secret)" $what .name) }}
+{{- end }}
+{{- $names = append $names .name }}{{ $tokens = append $tokens $key }}{{ $homes = append $homes $home.existingClaim }}
+{{- end }}
+{{- end }}

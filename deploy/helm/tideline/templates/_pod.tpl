@@ -1,0 +1,173 @@
+{{/* OnRootMismatch, for otherwise each start would open the keys in a home to their group, and the agent would refuse them. */}}
+{{- define "tideline.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: {{ .Values.user }}
+runAsGroup: {{ .Values.user }}
+fsGroup: {{ .Values.user }}
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "tideline.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Service links would set variables such as TIDELINE_HTTP_PORT by the names of Services, and the coordinator reads those. */}}
+{{- define "tideline.podBasics" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext: {{- include "tideline.podSecurity" . | nindent 2 }}
+{{- end }}
+
+{{- define "tideline.database" -}}
+{{- with .Values.coordinator.database }}{{ or .url .urlSecret.name }}{{ end }}
+{{- end }}
+
+{{- define "tideline.redis" -}}
+{{- with .Values.coordinator.redis }}{{ or .url .urlSecret.name }}{{ end }}
+{{- end }}
+
+{{- define "tideline.secretEnv" -}}
+valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
+{{- end }}
+
+{{- define "tideline.coordinatorEnv" -}}
+{{- $own := .Values.coordinator }}
+- {name: HOME, value: /var/lib/tideline}
+- {name: TIDELINE_HOME, value: /var/lib/tideline}
+- {name: TIDELINE_HOST, value: {{ $own.host | quote }}}
+- {name: TIDELINE_GRPC_PORT, value: "7800"}
+- {name: TIDELINE_HTTP_PORT, value: "7880"}
+- {name: TIDELINE_ADVERTISE, value: {{ include "tideline.advertise" . | quote }}}
+- {name: TIDELINE_ADMIN_KEY_FILE, value: /secrets/admin/admin.key}
+{{- if .Values.insecure }}
+- {name: TIDELINE_INSECURE, value: "1"}
+{{- end }}
+{{- if $own.tls.secret }}
+- {name: TIDELINE_TLS_CERT, value: /secrets/tls/tls.crt}
+- {name: TIDELINE_TLS_KEY, value: /secrets/tls/tls.key}
+{{- end }}
+{{- if $own.tls.clientCa.secret }}
+- {name: TIDELINE_TLS_CLIENT_CA, value: /secrets/client-ca/ca.crt}
+{{- end }}
+{{- include "tideline.databaseEnv" $own.database }}
+{{- include "tideline.partsEnv" $own.parts }}
+{{- with $own.redis }}
+{{- if .url }}
+- {name: TIDELINE_REDIS, value: {{ .url | quote }}}
+{{- else if .urlSecret.name }}
+- name: TIDELINE_REDIS
+  {{- include "tideline.secretEnv" .urlSecret | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- range $name, $value := $own.settings }}
+- {name: TIDELINE_{{ snakecase $name | upper }}, value: {{ include "tideline.plain" $value }}}
+{{- end }}
+{{- with $own.env }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "tideline.databaseEnv" -}}
+{{- if .url }}
+- {name: TIDELINE_DATABASE, value: {{ .url | quote }}}
+{{- else if .urlSecret.name }}
+- name: TIDELINE_DATABASE
+  {{- include "tideline.secretEnv" .urlSecret | nindent 2 }}
+{{- end }}
+{{- if .passwordSecret.name }}
+- name: PGPASSWORD
+  {{- include "tideline.secretEnv" .passwordSecret | nindent 2 }}
+{{- end }}
+{{- if .caSecret.name }}
+- {name: PGSSLROOTCERT, value: /secrets/database-ca/ca.crt}
+{{- end }}
+{{- end }}
+
+{{- define "tideline.partsEnv" -}}
+{{- if eq .kind "claim" }}
+- {name: TIDELINE_PARTS, value: /parts}
+{{- else if eq .kind "s3" }}
+- {name: TIDELINE_PARTS, value: {{ .s3.url | quote }}}
+{{- with .s3.endpoint }}
+- {name: AWS_ENDPOINT_URL, value: {{ . | quote }}}
+{{- end }}
+{{- with .s3.region }}
+- {name: AWS_REGION, value: {{ . | quote }}}
+{{- end }}
+{{- with .s3.secret }}
+- name: AWS_ACCESS_KEY_ID
+  {{- include "tideline.secretEnv" (dict "name" . "key" "AWS_ACCESS_KEY_ID") | nindent 2 }}
+- name: AWS_SECRET_ACCESS_KEY
+  {{- include "tideline.secretEnv" (dict "name" . "key" "AWS_SECRET_ACCESS_KEY") | nindent 2 }}
+{{- end }}
+{{- if .s3.caSecret.name }}
+- {name: AWS_CA_BUNDLE, value: /secrets/store-ca/ca.crt}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The Secrets that a coordinator mounts: volume, Secret, key, and the file that it becomes; an empty key: all of it. */}}
+{{- define "tideline.coordinatorSecrets" -}}
+{{- $own := .Values.coordinator }}
+- {volume: admin, secret: {{ include "tideline.adminSecret" . }}, key: {{ $own.adminKey.key }}, file: admin.key}
+{{- with $own.tls.secret }}
+- {volume: tls, secret: {{ . }}, key: "", file: ""}
+{{- end }}
+{{- with $own.tls.clientCa }}{{ if .secret }}
+- {volume: client-ca, secret: {{ .secret }}, key: {{ .key }}, file: ca.crt}
+{{- end }}{{ end }}
+{{- with $own.database.caSecret }}{{ if .name }}
+- {volume: database-ca, secret: {{ .name }}, key: {{ .key }}, file: ca.crt}
+{{- end }}{{ end }}
+{{- with $own.parts.s3.caSecret }}{{ if and .name (eq $own.parts.kind "s3") }}
+- {volume: store-ca, secret: {{ .name }}, key: {{ .key }}, file: ca.crt}
+{{- end }}{{ end }}
+{{- end }}
+
+{{- define "tideline.secretMounts" -}}
+{{- range . }}
+- {name: {{ .volume }}, mountPath: /secrets/{{ .volume }}, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "tideline.secretVolumes" -}}
+{{- range . }}
+- name: {{ .volume }}
+  secret:
+    secretName: {{ .secret }}
+    defaultMode: 0440
+    {{- if .key }}
+    items: [{key: {{ .key }}, path: {{ .file }}}]
+    {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Given: path, https. */}}
+{{- define "tideline.probe" -}}
+httpGet: {path: {{ .path }}, port: people, scheme: {{ ternary "HTTPS" "HTTP" .https }}}
+timeoutSeconds: 5
+{{- end }}
+
+{{/* Given: root, name, size, storageClass, accessMode, component. It outlives the release: keys and runs are in it. */}}
+{{- define "tideline.claim" -}}
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "tideline.labels" . | nindent 4 }}
+  annotations: {helm.sh/resource-policy: keep}
+spec:
+  accessModes: [{{ .accessMode }}]
+  {{- with .storageClass }}
+  storageClassName: {{ . }}
+  {{- end }}
+  resources: {requests: {storage: {{ .size }}}}
+{{- end }}

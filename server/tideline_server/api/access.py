@@ -1,0 +1,81 @@
+"""Who asks, and whether they may: checked before a byte of the body is read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tideline.core.errors import FederationError, IdentityRefused
+from tideline.engine.keyring import ANYBODY, Caller, Keyring
+from tideline.engine.refusals import Refusals
+from tideline_server.api.answers import answer
+from tideline_server.api.roles import OPEN_PATHS, permit
+from tideline_server.errors import code_of
+from tideline_server.limits import Limits, network_of
+
+
+class KeyCheck:
+    """Everything but health and the manual asks for a key, counts for the caller's limits, and needs a role (roles)."""
+
+    def __init__(self, app: ASGIApp, keyring: Keyring, limits: Limits, refusals: Refusals) -> None:
+        self.app, self.keyring, self.limits, self.refusals = app, keyring, limits, refusals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+                caller = await self.admit(key_in(Headers(scope=scope)), (scope.get("client") or ("",))[0])
+                scope.setdefault("state", {})["caller"] = caller
+                permit(caller, scope["method"], scope["path"])
+        except IdentityRefused as error:
+            await answer(401, error, headers={"WWW-Authenticate": "Bearer"})(scope, receive, send)
+        except FederationError as error:
+            await answer(code_of(error).http, error)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def admit(self, key: str, address: str) -> Caller:
+        """Let a caller in. Raises IdentityRefused, TooMany; Unreachable where the store is needed and does not answer."""
+        try:
+            known = self.keyring.at_once(key)
+            caller = await run_in_threadpool(self.keyring.caller, key) if known is None else known
+        except IdentityRefused as error:
+            await self.limits.wrong_key(address)
+            deed = self.refusals.seen("", network_of(address), error.what) if key else None
+            if deed is not None:
+                await run_in_threadpool(self.refusals.write, deed)
+            raise
+        await self.limits.call(address)
+        return caller
+
+
+def key_in(headers: Headers) -> str:
+    """The key of a request; nothing where it has none."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def caller_in(scope: Scope) -> Caller:
+    """Who made a request that KeyCheck let in."""
+    found = scope.get("state", {}).get("caller", ANYBODY)
+    assert isinstance(found, Caller)
+    return found
+
+
+async def caller_of(request: Request) -> Caller:
+    """Who made a request."""
+    return caller_in(request.scope)
+
+
+async def keyring_of(request: Request) -> Keyring:
+    """The keys of the app that a request came to."""
+    found = request.app.state.keyring
+    assert isinstance(found, Keyring)
+    return found
+
+
+Asking = Annotated[Caller, Depends(caller_of)]
+Keys = Annotated[Keyring, Depends(keyring_of)]

@@ -1,0 +1,88 @@
+"""The one table from an address and its method to the role that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from starlette.routing import compile_path
+
+from tideline.core.errors import PermissionRefused
+from tideline.engine.keyring import Caller
+from tideline.engine.keys import KeyRole
+
+
+@dataclass(frozen=True)
+class Need:
+    """The role that an operation needs, and the operation in words, for the refusal."""
+
+    role: KeyRole
+    what: str
+
+
+LOOK = Need(KeyRole.VIEWER, "looking")
+# What needs no key.
+OPEN_PATHS = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
+OTHER = "other"
+NEEDS: Mapping[str, Need] = {
+    "GET /algorithms": LOOK,
+    "GET /algorithms/{name}": LOOK,
+    "GET /algorithms/{name}/contract": LOOK,
+    "GET /clients": LOOK,
+    "GET /parts/{digest}": LOOK,
+    "GET /metrics": LOOK,
+    "GET /runs": LOOK,
+    "GET /runs/{run}": LOOK,
+    "GET /runs/{run}/events": LOOK,
+    "GET /runs/{run}/files": LOOK,
+    "GET /whoami": LOOK,
+    "POST /runs": Need(KeyRole.OPERATOR, "starting a run"),
+    "POST /runs/{run}/cancel": Need(KeyRole.OPERATOR, "cancelling a run"),
+    "POST /runs/{run}/resume": Need(KeyRole.OPERATOR, "resuming a run"),
+    "POST /invites": Need(KeyRole.OPERATOR, "inviting an agent"),
+    "POST /clients/{name}/approve": Need(KeyRole.OPERATOR, "approving an agent"),
+    "POST /parts/sweep": Need(KeyRole.OPERATOR, "sweeping the parts"),
+    "POST /clients/{name}/revoke": Need(KeyRole.ADMIN, "revoking an agent"),
+    "POST /clients/{name}/rotate": Need(KeyRole.ADMIN, "having an agent change its keys"),
+    "GET /audit": Need(KeyRole.ADMIN, "reading the audit log"),
+    "GET /audit/tip": Need(KeyRole.ADMIN, "reading the audit log"),
+    "GET /keys": Need(KeyRole.ADMIN, "listing the keys"),
+    "POST /keys": Need(KeyRole.ADMIN, "making a key"),
+    "DELETE /keys/{name}": Need(KeyRole.ADMIN, "revoking a key"),
+}
+TEMPLATES = [(path, compile_path(path)[0]) for path in sorted({row.partition(" ")[2] for row in NEEDS})]
+PATTERNS = [(row.partition(" ")[0], compile_path(row.partition(" ")[2])[0], need) for row, need in NEEDS.items()]
+
+
+def need_of(method: str, path: str) -> Need | None:
+    """What a request needs; None for one that no route takes, which every key may hear."""
+    return next((need for allowed, pattern, need in PATTERNS if allowed == method and pattern.match(path)), None)
+
+
+def route_of(path: str) -> str:
+    """The template of an address; of one that no route takes `other`."""
+    return next((template for template, pattern in TEMPLATES if pattern.match(path)), OTHER)
+
+
+def permit(caller: Caller, method: str, path: str) -> None:
+    """Raises PermissionRefused where the caller's role does not cover the request."""
+    need = need_of(method, path)
+    if need is not None and not caller.role.covers(need.role):
+        raise PermissionRefused(
+            f"The key {caller.name!r} is {article(caller.role)}; {need.what} needs {need.role}",
+            f"Ask an admin for a key whose role is {need.role}",
+            role=caller.role.value,
+            needs=need.role.value,
+        )
+
+
+def article(role: KeyRole) -> str:
+    """A role with its article."""
+    return f"a {role}" if role is KeyRole.VIEWER else f"an {role}"
+
+
+def check_rows(operations: Iterable[str]) -> None:
+    """Raises LookupError for an operation without a row: it would be open to every key."""
+    missing = sorted({each for each in operations if each.partition(" ")[2] not in OPEN_PATHS} - set(NEEDS))
+    if missing:
+        raise LookupError(f"No role is written down for {', '.join(missing)}")

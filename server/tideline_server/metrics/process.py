@@ -1,0 +1,102 @@
+"""What this process has done since it began. Labels are bounded: no run, client, digest or path as it was typed is one."""
+
+from __future__ import annotations
+
+import threading
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from tideline.engine.meter import Meter
+from tideline.engine.rows import RoundRow, RunRow
+
+MOST_PAIRS = 100  # methods with their phases that are counted apart; the rest are "other"
+OTHER = "other"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+STREAMS = frozenset({"Orders"})  # calls that last as long as an agent listens
+WAITS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
+CALLS = (0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60)
+WRITES = (0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60)
+
+
+class Metrics(Meter):
+    """A process's counters. Any number of threads."""
+
+    def __init__(self, version: str) -> None:
+        self.registry = CollectorRegistry()
+        self._lock = threading.Lock()
+        self._pairs: set[tuple[str, str]] = set()
+        at, by_phase = self.registry, ["method", "phase"]
+        Gauge("tideline_build_info", "1; the version is a label", ["version"], registry=at).labels(version).set(1)
+        self._rounds = Counter("tideline_rounds_closed", "rounds closed here", by_phase, registry=at)
+        self._waits = Histogram(
+            "tideline_round_wait_seconds", "from a round's opening to its end", by_phase, buckets=WAITS, registry=at
+        )
+        self._replies = Counter(
+            "tideline_replies", "reports of agents and what they were told", [*by_phase, "verdict"], registry=at
+        )
+        self._bytes = Counter("tideline_part_bytes", "bytes of parts between agents and here", ["direction"], registry=at)
+        self._leases = Counter("tideline_leases", "leases taken over from a silent coordinator, or lost", ["what"], registry=at)
+        self._grpc = Counter("tideline_grpc_calls", "calls at the agents' door", ["call", "code"], registry=at)
+        self._grpc_seconds = Histogram("tideline_grpc_call_seconds", "how long they took", ["call"], buckets=CALLS, registry=at)
+        self._http = Counter("tideline_http_requests", "requests at the people's door", ["method", "route", "code"], registry=at)
+        self._http_seconds = Histogram(
+            "tideline_http_request_seconds", "until their answers began", ["route"], buckets=CALLS, registry=at
+        )
+        self._store = Histogram(
+            "tideline_store_transaction_seconds", "transactions, their commit included", ["kind"], buckets=WRITES, registry=at
+        )
+        for direction in ("in", "out"):
+            self._bytes.labels(direction)
+        for what in ("lost", "taken_over"):
+            self._leases.labels(what)
+
+    def add(self, collector: Collector) -> None:
+        """Have something else told with each look."""
+        self.registry.register(collector)
+
+    def text(self) -> tuple[bytes, str]:
+        """All numbers as Prometheus reads them, and what kind of text that is."""
+        return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+
+    def closed(self, run: RunRow, closed: RoundRow) -> None:
+        pair = self._pair(run.method, closed.phase)
+        self._rounds.labels(*pair).inc()
+        self._waits.labels(*pair).observe(max(closed.closed - closed.opened, 0.0))
+
+    def replied(self, run: RunRow, cursor: int, verdict: str) -> None:
+        phase = run.plan[cursor].phase if 0 <= cursor < len(run.plan) else "join"
+        self._replies.labels(*self._pair(run.method, phase), verdict).inc()
+
+    def sent(self, nbytes: int) -> None:
+        self._bytes.labels("out").inc(nbytes)
+
+    def received(self, nbytes: int) -> None:
+        self._bytes.labels("in").inc(nbytes)
+
+    def lease(self, what: str) -> None:
+        """A lease was lost, or taken over."""
+        self._leases.labels(what).inc()
+
+    def grpc_call(self, call: str, code: str, seconds: float) -> None:
+        """A call of an agent has ended."""
+        self._grpc.labels(call, code).inc()
+        if call not in STREAMS:
+            self._grpc_seconds.labels(call).observe(seconds)
+
+    def http_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        self._http.labels(method if method in METHODS else OTHER, route, str(status)).inc()
+        self._http_seconds.labels(route).observe(seconds)
+
+    def transaction(self, kind: str, seconds: float) -> None:
+        """A transaction has ended, well or not."""
+        self._store.labels(kind).observe(seconds)
+
+    def _pair(self, method: str, phase: str) -> tuple[str, str]:
+        """A method and its phase, as far as there are not too many."""
+        with self._lock:
+            if len(self._pairs) < MOST_PAIRS:
+                self._pairs.add((method, phase))
+            return (method, phase) if (method, phase) in self._pairs else (OTHER, OTHER)

@@ -1,0 +1,186 @@
+"""Who calls: the signature of each call, a credential from before there were keys, and a certificate where one is asked for."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from tideline.core.errors import ClockRefused, IdentityRefused, Malformed, VersionRefused
+from tideline.core.run import ClientId
+from tideline.core.signing import KEY_BYTES, PROTOCOL, WINDOW_SECONDS, call_bytes
+from tideline.engine.enrolment import Enrolment, admitted, proven
+from tideline.engine.rows import Client, Keys
+from tideline_protos.v1 import federation_pb2 as pb
+from tideline_server.rpc.wire import Context, method
+
+log = structlog.get_logger()
+Run = Callable[..., Awaitable[Any]]
+ENROL_FIRST = "Enrol this agent first"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Whom the door lets in. oldest: the oldest protocol; certified: only who has a certificate of the client's name."""
+
+    oldest: int = 1
+    certified: bool = False
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a call's metadata say of its caller."""
+
+    client: str
+    time_ms: int
+    signature: bytes
+
+
+class Callers:
+    """Proves who calls. `run` does on a thread what asks the journal."""
+
+    def __init__(self, people: Enrolment, run: Run, version: str, rules: Rules) -> None:
+        self.people, self.run, self.version, self.rules = people, run, version, rules
+        self._outdated: set[str] = set()
+
+    async def caller(self, name: str, request: bytes, context: Context) -> Client:
+        """The client that a call proves to be, and that may work. Raises IdentityRefused, ClockRefused, VersionRefused."""
+        sent = dict(context.invocation_metadata())
+        if "tideline-signature" in sent:
+            proof = proof_in(sent)
+            self.certify(proof.client, context)
+            return await self.vouched(proof.client, lambda known: self.signed(known, proof, name, request))
+        client, bearer = str(sent.get("tideline-client", "")), str(sent.get("authorization", ""))
+        if not client or not bearer.startswith("Bearer "):
+            raise IdentityRefused("The call carries no signature", ENROL_FIRST)
+        self.speaks(1, "")
+        self.certify(client, context)
+        known = await self.vouched(client, lambda known: admitted(proven(known, bearer.removeprefix("Bearer "))))
+        self.outdated(known)
+        return known
+
+    async def vouched(self, name: str, check: Callable[[Client], Client]) -> Client:
+        """A client that passes a check; who does not is looked up anew, as another coordinator may have changed it."""
+        known = self.people.cached(name) or await self.run(self.people.look, name, False)
+        try:
+            return check(known)
+        except IdentityRefused:
+            return check(await self.run(self.people.look, name))
+
+    async def still(self, client: ClientId) -> None:
+        """Raises IdentityRefused for a client that is let in no more. For calls under way; mostly it asks nobody."""
+        admitted(self.people.cached(client) or await self.run(self.people.look, client, False))
+
+    def signed(self, known: Client, proof: Proof, name: str, request: bytes) -> Client:
+        """A client whose signature is good. Raises IdentityRefused, ClockRefused."""
+        if known.keys is None:
+            raise IdentityRefused(f"{known.name!r} has no keys here", ENROL_FIRST)
+        if not verified(known.keys.sign, proof.signature, call_bytes(method(name), proof.client, proof.time_ms, request)):
+            raise IdentityRefused(
+                f"The call's signature is not that of {known.name!r}",
+                "Start the agent with the home directory that enrolled under this name",
+            )
+        self.timely(proof)
+        return admitted(known)
+
+    def timely(self, proof: Proof) -> None:
+        """Raises ClockRefused for a call that is signed for another time."""
+        ours = self.people.clock.now()
+        if abs(ours - proof.time_ms / 1000) > WINDOW_SECONDS:
+            raise ClockRefused(
+                f"The call is signed for {moment(proof.time_ms / 1000)}; the coordinator's clock says {moment(ours)}",
+                "An agent asks for the time again by itself; if this comes back, set the coordinators' clocks",
+            )
+
+    def enrolling(self, request: pb.EnrolRequest, raw: bytes, context: Context, call: str = "Enrol") -> Keys | None:
+        """The keys with which an agent enrols: it has them, as it signs with them. None of an agent of protocol 1."""
+        self.speaks(request.protocol, request.version)
+        self.certify(request.name, context)
+        if request.protocol < PROTOCOL:
+            return None
+        keys = keys_in(request.sign_key, request.receive_key)
+        proof = proof_in(dict(context.invocation_metadata()))
+        told = call_bytes(method(call), request.name, proof.time_ms, raw)
+        if proof.client != request.name or not verified(keys.sign, proof.signature, told):
+            raise IdentityRefused(f"The enrolment of {request.name[:80]!r} is not signed by its own key", "Start the agent again")
+        self.timely(proof)
+        return keys
+
+    def speaks(self, protocol: int, version: str) -> None:
+        """Raises VersionRefused for an agent of a protocol that is not spoken here."""
+        if self.rules.oldest <= protocol <= PROTOCOL:
+            return
+        whose = f" (tideline {version[:80]})" if version else ""
+        spoken = f"{self.rules.oldest} to {PROTOCOL}" if self.rules.oldest < PROTOCOL else f"{PROTOCOL}, and no older one"
+        raise VersionRefused(
+            f"The agent{whose} speaks protocol {protocol}; this coordinator (tideline {self.version}) speaks {spoken}",
+            "Install the same version on both ends, the coordinator's first",
+        )
+
+    def certify(self, name: str, context: Context) -> None:
+        """Raises IdentityRefused for a caller whose certificate is of another name."""
+        if not self.rules.certified:
+            return
+        shown = context.auth_context()
+        names = [*shown.get("x509_common_name", ()), *shown.get("x509_subject_alternative_name", ())]
+        if name.encode() not in names:
+            there = ", ".join(sorted({each.decode(errors="replace") for each in names})) or "nobody"
+            raise IdentityRefused(
+                f"The certificate is that of {there}, not of {name[:80]!r}",
+                "Give the agent --tls-cert and --tls-key of a certificate whose name is the client's",
+            )
+
+    def outdated(self, known: Client) -> None:
+        """Tell of an agent that should be upgraded, once."""
+        if known.keys is None and known.name not in self._outdated:
+            self._outdated.add(known.name)
+            log.warning("agent_outdated", client=known.name, version=known.version, protocol=known.protocol, ours=PROTOCOL)
+
+
+def proof_in(sent: Mapping[str, Any]) -> Proof:
+    """What a call's metadata say. Raises IdentityRefused."""
+    client, time, signature = (str(sent.get(f"tideline-{key}", "")) for key in ("client", "time", "signature"))
+    if not (time.isascii() and time.isdigit() and len(time) <= 15):
+        raise IdentityRefused("The call carries no time", ENROL_FIRST)
+    try:
+        return Proof(client, int(time), base64.b64decode(signature, validate=True))
+    except (binascii.Error, ValueError):
+        raise IdentityRefused("The call's signature is no base64", ENROL_FIRST) from None
+
+
+def keys_in(sign: bytes, receive: bytes) -> Keys:
+    """Public keys from the wire. Raises Malformed."""
+    if len(sign) != KEY_BYTES or len(receive) != KEY_BYTES:
+        raise Malformed("The call brings no two keys of 32 bytes", "Install the same version on both ends")
+    return Keys(sign.hex(), receive.hex())
+
+
+def verified(sign_key: str, signature: bytes, message: bytes) -> bool:
+    """Whether a signature is by a key. One that is no point of the curve signs nothing."""
+    try:
+        public_key(sign_key).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+@functools.lru_cache(4096)
+def public_key(sign_key: str) -> Ed25519PublicKey:
+    """A public key, taken apart once."""
+    return Ed25519PublicKey.from_public_bytes(bytes.fromhex(sign_key))
+
+
+def moment(seconds: float) -> str:
+    """A time for people; far ones, which somebody made up, as numbers."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:.0f} s after 1970"

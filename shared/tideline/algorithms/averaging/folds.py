@@ -1,0 +1,159 @@
+"""How the family folds replies: the weighted mean, or a rule that bears f wrong sites (tideline.numerics.robust)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tideline.algorithms.averaging.messages import State, Update
+from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.phase import Replies, Told, Turn
+from tideline.core.record import Weights
+from tideline.core.run import ClientId, World
+from tideline.numerics import robust
+from tideline.numerics.averaging import weighted_sum
+
+RULES = ("none", "clip", "median", "trimmed_mean", "krum", "multi_krum")
+PAGE = "docs/robust-folds.md"
+OUTLIERS = f"a site whose data differ from the others' looks like a wrong one ({PAGE})"
+SAYS = {
+    "clip": "robust: clip shortens what lies far from the common model, as the marks of each round say",
+    "median": "robust: median takes the middle value of each coordinate",
+    "trimmed_mean": "robust: trimmed_mean leaves out the {f} least and the {f} largest values of each coordinate",
+    "krum": "robust: krum takes one site's model a round and leaves out the others', as the marks of each round say",
+    "multi_krum": "robust: multi_krum leaves out the models of {left} sites a round, as the marks of each round say",
+}
+
+COUNTS = "a site that tells a large number of samples still weighs much, unless weighting is uniform"
+NO_COUNTS = "the numbers of samples are not used: every site counts alike"
+
+
+class Models(Mapping[ClientId, Weights]):
+    """The models of some replies, each read when it is looked at."""
+
+    def __init__(self, replies: Replies[Update]) -> None:
+        self._replies = replies
+
+    def __getitem__(self, client: ClientId) -> Weights:
+        return self._replies[client].model
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return iter(self._replies)
+
+    def __len__(self) -> int:
+        return len(self._replies)
+
+
+def check(config: Any) -> None:
+    """Raises ConfigRefused for settings that the rule has no use for, or lacks."""
+    if config.byzantine and config.robust in ("none", "clip"):
+        raise ConfigRefused(
+            f"config.byzantine is {config.byzantine}, but config.robust is {config.robust}, which counts no wrong sites",
+            "Leave byzantine out, or set robust to median, trimmed_mean, krum or multi_krum",
+            path="config.byzantine",
+        )
+    if not config.byzantine and config.robust in ("trimmed_mean", "krum", "multi_krum"):
+        raise ConfigRefused(
+            f"config.robust is {config.robust}, but config.byzantine is 0, so that it would bear no wrong site",
+            "Set byzantine to the number of sites that may be wrong",
+            path="config.byzantine",
+        )
+    if config.clip_norm and config.robust != "clip":
+        raise ConfigRefused(
+            f"config.clip_norm is {config.clip_norm:g}, but config.robust is {config.robust}, which clips nothing",
+            "Leave clip_norm out, or set robust to clip",
+            path="config.clip_norm",
+        )
+
+
+def floor(config: Any) -> tuple[int | None, str]:
+    """The least number of replies that the rule can fold, and what needs them."""
+    if config.robust in ("none", "clip"):
+        return None, ""
+    return robust.least(config.robust, config.byzantine), f"{config.robust} with byzantine: {config.byzantine}"
+
+
+def check_number(config: Any, n: int) -> None:
+    """Raises RosterRefused where fewer than the rule needs can train."""
+    least, needs = floor(config)
+    if least is not None and n < least:
+        raise RosterRefused(
+            f"{needs} needs the models of {least} sites; {n} of the roster can train",
+            "Add labelled sites, lower byzantine, or choose another rule",
+            path="config.byzantine",
+        )
+
+
+def notes(config: Any, world: World) -> tuple[str, ...]:
+    """What a rule does with sites and their counts, for those who start a run."""
+    if config.robust == "none":
+        return ()
+    f = config.byzantine
+    says = f"{SAYS[config.robust].format(f=f, left=f + 2)}; {OUTLIERS}"
+    return (says,) if config.weighting == "uniform" else (says, COUNTS if config.robust == "clip" else NO_COUNTS)
+
+
+def fold(state: State, replies: Replies[Update], turn: Turn) -> State | Told[State]:
+    """The next w by the rule of the config, and what was done with single sites."""
+    return FOLDS[turn.config.robust](state, replies, turn)
+
+
+def mean(state: State, replies: Replies[Update], turn: Turn) -> State:
+    """w <- sum_i (n_i / n) w_i over those who answered, or their plain mean."""
+    if turn.config.weighting == "uniform":
+        return State(weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
+    n = sum(reply.samples for reply in replies.values())
+    return State(weighted_sum((reply.samples / n, reply.model) for reply in replies.values()))
+
+
+def clip(state: State, replies: Replies[Update], turn: Turn) -> Told[State]:
+    """w <- w + sum_i a_i c_i (w_i - w), with the coefficients a_i of the mean."""
+    uniform = turn.config.weighting == "uniform"
+    counts = {client: 1 if uniform else reply.samples for client, reply in replies.items()}
+    n = sum(counts.values())
+    shares = {client: count / n for client, count in counts.items()}
+    made, factors = robust.clip(state.model, Models(replies), shares, turn.config.clip_norm)
+    return Told(State(made), marked({"clipped": [client for client, c in factors.items() if c < 1]}))
+
+
+def median(state: State, replies: Replies[Update], turn: Turn) -> State:
+    """w <- the middle of each coordinate."""
+    return State(robust.median(Models(replies), turn.config.byzantine))
+
+
+def trimmed_mean(state: State, replies: Replies[Update], turn: Turn) -> State:
+    """w <- the mean of each coordinate without its f least and f largest values."""
+    return State(robust.trimmed_mean(Models(replies), turn.config.byzantine))
+
+
+def krum(state: State, replies: Replies[Update], turn: Turn) -> Told[State]:
+    """w <- the model of the site with the least Krum score."""
+    one = robust.krum(Models(replies), turn.config.byzantine)
+    return Told(State(replies[one].model), choice(replies, (one,)))
+
+
+def multi_krum(state: State, replies: Replies[Update], turn: Turn) -> Told[State]:
+    """w <- the plain mean of the N - f - 2 models with the least Krum scores."""
+    models = Models(replies)
+    chosen = robust.multi_krum(models, turn.config.byzantine)
+    return Told(State(robust.trimmed_mean({client: models[client] for client in chosen}, 0)), choice(replies, chosen))
+
+
+def choice(replies: Replies[Update], chosen: tuple[ClientId, ...]) -> Mapping[str, tuple[ClientId, ...]]:
+    """Who was chosen and who was left out."""
+    return marked({"chosen": chosen, "left out": [client for client in replies if client not in chosen]})
+
+
+def marked(words: Mapping[str, Any]) -> Mapping[str, tuple[ClientId, ...]]:
+    """Marks without the words that nobody has."""
+    return {word: tuple(clients) for word, clients in words.items() if clients}
+
+
+FOLDS: Mapping[str, Callable[[State, Replies[Update], Turn], State | Told[State]]] = {
+    "none": mean,
+    "clip": clip,
+    "median": median,
+    "trimmed_mean": trimmed_mean,
+    "krum": krum,
+    "multi_krum": multi_krum,
+}

@@ -1,0 +1,31 @@
+"""What a client signs, as bytes. Both ends make them from what they know; nothing here computes a signature.
+
+A call is signed over its method, the client, a time and the SHA-256 of the request: who reads one call can make no other of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+PROTOCOL = 2  # the version of federation.proto that this Tideline speaks
+OLDEST = 1  # the oldest version whose agents a coordinator may let in: they show a credential instead of signing
+WINDOW_SECONDS = 300.0  # how far a call's time may be from the coordinator's
+KEY_BYTES = 32  # of each public key, and of nothing else
+CALL, ROTATION = b"tideline call 2", b"tideline rotation 2"
+
+
+def call_bytes(method: str, client: str, time_ms: int, request: bytes) -> bytes:
+    """What is signed of a call. method: its name in the service; request: the bytes of the first message as they are sent."""
+    digest = hashlib.sha256(request).hexdigest()
+    return b"\n".join((CALL, method.encode(), client.encode(), str(time_ms).encode(), digest.encode()))
+
+
+def rotation_bytes(client: str, sign_key: bytes, receive_key: bytes) -> bytes:
+    """What a new key signs before it takes an old one's place. Keys are public, as raw bytes."""
+    return b"\n".join((ROTATION, client.encode(), sign_key.hex().encode(), receive_key.hex().encode()))
+
+
+def fingerprint(sign_key: bytes, receive_key: bytes) -> str:
+    """Two public keys for people to compare: 16 hexadecimal digits in groups of four."""
+    digits = hashlib.sha256(sign_key + receive_key).hexdigest()
+    return " ".join(digits[at : at + 4] for at in range(0, 16, 4))

@@ -1,0 +1,88 @@
+"""Invitations as one text that a person copies: the secret, where the coordinators are, and who vouches for them.
+
+    tide1_ + base64url of: secret (24 bytes), trust (1), authority (32, if the trust is PINNED), addresses, checksum (4)
+
+The secret fills whole groups of base64, so its own text stands in the token and can be cut out where it must not be kept.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass
+from enum import IntEnum
+
+from tideline.core.errors import ConfigRefused
+
+PREFIX = "tide1_"
+SECRET_BYTES = 24
+SECRET_CHARS = SECRET_BYTES // 3 * 4
+DIGEST_BYTES = 32
+CHECK_BYTES = 4
+MOST_ADDRESSES = 2000  # characters
+
+
+class Trust(IntEnum):
+    """How an agent knows a coordinator: not at all (no TLS), by the authority in the token, or by the system's authorities."""
+
+    PLAIN = 0
+    PINNED = 1
+    SYSTEM = 2
+
+
+@dataclass(frozen=True)
+class Token:
+    """An invitation. secret: the text that the coordinator knows the hash of. authority: SHA-256 of a certificate (DER)."""
+
+    secret: str
+    addresses: tuple[str, ...] = ()
+    trust: Trust = Trust.PLAIN
+    authority: bytes = b""
+
+    @property
+    def text(self) -> str:
+        """The token as it is handed over."""
+        body = base64.urlsafe_b64decode(self.secret) + bytes([self.trust]) + self.authority + ",".join(self.addresses).encode()
+        return PREFIX + base64.urlsafe_b64encode(body + check(body)).decode().rstrip("=")
+
+
+def read_token(text: str) -> Token:
+    """A token from its text; a text without the prefix is a secret and nothing else. Raises ConfigRefused."""
+    if not text.startswith(PREFIX):
+        return Token(text)
+    encoded = text.removeprefix(PREFIX)
+    try:
+        body = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+        body, ending = body[:-CHECK_BYTES], body[-CHECK_BYTES:]
+        if len(body) <= SECRET_BYTES or ending != check(body):
+            raise ValueError
+        trust = Trust(body[SECRET_BYTES])
+        rest = body[SECRET_BYTES + 1 :]
+        cut = DIGEST_BYTES if trust is Trust.PINNED else 0
+        addresses = tuple(each for each in rest[cut:].decode().split(",") if each)
+    except (binascii.Error, ValueError):
+        raise ConfigRefused(
+            "The token is not whole, or was changed on its way",
+            f"Copy all of it, from {PREFIX} on, or ask for a new one: tideline invite",
+            path="token",
+        ) from None
+    return Token(encoded[:SECRET_CHARS], addresses, trust, rest[:cut])
+
+
+def secret_of(text: str) -> str:
+    """The secret in a token's text, whole or not. An agent from before tokens held more sends all of it."""
+    return text.removeprefix(PREFIX)[:SECRET_CHARS] if text.startswith(PREFIX) else text
+
+
+def check(body: bytes) -> bytes:
+    """What shows that a token was cut or mistyped."""
+    return hashlib.sha256(b"tideline token" + body).digest()[:CHECK_BYTES]
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Host and port of HOST:PORT. Raises ConfigRefused; the caller says which option it was."""
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536 or any(c in host for c in ", /@\n"):
+        raise ConfigRefused(f"{address[:200]!r} is no address", "Write it as HOST:PORT, such as 127.0.0.1:7800")
+    return host.strip("[]"), port

@@ -1,0 +1,167 @@
+"""The audit log: what was done, each entry tied to the one before by a hash, so that none can be changed or taken out unseen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tideline.core.errors import ChainBroken
+from tideline.core.run import EMPTY
+
+START = "0" * 64  # stands for the hash before the first entry
+BEGUN = "log_begun"  # the first entry of a database; what was done before it is told nowhere
+KEEP = "Keep a copy of the database as it is, and compare it with a backup from before"
+
+
+@dataclass(frozen=True)
+class Deed:
+    """Something that was done. by: the API key's name, or nothing; told: plain data of its kind (docs/audit.md)."""
+
+    kind: str
+    at: float
+    by: str = ""
+    client: str = ""
+    run: str = ""
+    told: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+
+
+@dataclass(frozen=True)
+class Entry(Deed):
+    """A deed in its place, counted from 1. hash: SHA-256 of the hash before, as bytes, and of the entry's canonical text."""
+
+    seq: int = 0
+    hash: str = ""
+
+
+@dataclass(frozen=True)
+class Tip:
+    """The last entry of a chain; 0 of one that is empty."""
+
+    seq: int = 0
+    hash: str = START
+
+
+@dataclass(frozen=True)
+class About:
+    """Which entries are looked for. Empty: any."""
+
+    run: str = ""
+    client: str = ""
+    kind: str = ""
+    since: float | None = None
+
+    def fits(self, entry: Entry) -> bool:
+        """Whether an entry is one of them."""
+        named = all(mine in ("", theirs) for mine, theirs in self._pairs(entry))
+        return named and (self.since is None or entry.at >= self.since)
+
+    def _pairs(self, entry: Entry) -> Iterable[tuple[str, str]]:
+        return ((self.run, entry.run), (self.client, entry.client), (self.kind, entry.kind))
+
+
+ALL = About()
+
+
+def canonical(entry: Entry) -> bytes:
+    """An entry without its hash, as the bytes that are hashed: JSON with sorted names, no spaces, ASCII alone."""
+    told = asdict(entry)
+    del told["hash"]
+    return json.dumps(told, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def hash_after(before: str, entry: Entry) -> str:
+    """What an entry's hash has to be behind this one."""
+    return hashlib.sha256(bytes.fromhex(before) + canonical(entry)).hexdigest()
+
+
+def chained(tip: Tip, deeds: Iterable[Deed]) -> list[Entry]:
+    """The deeds as the entries that follow a tip."""
+    made: list[Entry] = []
+    for deed in deeds:
+        entry = Entry(deed.kind, float(deed.at), deed.by, deed.client, deed.run, plain(deed.told), tip.seq + 1)
+        entry = Entry(**{**vars(entry), "hash": hash_after(tip.hash, entry)})
+        made.append(entry)
+        tip = Tip(entry.seq, entry.hash)
+    return made
+
+
+def plain(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Told data as they come back from JSON."""
+    found: dict[str, Any] = json.loads(json.dumps(told, default=dict))
+    return found
+
+
+def follow(tip: Tip, entries: Iterable[Entry]) -> Tip:
+    """The last of entries that follow a tip. Raises ChainBroken with the number of the first that does not."""
+    for entry in entries:
+        check_next(tip, entry)
+        tip = Tip(entry.seq, entry.hash)
+    return tip
+
+
+def check_next(tip: Tip, entry: Entry) -> None:
+    """Raises ChainBroken unless an entry is the one that follows."""
+    wanted = tip.seq + 1
+    if entry.seq != wanted:
+        raise ChainBroken(
+            f"Entry {wanted} is not where it belongs: entry {entry.seq} stands there", KEEP, entry=wanted, found=entry.seq
+        )
+    made = hash_after(tip.hash, entry)
+    if made != entry.hash:
+        raise ChainBroken(
+            f"Entry {wanted} is not as it was written: its hash is {entry.hash[:12]}, and {made[:12]} follows from what it says",
+            KEEP,
+            entry=wanted,
+            found=entry.hash,
+            expected=made,
+        )
+
+
+def ends_at(last: Tip, tip: Tip) -> None:
+    """Raises ChainBroken unless a chain that was followed to `last` is whole up to its tip."""
+    if last != tip:
+        wrong = last.seq if last.seq == tip.seq else min(last.seq, tip.seq) + 1
+        raise ChainBroken(
+            f"The log ends with entry {last.seq}, and its tip tells of entry {tip.seq} with hash {tip.hash[:12]}",
+            KEEP,
+            entry=wrong,
+            found=last.hash,
+            expected=tip.hash,
+        )
+
+
+def line_of(entry: Entry) -> str:
+    """An entry in a line of an export."""
+    return json.dumps(asdict(entry), sort_keys=True, separators=(",", ":"))
+
+
+def entry_of(told: Mapping[str, Any]) -> Entry:
+    """An entry from plain data. Raises TypeError, KeyError and ValueError for what is none."""
+    texts = {name: text_in(told[name]) for name in ("kind", "by", "client", "run", "hash")}
+    seq, at = told["seq"], told["at"]
+    if type(seq) is not int or type(at) not in (int, float) or not isinstance(told["told"], Mapping):
+        raise ValueError("not an entry")
+    if len(told) != len(texts) + 3 or len(bytes.fromhex(texts["hash"])) != 32:
+        raise ValueError("not an entry")
+    return Entry(texts["kind"], float(at), texts["by"], texts["client"], texts["run"], dict(told["told"]), seq, texts["hash"])
+
+
+def text_in(value: object) -> str:
+    """A text. Raises TypeError."""
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
+
+
+def read_line(number: int, line: str) -> Entry:
+    """The entry of a line of an export. Raises ChainBroken for a line that was not written by `line_of`."""
+    try:
+        entry = entry_of(json.loads(line))
+        if line_of(entry) == line:
+            return entry
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise ChainBroken(f"Line {number} is no entry of an audit log", "Export the log again", entry=number)

@@ -1,0 +1,128 @@
+"""Domains that are `.parquet` files: columns of numbers. Read twice, never kept whole. Needs pyarrow (`tideline[parquet]`)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from array import array
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.core.errors import DataRefused
+from tideline.core.run import Role, World
+from tideline.learning.classes import UNKNOWN
+from tideline.learning.columns import Columns, Marks, check_table, choose, held_word, no_number, settle
+from tideline.learning.surveys import Piece, Place, Survey, at, readable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = 1024  # that are taken together
+# pyarrow's own errors are among them: ArrowInvalid is a ValueError, and so on.
+DAMAGE = (OSError, ValueError, TypeError, KeyError, IndexError, NotImplementedError, RuntimeError, MemoryError)
+AS = (DAMAGE, "a .parquet file", "Write the file again; if it is whole, the machine may lack memory")
+
+
+def survey(place: Place, world: World, role: Role) -> Survey:
+    """One domain's split and labels. Of a target's labels only the held-out ones are judged, and only they stay."""
+    with at(place.path), readable(place.path, *AS):
+        columns = header(place)
+        check_table(place, world, columns)
+        marks = mark(place, columns)
+        settled = settle(place, columns, marks, role)
+    return Survey(place.path, place.transform, *settled, lambda: pieces(place, columns), marks.name)
+
+
+def opened(path: Path) -> Any:
+    """The file, its footer read. Raises DataRefused where pyarrow is not installed."""
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        todo = "Install it: pip install 'tideline[parquet]'; or save the table as .csv or .npz"
+        raise DataRefused("Parquet files need the package pyarrow", todo) from None
+    return pyarrow.parquet.ParquetFile(path)
+
+
+def header(place: Place) -> Columns:
+    """What each column is. Raises DataRefused for features that are no numbers."""
+    import pyarrow.types as kinds
+
+    with readable(place.path, *AS), opened(place.path) as file:
+        schema = file.schema_arrow
+    names = [str(name) for name in schema.names]
+    columns = choose(names, place.transform)
+    for name in columns.features:
+        kind = schema.field(name).type
+        if not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
+            todo = "Give words numbers, or leave the column out: drop in transforms.toml"
+            raise DataRefused(f"the column {name} holds {kind}, not numbers", todo, column=name)
+    return columns
+
+
+def batches(place: Place, names: tuple[str, ...]) -> Iterator[tuple[int, Any]]:
+    """Rows of some columns, each time with the number of the first."""
+    start = 0
+    with readable(place.path, *AS), opened(place.path) as file:
+        for batch in file.iter_batches(batch_size=ROWS, columns=list(names), use_threads=False):
+            yield start, batch
+            start += batch.num_rows
+
+
+def mark(place: Place, columns: Columns) -> Marks:
+    """The first pass: each row's label, and its side of the split."""
+    codes, held = array("q"), bytearray()
+    number = functools.lru_cache(maxsize=ROWS)(place.classes.number)
+    wanted = tuple(name for name in (columns.label, columns.held_out) if name is not None)
+    with opened(place.path) as file:
+        n = file.metadata.num_rows
+    for start, batch in batches(place, wanted) if wanted else ():
+        if columns.label is not None:
+            codes.extend(number(word(value)) for value in batch.column(columns.label).to_pylist())
+        if columns.held_out is not None:
+            cells = enumerate(batch.column(columns.held_out).to_pylist(), start)
+            held.extend(held_word(word(v), functools.partial(name_of, i), columns.held_out) for i, v in cells)
+    return Marks(codes if columns.label is not None else array("q", [UNKNOWN]) * n, held or bytearray(n), name_of)
+
+
+def words(place: Place, name: str) -> Iterator[str]:
+    """A column's values as texts."""
+    for _, batch in batches(place, (name,)):
+        yield from map(word, batch.column(name).to_pylist())
+
+
+def name_of(row: int) -> str:
+    """What a row is called."""
+    return f"row {row}"
+
+
+def word(value: Any) -> str:
+    """A label or mark as a text, the way a .csv would hold it."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def pieces(place: Place, columns: Columns) -> Iterator[Piece]:
+    """The second pass: the features, some rows at a time."""
+    with at(place.path):
+        for start, batch in batches(place, columns.features):
+            filled = [column(batch.column(name), name, start) for name in columns.features]
+            yield Piece(start, np.stack(filled, axis=1), place.transform)
+
+
+def column(values: Any, name: str, start: int) -> NDArray[np.float64]:
+    """One column's numbers (k,). Raises DataRefused with row and column of what is missing or not finite."""
+    whole = lacking(values) if values.null_count else values.to_numpy(zero_copy_only=False)
+    x: NDArray[np.float64] = whole.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(x))
+    if bad.size:
+        raise no_number(name_of(start + int(bad[0])), name, word(values[int(bad[0])].as_py()))
+    return x
+
+
+def lacking(values: Any) -> NDArray[np.float64]:
+    """A column with missing values, which become NaN."""
+    return np.array([math.nan if value is None else float(value) for value in values.to_pylist()], np.float64)

@@ -1,0 +1,91 @@
+"""Calls of a signed client that lie: about orders, parts, sizes and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.acceptance.conftest import WORLD
+from tests.acceptance.hostile.liar import Liar, Lie, Told
+from tests.acceptance.raw import refused
+from tests.archive.values import file, head
+from tideline_protos.v1 import federation_pb2 as pb
+
+PART = file(head())
+DIGEST = "0" * 64
+HUGE = (1 << 64) - 1
+
+
+def pushed(**said: Any) -> Callable[[Liar], Told]:
+    """A part that is announced otherwise than it is."""
+    more = said.pop("more", b"")
+    return lambda liar: refused(lambda: liar.push(liar.asked(), PART, more, **said))
+
+
+def reported(**said: Any) -> Callable[[Liar], Told]:
+    """An answer to a join."""
+    return lambda liar: liar.verdict(liar.asked(), **said)
+
+
+def worked(**said: Any) -> Callable[[Liar], Told]:
+    """An answer to a step."""
+    return lambda liar: liar.verdict(liar.at_work(), **said)
+
+
+def ordered(order: str) -> Callable[[Liar], Told]:
+    """An answer to an order that nobody gave."""
+    return lambda liar: liar.verdict(pb.Order(id=order))
+
+
+def fetched(digest: str) -> Callable[[Liar], Told]:
+    """A part that the order does not name."""
+
+    def tell(liar: Liar) -> Told:
+        order = liar.asked()
+        return refused(lambda: liar.fetched(order, digest))
+
+    return tell
+
+
+def neighbours(liar: Liar) -> Told:
+    """An order of another client, whose id was guessed."""
+    with liar.federation.journal() as journal:
+        run = liar.federation.run({"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"a": "source"}})
+        (row,) = journal.orders(run, -1)  # type: ignore[arg-type]
+    told = liar.verdict(pb.Order(id=row.id))
+    liar.over(pb.Order(run=run))
+    return told
+
+
+CALLS: Mapping[str, Lie] = {
+    "digest of other bytes": Lie(pushed(digest=DIGEST), "DigestMismatch", ""),
+    "announced too small": Lie(pushed(size=len(PART) - 1), "TooLarge", "1 bytes follow the last part"),
+    "announced too large": Lie(pushed(size=len(PART) + 1), "DataTruncated", "1 bytes before the end"),
+    "one part more": Lie(pushed(more=PART), "TooLarge", "follow the last part that was announced"),
+    "empty part": Lie(pushed(size=0), "TooLarge", "A part of 0 bytes is announced"),
+    "part of exabytes": Lie(pushed(size=HUGE), "TooLarge", "the limit is 1099511627776"),
+    "offset beyond the part": Lie(pushed(offset=HUGE), "Stale", "is here up to 0"),
+    "digest that is a path": Lie(pushed(digest="../../../coordinator.db"), "BadName", "is not a digest"),
+    "digest with a NUL": Lie(pushed(digest="a\0b"), "BadName", "is not a digest"),
+    "part of nobody's order": Lie(fetched(DIGEST), "NotFound", "names no part"),
+    "part that is a path": Lie(fetched("../../admin.key"), "NotFound", "names no part"),
+    "order that nobody gave": Lie(ordered("f" * 32), "NotFound", "There is no order"),
+    "order with odd characters": Lie(ordered("'; DROP TABLE orders; --\0\u202e"), "NotFound", "There is no order"),
+    "order that is a path": Lie(ordered("../../../etc/passwd"), "NotFound", "There is no order"),
+    "order of another client": Lie(neighbours, "IdentityRefused", "is not addressed to liar"),
+    "file that is a path": Lie(worked(files=[pb.File(digest="../x", size=1)]), "BadName", "is not a digest"),
+    "file with a NUL": Lie(worked(files=[pb.File(digest="\0" * 64, size=1)]), "BadName", "is not a digest"),
+    "reply without a message": Lie(worked(), "PartMissing", "names no message"),
+    "metric that nobody declared": Lie(worked(metrics={"x\0": 1.0}), "Undeclared", "is not declared by the step"),
+    "hundred thousand metrics": Lie(worked(metrics={f"m{i}": 1.0 for i in range(100_000)}), "Undeclared", "is not declared"),
+    "metric that is no number": Lie(worked(metrics={"loss": float("nan")}), "NotFinite", "The metric loss is nan"),
+    "infinite metric": Lie(worked(metrics={"loss": float("-inf")}), "NotFinite", "The metric loss is -inf"),
+    "metric at a join": Lie(reported(metrics={"loss": 1.0}), "Undeclared", "is not declared by the step join"),
+    "facts at a step": Lie(worked(facts='{"labelled": true}'), "Undeclared", "they belong to the join"),
+    "facts that are no JSON": Lie(reported(facts="{"), "Malformed", "are no JSON object"),
+    "facts that are a list": Lie(reported(facts="[1]"), "Malformed", "are no JSON object"),
+    "deep facts": Lie(reported(facts="[" * 100_000), "Malformed", "are no JSON object"),
+    "fact of a million digits": Lie(reported(facts='{"labelled": ' + "9" * 1_000_000 + "}"), "Malformed", "are no JSON object"),
+    "fact more": Lie(reported(facts='{"labelled": true, "rows": 7}'), "Undeclared", "whether the site has labels"),
+    "fact of the wrong type": Lie(reported(facts='{"labelled": 1}'), "Undeclared", "whether the site has labels"),
+}

@@ -1,0 +1,84 @@
+"""A coordinator that is not to be trusted: it admits any agent, and tells it whatever a test likes."""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from tideline_protos.v1 import federation_pb2 as pb
+from tideline_server.rpc import SERVICE
+
+PATIENCE_SECONDS = 60.0
+
+
+class FalseCoordinator:
+    """Gives out `orders`, sends `parts` to whoever fetches, and notes every report. `receipts` come before acceptance."""
+
+    def __init__(self) -> None:
+        self.orders: queue.SimpleQueue[pb.Order] = queue.SimpleQueue()
+        self.reports: queue.SimpleQueue[pb.ReportRequest] = queue.SimpleQueue()
+        self.receipts: queue.SimpleQueue[pb.Receipt] = queue.SimpleQueue()
+        self.parts: list[bytes] = []
+        self._server = grpc.server(ThreadPoolExecutor(8))
+        unary, down = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+        calls = {
+            "Hello": unary(lambda raw, context: self.hello(raw, pb.HelloReply)),
+            "Enrol": unary(lambda raw, context: self.hello(raw, pb.EnrolReply, name="a", standing="approved")),
+            "Orders": down(self.tell),
+            "Fetch": down(lambda raw, context: iter(self.parts)),
+            "Report": unary(self.hear),
+            "Beat": unary(lambda raw, context: b""),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, calls),))
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self._server.start()
+
+    def hello(self, raw: bytes, kind: Any, **more: str) -> bytes:
+        """Who is there."""
+        return bytes(kind(protocol=2, oldest=1, version="1", time_ms=int(time.time() * 1000), **more).SerializeToString())
+
+    def tell(self, raw: bytes, context: Any) -> Iterator[bytes]:
+        """Orders as they are made up."""
+        yield pb.OrderOrTick(tick=pb.Tick()).SerializeToString()
+        while context.is_active():
+            try:
+                yield pb.OrderOrTick(order=self.orders.get(timeout=0.2)).SerializeToString()
+            except queue.Empty:
+                continue
+
+    def hear(self, raw: bytes, context: Any) -> bytes:
+        """Note a report."""
+        self.reports.put(pb.ReportRequest.FromString(raw))
+        try:
+            return bytes(self.receipts.get_nowait().SerializeToString())
+        except queue.Empty:
+            return bytes(pb.Receipt(verdict="accepted").SerializeToString())
+
+    def answered(self, order: pb.Order) -> pb.ReportRequest:
+        """What an agent says to an order."""
+        self.orders.put(order)
+        return self.reports.get(timeout=PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._server.stop(None).wait()
+
+
+def altered(order: pb.Order, brief: Any = None, **said: Any) -> pb.Order:
+    """A copy of an order that lies: in its brief, or elsewhere."""
+    made = pb.Order()
+    made.CopyFrom(order)
+    if brief is not None:
+        made.brief = brief if isinstance(brief, str) else json.dumps(json.loads(order.brief) | brief)
+    for name, value in said.items():
+        if name == "files":
+            made.files.extend(value)
+        else:
+            setattr(made, name, value)
+    return made

@@ -1,0 +1,112 @@
+"""Files that lie, each pushed as the root of a reply."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from tests.acceptance.hostile.liar import Liar, Lie, Told
+from tests.archive.values import entry, file, head, root
+from tideline.algorithms.averaging.messages import Model
+from tideline.archive import layout
+from tideline.archive.codec import LAX, decode, encode
+from tideline.archive.parts import MemoryParts
+from tideline.core.privacy import Exposure
+from tideline.core.record import Weights, field, record
+
+EIGHT = bytes(8)
+MANY = 100_000
+# The magic number of Zstandard, and a frame that claims to unpack to 2^62 bytes.
+ZSTD_BOMB = bytes.fromhex("28b52ffde0") + (1 << 62).to_bytes(8, "little") + bytes(64)
+
+
+def told(content: bytes, kind: str, words: str) -> Lie:
+    """A file as a lie."""
+    return Lie(lambda liar: liar.replied(content), kind, words)
+
+
+def tensor(name: str = "x", data: bytes = EIGHT, **said: object) -> bytes:
+    """A file of one tensor that is described wrongly."""
+    return file(head(**{name: entry(**said)}), data)
+
+
+@record
+class Said:
+    """What a reply of fedavg holds, without its bounds."""
+
+    model: Weights = field("", Exposure.WEIGHTS)
+    samples: int = field("", Exposure.COUNT)
+
+
+def altered(change: Callable[[dict[str, Tensor]], dict[str, Tensor]], kind: str, words: str, samples: int = 1) -> Lie:
+    """The model that was sent, altered, as a reply that is sound in all else."""
+
+    def tell(liar: Liar) -> Told:
+        parts, order = MemoryParts(), liar.at_work()
+        root = parts.put([liar.fetched(order, order.files[0].digest)])
+        model = dict(decode(Model, root, parts).model)
+        made = encode(Said(change(model), samples), parts, LAX)
+        return liar.answered(order, *(bytes(parts.view(digest)) for digest, _ in made.files))
+
+    return Lie(tell, kind, words)
+
+
+def first(value: Callable[[Tensor], Tensor]) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    """Alter the first tensor."""
+    return lambda model: model | {min(model): value(model[min(model)])}
+
+
+FILES: Mapping[str, Lie] = {
+    "short": told(b"\x07", "TooShort", "1 bytes has no header"),
+    "header beyond the file": told(file(head(), size=1 << 20), "HeaderTruncated", "claims 1048576 bytes"),
+    "header beyond all memory": told(file(head(), size=(1 << 64) - 1), "HeaderTooLarge", "the limit is 67108864"),
+    "header that is no JSON": told(file(b"{"), "HeaderNotJson", "is not JSON"),
+    "header that is no UTF-8": told(file(b'{"\xff": 1}'), "HeaderNotJson", "is not JSON"),
+    "deep header": told(file(b'{"a":' + b"[" * MANY), "HeaderTooDeep", "deeper than 64 levels"),
+    "flood of lists": told(file(b'{"a":[' + b"[]," * 4_000_001 + b"[]]}"), "HeaderTooLarge", "the limit is 4000000"),
+    "number of a million digits": told(file(b'{"x": ' + b"9" * 1_000_000 + b"}"), "HeaderNotJson", "is not JSON"),
+    "key twice": told(file(b'{"a": 1, "a": 2}'), "DuplicateKey", "'a' twice"),
+    "overlapping tensors": told(
+        file(head(x=entry(), y=entry(offsets=(4, 12))), bytes(12)), "Overlap", "inside the buffer before"
+    ),
+    "hole between tensors": told(file(head(x=entry(), y=entry(offsets=(16, 24))), bytes(24)), "Hole", "belong to no tensor"),
+    "shape that overflows": told(tensor(shape=(1 << 40, 1 << 40)), "BadShape", "would span"),
+    "negative axis": told(tensor(shape=(-1, 2)), "BadShape", "has the shape [-1, 2]"),
+    "seventeen axes": told(tensor(shape=(1,) * 17), "BadShape", "has the shape"),
+    "offsets backwards": told(tensor(offsets=(8, 0)), "BadOffsets", "[8, 0]"),
+    "unknown dtype": told(tensor(dtype="F8_E4M3"), "UnknownDtype", "known are F64"),
+    "dtype of another size": told(tensor(dtype="F64"), "SizeMismatch", "its shape needs 16"),
+    "name with a path": told(tensor("../../etc/passwd"), "BadName", "cannot name a tensor"),
+    "name with a NUL": told(tensor("a\0b"), "BadName", "cannot name a tensor"),
+    "name too long": told(tensor("n" * 513), "BadName", "cannot name a tensor"),
+    "cut": told(tensor(data=b""), "DataTruncated", "the file has 0"),
+    "bytes behind": told(tensor(data=EIGHT * 2), "TrailingBytes", "8 bytes follow"),
+    "metadata of megabytes": told(
+        file({layout.META: {layout.VERSION: "1", "x": "y" * (8 << 20)}}), "BadMetadata", "the unknown key 'x'"
+    ),
+    "metadata that are no texts": told(file({layout.META: {"x": [1]}}), "BadMetadata", "not a mapping of texts"),
+    "more tensors than the limit": told(
+        file(head(**{f"t{i}": 0 for i in range(200_001)})), "TooManyTensors", "the limit is 200000"
+    ),
+    "deep structure": told(file(head({layout.RECORD: "[" * 65 + "]" * 65})), "HeaderTooDeep", "deeper than 64 levels"),
+    "no record": told(file(head()), "BadMetadata", "holds no record"),
+    "gzip bomb as a part": told(gzip.compress(bytes(64 << 20)), "HeaderTooLarge", "the limit is 67108864"),
+    "zstd bomb as a part": told(ZSTD_BOMB, "HeaderTooLarge", "the limit is 67108864"),
+    "pickle as a part": told(b"\x80\x04cos\nsystem\n(S'true'\ntR.", "HeaderTooLarge", "the limit is 67108864"),
+    "part that nobody sent": told(
+        root({"model": {"x": ["part", "0" * 64, "F32", [2], 8]}, "samples": 1}), "Undeclared", "not those that its root names"
+    ),
+    "record without its fields": told(root({"samples": 1}), "Missing", "model"),
+    "record with one field more": told(root({"model": {}, "samples": 1, "rows": 7}), "Undeclared", "rows"),
+    "weights that are no numbers": altered(first(lambda w: w * float("nan")), "NotFinite", "holds a NaN"),
+    "infinite weights": altered(first(lambda w: w + float("inf")), "NotFinite", "holds a NaN or an infinity"),
+    "weights of another shape": altered(first(lambda w: w[None]), "WrongDims", "expected"),
+    "weights of another dtype": altered(first(lambda w: w.double()), "WrongDims", "expected"),
+    "weights with one more": altered(lambda model: model | {"back.door": torch.ones(1)}, "WrongDims", "unexpected tensor"),
+    "weights with one less": altered(lambda model: dict(sorted(model.items())[1:]), "WrongDims", "lacks"),
+    "no samples": altered(dict, "OutOfRange", "declared as 1 or more", 0),
+    "fewer samples than none": altered(dict, "OutOfRange", "declared as 1 or more", -(10**12)),
+}

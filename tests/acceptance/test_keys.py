@@ -1,0 +1,273 @@
+"""An agent's keys: in its home, over a line, and through rotations that are cut anywhere."""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.server.agents_door import door_of
+from tideline.core.errors import ConfigRefused, IdentityRefused, Refused, Unreachable, VersionRefused
+from tideline.core.run import Role
+from tideline.core.tokens import Token, Trust
+from tideline.engine.errands import Identity
+from tideline.engine.simulate import Federation
+from tideline_agent import identity
+from tideline_agent.finding import find, note
+from tideline_agent.keys import Keys
+from tideline_agent.link import Doors, GrpcLink, authority
+from tideline_agent.main import Rotation, admission
+from tideline_agent.settings import AgentSettings, check
+from tideline_protos.v1 import federation_pb2 as pb
+from tideline_server.rpc import SERVICE
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def die() -> None:
+    raise Killed
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[tuple[Federation, int]]:
+    """A federation behind its door."""
+    with door_of() as made:
+        yield made
+
+
+class Site:
+    """An agent's home and its lines. Each `started` is another process of it."""
+
+    def __init__(self, federation: Federation, port: int, home: Path, name: str) -> None:
+        self.federation, self.port, self.home, self.name = federation, port, home, name
+        self.token = federation.office.invite(name, {}, 60.0)
+
+    def settings(self, **more: object) -> AgentSettings:
+        told = {"token": self.token, "home": self.home, "wait": 0.0} | more
+        return AgentSettings(f"127.0.0.1:{self.port}", self.home, (Role.SOURCE,), self.name, **told)  # type: ignore[arg-type]
+
+    def started(self) -> GrpcLink:
+        """The process begins: it enrols."""
+        keys = identity.keys(self.home)
+        link = GrpcLink(find(self.settings()).doors, self.name, keys, threading.Event())
+        assert admission(link, self.settings(), keys)
+        return link
+
+    @property
+    def known(self) -> str:
+        """The key that the coordinator knows."""
+        return self.federation.office.people.find(self.name).sign_key
+
+    @property
+    def kept(self) -> str:
+        """The key that the home has."""
+        return identity.keys(self.home).public[0].hex()
+
+
+@pytest.fixture
+def site(opened: tuple[Federation, int], tmp_path: Path) -> Site:
+    """A site of the test's own."""
+    return Site(*opened, tmp_path, f"site-{tmp_path.name}"[:64])
+
+
+# In the home
+
+
+def test_keys_are_made_once(tmp_path: Path) -> None:
+    """For their owner alone, and the same from then on."""
+    made = identity.keys(tmp_path)
+    assert identity.keys(tmp_path).public == made.public == Keys.of(made.pem).public
+    assert stat.S_IMODE((tmp_path / "keys.pem").stat().st_mode) == 0o600
+    assert len(made.fingerprint) == 19 and sorted(each.name for each in tmp_path.iterdir()) == ["keys.pem"]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_keys_that_others_can_read(tmp_path: Path, mode: int) -> None:
+    """They are refused, with the command that mends it."""
+    identity.keys(tmp_path)
+    (tmp_path / "keys.pem").chmod(mode)
+    with pytest.raises(IdentityRefused, match=f"mode 0{mode:o}") as refusal:
+        identity.keys(tmp_path)
+    assert refusal.value.todo.startswith(f"chmod 600 {tmp_path / 'keys.pem'}")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"garbage", Keys.made().pem[:100], Keys.made().pem.partition(b"END")[0]],
+    ids=["empty", "garbage", "cut", "one key"],
+)
+def test_a_file_that_holds_no_keys(tmp_path: Path, content: bytes) -> None:
+    """It is not written over: somebody may restore it."""
+    identity.write(tmp_path / "keys.pem", content)
+    with pytest.raises(IdentityRefused, match="does not hold an agent's keys"):
+        identity.keys(tmp_path)
+    assert (tmp_path / "keys.pem").read_bytes() == content
+
+
+def test_what_a_home_remembers(site: Site) -> None:
+    """After one enrolment neither token nor address is needed; the owner's own word stands before it."""
+    note(site.settings(), find(site.settings()).doors)
+    alone = AgentSettings("", site.home, (Role.SOURCE,), site.name, home=site.home)
+    assert find(alone).doors == Doors((f"127.0.0.1:{site.port}",))
+    assert find(AgentSettings("127.0.0.1:1", site.home, (), site.name, home=site.home)).doors.addresses == ("127.0.0.1:1",)
+    (site.home / "coordinator.json").write_text("{")
+    with pytest.raises(Refused, match="is damaged"):
+        find(alone)
+
+
+def test_where_nobody_says_where(tmp_path: Path) -> None:
+    """Without a token, an address or a memory the agent says what it needs; far ones are not called in the clear."""
+    for token in ("", "bare", Token(Identity().token).text):
+        with pytest.raises(ConfigRefused, match="No coordinator is known") as refusal:
+            find(AgentSettings("", tmp_path, (), "a", token, home=tmp_path))
+        assert "--token" in refusal.value.todo and "--coordinator" in refusal.value.todo
+    far = Token(Identity().token, ("far.example:1",))
+    with pytest.raises(ConfigRefused, match="without TLS"):
+        find(AgentSettings("", tmp_path, (), "a", far.text, home=tmp_path))
+    assert find(AgentSettings("", tmp_path, (), "a", far.text, home=tmp_path, insecure=True)).doors.roots is None
+    public = Token(Identity().token, ("far.example:1",), Trust.SYSTEM)
+    assert find(AgentSettings("", tmp_path, (), "a", public.text, home=tmp_path)).doors.system
+    pinned = Token(Identity().token, ("far.example:1",), Trust.PINNED, bytes(32))
+    assert find(AgentSettings("", tmp_path, (), "a", pinned.text, home=tmp_path)).pinned == bytes(32)
+    for option in ("ca", "tls_cert"):
+        (tmp_path / "x").write_text("no certificate")
+        with pytest.raises(ConfigRefused):
+            find(
+                AgentSettings("", tmp_path, (), "a", far.text, home=tmp_path, tls_key=tmp_path / "x", **{option: tmp_path / "x"})
+            )
+    with pytest.raises(ConfigRefused, match="needs its key"):
+        check(AgentSettings("", tmp_path, (), "a", far.text, home=tmp_path, tls_cert=tmp_path / "x"))
+
+
+def test_an_address_that_has_no_tls(site: Site) -> None:
+    """Who expects an authority there is told so."""
+    with pytest.raises(Unreachable, match="does not answer with TLS"):
+        authority(Doors((f"127.0.0.1:{site.port}", "127.0.0.1:1")), bytes(32))
+
+
+# Over the line
+
+
+def test_a_clock_that_went_elsewhere(site: Site) -> None:
+    """The machine slept, or the coordinator's clock was set: the agent asks for the time and goes on by itself."""
+    with closing(site.started()) as link:
+        for seconds in (4000.0, -5000.0, 30.0):
+            site.federation.clock.advance(seconds)
+            assert link.beat({}).gone == ()
+
+
+def test_an_older_coordinator(tmp_path: Path) -> None:
+    """One that does not know Hello, and one that is too new: both ends' versions are in the text."""
+    enrol = grpc.unary_unary_rpc_method_handler(lambda request, context: pb.EnrolReply(protocol=1).SerializeToString())
+    newer = pb.HelloReply(protocol=9, oldest=8, version="7.0").SerializeToString()
+    hello = grpc.unary_unary_rpc_method_handler(lambda request, context: newer)
+    for calls, words in (
+        ({"Enrol": enrol}, "speaks protocol 1"),
+        ({"Hello": hello}, r"\(tideline 7.0\) speaks protocol 9 down to 8"),
+    ):
+        server = grpc.server(ThreadPoolExecutor(1))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, calls),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        with closing(GrpcLink(Doors((f"127.0.0.1:{port}",)), "ann", Keys.made(), threading.Event())) as link:
+            with pytest.raises(VersionRefused, match=words) as refusal:
+                link.enrol("token", ("source",))
+            assert "speaks protocol 2" in refusal.value.what and "the coordinator's first" in refusal.value.todo
+        server.stop(None).wait()
+
+
+def test_an_older_agents_home(site: Site) -> None:
+    """Its credential binds its keys, once, and is forgotten."""
+    people = site.federation.office.people
+    people.enrol(site.token, site.name, "an old credential", ("source",), "0.1")
+    (site.home / "credential").write_text("an old credential")
+    site.started().close()
+    assert site.known == site.kept and people.find(site.name).protocol == 2
+    assert not (site.home / "credential").exists()
+    site.started().close()
+
+
+# Rotation
+
+POINTS: dict[str, Callable[[Site, GrpcLink], object]] = {
+    "before it begins": lambda site, link: die(),
+    "with the new keys made": lambda site, link: (identity.next_keys(site.home), die()),
+    "with the coordinator's answer": lambda site, link: link.rotate(identity.next_keys(site.home), die),
+    "with the keys swapped": lambda site, link: link.rotate(
+        identity.next_keys(site.home), lambda: (identity.take_over(site.home), die())
+    ),
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_rotation_that_is_killed(site: Site, point: str) -> None:
+    """Wherever: the same command starts again, and what was begun is finished."""
+    with closing(site.started()) as link:
+        before = site.kept
+        with pytest.raises(Killed):
+            POINTS[point](site, link)
+    with closing(site.started()) as link:
+        begun = identity.unfinished(site.home) is not None
+        Rotation(link, site.home).turn(False)
+        assert link.beat({}).gone == ()
+        assert begun == (point == "with the new keys made")
+    assert site.known == site.kept and identity.unfinished(site.home) is None
+    assert (site.kept == before) == (point == "before it begins")
+    site.started().close()
+
+
+def test_an_answer_that_was_lost(site: Site) -> None:
+    """The coordinator has the new keys, and the agent does not know it: it finds out by a call with them."""
+    with closing(site.started()) as link, closing(site.started()) as twin:
+        rotation = Rotation(link, site.home, wanted=True)
+        twin.rotate(identity.next_keys(site.home), lambda: None)
+        rotation.turn(False)
+        assert site.known == site.kept and identity.unfinished(site.home) is None
+        assert link.beat({}).gone == ()
+
+
+def test_a_rotation_that_is_refused(site: Site) -> None:
+    """Where neither pair of keys is known, the agent says why and goes on with the old ones."""
+    with closing(site.started()) as link:
+        site.federation.office.revoke(site.name, "left")
+        with pytest.raises(IdentityRefused, match=r"revoked on .*: left"):
+            link.rotate(Keys.made(), die)
+
+
+def test_calls_beside_a_rotation(site: Site) -> None:
+    """Whatever is signed while keys are swapped is answered."""
+    with closing(site.started()) as link, ThreadPoolExecutor(4) as threads:
+        stop = threading.Event()
+
+        def beat() -> int:
+            said = 0
+            while not stop.is_set():
+                link.beat({})
+                said += 1
+            return said
+
+        beating = [threads.submit(beat) for _ in range(3)]
+        for _ in range(5):
+            Rotation(link, site.home, wanted=True).turn(False)
+        stop.set()
+        assert all(each.result(30) > 0 for each in beating)
+    assert site.known == site.kept
+
+
+def test_a_name_is_remembered(site: Site) -> None:
+    """So that a home alone is enough to start again."""
+    from tideline.cli.serving import name_of_home
+
+    note(site.settings(), Doors(("127.0.0.1:1",), b"certificate"))
+    told = json.loads((site.home / "coordinator.json").read_text())
+    assert told == {"name": site.name, "addresses": ["127.0.0.1:1"], "trust": "pinned", "ca": "certificate"}
+    assert name_of_home(site.home) == site.name and name_of_home(site.home / "no") == name_of_home(None) == ""

@@ -1,0 +1,223 @@
+"""What happens at a site reaches who watches its run, and nothing of it is data."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.harness import Net, net
+from tests.acceptance.tap import Tap, tapped
+from tests.acceptance.test_stalls import ORDER, Mute
+from tests.cli.world import tide
+from tideline.core.errors import (
+    ContractRefused,
+    DataRefused,
+    DeviceMissing,
+    FederationError,
+    RosterRefused,
+    StepFailed,
+    StorageFull,
+    Unreachable,
+)
+from tideline.core.notes import Note
+from tideline.core.run import OrderId
+from tideline_agent.keys import Keys
+from tideline_agent.link import Doors, GrpcLink, NotSpoken
+from tideline_agent.notes import BATCH, MOST_WAITING, Teller, Told, Witness
+
+STARTED = Note("order_started")
+FAILING = {"method": "toy", "world": WORLD, "roster": SITES, "waiting": {"min_replies": 2}}
+FAILING |= {"config": {"rounds": 3, "fault": "raises", "who": "b", "when": 2}}
+
+
+class Ear:
+    """Takes what a teller sends, or refuses it."""
+
+    def __init__(self) -> None:
+        self.heard: list[list[Told]] = []
+        self.error: FederationError | None = None
+
+    def send(self, notes: Sequence[Told]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.heard.append(list(notes))
+
+
+def test_notes_go_in_batches_and_the_rest_is_counted() -> None:
+    """The queue is short: what finds no room is left out, and the next batch says how much that was."""
+    ear = Ear()
+    teller = Teller(ear.send, threading.Event())
+    for _ in range(MOST_WAITING + 7):
+        teller.tell(OrderId("o"), STARTED)
+    while teller.turn():
+        pass
+    assert [len(batch) for batch in ear.heard[:2]] == [BATCH + 1, BATCH]
+    assert ear.heard[0][-1] == ("o", Note("left_out", {"count": 7}))
+    assert sum(len(batch) for batch in ear.heard) == MOST_WAITING + 1
+
+
+def test_an_outage_keeps_notes_and_a_refusal_drops_them() -> None:
+    """What was cut is sent again; what the coordinator does not take would be refused for ever."""
+    ear = Ear()
+    teller = Teller(ear.send, threading.Event())
+    teller.tell(OrderId("o"), STARTED)
+    ear.error = Unreachable("away")
+    assert teller.turn() > 0
+    ear.error = None
+    teller.turn()
+    assert ear.heard == [[("o", STARTED)]]
+    teller.tell(OrderId("o"), STARTED)
+    ear.error = DataRefused("no")
+    teller.turn()
+    ear.error = None
+    assert teller.turn() == 0.0 and len(ear.heard) == 1
+
+
+def test_an_older_coordinator_is_told_nothing() -> None:
+    """It does not know the call: said once in the log, and from then on nothing is kept for it."""
+    mute = Mute()  # it answers Hello, and knows no Tell
+    try:
+        with closing(GrpcLink(Doors((f"127.0.0.1:{mute.port}",)), "ann", Keys.made(), threading.Event())) as link:
+            with pytest.raises(NotSpoken) as caught:
+                link.tell([(OrderId("o"), STARTED)])
+            assert caught.value.kind == "IdentityRefused"
+            teller = Teller(link.tell, threading.Event())
+            with capture_logs() as said:
+                for _ in range(3):
+                    teller.tell(OrderId("o"), STARTED)
+                    teller.turn()
+            assert [line["event"] for line in said] == ["notes_not_wanted"]
+    finally:
+        mute.over.set()
+        mute.server.stop(None)
+
+
+def witness(home: Path) -> tuple[Witness, list[Told], list[float]]:
+    """A witness, what it told, and its clock."""
+    told: list[Told] = []
+    clock = [100.0]
+    return Witness(lambda order, note: told.append((order, note)), home, lambda: clock[0]), told, clock
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (StepFailed("x", error="ValueError"), "step_failed", {"error": "ValueError"}),
+        (StepFailed("x", error="not a name: SECRET"), "step_failed", {"error": "Error"}),
+        (StorageFull("x"), "step_failed", {"error": "StorageFull"}),
+        (ContractRefused("x"), "declined", {"error": "ContractRefused"}),
+        (RosterRefused("x"), "declined", {"error": "RosterRefused"}),
+        (DataRefused("x"), "data_unreadable", {"error": "DataRefused"}),
+        (DeviceMissing("x", device="cuda:1"), "device_missing", {"device": "cuda:1"}),
+        (DeviceMissing("x", device="SECRET!"), "step_failed", {"error": "DeviceMissing"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_failure_is_told_by_its_type(tmp_path: Path, error: FederationError, kind: str, words: dict[str, str]) -> None:
+    """And by none of its words."""
+    saw, told, clock = witness(tmp_path)
+    saw.saw("begun", ORDER, None)
+    clock[0] += 2.5
+    saw.saw("failed", ORDER, error)
+    (_, note) = told[-1]
+    assert (note.kind, note.words) == (kind, words)
+    assert note.numbers.get("seconds", 2.5) == 2.5
+
+
+def test_a_slow_step_is_told_once(tmp_path: Path) -> None:
+    """When half of the time that the order left has passed; another order's time is its own."""
+    saw, told, clock = witness(tmp_path)
+    saw.saw("begun", ORDER, None)
+    saw.look([(ORDER, 0.1)])
+    clock[0] += ORDER.seconds_left / 2 + 1
+    saw.look([(ORDER, 0.25)])
+    saw.look([(ORDER, 0.25)])
+    slow = [note for _, note in told if note.kind == "slow_step"]
+    assert [note.numbers for note in slow] == [{"seconds": ORDER.seconds_left / 2 + 1, "percent": 25.0}]
+
+
+def test_a_trainer_that_died_a_cut_and_an_end(tmp_path: Path) -> None:
+    """Each is told of the order at hand; a run that nobody works for has nothing to tell."""
+    saw, told, _ = witness(tmp_path)
+    saw.died(ORDER.run, 2)
+    saw.saw("begun", ORDER, None)
+    saw.died(ORDER.run, 1)
+    saw.saw("worked", ORDER, None)
+    saw.saw("cut", ORDER, Unreachable("x"))
+    saw.withdrawn(ORDER)
+    kinds = [note.kind for _, note in told if note.kind != "disk_low"]
+    assert kinds == ["order_started", "trainer_died", "trained", "upload_cut", "order_withdrawn"]
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[tuple[Net, Tap]]:
+    """Three agents behind a tap; c's owner wants nothing told."""
+    with net(tmp_path_factory.mktemp("notes"), "tests.engine.toys:METHODS") as made:
+        made.coordinator()
+        with tapped(made.grpc) as tap:
+            made.detours[made.grpc] = tap.port
+            policy = made.home / "policy.toml"
+            policy.write_text('[forbid]\nnotes = ["coordinator"]\n')
+            for name, role in SITES.items():
+                made.agent(name, data[name], role, *(["--policy", str(policy)] if name == "c" else []))
+            yield made, tap
+
+
+def tideline(federation: Net, *args: str) -> list[str]:
+    """What a command prints."""
+    return tide(*args, env={"TIDELINE_HOME": str(federation.folder)}).output.splitlines()
+
+
+@pytest.mark.processes
+def test_a_failed_step_is_seen_where_the_run_is_watched(sites: tuple[Net, Tap]) -> None:
+    """The line has client, phase and type; over the wire went no word of the error, and c told nothing."""
+    federation, tap = sites
+    run = federation.run(FAILING)
+    command = [sys.executable, "-m", "tideline", "run", "watch", run, "--home", str(federation.folder)]
+    watch = subprocess.run(command, capture_output=True, text=True, timeout=90, env=federation.environment())
+    assert watch.returncode == 0, watch.stderr
+    assert re.search(r"^b, move 2: failed, StepFailed: The step work raised ValueError\.", watch.stderr, re.MULTILINE)
+    late = re.compile(r"  info     a, move 3: finished the step in")
+    federation.until(lambda: any(map(late.search, tideline(federation, "run", "logs", run))), "a to have told all")
+    lines = tideline(federation, "run", "logs", run)
+    assert any(re.search(r"  error    b, move 2: failed after \d+\.\d s: ValueError$", line) for line in lines)
+    assert any(re.search(r"  info     a, join 1: began to work$", line) for line in lines)
+    told = [json.loads(line) for line in tideline(federation, "run", "logs", run, "--json")]
+    assert {e["data"].get("client") for e in told if e["kind"] == "note"} == {"a", "b"}
+    assert b"SECRET" not in tap.all() and b"raised ValueError" in tap.all()
+
+
+@pytest.mark.processes
+def test_logs_are_chosen(sites: tuple[Net, Tap]) -> None:
+    """By client and by level; to the run's end with --follow; what is no level is refused."""
+    federation, _ = sites
+    run = federation.run(FAILING)
+    federation.ended(run)
+    of_b = tideline(federation, "run", "logs", run, "--client", "b", "--level", "warning")
+    assert of_b and all(" b, move 2: failed" in line for line in of_b)
+    assert tideline(federation, "run", "logs", run, "--client", "nobody") == []
+    assert any(line.endswith("run: completed") for line in tideline(federation, "run", "logs", run, "--follow"))
+    assert "did you mean warning?" in " ".join(tideline(federation, "run", "logs", run, "--level", "warnin"))
+
+
+@pytest.mark.processes
+def test_a_silent_site_is_told(sites: tuple[Net, Tap]) -> None:
+    """A run that waits says of whom nothing has been heard, and since when."""
+    federation, _ = sites
+    run = federation.run({**FAILING, "roster": {"a": "source", "ghost": "source"}, "waiting": {}})
+    federation.until(lambda: [e["client"] for e in federation.result(run)["awaited"]] == ["ghost"], "a to join")
+    (awaited,) = federation.result(run)["awaited"]
+    assert awaited["silent_seconds"] is None
+    assert "ghost has never enrolled" in tideline(federation, "run", "show", run)
+    federation.client().post(f"/runs/{run}/cancel")
+    assert federation.result(run)["awaited"] == []

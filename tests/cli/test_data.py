@@ -1,0 +1,145 @@
+"""`tideline data check`: what people and programs are told, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.world import tide
+from tests.learning.images_on_disk import save_classes
+from tests.learning.test_tables import table, write
+from tideline.cli.guard import DONE, REFUSED
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with images of two kinds of animal."""
+    save_classes(tmp_path / "site" / "ward", {"cat": 6, "dog": 4})
+    return tmp_path / "site"
+
+
+def test_a_folder_that_can_be_used(site: Path) -> None:
+    """In words: counts, classes, and the world that fits, to be copied into an experiment."""
+    done = tide("data", "check", site)
+    assert done.exit_code == DONE, done.output
+    assert "An agent can use this folder." in done.output and "read as a source" in done.output
+    assert 'world: {model: lenet, inputs: [3, 8, 8], classes: 2, class_names: ["cat", "dog"]}' in done.output
+    assert "training + held out: cat " in done.output
+
+
+def test_a_folder_that_would_be_refused(site: Path) -> None:
+    """With what is wrong, where, and what to do; files are named."""
+    (site / "ward" / "cat" / "01.png").write_bytes(b"x")
+    done = tide("data", "check", site)
+    assert done.exit_code == REFUSED
+    assert "Refused: " in done.output and "1 of 10 images cannot be read" in done.output
+    assert "cat/01.png" in done.output and "What to do: " in done.output
+    assert "An agent would refuse this folder." in done.output
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+def test_the_world_of_an_experiment(site: Path, tmp_path: Path, whole: bool, suffix: str) -> None:
+    """Of a whole experiment, or the world alone."""
+    world = {"inputs": [1, 8, 8], "classes": 3, "class_names": ["cat", "dog", "owl"]}
+    file = tmp_path / f"digits.{suffix}"
+    file.write_text(json.dumps({"method": "fedavg", "world": world} if whole else world))
+    done = tide("data", "check", site, "--world", file, "--json")
+    assert done.exit_code == DONE, done.output
+    told = json.loads(done.stdout)
+    assert told["usable"] and told["given"] and told["world"] == {**world, "model": "lenet", "sizes": {}}
+    (domain,) = told["domains"]
+    assert [c["name"] for c in domain["classes"]] == ["cat", "dog", "owl"]
+    assert domain["samples"] == 10 and domain["held_out"] == 2 and domain["balance"]
+
+
+def test_a_world_that_does_not_fit(site: Path, tmp_path: Path) -> None:
+    """The report says why, and ends with 2; a world that is none is told with its line."""
+    file = tmp_path / "digits.yaml"
+    file.write_text("method: fedavg\nworld:\n  inputs: [1, 8, 8]\n  classes: 2\n")
+    done = tide("data", "check", site, "--world", file, "--json")
+    assert done.exit_code == REFUSED
+    told = json.loads(done.stdout)
+    assert not told["usable"] and "none of the classes 0 to 1" in told["refused"][0]["what"]
+    assert told["domains"][0]["refused"] == told["refused"][0] and told["refused"][0]["path"] == str(site / "ward")
+    file.write_text("method: fedavg\nworld:\n  inputs: [1, 8, 8]\n  classes: 1\n")
+    done = tide("data", "check", site, "--world", file)
+    assert done.exit_code == REFUSED and f"{file}:4: world.classes is 1" in done.output
+    file.write_text("inputs: [1, 8, 8]\nclasses: 1\n")
+    assert f"{file}:2: world.classes is 1" in tide("data", "check", site, "--world", file).output
+
+
+@pytest.mark.parametrize("args", [("--role", "boss"), ("--world", "nowhere.yaml")])
+def test_wrong_options(site: Path, args: tuple[str, str]) -> None:
+    """Roles and files that do not exist."""
+    done = tide("data", "check", site, *args)
+    assert done.exit_code == REFUSED and "What to do: " in done.output
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    """Told like every error, as data too."""
+    done = tide("data", "check", tmp_path / "none", "--json")
+    assert done.exit_code == REFUSED and json.loads(done.stdout)["kind"] == "DataRefused"
+
+
+def test_tables_without_labels(tmp_path: Path) -> None:
+    """The site is taken for a target."""
+    write(tmp_path, "csv", {k: v for k, v in table().items() if k != "y"})
+    done = tide("data", "check", tmp_path)
+    assert done.exit_code == DONE and "read as a target" in done.output and "no labels" in done.output
+    assert "world: {model: mlp, inputs: [2]}, with any number of classes" in done.output
+    assert tide("data", "check", tmp_path, "--role", "source").exit_code == REFUSED
+
+
+def test_a_cell_is_told_to_its_owner(tmp_path: Path) -> None:
+    """Here, and not to a coordinator."""
+    (tmp_path / "ward.csv").write_text('a,b,y\n1,"3,5",0\n2,3,1\n4,5,2\n')
+    done = tide("data", "check", tmp_path)
+    assert done.exit_code == REFUSED and "line 2, column b" in done.output and "cell: 3,5" in done.output
+
+
+def test_names_from_elsewhere_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    """A domain's and a class's name may hold anything that a file system takes, and many classes are not all told."""
+    save_classes(tmp_path / "wa\x1b[31mrd", {"c\x1bt": 5, "dog": 5})
+    done = tide("data", "check", tmp_path)
+    assert done.exit_code == REFUSED and "\x1b" not in done.output  # the name of a class has to be printable
+    np.savez(tmp_path / "many.npz", x=np.zeros((60, 8, 8), np.uint8), y=np.arange(60))
+    assert tide("data", "check", tmp_path).exit_code == REFUSED
+
+
+def test_a_sample_of_digits(tmp_path: Path) -> None:
+    """A folder that an agent can use; the parts of a domain share nothing."""
+    told = [tide("data", "sample", tmp_path / n, "--domain", "usps", "--part", f"{n}/2", "--json") for n in "12"]
+    said = [json.loads(each.stdout) for each in told]
+    assert said[0]["samples"] > 900 and said[0]["held_out"] > 200 and said[0]["folder"] == str(tmp_path / "1")
+    assert tide("data", "check", tmp_path / "1", "--role", "source").exit_code == DONE
+    one, two = ({row.tobytes() for row in np.load(tmp_path / n / "usps.npz", allow_pickle=False)["x"]} for n in "12")
+    assert not one & two
+    bare = tide("data", "sample", tmp_path / "bare", "--domain", "optdigits", "--no-labels")
+    assert bare.exit_code == DONE and "held out" in bare.stdout
+    assert "y" not in np.load(tmp_path / "bare" / "optdigits.npz", allow_pickle=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--domain", "uspz"), "Use one of: mnist, usps, optdigits, coloured (did you mean usps?)"),
+        (("--domain", "usps", "--part", "3/2"), "--part is '3/2'"),
+        (("--domain", "usps", "--part", "1/5000"), "cannot be dealt in 5000 parts"),
+    ],
+)
+def test_a_sample_that_cannot_be(tmp_path: Path, given: tuple[str, ...], told: str) -> None:
+    """It is said why, and nothing is written."""
+    done = tide("data", "sample", tmp_path / "new", *given)
+    assert done.exit_code == REFUSED and told in " ".join(done.stderr.split())
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_sample_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """A file stands where the folder should be."""
+    (tmp_path / "file").write_text("")
+    done = tide("data", "sample", tmp_path / "file", "--domain", "usps")
+    assert done.exit_code == REFUSED and "Cannot write to" in done.stderr

@@ -1,0 +1,185 @@
+"""Keys that commands keep: who may read them, for which coordinator they are used, and when they are not."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.cli.world import KEY, Coordinator, tide
+from tideline.cli import login as commands
+from tideline.cli.app import app
+from tideline.cli.logins import Login, address, drop, keep, logins, place, quoted
+from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound
+
+
+def log_in(url: str, key: str, *more: str) -> Any:
+    """Log in with a key on stdin."""
+    return CliRunner().invoke(app, ["login", "--url", url, "--key-stdin", *more], input=key + "\n", catch_exceptions=False)
+
+
+@pytest.fixture
+def operator(there: Coordinator) -> str:
+    """The key of an operator."""
+    return str(
+        json.loads(tide("keys", "add", "--name", "alice", "--role", "operator", "--home", there.home, "--json").stdout)["key"]
+    )
+
+
+def test_a_login_is_kept_for_this_user_alone(there: Coordinator, operator: str) -> None:
+    """In a file of mode 0600, under the address; the key is not printed. Later commands use it."""
+    told = log_in(there.url + "/", operator)
+    assert told.exit_code == 0 and f"Logged in to {there.url} as alice, operator" in told.stdout and operator not in told.output
+    assert place() == Path.home() / ".config" / "tideline" / "keys.toml"
+    assert stat.S_IMODE(place().stat().st_mode) == 0o600
+    assert logins() == {there.url: Login(operator, "alice", "operator")}
+    listed = tide("run", "list", "--url", there.url)
+    assert listed.exit_code == 0 and listed.stderr == ""
+    denied = tide("keys", "list", "--url", there.url)
+    assert denied.exit_code == 2 and "The key 'alice' is an operator; listing the keys needs admin" in denied.stderr
+
+
+def test_the_only_login_says_where(there: Coordinator, operator: str) -> None:
+    """Where neither an address nor a home is given; which one is told on stderr. Of two none is taken."""
+    log_in(there.url, operator)
+    listed = tide("run", "list", "--json")
+    assert listed.exit_code == 0 and json.loads(listed.stdout) == []
+    assert listed.stderr == f"Using {there.url}, where you are logged in\n"
+    keep("https://other.example", Login("k"))
+    assert tide("run", "list").exit_code == 3
+
+
+def test_a_home_that_is_named_goes_first(there: Coordinator, operator: str) -> None:
+    """With its own key; so does a key that is given."""
+    log_in(there.url, operator)
+    assert tide("keys", "list", "--home", there.home).exit_code == 0
+    assert tide("keys", "list", "--url", there.url, "--api-key", KEY).exit_code == 0
+
+
+def test_logging_out(there: Coordinator, operator: str) -> None:
+    """Forgets the key; once."""
+    log_in(there.url, operator)
+    assert tide("logout", "--url", there.url).exit_code == 0 and logins() == {}
+    again = tide("logout", "--url", there.url)
+    assert again.exit_code == 2 and f"No key is kept for {there.url}" in again.stderr
+    refused = tide("run", "list", "--url", there.url)
+    assert refused.exit_code == 2 and "tideline login" in refused.stderr
+
+
+def test_a_wrong_key_is_not_kept(there: Coordinator) -> None:
+    """It is tried before."""
+    refused = log_in(there.url, "tidekey_wrong")
+    assert refused.exit_code == 2 and "missing or wrong" in refused.stderr and not place().exists()
+
+
+@pytest.mark.parametrize("key", ["", "a b", "\u00e4", "a\x07"])
+def test_what_is_no_key(there: Coordinator, key: str) -> None:
+    """Is not sent."""
+    refused = log_in(there.url, key)
+    assert refused.exit_code == 2 and "is no key" in refused.stderr
+
+
+def test_without_a_terminal_there_is_nobody_to_ask() -> None:
+    """The option for programs is named. At a terminal the key is asked for without echo."""
+    refused = tide("login", "--url", "http://127.0.0.1:1")
+    assert refused.exit_code == 2 and "--key-stdin" in refused.stderr
+    with pytest.raises(ConfigRefused), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+        patch.setattr(commands.typer, "prompt", lambda *_, hide_input, err: "" if hide_input and err else "shown")
+        commands.read_key(False)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
+def test_a_file_that_others_can_read_is_refused(there: Coordinator, operator: str, mode: int) -> None:
+    """With what to do about it; nothing is sent. Commands that need no kept key go on."""
+    log_in(there.url, operator)
+    place().chmod(mode)
+    refused = tide("run", "list", "--url", there.url)
+    assert refused.exit_code == 2 and f"mode {mode:04o}" in refused.stderr and f"chmod 600 {place()}" in refused.stderr
+    assert tide("run", "list", "--home", there.home).exit_code == 0
+    assert log_in(there.url, operator).exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["[", "a = 1", '["x"]\nkey = "k"\nmore = "m"', '["x"]\n', "\x00"])
+def test_a_damaged_file_is_refused(text: str) -> None:
+    """By name, and not written over."""
+    place().parent.mkdir(parents=True)
+    place().write_text(text)
+    place().chmod(0o600)
+    with pytest.raises(IdentityRefused, match="cannot be read"):
+        keep("https://a", Login("k"))
+    assert place().read_text() == text
+
+
+def test_texts_come_back_as_they_were() -> None:
+    """Whatever a path or a name holds; two at once lose nothing."""
+    odd = Login("k", 'a"b\\c\n\x7f\u00e4\U0001f30a', "viewer", "/a b/[c].pem")
+    keep("https://a", odd)
+    threads = [threading.Thread(target=keep, args=(f"https://h{i}", Login(str(i)))) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert logins() == {"https://a": odd, **{f"https://h{i}": Login(str(i)) for i in range(8)}}
+    assert sorted(path.name for path in place().parent.iterdir()) == ["keys.lock", "keys.toml"]
+    drop("https://h3")
+    with pytest.raises(NotFound, match="No key is kept for https://h3"):
+        drop("https://h3")
+    assert quoted("\x7f") == '"\\u007f"'
+
+
+def test_where_keys_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where XDG says, if that is a whole path. An address is kept in one form."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "x"))
+    assert place() == tmp_path / "x" / "tideline" / "keys.toml"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    assert place() == Path.home() / ".config" / "tideline" / "keys.toml"
+    assert address("HTTPS://Host.Example:7880/") == "https://host.example:7880"
+
+
+def test_the_certificate_is_remembered(there: Coordinator, operator: str) -> None:
+    """By its whole path, for later commands."""
+    import certifi
+
+    folder = Path(certifi.where())
+    there_was = Path.cwd()
+    os.chdir(folder.parent)
+    try:
+        assert log_in(there.url, operator, "--ca", folder.name).exit_code == 0
+    finally:
+        os.chdir(there_was)
+    assert logins()[there.url].ca == str(folder)
+    Path(place()).write_text(place().read_text().replace(str(folder), "/nowhere/ca.pem"))
+    refused = tide("run", "list", "--url", there.url)
+    assert refused.exit_code == 2 and "/nowhere/ca.pem cannot be used" in refused.stderr
+
+
+def test_keys_by_their_commands(there: Coordinator) -> None:
+    """Made and printed once, listed without the key, revoked; what is wrong is told."""
+    at = ("--home", there.home)
+    made = tide("keys", "add", "--name", "bob", "--role", "viewer", "--ttl", "90d", *at)
+    assert (
+        made.exit_code == 0 and "Key of bob, viewer, until " in made.stdout and f"tideline login --url {there.url}" in made.stdout
+    )
+    key = next(word for word in made.stdout.split() if word.startswith("tidekey_"))
+    assert tide("run", "list", "--url", there.url, "--api-key", key).exit_code == 0
+    listed = tide("keys", "list", *at)
+    assert "bob" in listed.stdout and "viewer" in listed.stdout and key not in listed.stdout
+    (row,) = json.loads(tide("keys", "list", *at, "--json").stdout)
+    assert (row["name"], row["created_by"]) == ("bob", "admin")
+    assert tide("keys", "revoke", "bob", *at).stdout == "The key of bob is revoked\n"
+    assert "'bob' was revoked on" in tide("run", "list", "--url", there.url, "--api-key", key).stderr
+    for args, words in (
+        (["add", "--name", "x", "--role", "boss"], "viewer, operator, admin"),
+        (["add", "--name", "x", "--role", "viewer", "--ttl", "soon"], "--ttl is 'soon'"),
+        (["revoke", "nobody"], "There is no key 'nobody'"),
+        (["revoke", "../runs"], ""),
+    ):
+        refused = tide("keys", *args, *at)
+        assert refused.exit_code in (2, 4) and words in refused.stderr, refused.stderr

@@ -1,0 +1,56 @@
+"""Names of classes in a world: optional, one for each class, and unseen where they are not given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tideline.algorithms import METHODS
+from tideline.archive.parts import MemoryParts
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import World, plain_world, world_in
+from tideline.core.settings import plain
+from tideline.engine.mill import NumericMill
+
+NAMED = {"inputs": [4], "classes": 2, "model": "mlp", "class_names": ["cat", "dog"]}
+
+
+def drafted(world: dict[str, Any]) -> Any:
+    """The world as a run keeps it and tells it to sites."""
+    roster = [{"id": "a", "role": "source", "labelled": True}]
+    asked = {"method": "fedavg", "preset": "tiny", "config": {}, "world": world, "roster": roster}
+    return NumericMill(MemoryParts(), METHODS).call("draft", asked)["world"]
+
+
+def test_names_are_kept() -> None:
+    """A run's world has them, and a site reads them."""
+    assert world_in(NAMED).class_names == ("cat", "dog")
+    assert drafted(NAMED)["class_names"] == ["cat", "dog"]
+    assert world_in(plain_world(world_in(NAMED))) == world_in(NAMED)
+
+
+def test_a_world_without_names_is_told_as_before() -> None:
+    """Sites of earlier versions read it, and its bytes are the same."""
+    told = {"inputs": [1, 28, 28], "classes": 10, "model": "lenet", "sizes": {}}
+    assert plain_world(World()) == drafted(plain(World())) == told
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["cat"], "1 names for 2 classes"),
+        (["cat", "cat"], "'cat' cannot name one class alone"),
+        (["cat", " cat "], "'cat' cannot name"),
+        (["\u00f6", "o\u0308"], "cannot name one class alone"),
+        (["cat", ""], "'' cannot name"),
+        (["cat", "a\nb"], "cannot name"),
+        (["cat", 2], "world.class_names"),
+        ("cat", "world.class_names"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(names: object, said: str) -> None:
+    """By the place of the setting."""
+    with pytest.raises(ConfigRefused, match=said) as refusal:
+        drafted(NAMED | {"class_names": names})
+    assert str(refusal.value.context["path"]).startswith("world.class_names")

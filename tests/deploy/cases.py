@@ -1,0 +1,259 @@
+"""Values that the chart is rendered with, beside the manual's own, and values that it refuses."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from tests.deploy.chart import Object, examples, parsed, texts
+
+
+def agent(name: str = "hospital-a", **more: Any) -> Object:
+    """An agent with what it needs."""
+    whole = {"name": name, "roles": ["source"], "data": {"existingClaim": f"{name}-data"}, "token": {"secret": f"{name}-token"}}
+    return whole | more
+
+
+def open_doors(**coordinator: Any) -> Object:
+    """A coordinator on a network that is trusted."""
+    return {"insecure": True, "coordinator": coordinator}
+
+
+TLS = {"tls": {"secret": "doors"}}
+MUTUAL = {"tls": {"secret": "doors", "clientCa": {"secret": "authority", "key": "authority.pem"}}}
+POSTGRES = {"database": {"url": "postgresql://tideline@db:5433/tideline", "passwordSecret": {"name": "database"}}}
+SHARED = {"parts": {"kind": "claim", "claim": {"existing": "parts"}}}
+S3 = {
+    "parts": {
+        "kind": "s3",
+        "s3": {
+            "url": "s3://federation/tideline",
+            "endpoint": "https://store:9000",
+            "region": "here",
+            "secret": "store",
+            "caSecret": {"name": "store-ca"},
+        },
+    }
+}
+SCRATCH = {"home": {"kind": "scratch"}}
+PEERS = [{"podSelector": {"matchLabels": {"app": "gate"}}}]
+
+RENDERED: dict[str, Object] = {
+    **examples(),
+    "coordinator with TLS": {"coordinator": TLS},
+    "stopped": open_doors(replicas=0),
+    "many replicas": {
+        "coordinator": TLS
+        | POSTGRES
+        | SCRATCH
+        | {
+            "replicas": 5,
+            "strategy": "RollingUpdate",
+            "parts": {"kind": "claim", "claim": {"size": "1Ti", "storageClass": "nfs"}},
+        }
+    },
+    "URLs in Secrets": open_doors(
+        **SCRATCH | S3, replicas=2, database={"urlSecret": {"name": "urls", "key": "db"}}, redis={"urlSecret": {"name": "urls"}}
+    ),
+    "Postgres with an authority": {
+        "coordinator": TLS | SHARED | {"database": POSTGRES["database"] | {"caSecret": {"name": "db-ca", "key": "root.crt"}}}
+    },
+    "role instead of keys": open_doors(
+        **POSTGRES | SCRATCH,
+        parts={"kind": "s3", "s3": {"url": "s3://federation"}},
+        serviceAccount={"name": "federation", "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/federation"}},
+    ),
+    "both, with certificates of agents": {"coordinator": MUTUAL, "agents": [agent(tls={"secret": "hospital-a-tls"})]},
+    "GPU": {
+        "coordinator": {"enabled": False},
+        "agents": [agent(gpus=2, runtimeClassName="nvidia", tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])],
+    },
+    "sixteen agents": open_doors() | {"agents": [agent(f"site-{i}", roles=["source", "target", "peer"]) for i in range(16)]},
+    "agent with everything": {
+        "coordinator": {"enabled": False},
+        "agents": [
+            agent(
+                data={"hostPath": "/data/digits", "subPath": "digits"},
+                token={"secret": "tokens", "key": "hospital-a"},
+                home={"existingClaim": "hospital-a-home"},
+                coordinator="a.example:7800,b.example:7800",
+                device="cpu",
+                policy={"configMap": "policies", "key": "strict.toml"},
+                ca={"secret": "authority"},
+                tls={"secret": "hospital-a-tls"},
+                groups=[2000],
+                parallel=2,
+                trainerIdle=5,
+                wait=600,
+                methods="ours:METHODS",
+                metrics="0.0.0.0:9107",
+                logLevel="debug",
+                notes=False,
+                image={"tag": "0.1.0-ours"},
+                resources={"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "8Gi"}},
+                nodeSelector={"disk": "fast"},
+                podAnnotations={"note": "here"},
+                podLabels={"team": "a"},
+                env=[{"name": "OMP_NUM_THREADS", "value": "2"}],
+            )
+        ],
+    },
+    "every door and every knob": {
+        "imagePullSecrets": [{"name": "registry"}],
+        "coordinator": TLS
+        | POSTGRES
+        | S3
+        | SCRATCH
+        | {
+            "replicas": 3,
+            "agentsDoor": {"type": "NodePort", "nodePort": 30780, "annotations": {"a": "b"}},
+            "peopleDoor": {"type": "LoadBalancer", "port": 443, "sourceRanges": ["192.0.2.0/24"]},
+            "ingress": {"enabled": True, "host": "federation.example", "tlsSecret": "web", "className": "nginx"},
+            "adminKey": {"secret": "mine", "key": "key"},
+            "settings": {"lease": 7.5, "wait": 30, "rate": 2000000, "rateWrongKeys": 5, "rateEnrol": 0, "connections": 1000}
+            | {"partsCache": 2.5, "oldestProtocol": 2, "methods": "ours:METHODS"},
+            "nodeSelector": {"pool": "federation"},
+            "tolerations": [{"key": "federation", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+            "priorityClassName": "high",
+            "podAnnotations": {"note": "here"},
+            "podLabels": {"team": "a"},
+        },
+        "agents": [agent()],
+        "networkPolicy": {
+            "agentsFrom": PEERS,
+            "peopleFrom": PEERS,
+            "coordinatorTo": PEERS,
+            "coordinators": PEERS,
+            "databasePods": {"app": "db"},
+        },
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "keySecret": {"name": "viewer"}},
+    },
+    "without policies": open_doors() | {"networkPolicy": {"enabled": False}, "agents": [agent()]},
+}
+
+REFUSED: dict[str, tuple[Object, str]] = {
+    "nothing said": ({}, r"The doors have no certificate: .*coordinator\.tls\.secret.* or set insecure=true"),
+    "nothing to install": ({"coordinator": {"enabled": False}}, r"nothing to install.*Enable the coordinator, or list agents"),
+    "a certificate and insecure": ({"insecure": True, "coordinator": TLS}, r"contradict each other\. Leave out one"),
+    "certificates of agents without TLS": (
+        open_doors(tls={"clientCa": {"secret": "authority"}}),
+        r"takes TLS\. Name the doors' own certificate",
+    ),
+    "an ingress without a host": (open_doors(ingress={"enabled": True}), r"no host\. Set coordinator\.ingress\.host"),
+    "a node port of no node": (open_doors(agentsDoor={"nodePort": 30780}), r"agentsDoor is of type ClusterIP.*leave them out"),
+    "a policy of no node": (open_doors(peopleDoor={"externalTrafficPolicy": "Local"}), r"peopleDoor is of type ClusterIP"),
+    "ranges of no balancer": (
+        open_doors(agentsDoor={"type": "NodePort", "sourceRanges": ["192.0.2.0/24"]}),
+        r"sourceRanges is for load balancers\. Set .*type=LoadBalancer",
+    ),
+    "a password of Postgres": (
+        open_doors(database={"url": "postgresql://tideline:secret@db/tideline"}),
+        r"holds a password.*passwordSecret",
+    ),
+    "a password behind a question mark": (
+        open_doors(database={"url": "postgresql://db/tideline?password=secret"}),
+        r"holds a password.*passwordSecret",
+    ),
+    "a password of Redis": (open_doors(redis={"url": "redis://:secret@redis"}), r"holds a password.*urlSecret"),
+    "two URLs of Postgres": (
+        open_doors(database={"url": "postgresql://db/t", "urlSecret": {"name": "url"}}),
+        r"both url and urlSecret\. Leave out one",
+    ),
+    "two URLs of Redis": (
+        open_doors(redis={"url": "redis://redis", "urlSecret": {"name": "url"}}),
+        r"both url and urlSecret\. Leave out one",
+    ),
+    "a password without a URL": (
+        open_doors(database={"passwordSecret": {"name": "db"}}),
+        r"no URL\. Set coordinator\.database\.url",
+    ),
+    "no bucket": (open_doors(parts={"kind": "s3"}), r"none is named\. Set coordinator\.parts\.s3\.url"),
+    "no claim": (open_doors(parts={"kind": "claim"}), r"none is described\. Name one"),
+    "a bucket that is not used": (
+        open_doors(parts={"s3": {"url": "s3://federation"}}),
+        r"parts go to the home\. Set coordinator\.parts\.kind=s3",
+    ),
+    "replicas on one home": (open_doors(replicas=2), r"2 replicas cannot share .* the database .*, the parts .*replicas=1"),
+    "replicas with parts in a home": (open_doors(**POSTGRES | SCRATCH, replicas=2), r"2 replicas cannot share .*home: the parts"),
+    "replicas with SQLite": (open_doors(**SHARED | SCRATCH, replicas=2), r"2 replicas cannot share .*home: the database"),
+    "replicas on a claim of one machine": (
+        open_doors(
+            **POSTGRES | SCRATCH, replicas=2, parts={"kind": "claim", "claim": {"size": "1Gi", "accessMode": "ReadWriteOnce"}}
+        ),
+        r"cannot share a claim that is ReadWriteOnce\. Set .*ReadWriteMany",
+    ),
+    "replicas that share a home": (open_doors(**POSTGRES | SHARED, replicas=2), r"A home serves one.*home\.kind=scratch"),
+    "runs in a scratch home": (open_doors(**SCRATCH), r"scratch home is lost.*the database.*the parts"),
+    "rolling on one home": (open_doors(strategy="RollingUpdate"), r"second coordinator.*strategy=Recreate"),
+    "an agent without a token": (
+        open_doors() | {"agents": [agent(token={})]},
+        r"hospital-a has no token\. Make one with `tideline invite --name hospital-a`",
+    ),
+    "two agents of one name": (open_doors() | {"agents": [agent(), agent()]}, r"hospital-a is listed twice"),
+    "two agents with one token": (
+        open_doors() | {"agents": [agent(token={"secret": "t"}), agent("b", token={"secret": "t"})]},
+        r"agent b has the same token.*Invite it too",
+    ),
+    "two agents in one home": (
+        open_doors() | {"agents": [agent(name, home={"existingClaim": "home"}) for name in ("a", "b")]},
+        r"agent b has the same home as another \(home\)",
+    ),
+    "a home among the data": (
+        open_doors() | {"agents": [agent(home={"existingClaim": "hospital-a-data"})]},
+        r"its home and its data in the same claim",
+    ),
+    "no data": (open_doors() | {"agents": [agent(data={})]}, r"Set either data\.existingClaim or data\.hostPath"),
+    "data twice": (
+        open_doors() | {"agents": [agent(data={"existingClaim": "a", "hostPath": "/b"})]},
+        r"Set either data\.existingClaim or data\.hostPath",
+    ),
+    "GPUs for a processor": (
+        open_doors() | {"agents": [agent(gpus=1, device="cpu")]},
+        r"asks for 1 GPUs and computes on the processor",
+    ),
+    "an agent without a certificate": (
+        {"coordinator": MUTUAL, "agents": [agent()]},
+        r"hospital-a has no certificate.*tideline tls client hospital-a",
+    ),
+    # The schema's words
+    "an unknown key": (open_doors(replica=2), r"(?s)/coordinator.*'replica' not allowed"),
+    "an unknown section": ({"postgres": {}}, r"(?s)'postgres' not allowed"),
+    "an unknown setting": (open_doors(settings={"leese": 3}), r"(?s)/coordinator/settings.*'leese' not allowed"),
+    "a setting that is out of range": (open_doors(settings={"lease": 0}), r"(?s)/coordinator/settings/lease.*minimum"),
+    "an unknown key of an agent": (open_doors() | {"agents": [agent(role="source")]}, r"(?s)/agents/0.*'role' not allowed"),
+    "an unknown role": (
+        open_doors() | {"agents": [agent(roles=["teacher"])]},
+        r"(?s)/agents/0/roles/0.*'source', 'target', 'peer'",
+    ),
+    "no role": (open_doors() | {"agents": [agent(roles=[])]}, r"(?s)/agents/0/roles.*minItems"),
+    "a name that no pod can have": (
+        open_doors() | {"agents": [agent("Hospital A")]},
+        r"(?s)/agents/0/name.*does not match pattern",
+    ),
+    "root": (open_doors() | {"user": 0}, r"(?s)/user.*minimum"),
+    "an image that moves": (open_doors() | {"image": {"coordinator": {"tag": "latest"}}}, r"(?s)/image/coordinator/tag"),
+    "labels that selectors go by": (
+        open_doors(podLabels={"app.kubernetes.io/name": "x"}),
+        r"(?s)invalid propertyName 'app\.kubernetes\.io/name'",
+    ),
+    "words for a number": (open_doors(replicas="two"), r"(?s)/coordinator/replicas.*want integer"),
+    "an address without a port": (open_doors(advertise="federation.example"), r"(?s)/coordinator/advertise.*does not match"),
+    "SQLite by URL": (open_doors(database={"url": "sqlite:///x.db"}), r"(?s)/coordinator/database/url.*does not match"),
+    "credentials of a bucket": (
+        open_doors(parts={"kind": "s3", "s3": {"url": "s3://key@federation"}}),
+        r"(?s)/coordinator/parts/s3/url.*does not match",
+    ),
+}
+
+
+@functools.cache
+def said_of(name: str) -> dict[str, str]:
+    """What the templates say, asked once."""
+    return texts(RENDERED[name])
+
+
+@functools.cache
+def made_of(name: str) -> list[Object]:
+    """The objects in it."""
+    return parsed(said_of(name))

@@ -1,0 +1,375 @@
+"""The Helm chart: what it makes is valid, closed and consistent, for every kind of installation; what cannot work is refused."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from typing import Any
+
+import pytest
+import typer
+
+from tests.deploy.cases import REFUSED, RENDERED, agent, made_of, open_doors
+from tests.deploy.chart import (
+    CHART,
+    NAMESPACE,
+    NEWEST,
+    OLDEST,
+    Object,
+    containers,
+    leaves,
+    loaded,
+    named,
+    of,
+    picked,
+    pods,
+    render,
+    validator,
+)
+from tests.deploy.cluster import cluster, rendered_in
+from tideline import __version__
+from tideline.cli.app import app
+from tideline.cli.serving import coordinator_settings
+from tideline_server.main import check as check_settings
+from tideline_server.settings import CoordinatorSettings
+
+# Variables that libraries read
+ELSEWHERE = {"HOME", "PGPASSWORD", "PGSSLROOTCERT"}
+ELSEWHERE |= {f"AWS_{name}" for name in ("ENDPOINT_URL", "REGION", "CA_BUNDLE", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY")}
+WRITABLE = {"/var/lib/tideline", "/tmp", "/parts"}
+EVERY = pytest.mark.parametrize("name", RENDERED)
+COMMAND: Any = typer.main.get_command(app)
+
+
+@pytest.fixture
+def objects(name: str) -> list[Object]:
+    """What one set of values makes."""
+    return made_of(name)
+
+
+def test_it_lints() -> None:
+    """No error and no warning, with the defaults and with agents."""
+    import helm_python
+
+    for values in ({}, RENDERED["every door and every knob"]):
+        said = helm_python.lint(CHART, values, strict=True)
+        assert not said["errors"]
+        assert [each for each in said["messages"] if each["severity"] >= 2] == []
+
+
+def test_it_is_of_this_version() -> None:
+    """The chart installs the version that it lies beside, and says how old a cluster may be."""
+    facts = loaded().metadata
+    assert facts["appVersion"] == facts["version"] == __version__
+    assert facts["kubeVersion"] == f">={OLDEST}-0"
+
+
+@EVERY
+def test_the_api_takes_it(objects: list[Object]) -> None:
+    """Every object passes the schemas of the oldest and of the newest API, without a field that they do not know."""
+    for each in objects:
+        if each["kind"] != "ServiceMonitor":  # not Kubernetes' own
+            for version in (OLDEST, NEWEST):
+                validator(version, each["kind"], each["apiVersion"]).validate(each)
+
+
+def test_the_schemas_are_strict() -> None:
+    """A misspelt field deep in an object would be seen."""
+    deployment = of(render(open_doors()), "Deployment")[0]
+    deployment["spec"]["template"]["spec"]["containers"][0]["readOnly"] = True
+    assert not validator(NEWEST, "Deployment", "apps/v1").is_valid(deployment)
+
+
+@EVERY
+def test_it_is_locked_down(objects: list[Object]) -> None:
+    """No root, no capability, no writable root, no token of the cluster, no host; and resources are asked for."""
+    for pod in pods(objects):
+        spec, security = pod["spec"], pod["spec"]["securityContext"]
+        assert security["runAsNonRoot"] and security["runAsUser"] >= 1 and security["runAsGroup"] >= 1
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["automountServiceAccountToken"] is False
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    for each in containers(objects):
+        security = each["securityContext"]
+        assert security["readOnlyRootFilesystem"] and security["runAsNonRoot"] and not security["allowPrivilegeEscalation"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert {"cpu", "memory"} <= set(each["resources"]["requests"]) and "memory" in each["resources"]["limits"]
+    for each in of(objects, "ServiceAccount"):
+        assert each["automountServiceAccountToken"] is False
+
+
+@EVERY
+def test_the_environment_is_the_charts(objects: list[Object]) -> None:
+    """Services of a namespace set no variables: one called tideline-http would set TIDELINE_HTTP_PORT."""
+    assert [pod["spec"]["enableServiceLinks"] for pod in pods(objects)] == [False] * len(pods(objects))
+
+
+@EVERY
+def test_homes_keep_their_permissions(objects: list[Object]) -> None:
+    """Nobody opens the keys in a home to their group at each start, or changes the owners of a site's data."""
+    for pod in pods(objects):
+        assert pod["spec"]["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+        for volume in pod["spec"]["volumes"]:
+            if volume["name"] == "data":
+                assert volume.get("persistentVolumeClaim", {"readOnly": True})["readOnly"]
+
+
+@EVERY
+def test_only_what_must_be_is_writable(objects: list[Object]) -> None:
+    """Every mount has its volume, every volume its mount; all but homes, parts and /tmp are read-only."""
+    for pod in pods(objects):
+        (container,) = pod["spec"]["containers"]
+        mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+        assert sorted(mounts) == sorted(volume["name"] for volume in pod["spec"]["volumes"])
+        assert {mount["mountPath"] for mount in mounts.values() if not mount.get("readOnly")} <= WRITABLE
+
+
+@EVERY
+def test_no_secret_is_told(objects: list[Object]) -> None:
+    """A password, key or token is in a Secret; the chart draws one, the admin key."""
+    secrets = of(objects, "Secret")
+    assert len(secrets) <= 1
+    for each in secrets:
+        (drawn,) = each["data"].values()
+        assert len(drawn) >= 56 and "stringData" not in each
+        assert drawn not in str([other for other in objects if other is not each])
+    for container in containers(objects):
+        for variable in container.get("env", []):
+            path = variable.get("value", "").startswith("/secrets/")
+            secret = re.search(r"KEY(?!S)|PASSWORD|TOKEN|SECRET|CREDENTIAL", variable["name"]) and not path
+            assert not secret or "secretKeyRef" in variable["valueFrom"], variable["name"]
+    assert [text for text in leaves(objects) if re.search(r"://[^/@]*:[^/@]+@", text)] == []
+
+
+@EVERY
+def test_what_is_referred_to_is_there(name: str, objects: list[Object]) -> None:
+    """Every Secret, ConfigMap, claim and account is made by the chart or named in the values, and none is made for nothing."""
+    theirs = set(leaves(RENDERED[name])) | {"default"}
+    used: dict[str, set[str]] = {kind: set() for kind in ("Secret", "ConfigMap", "PersistentVolumeClaim", "ServiceAccount")}
+    for pod in pods(objects):
+        spec = pod["spec"]
+        used["ServiceAccount"].add(spec.get("serviceAccountName", "default"))
+        used["Secret"] |= {each["name"] for each in spec.get("imagePullSecrets", [])}
+        for volume in spec["volumes"]:
+            used["Secret"] |= {volume["secret"]["secretName"]} if "secret" in volume else set()
+            used["ConfigMap"] |= {volume["configMap"]["name"]} if "configMap" in volume else set()
+            claim = volume.get("persistentVolumeClaim")
+            used["PersistentVolumeClaim"] |= {claim["claimName"]} if claim else set()
+        for container in spec["containers"]:
+            for variable in container.get("env", []):
+                used["Secret"] |= {variable["valueFrom"]["secretKeyRef"]["name"]} if "valueFrom" in variable else set()
+    for kind, names in used.items():
+        made = set(named(objects, kind))
+        assert names <= made | theirs, kind
+        assert made <= names, kind
+
+
+@EVERY
+def test_selectors_find_their_pods(objects: list[Object]) -> None:
+    """Deployments find their own pods and no others; Services, policies, budgets and spreads find some."""
+    labels = [pod["metadata"]["labels"] for pod in pods(objects)]
+    for deployment in of(objects, "Deployment"):
+        selector = deployment["spec"]["selector"]["matchLabels"]
+        assert [each for each in labels if picked(selector, each)] == [deployment["spec"]["template"]["metadata"]["labels"]]
+    for selector in selectors(objects):
+        assert any(picked(selector, each) for each in labels) or selector == {"app": "db"}, selector
+
+
+def selectors(objects: list[Object]) -> list[dict[str, str]]:
+    """By what everything but Deployments finds pods."""
+    found = [each["spec"]["selector"] for each in of(objects, "Service")]
+    found += [each["spec"]["selector"]["matchLabels"] for each in of(objects, "PodDisruptionBudget")]
+    found += [each["spec"]["podSelector"]["matchLabels"] for each in of(objects, "NetworkPolicy")]
+    for pod in pods(objects):
+        found += [each["labelSelector"]["matchLabels"] for each in pod["spec"].get("topologySpreadConstraints", [])]
+    return found
+
+
+@EVERY
+def test_ports_lead_somewhere(objects: list[Object]) -> None:
+    """A Service's ports are a container's, an ingress' and a monitor's are a Service's, probes' are the container's own."""
+    ports = {port["name"]: port["containerPort"] for each in containers(objects) for port in each.get("ports", [])}
+    services = named(objects, "Service")
+    for service in services.values():
+        assert [port["targetPort"] in ports for port in service["spec"]["ports"]] == [True]
+        outside = {"nodePort", "externalTrafficPolicy", "loadBalancerSourceRanges"} & {
+            *service["spec"],
+            *service["spec"]["ports"][0],
+        }
+        assert service["spec"]["type"] != "ClusterIP" or not outside  # an API server would refuse it
+    for ingress in of(objects, "Ingress"):
+        for path in ingress["spec"]["rules"][0]["http"]["paths"]:
+            to = path["backend"]["service"]
+            assert to["port"]["name"] in [port["name"] for port in services[to["name"]]["spec"]["ports"]]
+    for monitor in of(objects, "ServiceMonitor"):
+        selector, (endpoint,) = monitor["spec"]["selector"]["matchLabels"], monitor["spec"]["endpoints"]
+        (service,) = (each for each in services.values() if picked(selector, each["metadata"]["labels"]))
+        assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
+    for container in containers(objects):
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert container.get(probe, {}).get("httpGet", {"port": next(iter(ports), "")})["port"] in [*ports, ""]
+
+
+@EVERY
+def test_names_can_be_names(objects: list[Object]) -> None:
+    """No two objects of a kind have one name, all are in the release's namespace, and names and labels are not too long."""
+    keys = [(each["kind"], each["metadata"]["name"]) for each in objects]
+    assert len(keys) == len(set(keys))
+    for each in objects:
+        facts = each["metadata"]
+        assert facts["namespace"] == NAMESPACE
+        assert len(facts["name"]) <= (63 if each["kind"] == "Service" else 253)
+        assert all(re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", value) for value in facts["labels"].values())
+
+
+def test_long_names_are_cut() -> None:
+    """A release with the longest name that Helm takes has Services whose names are short enough."""
+    made = render(open_doors() | {"agents": [agent("a" * 40)]}, release="r" * 53)
+    assert all(len(name) <= 63 for name in named(made, "Service"))
+    assert all(len(value) <= 63 for each in made for value in each["metadata"]["labels"].values())
+
+
+@pytest.mark.parametrize("release", ["7up", "a.b"])
+def test_names_that_no_service_can_have_are_refused(release: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Helm takes such a release; Services begin with a letter and have no dot. Another name may be given."""
+    import helm_python
+
+    with pytest.raises(helm_python.HelmError, match=r"No Service can be called .*set fullnameOverride"):
+        render(open_doors(), release=release)
+    capfd.readouterr()
+    assert render(open_doors() | {"fullnameOverride": "federation"}, release=release)
+
+
+@EVERY
+def test_images_are_pinned(name: str, objects: list[Object]) -> None:
+    """Unless the values say otherwise, images are of the chart's version; agents with GPUs take those with CUDA."""
+    for pod in pods(objects):
+        (container,) = pod["spec"]["containers"]
+        tag = container["image"].rpartition(":")[2]
+        gpu = "nvidia.com/gpu" in container["resources"]["limits"]
+        assert tag == (f"{__version__}-cuda" if gpu else __version__) or tag in set(leaves(RENDERED[name]))
+        assert not gpu or "--device=cuda" in container["args"]
+
+
+@EVERY
+def test_the_coordinator_takes_its_settings(objects: list[Object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every variable is a setting, its value is one that the setting takes, and the whole is what a coordinator starts with."""
+    for container in containers(objects):
+        given = {each["name"]: each.get("value", "postgresql://from@a/secret") for each in container.get("env", [])}
+        if container["name"] == "coordinator":
+            ours = {key.removeprefix("TIDELINE_").lower() for key in given if key not in ELSEWHERE}
+            assert ours <= set(CoordinatorSettings.model_fields)
+            for key in given.keys() - ELSEWHERE:
+                monkeypatch.setenv(key, given[key])
+            settings = coordinator_settings({})
+            check_settings(settings)
+            assert settings.advertised and settings.host == "0.0.0.0"
+
+
+def test_every_setting_can_be_set() -> None:
+    """Each setting of a coordinator is the chart's own, or one of coordinator.settings; large numbers stay as they are."""
+    listed = loaded().schema["properties"]["coordinator"]["properties"]["settings"]["properties"]
+    theirs = {re.sub(r"([A-Z])", r"_\1", each).lower() for each in listed}
+    own = {"home", "database", "parts", "host", "redis", "admin_key_file", "admin_key", "grpc_port", "http_port", "advertise"}
+    own |= {"tls_cert", "tls_key", "tls_client_ca", "insecure"}
+    assert theirs | own == set(CoordinatorSettings.model_fields) and not theirs & own
+    env = containers(made_of("every door and every knob"))
+    values = {each["name"]: each["value"] for container in env for each in container["env"] if "value" in each}
+    assert values["TIDELINE_RATE"] == "2000000" and values["TIDELINE_LEASE"] == "7.5" and values["TIDELINE_RATE_ENROL"] == "0"
+
+
+@EVERY
+def test_agents_take_their_options(objects: list[Object]) -> None:
+    """Each agent's arguments are those of `tideline agent`; its files are mounted."""
+    for pod in pods(objects):
+        (container,) = pod["spec"]["containers"]
+        if container["name"] == "agent":
+            first, *rest = container["args"]
+            params = COMMAND.commands[first].make_context(first, rest).params
+            places = [
+                str(params[each])
+                for each in ("data", "home", "token_file", "policy", "ca", "tls_cert", "tls_key")
+                if params[each]
+            ]
+            mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
+            assert [place for place in places if not place.startswith(tuple(mounted))] == []
+            assert params["name"] == pod["metadata"]["labels"]["tideline/client"]
+
+
+def test_every_option_of_an_agent_can_be_given() -> None:
+    """But for a token in the open, new keys at each start, and the log's form, which the image sets."""
+    options = {param.name for param in COMMAND.commands["agent"].params} - {"token", "rotate", "log_json", "help"}
+    args = {arg.partition("=")[0] for arg in containers(made_of("agent with everything"))[0]["args"]}
+    told = {arg.removeprefix("--").replace("-", "_") for arg in args if arg.startswith("--")}
+    assert told | {"insecure"} == options
+
+
+def test_one_agent_a_home() -> None:
+    """Never two processes on a home: one replica, stopped before the next starts, each on a claim of its own."""
+    made = [each for each in of(made_of("sixteen agents"), "Deployment") if each["metadata"]["name"].startswith("tideline-agent")]
+    assert [(each["spec"]["replicas"], each["spec"]["strategy"]["type"]) for each in made] == [(1, "Recreate")] * 16
+    homes = [
+        volume["persistentVolumeClaim"]["claimName"]
+        for each in made
+        for volume in each["spec"]["template"]["spec"]["volumes"][:1]
+    ]
+    assert len(set(homes)) == 16
+
+
+def test_what_cannot_be_lost_is_kept() -> None:
+    """Claims and the admin key stay when the release goes."""
+    made = render(RENDERED["many replicas"] | {"agents": [agent()]})
+    for each in (*of(made, "PersistentVolumeClaim"), *of(made, "Secret")):
+        assert each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert sorted(named(made, "PersistentVolumeClaim")) == ["tideline-agent-hospital-a", "tideline-parts"]
+
+
+def test_the_admin_key_is_drawn_once() -> None:
+    """Each installation draws its own; an upgrade takes the one that the cluster has, and one without the key gets it."""
+    with cluster({}) as empty:
+        first, second = (key_of(rendered_in(empty, open_doors())) for _ in range(2))
+    assert first != second and len(b64decode(first)) == 43
+    for kept, same in (({"admin.key": first}, True), ({"other": first}, False)):
+        with cluster({"tideline-admin": kept}) as config:
+            assert (key_of(rendered_in(config, open_doors())) == first) is same
+
+
+def key_of(objects: list[Object]) -> str:
+    """The admin key, as it stands in its Secret."""
+    (secret,) = of(objects, "Secret")
+    return str(secret["data"]["admin.key"])
+
+
+def test_budgets_are_for_replicas() -> None:
+    """A single coordinator would keep its machine from being emptied; of several, one may go."""
+    assert of(render(open_doors()), "PodDisruptionBudget") == []
+    (budget,) = of(made_of("many replicas"), "PodDisruptionBudget")
+    assert budget["spec"]["maxUnavailable"] == 1
+
+
+def test_doors_with_tls_are_probed_with_tls() -> None:
+    """By the kubelet, whether it is alive apart from whether it is ready; and by whoever gathers metrics."""
+    for name, scheme in (("coordinator with TLS", "HTTPS"), ("trial", "HTTP")):
+        (container,) = containers(made_of(name))
+        assert {container[f"{each}Probe"]["httpGet"]["scheme"] for each in ("startup", "readiness", "liveness")} == {scheme}
+        assert container["livenessProbe"]["httpGet"]["path"] != container["readinessProbe"]["httpGet"]["path"] == "/ready"
+    (monitor,) = of(made_of("every door and every knob"), "ServiceMonitor")
+    assert monitor["spec"]["endpoints"][0]["scheme"] == "https"
+
+
+def test_the_start_is_given_time() -> None:
+    """Longer than a coordinator waits for its database, which would otherwise be cut short and begun again."""
+    (container,) = containers(render(open_doors()))
+    probe = container["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] > CoordinatorSettings.model_fields["wait"].default
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_work_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """With what is wrong, where, and what to do."""
+    import helm_python
+
+    values, words = REFUSED[name]
+    with pytest.raises(helm_python.HelmError, match=words):
+        render(values)
+    capfd.readouterr()  # Helm says it on stderr as well

@@ -1,0 +1,63 @@
+"""The chart's network policies: who may reach what."""
+
+from __future__ import annotations
+
+from tests.deploy.cases import RENDERED, made_of
+from tests.deploy.chart import Object, named, render
+
+
+def policies(objects: list[Object]) -> dict[str, Object]:
+    """The rules of each policy, by its name."""
+    return {name.removeprefix("tideline-"): each["spec"] for name, each in named(objects, "NetworkPolicy").items()}
+
+
+def ports_of(rules: list[Object]) -> list[int]:
+    """The ports that rules let through."""
+    return sorted({port["port"] for rule in rules for port in rule["ports"]})
+
+
+def test_agents_reach_the_coordinators_and_nobody_reaches_them() -> None:
+    """In one cluster: names, and the agents' door of this release's coordinators."""
+    sites = policies(made_of("sixteen agents"))["sites"]
+    assert sites["policyTypes"] == ["Ingress", "Egress"] and sites["ingress"] == []
+    names, door = sites["egress"]
+    assert ports_of([names]) == [53] and names["to"] and ports_of([door]) == [7800]
+    assert door["to"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "coordinator"
+
+
+def test_agents_reach_a_coordinator_elsewhere() -> None:
+    """At its address alone, where that is given."""
+    names, door = policies(made_of("agents"))["sites"]["egress"]
+    assert ports_of([names, door]) == [53, 7800] and door["to"] == [{"ipBlock": {"cidr": "203.0.113.7/32"}}]
+
+
+def test_coordinators_reach_their_stores() -> None:
+    """At the ports of their URLs, or the usual ones; without stores, names alone."""
+    assert ports_of(policies(made_of("trial"))["coordinators"]["egress"]) == [53]
+    assert ports_of(policies(made_of("coordinators"))["coordinators"]["egress"]) == [53, 443, 5432, 6379]
+    assert ports_of(policies(made_of("every door and every knob"))["coordinators"]["egress"]) == [53, 5433, 9000]
+    assert ports_of(
+        policies(render(RENDERED["URLs in Secrets"] | {"networkPolicy": {"ports": {"redis": 6380}}}))["coordinators"]["egress"]
+    ) == [
+        53,
+        5432,
+        6380,
+        9000,
+    ]
+
+
+def test_the_database_is_reached_by_coordinators_alone() -> None:
+    """Where its pods are named."""
+    assert "database" not in policies(made_of("coordinators"))
+    policy = policies(made_of("every door and every knob"))["database"]
+    (rule,) = policy["ingress"]
+    assert policy["podSelector"]["matchLabels"] == {"app": "db"} and ports_of([rule]) == [5433]
+    assert [each["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for each in rule["from"]] == ["coordinator"]
+
+
+def test_doors_can_be_narrowed() -> None:
+    """Who may call is a matter of values; agents of the release may always."""
+    agents, people = policies(made_of("every door and every knob"))["coordinators"]["ingress"]
+    assert ports_of([agents]) == [7800] and len(agents["from"]) == 2
+    assert ports_of([people]) == [7880] and len(people["from"]) == 1
+    assert all("from" not in rule for rule in policies(made_of("trial"))["coordinators"]["ingress"])

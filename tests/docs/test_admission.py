@@ -1,0 +1,34 @@
+"""docs/admission.md has a row for each lie that is told to real processes, with what it is answered, and no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.acceptance.hostile.calls import CALLS
+from tests.acceptance.hostile.files import FILES
+from tests.acceptance.hostile.orders import ORDERS
+from tests.acceptance.hostile.requests import REQUESTS
+from tests.docs.manual import DOCS, section, tables
+
+PAGE = DOCS / "admission.md"
+TABLES = {
+    "Lies of an agent": {name: (f"`{lie.kind}`", lie.words or "-") for name, lie in CALLS.items()},
+    "Files that lie": {name: (f"`{lie.kind}`", lie.words or "-") for name, lie in FILES.items()},
+    "Requests that lie": {
+        name: (str(lie.status), f"`{lie.kind}`" if lie.kind else "-", lie.words or "-") for name, lie in REQUESTS.items()
+    },
+    "Lies of a coordinator": {name: (f"`{lie.kind}`", lie.words or "-") for name, lie in ORDERS.items()},
+}
+
+
+@pytest.mark.parametrize("heading", TABLES)
+def test_each_lie_has_its_row(heading: str) -> None:
+    """Its name, its kind of error and words of it; of a request the status too."""
+    (rows,) = tables(section(PAGE, heading))
+    assert {row[0]: tuple(row[1:]) for row in rows} == TABLES[heading] and len(rows) == len(TABLES[heading])
+
+
+def test_a_lie_has_one_name() -> None:
+    """No two tables call one thing alike."""
+    names = [name for told in TABLES.values() for name in told]
+    assert len(names) == len(set(names)) > 40

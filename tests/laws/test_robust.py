@@ -1,0 +1,79 @@
+"""The laws for federated averaging with each robust fold, which needs more teachers than the methods' own cases have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from tests.laws import laws
+from tests.laws.case import Case
+from tests.laws.stage import registered
+from tests.synthetic import NAMES
+from tideline.algorithms.averaging import fedavg
+from tideline.algorithms.averaging.folds import RULES
+from tideline.engine.rows import Status
+
+
+@dataclass(frozen=True)
+class Crowd(Case):
+    """Five teachers."""
+
+    @property
+    def roster(self) -> dict[str, str]:
+        return dict.fromkeys(NAMES, "source")
+
+
+def crowd(rule: str) -> Crowd:
+    """Federated averaging with a rule in its preset."""
+    given = {"robust": rule} | ({"byzantine": 1} if rule != "clip" else {})
+    tiny = {**fedavg.presets["tiny"], "rounds": 2, **given}
+    return Crowd("fedavg", registered(replace(fedavg, presets={**fedavg.presets, "tiny": tiny})))
+
+
+every = pytest.mark.parametrize("case", [crowd(rule) for rule in RULES[1:]], ids=RULES[1:])
+
+
+@every
+def test_state_and_messages_survive_the_archive(case: Crowd) -> None:
+    """Law 1."""
+    laws.archive_keeps_all(case)
+
+
+@every
+def test_the_folds_are_pure(case: Crowd) -> None:
+    """Law 2."""
+    laws.functions_are_pure(case)
+
+
+@every
+def test_arrival_and_the_host_process_do_not_matter(case: Crowd) -> None:
+    """Law 3."""
+    laws.arrival_does_not_matter(case)
+
+
+@every
+def test_restarts_change_nothing(case: Crowd) -> None:
+    """Law 4."""
+    laws.restarts_change_nothing(case)
+
+
+@every
+def test_what_is_not_declared_stays(case: Crowd) -> None:
+    """Law 6."""
+    laws.site_data_stay(case)
+
+
+@every
+def test_a_lost_site_stalls_the_run_or_is_survived(case: Crowd) -> None:
+    """Law 7. Krum for one wrong site needs all five, whatever the run's quorum is; the others go on with four."""
+    laws.no_quorum_stalls(case)
+    stage = case.stage()
+    run = stage.start(case.experiment(waiting={"min_replies": 1}))
+    stage.play(run, lambda orders: [o for o in orders if stage.journal.order(o.id).client != "dora" or o.cursor < 0])  # type: ignore[union-attr]
+    row = stage.row(run)
+    if case.config.robust in ("krum", "multi_krum"):
+        assert row.status is Status.STALLED
+        assert f"4 of 5 sites answered; {case.config.robust} with byzantine: 1 needs 5. dora: no answer" in row.cause
+    else:
+        assert row.status is Status.COMPLETED, row.cause

@@ -1,0 +1,106 @@
+"""The audit log in a database: what guards it, several writers, and logs that begin in an old store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+from alembic import command
+from journal_values import ANN, TEAM, answer, began, client, first, invite, together
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import DBAPIError
+
+from tests.postgres import own_schema
+from tideline.core.errors import ChainBroken
+from tideline.engine.audit import Tip, follow
+from tideline_server.store import SqlJournal
+from tideline_server.store.address import read_address
+from tideline_server.store.versions import configured
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'journal.db'}"
+        return
+    with own_schema() as url:
+        yield url
+
+
+@pytest.fixture
+def engine(where: str) -> Iterator[Engine]:
+    """The database behind the store's back."""
+    made = create_engine(read_address(where))
+    yield made
+    made.dispose()
+
+
+@pytest.mark.parametrize("statement", ["UPDATE audit SET told = '{}' WHERE seq = 1", "DELETE FROM audit"])
+def test_the_database_refuses_to_change_an_entry(where: str, engine: Engine, statement: str) -> None:
+    """Also for whoever has the database's password, as long as he leaves the triggers."""
+    with closing(SqlJournal(where)) as journal:
+        journal.add_invite(invite())
+        before = journal.audit()
+        with pytest.raises(DBAPIError, match="only added to"), engine.begin() as connection:
+            connection.execute(text(statement))
+        assert journal.audit() == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "entry"),
+    [
+        ("UPDATE audit SET by = 'mallory' WHERE seq = 2", 2),
+        ("UPDATE audit SET at = at + 1 WHERE seq = 3", 3),
+        ("DELETE FROM audit WHERE seq = 2", 2),
+        ('UPDATE audit SET told = \'{"reason": ""}\' WHERE seq = 4', 4),
+    ],
+)
+def test_who_takes_the_triggers_away_is_found_out(where: str, engine: Engine, statement: str, entry: int) -> None:
+    """The chain tells which entry was changed or taken out."""
+    with closing(SqlJournal(where)) as journal:
+        journal.add_invite(invite(), "alice", 1.0)
+        journal.enrol("token", client())
+        journal.revoke(ANN, "left", 5.0, "bob")
+    with engine.begin() as connection:
+        for what in ("UPDATE", "DELETE"):
+            on = " ON audit" if engine.dialect.name == "postgresql" else ""
+            connection.execute(text(f"DROP TRIGGER audit_no_{what}{on}"))
+        connection.execute(text(statement.replace(":", "\\:")))
+    with closing(SqlJournal(where)) as journal, pytest.raises(ChainBroken) as told:
+        follow(Tip(), journal.audit())
+    assert told.value.context["entry"] == entry
+
+
+def test_two_coordinators_write_one_chain(where: str) -> None:
+    """Each over connections of its own; every entry has its place."""
+    with closing(SqlJournal(where)) as one, closing(SqlJournal(where)) as other:
+        began(one)
+
+        def person(journal: SqlJournal, name: str) -> None:
+            for turn in range(10):
+                journal.add_invite(invite(f"{name}{turn}"), name)
+
+        sites = [partial(answer, journal, first(who)) for journal, who in zip((one, other, one), TEAM, strict=True)]
+        together(partial(person, one, "p"), partial(person, other, "q"), *sites)
+        assert one.audit() == other.audit()
+        assert follow(Tip(), one.audit()) == one.audit_tip() == Tip(25, other.audit()[-1].hash)
+
+
+def test_an_old_store_begins_its_log_with_what_is_there(where: str, engine: Engine) -> None:
+    """How much was done before, unseen, is counted in the first entry; from there on the chain goes."""
+    with engine.begin() as connection:
+        command.upgrade(configured(connection), "0007")
+        for name in ("ann", "bob"):
+            row = f"'{name}', 'hash of {name}', '[\"source\"]', '{{}}', '0.1', 1.0, 2.0"
+            columns = "name, credential_hash, roles, labels, version, enrolled, seen"
+            connection.execute(text(f"INSERT INTO clients ({columns}) VALUES ({row})".replace(":", "\\:")))
+    with closing(SqlJournal(where)) as journal:
+        journal.revoke(ANN, "left", 5.0, "alice")
+        begun, revoked = journal.audit()
+        assert (begun.kind, begun.told["clients"], begun.told["runs"]) == ("log_begun", 2, 0)
+        assert (revoked.kind, revoked.by) == ("revoked", "alice")
+        assert follow(Tip(), [begun, revoked]) == journal.audit_tip()

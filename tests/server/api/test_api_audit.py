@@ -1,0 +1,103 @@
+"""The audit log over HTTP: who asked is told, and the list leads to the tip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import EXPERIMENT, Coordinator, refused
+
+from tideline.engine.audit import Tip, entry_of, follow
+from tideline.engine.keyring import hash_of
+from tideline.engine.office import Office
+from tideline_server.store import SqlJournal
+
+OWN = {"Authorization": "Bearer the home's key"}
+
+
+@pytest.fixture
+def door() -> Coordinator:
+    """A coordinator with a key of its own."""
+    return Coordinator(api_key_hash=hash_of("the home's key"))
+
+
+def log(door: Coordinator, query: str = "") -> list[dict[str, Any]]:
+    """The entries."""
+    answer = door.get(f"/audit{query}", headers=OWN)
+    assert answer.status_code == 200, answer.text
+    return list(answer.json())
+
+
+def test_who_asked_is_told(door: Coordinator) -> None:
+    """For everything that a person does, under the name of the key, with an Idempotency-Key as well as without."""
+    key = door.post("/keys", {"name": "alice", "role": "admin"}, headers=OWN).json()["key"]
+    alice = {"Authorization": f"Bearer {key}"}
+    run = door.post("/runs", EXPERIMENT, headers=alice | {"Idempotency-Key": "1"}).json()["run"]
+    door.post(f"/runs/{run}/cancel", headers=alice)
+    for _ in range(2):
+        door.post("/invites", {"name": "dora", "hold": True}, headers=alice | {"Idempotency-Key": "2"})
+    door.post("/clients/anna/revoke", {"reason": "left"}, headers=alice)
+    door.send("DELETE", "/keys/alice", headers=alice)
+    before = log(door, "?kind=key_made")[0]["seq"] - 1
+    told = [(entry["kind"], entry["by"]) for entry in log(door, f"?after={before}")]
+    deeds = ("run_started", "run_cancelled", "invited", "revoked", "key_ended")
+    assert told == [("key_made", "admin"), *((kind, "alice") for kind in deeds)]
+
+
+def test_the_list_leads_to_the_tip(door: Coordinator) -> None:
+    """Page by page, over HTTP's own numbers, the hashes are those that were written."""
+    door.post("/invites", {"name": "dora", "ttl_seconds": 0.1 + 1e3}, headers=OWN)
+    pages, link = [], "/audit?limit=2"
+    while link:
+        answer = door.get(link, headers=OWN)
+        pages += answer.json()
+        link = answer.headers.get("link", "").partition(">")[0].removeprefix("<")
+    tip = door.get("/audit/tip", headers=OWN).json()
+    assert follow(Tip(), map(entry_of, pages)) == Tip(**tip) and len(pages) == tip["seq"] > 4
+
+
+@pytest.mark.parametrize(
+    ("query", "path"),
+    [
+        ("limit=0", "limit"),
+        ("after=-1", "after"),
+        ("kind=x", "kind"),
+        ("run=../x", "run"),
+        ("since=soon", "since"),
+        ("since=nan", "since"),
+    ],
+)
+def test_what_cannot_be_asked(door: Coordinator, query: str, path: str) -> None:
+    """Each is refused with its place."""
+    refused(door.get(f"/audit?{query}", headers=OWN), 422, "ConfigRefused", path)
+
+
+def test_wrong_keys_stand_in_the_log(door: Coordinator) -> None:
+    """Once each an hour for an address, without the key; a call with none does not."""
+    for _ in range(3):
+        assert door.get("/runs", headers={"Authorization": "Bearer a guess"}).status_code == 401
+    assert door.get("/runs").status_code == 401
+    [entry] = log(door, "?kind=sign_in_refused")
+    assert entry["told"]["door"] == "people" and entry["told"]["address"] == "127.0.0.1" and "guess" not in str(entry)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[Coordinator]:
+    """A door over a journal in a file."""
+    made = Coordinator(api_key_hash=hash_of("the home's key"))
+    with closing(SqlJournal(tmp_path / "journal.db")) as journal:
+        f = made.federation
+        yield Coordinator(
+            api_key_hash=hash_of("the home's key"), journal=journal, office=Office(journal, f.mill, f.bell, f.clock)
+        )
+
+
+def test_what_lies_in_a_database_comes_out_as_it_was_written(stored: Coordinator) -> None:
+    """Odd letters and long fractions too."""
+    stored.post("/invites", {"name": "dora", "labels": {"wärd": "é\u2028💧"}, "ttl_seconds": 100 / 3}, headers=OWN)
+    stored.post("/keys", {"name": "bob", "role": "viewer", "ttl_seconds": 10 / 3}, headers=OWN)
+    tip = stored.get("/audit/tip", headers=OWN).json()
+    assert follow(Tip(), map(entry_of, log(stored))) == Tip(**tip) == stored.services.journal.audit_tip()

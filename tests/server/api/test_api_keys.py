@@ -1,0 +1,208 @@
+"""Keys and roles over HTTP: who may do what, how keys come and go, and who is told to have done it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import EXPERIMENT, Coordinator, refused
+from fastapi.routing import APIRoute
+
+from tideline.core.errors import Unreachable
+from tideline.engine.keyring import ADMIN, hash_of
+from tideline.engine.keys import KeyRole
+from tideline_server.api.app import KEYED
+from tideline_server.api.once import HEADER
+from tideline_server.api.roles import NEEDS, check_rows
+from tideline_server.store import SqlJournal
+
+OWN = {"Authorization": "Bearer the home's key"}
+PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
+
+
+@pytest.fixture
+def door() -> Coordinator:
+    """A coordinator with a key of its own."""
+    return Coordinator(api_key_hash=hash_of("the home's key"))
+
+
+def given(door: Coordinator, name: str, role: str, **more: Any) -> dict[str, str]:
+    """The header of a new key."""
+    answer = door.post("/keys", {"name": name, "role": role, **more}, headers=OWN)
+    assert answer.status_code == 201, answer.text
+    return {"Authorization": f"Bearer {answer.json()['key']}"}
+
+
+def operations() -> set[str]:
+    """Every method and path that asks for a key."""
+    routes = [route for router in KEYED for route in router.routes if isinstance(route, APIRoute)]
+    return {f"{method} {route.path}" for route in routes for method in route.methods or ()}
+
+
+def test_every_route_has_a_role() -> None:
+    """The table names each, and none that is not there; a route without a row ends the start."""
+    assert operations() == set(NEEDS)
+    with pytest.raises(LookupError, match="POST /new"):
+        check_rows(["GET /health", "POST /new"])
+
+
+def test_looking_is_for_viewers_and_changing_is_not() -> None:
+    """By method: no row lets a viewer change anything, and only keys and the audit log are hidden from one."""
+    for name, need in NEEDS.items():
+        looks = name.startswith("GET ") and name not in ("GET /keys", "GET /audit", "GET /audit/tip")
+        assert (need.role is KeyRole.VIEWER) == looks, name
+
+
+def test_the_manual_names_the_roles() -> None:
+    """docs/http-api.md has a row for each operation with its role."""
+    text = PAGE.read_text()
+    for name in operations():
+        assert f"| `{name}` | {NEEDS[name].role} |" in text, name
+
+
+@pytest.mark.parametrize("name", sorted(NEEDS))
+@pytest.mark.parametrize("role", list(KeyRole))
+def test_a_role_opens_what_it_covers(door: Coordinator, name: str, role: KeyRole) -> None:
+    """Anything but a 403 for who may; for who may not a sentence, and not a byte of the body is read."""
+    method, _, path = name.partition(" ")
+    headers = given(door, "bob", role)
+    path = path.format(run="nosuch", name="nosuch", digest="0" * 64)
+
+    async def endless() -> AsyncIterator[bytes]:
+        raise AssertionError("read")
+        yield b""
+
+    if role.covers(NEEDS[name].role):
+        assert door.send(method, path, headers=headers).status_code != 403
+    else:
+        told = refused(door.send(method, path, headers=headers, content=endless()), 403, "PermissionRefused")
+        assert told["detail"].startswith(f"The key 'bob' is a{'n' if role is KeyRole.OPERATOR else ''} {role}; ")
+        assert told["detail"].endswith(f" needs {NEEDS[name].role}")
+
+
+@pytest.mark.parametrize("path", ["/runs/", "//runs", "/runs/x/cancel/", "/RUNS", "/keys/a/b", "/runs%2Fx", "/runs/a%0Ab/cancel"])
+@pytest.mark.parametrize("method", ["POST", "DELETE", "PUT", "PATCH", "post"])
+def test_odd_addresses_open_nothing(door: Coordinator, method: str, path: str) -> None:
+    """What the table does not know, no route takes either: a viewer who writes addresses oddly changes nothing."""
+    headers = given(door, "bob", "viewer")
+    run = door.post("/runs", EXPERIMENT, headers=OWN).json()["run"]
+    assert door.send(method, path, headers=headers).status_code in (403, 404, 405)
+    assert [(row["id"], row["status"]) for row in door.get("/runs", headers=OWN).json()] == [(run, "waiting")]
+
+
+def test_keys_are_made_listed_and_revoked(door: Coordinator) -> None:
+    """The key is told once; the list tells whose it is, who made it and when it was used, and no hash."""
+    bob = given(door, "bob", "operator", ttl_seconds=3600)
+    assert door.get("/whoami", headers=bob).json() == {"name": "bob", "role": "operator"}
+    assert door.get("/whoami", headers=OWN).json() == {"name": ADMIN, "role": "admin"}
+    (row,) = door.get("/keys", headers=OWN).json()
+    now = door.federation.clock.now()
+    assert {k: row[k] for k in row if k != "id"} == {
+        "name": "bob",
+        "role": "operator",
+        "created": now,
+        "created_by": ADMIN,
+        "last_used": now,
+        "expires": now + 3600,
+        "revoked": None,
+    }
+    assert hash_of(bob["Authorization"].split()[1]) not in door.get("/keys", headers=OWN).text
+    first = door.send("DELETE", "/keys/bob", headers=OWN)
+    assert first.status_code == 200 and first.json()["revoked"] == now
+    assert door.send("DELETE", "/keys/bob", headers=OWN).json() == first.json()
+    answer = door.get("/runs", headers=bob)
+    assert "'bob' was revoked" in refused(answer, 401, "IdentityRefused")["detail"] and answer.headers["www-authenticate"]
+    assert given(door, "bob", "viewer") != bob
+
+
+WRONG: list[tuple[dict[str, Any], int, str, str | None]] = [
+    ({}, 422, "ConfigRefused", "name"),
+    ({"name": "bob"}, 422, "ConfigRefused", "role"),
+    ({"name": "bob", "role": "boss"}, 422, "ConfigRefused", "role"),
+    ({"name": "admin", "role": "admin"}, 422, "ConfigRefused", "name"),
+    ({"name": "a/b", "role": "admin"}, 422, "ConfigRefused", "name"),
+    ({"name": "bob", "role": "viewer", "ttl_seconds": 0}, 422, "ConfigRefused", "ttl_seconds"),
+    ({"name": "bob", "role": "viewer", "ttl_seconds": 1e300}, 422, "ConfigRefused", "ttl_seconds"),
+    ({"name": "bob", "role": "viewer", "ttl": 5}, 422, "ConfigRefused", "ttl"),
+    ({"name": "eve", "role": "viewer"}, 409, "Refused", None),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "kind", "path"), WRONG, ids=lambda v: str(v)[:40])
+def test_wrong_keys_are_not_made(door: Coordinator, body: dict[str, Any], status: int, kind: str, path: str | None) -> None:
+    """Names, roles and lifetimes that cannot be are refused with their place."""
+    given(door, "eve", "viewer")
+    refused(door.post("/keys", body, headers=OWN), status, kind, path)
+    assert len(door.get("/keys", headers=OWN).json()) == 1
+
+
+def test_what_is_no_key_of_the_list(door: Coordinator) -> None:
+    """An unknown name is not found, with a guess; the home's key is not revoked here."""
+    given(door, "bob", "viewer")
+    assert "did you mean bob?" in refused(door.send("DELETE", "/keys/bib", headers=OWN), 404, "NotFound")["todo"]
+    assert "admin.key" in refused(door.send("DELETE", "/keys/admin", headers=OWN), 409, "Refused")["todo"]
+
+
+def test_a_key_is_made_once(door: Coordinator, tmp_path: Path) -> None:
+    """Sent again under the same Idempotency-Key it is the same key; the store has it neither in the table nor in the answer."""
+    journal = SqlJournal(tmp_path / "j.db")
+    stored, again = door.beside(journal), OWN | {HEADER: "once"}
+    first = stored.post("/keys", {"name": "bob", "role": "viewer"}, headers=again)
+    second = stored.post("/keys", {"name": "bob", "role": "viewer"}, headers=again)
+    assert first.status_code == 201 and first.content == second.content and second.headers["idempotent-replayed"] == "true"
+    journal.close()
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"bob" in kept and first.json()["key"].removeprefix("tidekey_").encode() not in kept
+
+
+def test_a_kept_answer_belongs_to_the_key_that_asked(door: Coordinator) -> None:
+    """Another caller who sends the same Idempotency-Key is refused, whatever its role; the first gets its answer again."""
+    bob, eve = given(door, "bob", "operator"), given(door, "eve", "operator")
+    first = door.post("/invites", {"name": "dora"}, headers=bob | {HEADER: "k"})
+    for other in (eve, OWN):
+        refused(door.post("/invites", {"name": "dora"}, headers=other | {HEADER: "k"}), 422, "KeyReused", HEADER)
+    assert door.post("/invites", {"name": "dora"}, headers=bob | {HEADER: "k"}).content == first.content
+    door.send("DELETE", "/keys/bob", headers=OWN)
+    refused(door.post("/invites", {"name": "dora"}, headers=bob | {HEADER: "k"}), 401, "IdentityRefused")
+
+
+def test_events_name_who_asked(door: Coordinator) -> None:
+    """Who started, resumed and cancelled a run stands in its events, with or without an Idempotency-Key."""
+    bob, eve = given(door, "bob", "operator"), given(door, "eve", "operator")
+    run = door.post("/runs", EXPERIMENT | {"roster": {"nobody": "source"}}, headers=bob | {HEADER: "k"}).json()["run"]
+    door.play(run)
+    assert door.post(f"/runs/{run}/resume", headers=eve).status_code == 200
+    assert door.post(f"/runs/{run}/cancel", headers=OWN).status_code == 200
+    events = door.federation.journal.events(run)
+    assert [(e.kind, e.data.get("by")) for e in events] == [
+        ("created", "bob"),
+        ("stalled", None),
+        ("waiting", "eve"),
+        ("cancelled", ADMIN),
+    ]
+
+
+def test_replicas_share_keys_but_not_their_own(door: Coordinator) -> None:
+    """A key of the journal opens both doors, that of a home its own; one that is given to both opens both."""
+    bob = given(door, "bob", "viewer")
+    other = Coordinator(api_key_hash=hash_of("another"), shared_key_hash=hash_of("shared")).beside(door.federation.journal)
+    assert other.get("/runs", headers=bob).status_code == 200
+    refused(other.get("/runs", headers=OWN), 401, "IdentityRefused")
+    assert other.get("/whoami", headers={"Authorization": "Bearer shared"}).json()["role"] == "admin"
+
+
+def test_a_store_that_is_away_is_no_wrong_key(door: Coordinator) -> None:
+    """503, so that it is tried again; the home's key is let in, and told the same by what it asks for."""
+
+    class Away:
+        def __getattr__(self, name: str) -> Any:
+            def away(*_: Any) -> Any:
+                raise Unreachable("The store does not answer", "Look at it")
+
+            return away
+
+    bob, broken = given(door, "bob", "viewer"), door.beside(Away())  # type: ignore[arg-type]
+    refused(broken.get("/runs", headers=bob), 503, "Unreachable")
+    assert broken.get("/whoami", headers=OWN).status_code == 200

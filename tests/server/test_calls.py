@@ -1,0 +1,269 @@
+"""Calls at the agents' door as strangers, thieves and older agents make them. The client here shares no code with ours."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from structlog.testing import capture_logs
+
+from tests.acceptance.raw import SERVICE, Metadata, Raw, refused
+from tests.server.agents_door import door_of
+from tideline.core.signing import WINDOW_SECONDS
+from tideline.engine.enrolment import FRESH_SECONDS
+from tideline.engine.rows import Invite, Standing
+from tideline.engine.simulate import Federation
+from tideline_protos.v1 import federation_pb2 as pb
+from tideline_server.rpc import Rules
+
+# An agent of protocol 1 on the wire, as it was before there was another: its requests, and how it proved itself.
+OLD_ENROL = bytes.fromhex(
+    "0801120c616e206f6c6420746f6b656e1a046f6c6761220c7468652073656372657420312a06736f757263652a067461726765743205302e312e30"
+)
+OLD_BEAT = bytes.fromhex("0a100a05302f612f3111000000000000e03f")
+OLD_PROOF: Metadata = (("tideline-client", "olga"), ("authorization", "Bearer the secret 1"))
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[tuple[Federation, int]]:
+    """A federation behind its door."""
+    with door_of() as made:
+        yield made
+
+
+@pytest.fixture
+def there(opened: tuple[Federation, int], request: pytest.FixtureRequest) -> Iterator[tuple[Federation, Raw]]:
+    """An enrolled client of the test's own."""
+    federation, port = opened
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        raw = Raw(channel, hashlib.sha256(request.node.name.encode()).hexdigest()[:12])
+        raw.enrol(federation.office.invite(raw.name, {}, 60.0))
+        yield federation, raw
+
+
+def test_hello_tells_who_is_there(there: tuple[Federation, Raw]) -> None:
+    """Protocols, version and time, to anybody."""
+    federation, raw = there
+    told = raw.send("Hello", pb.HelloRequest(protocol=7, version="9").SerializeToString(), (), pb.HelloReply)
+    assert (told.protocol, told.oldest, told.version) == (2, 1, "1.2.3")
+    assert told.time_ms == int(federation.clock.now() * 1000)
+    assert refused(lambda: raw.send("Hello", b"\xff", ()))[0] == "Malformed"
+
+
+def test_a_signed_call_is_answered(there: tuple[Federation, Raw]) -> None:
+    """And so is the same enrolment again."""
+    _, raw = there
+    assert list(raw.beat(unknown=0.5).gone) == ["unknown"]
+    again = raw.enrol("")
+    assert (again.name, again.protocol, again.standing) == (raw.name, 2, "approved")
+
+
+def test_a_call_without_a_proof(there: tuple[Federation, Raw]) -> None:
+    """Nothing at all, half of it, or garbage."""
+    _, raw = there
+    whole = dict(raw.proof("Beat", b""))
+    for metadata in (
+        (),
+        (("tideline-client", raw.name),),
+        (("tideline-client", raw.name), ("authorization", "Bearer ")),
+        tuple((whole | {"tideline-signature": "???"}).items()),
+        tuple((whole | {"tideline-signature": ""}).items()),
+        tuple((whole | {"tideline-time": "soon"}).items()),
+        tuple((whole | {"tideline-time": "9" * 400}).items()),
+        tuple((whole | {"tideline-client": ""}).items()),
+    ):
+        assert refused(lambda metadata=metadata: raw.send("Beat", b"", metadata))[0] == "IdentityRefused"
+
+
+def test_a_wrong_key(there: tuple[Federation, Raw]) -> None:
+    """A signature by another key proves nothing, and takes no name."""
+    federation, raw = there
+    thief = Raw(raw.channel, raw.name)
+    assert refused(thief.beat) == ("IdentityRefused", f"The call's signature is not that of {raw.name!r}")
+    kind, what = refused(lambda: thief.enrol(federation.office.invite("", {}, 60.0)))
+    assert kind == "IdentityRefused" and "belongs to another agent" in what
+    raw.beat()
+
+
+def test_anothers_name(there: tuple[Federation, Raw]) -> None:
+    """Neither a neighbour's name beside one's own signature, nor a signature over it by one's own key."""
+    federation, raw = there
+    other = Raw(raw.channel, f"{raw.name}-2")
+    other.enrol(federation.office.invite(other.name, {}, 60.0))
+    shown = dict(raw.proof("Beat", b"")) | {"tideline-client": other.name}
+    assert refused(lambda: raw.send("Beat", b"", tuple(shown.items())))[0] == "IdentityRefused"
+    raw.name = other.name
+    assert refused(raw.beat)[0] == "IdentityRefused"
+
+
+def test_a_proof_is_good_for_one_request(there: tuple[Federation, Raw]) -> None:
+    """Not for another body, another call or another time."""
+    _, raw = there
+    body = pb.BeatRequest(progress={"o": 0.5}).SerializeToString()
+    proof = raw.proof("Beat", body)
+    raw.send("Beat", body, proof)
+    for call, altered in (("Beat", body[:-1] + b"\x00"), ("Beat", b""), ("Report", body)):
+        assert refused(lambda call=call, altered=altered: raw.send(call, altered, proof))[0] == "IdentityRefused"
+    later = dict(proof) | {"tideline-time": str(int(dict(proof)["tideline-time"]) + 1)}
+    assert refused(lambda: raw.send("Beat", body, tuple(later.items())))[0] == "IdentityRefused"
+
+
+def test_a_push_is_proven_by_its_head(there: tuple[Federation, Raw]) -> None:
+    """Another head than the signed one is refused before it is parsed."""
+    _, raw = there
+    head = pb.PushHead(order="o", parts=[pb.Arrival(digest="d", size=1)]).SerializeToString()
+    call = raw.channel.stream_unary(f"{SERVICE}Push", None, None)
+    other = pb.PushHead(order="o", parts=[pb.Arrival(digest="e", size=1)]).SerializeToString()
+    for sent in (other, b"", b"\xff"):
+        kind, _ = refused(lambda sent=sent: call(iter([sent]), metadata=raw.proof("Push", head), timeout=10))
+        assert kind == "IdentityRefused"
+    assert refused(lambda: call(iter([head]), metadata=raw.proof("Push", head), timeout=10))[0] == "NotFound"
+
+
+@pytest.mark.parametrize("late", [WINDOW_SECONDS + 30, -WINDOW_SECONDS - 30])
+def test_a_stale_time(there: tuple[Federation, Raw], late: float) -> None:
+    """Both times are told; within five minutes either way all is well."""
+    _, raw = there
+    raw.late = late
+    for call in (raw.beat, lambda: raw.enrol("")):
+        kind, what = refused(call)
+        assert kind == "ClockRefused" and what.count(" UTC") == 2
+    raw.late = late / 2
+    raw.beat()
+
+
+def test_a_wrong_key_learns_nothing_of_the_time(there: tuple[Federation, Raw]) -> None:
+    """The signature is looked at first."""
+    _, raw = there
+    assert refused(Raw(raw.channel, raw.name, late=9999.0).beat)[0] == "IdentityRefused"
+
+
+@pytest.mark.parametrize("keys", [(b"", b""), (b"x" * 31, b"y" * 32), (b"x" * 32, b"y" * 33)])
+def test_an_enrolment_without_keys(there: tuple[Federation, Raw], keys: tuple[bytes, bytes]) -> None:
+    """Protocol 2 has two keys of 32 bytes."""
+    _, raw = there
+    assert refused(lambda: raw.enrol("t", sign_key=keys[0], receive_key=keys[1]))[0] == "Malformed"
+
+
+def test_an_enrolment_with_anothers_key(there: tuple[Federation, Raw]) -> None:
+    """Who cannot sign with a key cannot enrol it; a key that is no point of the curve signs nothing."""
+    federation, raw = there
+    token = federation.office.invite("", {}, 60.0)
+    thief = Raw(raw.channel, "thief")
+    for key in (raw.public[0], b"\xff" * 32):
+        kind, what = refused(lambda key=key: thief.enrol(token, sign_key=key))
+        assert kind == "IdentityRefused" and "not signed by its own key" in what
+    assert refused(lambda: thief.enrol(token, name="other"))[0] == "IdentityRefused"
+    assert federation.journal.client("thief") is None
+
+
+def test_rotation(there: tuple[Federation, Raw]) -> None:
+    """New keys sign for themselves over the client's name; then the old ones open nothing."""
+    federation, raw = there
+    fresh, other = Raw(raw.channel, raw.name), Raw(raw.channel, raw.name)
+    sign_key, receive_key = fresh.public
+    words = f"tideline rotation 2\n{raw.name}\n{sign_key.hex()}\n{receive_key.hex()}".encode()
+    request = pb.RotateRequest(sign_key=sign_key, receive_key=receive_key)
+    for wrong in (b"", other.key.sign(words), fresh.key.sign(words.replace(raw.name.encode(), b"else"))):
+        request.signature = wrong
+        assert refused(lambda: raw.ask("Rotate", request, pb.RotateReply))[0] == "IdentityRefused"
+    request.signature = fresh.key.sign(words)
+    assert refused(lambda: fresh.ask("Rotate", request, pb.RotateReply))[0] == "IdentityRefused", "the old key signs the call"
+    federation.office.people.ask_rotation(raw.name)
+    assert raw.beat().rotate
+    raw.ask("Rotate", request, pb.RotateReply)
+    assert not fresh.beat().rotate
+    assert refused(raw.beat)[0] == refused(lambda: raw.ask("Rotate", request, pb.RotateReply))[0] == "IdentityRefused"
+
+
+def test_revocation_ends_a_stream_at_once(there: tuple[Federation, Raw]) -> None:
+    """Nobody waits for a tick; and nothing else is answered any more."""
+    federation, raw = there
+    call = raw.channel.unary_stream(f"{SERVICE}Orders", None, pb.OrderOrTick.FromString)
+    stream = call(b"", metadata=raw.proof("Orders", b""), timeout=4)  # a tick comes after 15 seconds, a look after 5
+    raw.beat()
+    federation.office.revoke(raw.name, "left")
+    for said in (lambda: next(stream), raw.beat, lambda: raw.enrol("")):
+        kind, what = refused(said)
+        assert kind == "IdentityRefused" and what.endswith(": left") and "was revoked on 20" in what
+
+
+def test_a_pending_client_is_not_served(there: tuple[Federation, Raw]) -> None:
+    """It may enrol again, which tells how it stands; once it is approved, it is served at once."""
+    federation, raw = there
+    pending = Raw(raw.channel, f"{raw.name}-p")
+    assert pending.enrol(federation.office.people.invite(pending.name, {}, 60.0, hold=True)).standing == "pending"
+    kind, what = refused(pending.beat)
+    assert kind == "IdentityRefused" and "waits for approval" in what
+    assert pending.enrol("").standing == "pending"
+    federation.office.approve(pending.name)
+    pending.beat()
+    assert pending.enrol("").standing == "approved"
+
+
+def test_what_another_coordinator_changed(there: tuple[Federation, Raw]) -> None:
+    """A new key is found at once, a revocation after a few seconds."""
+    federation, raw = there
+    raw.beat()
+    fresh = Raw(raw.channel, raw.name)
+    known = federation.office.people.find(raw.name)
+    sign_key, receive_key = (key.hex() for key in fresh.public)
+    federation.journal.rekey(known.name, known.sign_key, type(known.keys)(sign_key, receive_key), 2)  # type: ignore[misc]
+    fresh.beat()
+    federation.journal.revoke(known.name, "left", federation.clock.now())
+    fresh.beat()
+    federation.clock.advance(FRESH_SECONDS)
+    assert refused(fresh.beat)[0] == "IdentityRefused"
+
+
+def test_an_older_agent_goes_on(opened: tuple[Federation, int]) -> None:
+    """Recorded bytes of protocol 1 are answered as ever, which the log tells once; then keys are bound, and they are not."""
+    federation, port = opened
+    federation.journal.add_invite(Invite(hashlib.sha256(b"an old token").hexdigest(), "", {}, federation.clock.now() + 60))
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, capture_logs() as logs:
+        raw = Raw(channel, "olga")
+        told = raw.send("Enrol", OLD_ENROL, (), pb.EnrolReply)
+        assert (told.name, told.protocol) == ("olga", 1)
+        assert list(raw.send("Beat", OLD_BEAT, OLD_PROOF, pb.BeatReply).gone) == ["0/a/1"]
+        assert (
+            refused(lambda: raw.send("Beat", OLD_BEAT, (OLD_PROOF[0], ("authorization", "Bearer guess"))))[0] == "IdentityRefused"
+        )
+        assert refused(lambda: raw.enrol("", credential="guess"))[0] == "IdentityRefused"
+        assert refused(raw.beat)[0] == "IdentityRefused", "it has no keys here yet"
+        assert raw.enrol("", credential="the secret 1").protocol == 2
+        raw.beat()
+        for call in (lambda: raw.send("Beat", OLD_BEAT, OLD_PROOF), lambda: raw.send("Enrol", OLD_ENROL, ())):
+            assert refused(call)[0] == "IdentityRefused"
+        raw.enrol("", credential="the secret 1")
+    assert [(entry["client"], entry["version"]) for entry in logs if entry["event"] == "agent_outdated"] == [("olga", "0.1.0")]
+    known = federation.journal.client("olga")
+    assert known is not None and known.standing is Standing.APPROVED and known.roles == ("source",)
+
+
+def test_who_no_longer_speaks_as_we_do() -> None:
+    """A coordinator may refuse older protocols, with both versions; a newer one it never speaks."""
+    with door_of(rules=Rules(oldest=2)) as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        raw = Raw(channel, "olga")
+        for call in (lambda: raw.send("Enrol", OLD_ENROL, ()), lambda: raw.send("Beat", OLD_BEAT, OLD_PROOF)):
+            kind, what = refused(call)
+            assert kind == "VersionRefused" and "protocol 1;" in what and "(tideline 1.2.3) speaks 2, and no older one" in what
+        kind, what = refused(lambda: raw.enrol("", protocol=3))
+        assert kind == "VersionRefused" and "(tideline 9) speaks protocol 3" in what
+        assert raw.send("Hello", b"", (), pb.HelloReply).oldest == 2
+
+
+def test_who_is_refused_stands_in_the_audit_log(there: tuple[Federation, Raw]) -> None:
+    """A thief of a name and a token that nobody made, each once, however often they come; a wrong clock does not."""
+    federation, raw = there
+    before, thief = federation.journal.audit_tip().seq, Raw(raw.channel, raw.name)
+    for _ in range(3):
+        refused(thief.beat)
+        refused(lambda: Raw(raw.channel, "mallory").enrol("a token that nobody made"))
+    raw.late = WINDOW_SECONDS + 30
+    refused(raw.beat)
+    stolen, unknown = federation.journal.audit(before)
+    assert (stolen.kind, stolen.client, stolen.told["address"]) == ("sign_in_refused", raw.name, "127.0.0.1")
+    assert (unknown.client, unknown.told["what"]) == ("mallory", "The token is not known here")
+    assert unknown.told["door"] == "agents"
