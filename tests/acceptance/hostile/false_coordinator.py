@@ -7,6 +7,7 @@ import queue
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -14,7 +15,7 @@ import grpc
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.rpc import SERVICE
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS, TELLINGS = 60.0, 12
 
 
 class FalseCoordinator:
@@ -61,9 +62,21 @@ class FalseCoordinator:
             return bytes(pb.Receipt(verdict="accepted").SerializeToString())
 
     def answered(self, order: pb.Order) -> pb.ReportRequest:
-        """What an agent says to an order."""
-        self.orders.put(order)
-        return self.reports.get(timeout=PATIENCE_SECONDS)
+        """What an agent says to an order. Told anew while no answer comes: what an agent is still busy with, it passes over."""
+        for _ in range(TELLINGS):
+            self.orders.put(order)
+            found = self.reported(order)
+            if found is not None:
+                return found
+        raise AssertionError(f"{order.id} was told {TELLINGS} times and not answered")
+
+    def reported(self, order: pb.Order) -> pb.ReportRequest | None:
+        """The next report about an order, if one comes; older ones, about others, are passed over."""
+        with suppress(queue.Empty):
+            while (report := self.reports.get(timeout=PATIENCE_SECONDS / TELLINGS)).order != order.id:
+                pass
+            return report
+        return None
 
     def close(self) -> None:
         """Hang up."""

@@ -75,8 +75,11 @@ def test_a_receipt_that_asks_for_more(victim: Victim) -> None:
     for digest in ("../../keys.json", "0" * 64):
         missing = [pb.Missing(digest=digest, offset=(1 << 64) - 1)]
         victim.coordinator.receipts.put(pb.Receipt(verdict="missing", missing=missing, chunk=(1 << 32) - 1))
-        victim.coordinator.answered(victim.honest())
-        failure = victim.coordinator.reports.get(timeout=10).failure
+        order = victim.honest()
+        victim.coordinator.answered(order)
+        second = victim.coordinator.reported(order)
+        failure = second.failure if second else None
+        assert failure is not None
         assert failure.kind == "NotFound" and "names no part" in failure.what
     assert json.loads(victim.coordinator.answered(victim.honest()).facts) == {"labelled": True}
 
