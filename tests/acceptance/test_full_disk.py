@@ -91,6 +91,7 @@ def test_a_coordinator_without_room_for_parts(tmp_path: Path, data: dict[str, Pa
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data, size=VECTOR)), result["cause"]
 
 
+@pytest.mark.long
 def test_a_site_without_room(tmp_path: Path, data: dict[str, Path], disk: Disk) -> None:
     """Its reply is a failure that says so, in the run's cause and in its own log; resumed, the run completes."""
     with net(tmp_path, "tests.acceptance.gated:METHODS") as federation:

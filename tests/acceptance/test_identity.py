@@ -145,7 +145,7 @@ def test_agents_with_certificates(made: Path, data: dict[str, Path], tmp_path: P
         assert code == UNREACHABLE, said
 
 
-@pytest.mark.parametrize("quorum", [1, 3])
+@pytest.mark.parametrize("quorum", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_revoked_in_the_middle_of_a_run(quorum: int, data: dict[str, Path], tmp_path: Path) -> None:
     """The run goes on with its quorum, or stalls with the reason; the agent ends and says why, and so does its next start."""
     with net(tmp_path) as federation:

@@ -120,7 +120,7 @@ def test_a_trainer_that_always_dies_is_a_failed_reply(gates: Net, tmp_path: Path
     assert len(begun(tmp_path, "a")) == 4
 
 
-@pytest.mark.parametrize("way", ["worker killed", "asked to end", "asked twice"])
+@pytest.mark.parametrize("way", ["worker killed", pytest.param("asked to end", marks=pytest.mark.long), "asked twice"])
 def test_a_coordinator_disturbed_while_it_closes_a_round(gates: Net, data: dict[str, Path], tmp_path: Path, way: str) -> None:
     """Its worker dies, or it is asked to end, in the middle of a fold: the fold is done again, and the run does not fail."""
     (tmp_path / "go").touch()

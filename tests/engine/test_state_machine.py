@@ -430,7 +430,8 @@ def test_what_is_promised_holds_whatever_happens(at: int) -> None:
     lives(Machine, at)
 
 
-@pytest.mark.parametrize("at", range(12 if LONG else 1))
+@pytest.mark.long
+@pytest.mark.parametrize("at", range(12 if LONG else 2))
 def test_it_holds_over_sqlite(at: int) -> None:
     """The same promises, where what one coordinator wrote another reads from the file."""
     lives(StoredMachine, at)

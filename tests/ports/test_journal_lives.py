@@ -164,7 +164,7 @@ def known_parts(journal: Journal) -> list[frozenset[Any]]:
 
 
 @given(MOVES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_both_journals_live_the_same_life(moves: list[Move]) -> None:
     """Every answer along the way, everything visible at the end, every holder and the last collections are equal."""
     with tempfile.TemporaryDirectory(dir=SHELF) as folder:
@@ -183,7 +183,7 @@ def test_both_journals_live_the_same_life(moves: list[Move]) -> None:
 
 
 @given(MOVES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=16, deadline=None)
 def test_a_life_goes_on_after_a_restart(moves: list[Move]) -> None:
     """A database that is closed and opened in the middle of a life shows the same, and goes on as if nothing had been."""
     with tempfile.TemporaryDirectory(dir=SHELF) as folder:
