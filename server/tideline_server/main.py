@@ -194,7 +194,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     rules = Rules(settings.oldest_protocol, settings.tls_client_ca is not None)
     door = Door(desk, office, bell, __version__, limits, rules, metrics.grpc_call)
-    readiness = Readiness(journal, lambda: mill.pid is not None, door.closing.is_set, written_to(settings))
+    readiness = Readiness(journal, mill.lives, door.closing.is_set, written_to(settings))
     metrics.add(gauges(journal, room, here(settings, door, conducting, mill, bell, journal)))
     services = Services(
         office=office,

@@ -1,4 +1,4 @@
-"""Whether a coordinator can take work. Anybody may ask, so the answer is good for a moment."""
+"""Whether a coordinator can take work. Anybody may ask: the answer is good for a moment, and has no details of the machine."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import structlog
+
 from tideline.core.errors import FederationError
 from tideline.engine.ports import Journal
 
+log = structlog.get_logger()
 FRESH_SECONDS = 1.0
 LEAST_FREE = 100_000_000  # bytes of a disk
 
@@ -18,7 +21,7 @@ LEAST_FREE = 100_000_000  # bytes of a disk
 class Readiness:
     """Looks at what a coordinator needs. Any number of threads.
 
-    worker   whether the numeric worker lives; it is started again by the next call that needs it
+    worker   whether the numeric worker lives; who is asked starts it again
     ending   whether the coordinator is closing
     folders  those on whose disks it writes
     """
@@ -35,30 +38,40 @@ class Readiness:
         self._folders = tuple(folders)
         self._lock = threading.Lock()
         self._until, self._known = float("-inf"), tuple[str, ...]()
+        self._details = ""
 
     def reasons(self) -> tuple[str, ...]:
         """Why it is not ready; nothing where it is."""
         with self._lock:
             if time.monotonic() >= self._until:
-                self._known = tuple(self._looked())
+                found = dict(self._looked())
+                self._tell("; ".join(found.values()))
+                self._known = tuple(found)
                 self._until = time.monotonic() + FRESH_SECONDS
             return self._known
 
-    def _looked(self) -> Iterable[str]:
+    def _tell(self, details: str) -> None:
+        """Say in the log what is in the way, when it is another thing than before."""
+        if details != self._details:
+            self._details = details
+            log.warning("not_ready", reasons=details) if details else log.info("ready_again")
+
+    def _looked(self) -> Iterable[tuple[str, str]]:
+        """Reasons for all to hear, each with what the log is told of it."""
         if self._ending():
-            yield "it is stopping"
+            yield ("it is stopping",) * 2
         try:
             self._journal.marker()
         except FederationError as error:
-            yield error.what
+            yield "the database does not answer", error.what
         if not self._worker():
-            yield "the numeric worker is not running"
+            yield ("the numeric worker is not running",) * 2
         for folder in self._folders:
             free = free_bytes(folder)
             if free is None:
-                yield f"{folder} cannot be looked at"
+                yield "a disk cannot be looked at", f"{folder} cannot be looked at"
             elif free < self._least:
-                yield f"the disk of {folder} has {free // 1_000_000} MB left"
+                yield "a disk is short of room", f"the disk of {folder} has {free // 1_000_000} MB left"
 
 
 def free_bytes(folder: Path) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ class ProcessMill:
     def start(self) -> None:
         """Start ahead of the first call: loading torch takes seconds."""
         self._child.start()
+
+    def lives(self) -> bool:
+        """Whether the worker runs. One that died is started again: no call may come that would, as no work is sent here."""
+        if self.pid is not None:
+            return True
+        with suppress(Cancelled, OSError):
+            self.start()
+        return False
 
     def call(self, name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         if name in TURNS:  # what the streams used is not needed while the worker holds a model

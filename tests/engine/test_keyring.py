@@ -105,6 +105,27 @@ def test_a_new_key_is_known_to_replicas_within_a_second(ring: Keyring, journal: 
     assert replica.caller(key).name == "bob"
 
 
+def test_a_key_of_a_while_ago_opens_what_tells_of_an_outage(ring: Keyring, journal: Counting, clock: ManualClock) -> None:
+    """For an hour after it was last read as good; nobody else is let in, and elsewhere the outage is told."""
+    key, _ = ring.add("prometheus", KeyRole.VIEWER, None, "admin")
+    ended, _ = ring.add("old", KeyRole.VIEWER, None, "admin")
+    ring.revoke("old")
+    ring.caller(key)
+    journal.away = True
+    clock.advance(3599.0)
+    assert ring.caller(key, lately=True).name == "prometheus"
+    with pytest.raises(IdentityRefused, match="revoked"):
+        ring.caller(ended, lately=True)
+    for unheard, lately in ((key, False), ("tidekey_guess", True)):
+        with pytest.raises(Unreachable):
+            ring.caller(unheard, lately)
+    reads = journal.reads
+    assert ring.caller(key, lately=True).name == "prometheus" and journal.reads == reads, "not asked at each scrape"
+    clock.advance(2.0)
+    with pytest.raises(Unreachable):
+        ring.caller(key, lately=True)
+
+
 def test_a_key_expires(ring: Keyring, clock: ManualClock) -> None:
     """To the second, remembered or not."""
     key, made = ring.add("bob", KeyRole.VIEWER, 3.0, "admin")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from tideline.core.errors import Unreachable
 from tideline.core.run import Digest
 from tideline.engine.memory_journal import MemoryJournal
 from tideline_server import readiness
 from tideline_server.readiness import Readiness, free_bytes
+from tideline_server.worker import ProcessMill
 
 
 class Away(MemoryJournal):
@@ -36,10 +40,30 @@ def test_all_is_well(tmp_path: Path) -> None:
 def test_every_reason_is_told(tmp_path: Path) -> None:
     """Not only the first."""
     gone = tmp_path / "gone"
-    found = Readiness(Away(), lambda: False, lambda: True, [tmp_path, gone], least=2**62).reasons()
-    assert found[:3] == ("it is stopping", "The store does not answer", "the numeric worker is not running")
-    assert "MB left" in found[3] and found[4] == f"{gone} cannot be looked at"
+    ready = Readiness(Away(), lambda: False, lambda: True, [tmp_path, gone], least=2**62)
+    with capture_logs() as logs:
+        found = [ready.reasons() for _ in range(3)][-1]
+    assert found[:3] == ("it is stopping", "the database does not answer", "the numeric worker is not running")
+    assert found[3:] == ("a disk is short of room", "a disk cannot be looked at")
     assert free_bytes(tmp_path) and free_bytes(gone) is None
+    (line,) = [each for each in logs if each["event"] == "not_ready"]  # the details are not for everybody, and told once
+    assert all(words in line["reasons"] for words in ("The store does not answer", f"the disk of {tmp_path}", f"{gone} cannot"))
+
+
+def test_a_worker_that_died_comes_back(tmp_path: Path) -> None:
+    """While no call comes that needs it: a coordinator that is not ready is sent none."""
+    mill = ProcessMill((str(tmp_path / "parts"), tmp_path, 1.0), "tideline.algorithms:METHODS")
+    ready = Readiness(MemoryJournal(), mill.lives, lambda: False, [])
+    try:
+        mill.start()
+        first = mill.pid
+        assert first is not None and ready.reasons() == ()
+        os.kill(first, signal.SIGKILL)
+        os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+        assert ready.reasons() == ("the numeric worker is not running",)
+        assert ready.reasons() == () and mill.pid not in (None, first)
+    finally:
+        mill.close()
 
 
 def test_a_look_is_good_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tideline.core.errors import FederationError, IdentityRefused
 from tideline.engine.keyring import ANYBODY, Caller, Keyring
 from tideline.engine.refusals import Refusals
 from tideline_server.api.answers import answer
-from tideline_server.api.roles import OPEN_PATHS, permit
+from tideline_server.api.roles import OPEN_PATHS, WHILE_AWAY, permit
 from tideline_server.errors import code_of
 from tideline_server.limits import Limits, network_of
 
@@ -27,7 +27,8 @@ class KeyCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-                caller = await self.admit(key_in(Headers(scope=scope)), (scope.get("client") or ("",))[0])
+                address, lately = (scope.get("client") or ("",))[0], scope["path"] in WHILE_AWAY
+                caller = await self.admit(key_in(Headers(scope=scope)), address, lately)
                 scope.setdefault("state", {})["caller"] = caller
                 permit(caller, scope["method"], scope["path"])
         except IdentityRefused as error:
@@ -37,11 +38,14 @@ class KeyCheck:
         else:
             await self.app(scope, receive, send)
 
-    async def admit(self, key: str, address: str) -> Caller:
-        """Let a caller in. Raises IdentityRefused, TooMany; Unreachable where the store is needed and does not answer."""
+    async def admit(self, key: str, address: str, lately: bool = False) -> Caller:
+        """Let a caller in. Raises IdentityRefused, TooMany; Unreachable where the store is needed and does not answer.
+
+        lately: while it does not, a key is good enough that was good a while ago.
+        """
         try:
             known = self.keyring.at_once(key)
-            caller = await run_in_threadpool(self.keyring.caller, key) if known is None else known
+            caller = await run_in_threadpool(self.keyring.caller, key, lately) if known is None else known
         except IdentityRefused as error:
             await self.limits.wrong_key(address)
             deed = self.refusals.seen("", network_of(address), error.what) if key else None

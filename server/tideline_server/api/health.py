@@ -19,16 +19,19 @@ TEXT: Responses = {
 }
 
 
-@router.get("/health", summary="Whether the coordinator is well; needs no key", responses={503: {"model": Problem}})
-def health(services: Given) -> Health:
-    """Answers 503 when a store does not answer."""
+@router.get("/health", summary="Whether the process answers; needs no key")
+async def health(services: Given) -> Health:
+    """Looks at this process alone, and waits for no store: what a supervisor asks that starts again what hangs."""
     facts: dict[str, Any] = jsonable(services.health())
     return Health(**(facts | {"status": "ok", "version": services.version}))
 
 
 @router.get("/ready", summary="Whether the coordinator can take work; needs no key", responses={503: {"model": Problem}})
 def ready(services: Given) -> Ready:
-    """Answers 503 with every reason why not: the database, the numeric worker, a disk without room, an end that has begun."""
+    """Answers 503 with every reason why not: the database, the numeric worker, a disk without room, an end that has begun.
+
+    The log has the details, such as which disk: anybody may ask here.
+    """
     reasons = services.ready()
     if reasons:
         raise Unreachable(f"Not ready: {'; '.join(reasons)}", "See what is named; ask again", reasons=list(reasons))

@@ -23,6 +23,8 @@ class Need:
 LOOK = Need(KeyRole.VIEWER, "looking")
 # What needs no key.
 OPEN_PATHS = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
+# What a key that was good a while ago opens while the store of keys is away: that it is away is told there.
+WHILE_AWAY = frozenset({"/metrics"})
 OTHER = "other"
 NEEDS: Mapping[str, Need] = {
     "GET /algorithms": LOOK,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -13,21 +14,33 @@ from tideline.core.errors import FederationError
 from tideline.engine.rows import Tally
 
 FRESH_SECONDS = 5.0  # for so long an answer of the database is good
+PATIENCE_SECONDS = 3.0  # a scrape waits no longer for it: Prometheus gives up after ten
 STOCK_SECONDS = 300.0  # between two looks at the sizes of all parts, each of which reads a folder or lists a bucket
 STOCK_SHARE = 50.0  # and so many times as long as a look takes
+
+
+def on_a_thread(work: Callable[[], None]) -> None:
+    """Begin it, and wait for nothing. The process may end in the middle of it."""
+    threading.Thread(target=work, name="metrics", daemon=True).start()
 
 
 class Federation(Collector):
     """Gauges that are worked out when somebody asks.
 
     tally  asks the database       stock  the bytes of all parts       here  other gauges of this process, by name
+    apart  does work that may take minutes while scrapes are answered
     """
 
     def __init__(
-        self, tally: Callable[[], Tally], stock: Callable[[], int], here: Mapping[str, tuple[str, Callable[[], float | None]]]
+        self,
+        tally: Callable[[], Tally],
+        stock: Callable[[], int],
+        here: Mapping[str, tuple[str, Callable[[], float | None]]],
+        apart: Callable[[Callable[[], None]], None] = on_a_thread,
     ) -> None:
-        self._tally, self._stock, self._here = tally, stock, here
+        self._tally, self._stock, self._here, self._apart = tally, stock, here, apart
         self._lock = threading.Lock()
+        self._answered = threading.Event()
         self._known: tuple[float, Tally | None] = (float("-inf"), None)
         self._bytes: tuple[float, int | None] = (float("-inf"), None)
 
@@ -50,28 +63,39 @@ class Federation(Collector):
                 yield GaugeMetricFamily(name, what, value=value)
 
     def _fresh(self) -> Tally | None:
-        until, known = self._known
-        if time.monotonic() < until:
-            return known
+        """What the database says, unless it takes long; then it is away as far as a scrape can tell."""
+        if time.monotonic() >= self._known[0]:
+            self._known = (float("inf"), None)
+            self._answered.clear()
+            self._apart(self._count)
+        self._answered.wait(PATIENCE_SECONDS)
+        return self._known[1]
+
+    def _count(self) -> None:
+        known = None
         try:
-            known = self._tally()
-        except FederationError:
-            known = None
-        self._known = (time.monotonic() + FRESH_SECONDS, known)
-        return known
+            with suppress(FederationError):
+                known = self._tally()
+        finally:
+            self._known = (time.monotonic() + FRESH_SECONDS, known)
+            self._answered.set()
 
     def _stocked(self) -> int | None:
+        """What was last known; it is looked up anew beside the scrape, once at a time."""
         until, known = self._bytes
-        began = time.monotonic()
-        if began < until:
-            return known
+        if time.monotonic() >= until:
+            self._bytes = (float("inf"), known)
+            self._apart(self._weigh)
+        return self._bytes[1]
+
+    def _weigh(self) -> None:
+        began, known = time.monotonic(), None
         try:
-            known = self._stock()
-        except (FederationError, OSError):
-            known = None
-        ended = time.monotonic()
-        self._bytes = (ended + max(STOCK_SECONDS, STOCK_SHARE * (ended - began)), known)
-        return known
+            with suppress(FederationError, OSError):
+                known = self._stock()
+        finally:
+            ended = time.monotonic()
+            self._bytes = (ended + max(STOCK_SECONDS, STOCK_SHARE * (ended - began)), known)
 
 
 def told(found: Tally) -> Iterator[Metric]:

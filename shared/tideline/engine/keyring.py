@@ -10,13 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, NotFound, Refused
+from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, NotFound, Refused, Unreachable
 from tideline.core.settings import nearest
 from tideline.engine.errands import Identity
 from tideline.engine.keys import ApiKey, KeyRole
 from tideline.engine.ports import Clock, Journal
 
 KNOWN_SECONDS = 5.0  # for so long a key that was good is good without a look at the journal
+LATELY_SECONDS = 3600.0  # for so long one is good where that is asked for, while the journal is away
+MISSED_SECONDS = 60.0  # and for so long after it did not answer it is not asked for such a key
 UNKNOWN_SECONDS = 1.0  # for so long a key that nobody knew is unknown: guessers cost a read a second, however many they are
 USED_SECONDS = 60.0  # when a key was last used is written to the minute
 LONGEST_SECONDS = 10 * 366 * 86400.0
@@ -47,6 +49,7 @@ class Keyring:
         self._lock = threading.Lock()
         self._known: dict[str, ApiKey] = {}
         self._read_at: float | None = None
+        self._missed_at: float | None = None
         self._used: dict[str, float] = {}
 
     def at_once(self, key: str) -> Caller | None:
@@ -63,22 +66,47 @@ class Keyring:
             return None
         return caller_of(found, key, now)
 
-    def caller(self, key: str) -> Caller:
-        """The caller. Raises IdentityRefused for a key that is unknown, revoked or expired, and Unreachable."""
+    def caller(self, key: str, lately: bool = False) -> Caller:
+        """The caller. Raises IdentityRefused for a key that is unknown, revoked or expired, and Unreachable.
+
+        lately: while the journal is away, a key is good that was so within the hour.
+        """
         told = self.at_once(key)
         if told is not None:
             return told
-        with self._lock:
-            now = self._clock.now()
-            if not self._fresh(now, UNKNOWN_SECONDS):
-                self._known = {each.key_hash: each for each in self._journal.api_keys()}
-                self._read_at = now
-            found = self._known.get(hash_of(key))
+        good = self._good_lately(key) if lately else None
+        if good is not None and self._missed_lately():
+            return good
+        try:
+            found, now = self._looked_up(key), self._clock.now()
+        except Unreachable:
+            self._missed_at = self._clock.now()
+            if good is None:
+                raise
+            return good
         if found is None:
             raise unknown()
         told = caller_of(found, key, now)
         self._note(found, now)
         return told
+
+    def _good_lately(self, key: str) -> Caller | None:
+        """The caller, as far as the last reading tells, if that is not long ago. Raises IdentityRefused."""
+        found, now = self._known.get(hash_of(key)), self._clock.now()
+        return None if found is None or not self._fresh(now, LATELY_SECONDS) else caller_of(found, key, now)
+
+    def _missed_lately(self) -> bool:
+        """Whether the journal was away a moment ago: to ask it may take as long as a scrape may."""
+        return self._missed_at is not None and 0.0 <= self._clock.now() - self._missed_at < MISSED_SECONDS
+
+    def _looked_up(self, key: str) -> ApiKey | None:
+        """A key as the journal has it, or had it a moment ago. Raises Unreachable."""
+        with self._lock:
+            now = self._clock.now()
+            if not self._fresh(now, UNKNOWN_SECONDS):
+                self._known = {each.key_hash: each for each in self._journal.api_keys()}
+                self._read_at = now
+            return self._known.get(hash_of(key))
 
     def add(self, name: str, role: KeyRole, ttl: float | None, by: str, identity: Identity | None = None) -> tuple[str, ApiKey]:
         """A new key, shown once and kept hashed. Raises ConfigRefused; Refused where the name is taken."""

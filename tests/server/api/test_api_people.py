@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 from api_world import SITES, Coordinator, refused
 
 from tideline.algorithms import METHODS
-from tideline.core.errors import IdentityRefused, Unreachable
+from tideline.core.errors import IdentityRefused
 from tideline.core.tokens import Trust, read_token
 from tideline.engine.enrolment import Applicant
 from tideline.engine.rows import Keys
@@ -148,10 +151,27 @@ def test_health_tells_what_the_shell_knows(coordinator: Coordinator) -> None:
     assert coordinator.get("/health").json() == {"status": "ok", "version": "1.2.3", "replicas": 1}
 
 
-def test_health_fails_with_its_stores() -> None:
-    """A store that does not answer makes the coordinator unwell: 503, which tools understand."""
+def test_health_waits_for_no_store() -> None:
+    """Requests that wait for a database take every thread; who asks whether the process answers needs none."""
+    begun, go = threading.Semaphore(0), threading.Event()
 
-    def health() -> dict[str, Any]:
-        raise Unreachable("The database does not answer", "Start it")
+    def stuck() -> tuple[bytes, str]:
+        begun.release()
+        go.wait(30)
+        return b"", "text/plain"
 
-    refused(Coordinator(health=health).get("/health"), 503, "Unreachable")
+    door = Coordinator(metrics=stuck)
+
+    async def asked() -> int:
+        threads = int(anyio.to_thread.current_default_thread_limiter().total_tokens)
+        async with anyio.create_task_group() as waiting:
+            for _ in range(threads):
+                waiting.start_soon(door.asend, "GET", "/metrics")
+            for _ in range(threads):
+                await anyio.to_thread.run_sync(begun.acquire, limiter=anyio.CapacityLimiter(1))
+            with anyio.fail_after(20):
+                answer = await door.asend("GET", "/health")
+            go.set()
+        return answer.status_code
+
+    assert anyio.run(asked) == 200
