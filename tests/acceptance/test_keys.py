@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -14,10 +15,14 @@ import grpc
 import pytest
 
 from tests.server.agents_door import door_of
-from tideline.core.errors import ConfigRefused, IdentityRefused, Refused, Unreachable, VersionRefused
+from tests.synthetic import experiment
+from tideline.core.errors import ConfigRefused, IdentityRefused, Refused, TooMany, Unreachable, VersionRefused
 from tideline.core.run import Role
 from tideline.core.tokens import Token, Trust
+from tideline.engine.enrolment import FRESH_SECONDS
 from tideline.engine.errands import Identity
+from tideline.engine.memory import ManualClock
+from tideline.engine.rows import Keys as TheirKeys
 from tideline.engine.simulate import Federation
 from tideline_agent import identity
 from tideline_agent.finding import find, note
@@ -26,6 +31,8 @@ from tideline_agent.link import Doors, GrpcLink, authority
 from tideline_agent.main import Rotation, admission
 from tideline_agent.settings import AgentSettings, check
 from tideline_protos.v1 import federation_pb2 as pb
+from tideline_server.bell import LocalCounts
+from tideline_server.limits import Limits
 from tideline_server.rpc import SERVICE
 
 
@@ -241,6 +248,48 @@ def test_a_rotation_that_is_refused(site: Site) -> None:
         site.federation.office.revoke(site.name, "left")
         with pytest.raises(IdentityRefused, match=r"revoked on .*: left"):
             link.rotate(Keys.made(), die)
+
+
+def test_a_rotation_that_is_put_off(tmp_path: Path) -> None:
+    """Between its two questions: whether the new keys are known is not told, so the agent goes on with the old ones."""
+    with door_of(Limits(LocalCounts(), ManualClock(1_000_000_040.0), wrong_keys=1)) as opened:
+        site = Site(*opened, tmp_path, "dora")
+        with closing(site.started()) as link:
+            own = site.federation.office.people.find("dora")
+            assert own.keys is not None
+            site.federation.journal.rekey(own.name, own.sign_key, TheirKeys("aa" * 32, "bb" * 32), 2)
+            site.federation.clock.advance(FRESH_SECONDS)
+            with pytest.raises(TooMany):
+                link.rotate(Keys.made(), die)
+            site.federation.journal.rekey(own.name, "aa" * 32, own.keys, 2)
+            site.federation.clock.advance(FRESH_SECONDS)
+            assert link.beat({}).gone == ()
+
+
+def test_orders_come_on_after_a_rotation(site: Site) -> None:
+    """The stream that the old keys opened ends at once; the agent listens again, which is no outage."""
+    site.started().close()
+    outages: list[BaseException | None] = []
+    stop, came = threading.Event(), queue.Queue[str]()
+    line = Doors((f"127.0.0.1:{site.port}",))
+
+    def order() -> str:
+        run = site.federation.office.start(experiment("fedavg", {site.name: "source"}))
+        (row,) = (each for each in site.federation.journal.orders(run) if each.client == site.name)
+        return row.id
+
+    with closing(GrpcLink(line, site.name, identity.keys(site.home), stop, outages.append)) as link:
+        listening = threading.Thread(target=lambda: [came.put(each.id) for each in link.orders()])
+        listening.start()
+        first = order()
+        assert came.get(timeout=30) == first
+        Rotation(link, site.home, wanted=True).turn(False)
+        second = order()
+        while (told := came.get(timeout=10)) != second:  # a stream that begins tells of all that is open
+            assert told == first
+        stop.set()
+    listening.join(30)
+    assert outages == [] and not listening.is_alive()
 
 
 def test_calls_beside_a_rotation(site: Site) -> None:

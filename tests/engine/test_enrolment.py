@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +12,13 @@ import pytest
 from tests.engine.toys import ROSTER, stage, start
 from tests.laws.stage import Stage
 from tests.synthetic import experiment
-from tideline.core.errors import IdentityRefused, NotFound, Refused, RosterRefused
+from tideline.core.errors import IdentityRefused, Malformed, NotFound, Refused, RosterRefused
 from tideline.core.run import ClientId
 from tideline.core.tokens import Token
-from tideline.engine.enrolment import FRESH_SECONDS, Applicant, Enrolment, admitted
-from tideline.engine.rows import Keys, OrderStatus, Standing
+from tideline.engine.enrolment import AHEAD_SECONDS, FRESH_SECONDS, MOST_SECRET, MOST_VERSION, Applicant, Enrolment, admitted
+from tideline.engine.memory import ManualClock
+from tideline.engine.memory_journal import MemoryJournal
+from tideline.engine.rows import Client, Keys, OrderStatus, Standing
 
 ALL = ("source", "target", "peer")
 OLD, NEW = Keys("aa" * 32, "bb" * 32), Keys("cc" * 32, "dd" * 32)
@@ -186,3 +191,131 @@ def test_a_row_is_believed_for_a_while(on: Stage, people: Enrolment) -> None:
     assert people.cached("dora") is None and people.look("dora", anew=False) == enrolled_again
     people.revoke("dora", "")
     assert people.cached("dora") is None
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "role that there is not": {"roles": ("source", "x" * 1_000_000)},
+    "role twice": {"roles": ("source", "target", "source")},
+    "endless version": {"version": "1" * (MOST_VERSION + 1)},
+    "version with a NUL": {"version": "1.0\0"},
+    "endless credential": {"keys": None, "credential": "s" * (MOST_SECRET + 1)},
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
+def test_what_an_applicant_says_has_bounds(on: Stage, people: Enrolment, odd: str, known: bool) -> None:
+    """It would lie in its row and in the audit log. Refused before anything is looked up, by name and in few words."""
+    token = people.invite("dora", {}, 60.0)
+    if known:
+        people.admit(token, applicant())
+    before, said = (on.journal.clients(), on.journal.audit_tip()), replace(applicant(), **ODD[odd])
+    for call in (people.admit, people.would):
+        with pytest.raises(Malformed) as refusal:
+            call(token, said)
+        assert refusal.value.todo and len(str(refusal.value)) < 300
+    assert (on.journal.clients(), on.journal.audit_tip()) == before
+
+
+def test_a_token_has_bounds(people: Enrolment) -> None:
+    """It is hashed before it is known."""
+    for call in (people.admit, people.would):
+        with pytest.raises(Malformed, match="token has 4097 characters"):
+            call("t" * (MOST_SECRET + 1), applicant())
+
+
+class Held(MemoryJournal):
+    """A journal in which the calls of one name are held: a write before it is done, a reading after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held, self.reached, self.go_on = "", threading.Event(), threading.Event()
+
+    def hold(self, name: str) -> None:
+        if name == self.held:
+            self.reached.set()
+            assert self.go_on.wait(30)
+
+    def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
+        self.hold("approve")
+        return super().approve(name, by, now)
+
+    def client(self, name: str) -> Client | None:
+        found = super().client(name)
+        self.hold("client")
+        return found
+
+    def clients(self) -> tuple[Client, ...]:
+        found = super().clients()
+        self.hold("clients")
+        return found
+
+
+def federation_of(journal: Held, clock: ManualClock) -> Enrolment:
+    """Dora works, and Emil waits for approval."""
+    people = Enrolment(journal, clock)
+    for name, hold in (("dora", False), ("emil", True)):
+        people.admit(people.invite(name, {}, 60.0, hold=hold), applicant(name=name))
+    people.look("dora", anew=False)
+    return people
+
+
+def test_a_slow_write_delays_nobody_else() -> None:
+    """While a client is being changed, the others are known without a look, and looked up without a wait; then it is changed."""
+    journal = Held()
+    people = federation_of(journal, ManualClock())
+    journal.held = "approve"
+    with ThreadPoolExecutor(2) as threads:
+        try:
+            approving = threads.submit(people.approve, "emil")
+            assert journal.reached.wait(30)
+            assert people.cached("dora") is not None
+            assert threads.submit(people.look, "dora").result(10).name == "dora"
+            assert threads.submit(people.look, "emil").result(10).standing is Standing.PENDING
+        finally:
+            journal.go_on.set()
+        assert approving.result(30).standing is Standing.APPROVED
+    assert people.cached("emil") is None and people.look("emil", anew=False).standing is Standing.APPROVED
+
+
+def test_rows_are_read_ahead() -> None:
+    """While they are read again, calls go on with those that are still good: a database that is slow holds up no call."""
+    journal, clock = Held(), ManualClock()
+    people = federation_of(journal, clock)
+    assert not people.ageing()
+    clock.advance(AHEAD_SECONDS)
+    assert people.ageing()
+    journal.held = "clients"
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            reading = threads.submit(people.read_ahead)
+            assert journal.reached.wait(30)
+            assert people.cached("dora") is not None
+        finally:
+            journal.go_on.set()
+        reading.result(30)
+    clock.advance(FRESH_SECONDS - 0.1)
+    assert people.cached("dora") is not None, "good for as long as if they had been read now"
+    clock.advance(0.2)
+    assert people.cached("dora") is None
+
+
+@pytest.mark.parametrize("reading", ["client", "clients"])
+def test_what_was_read_beside_a_change_counts_no_more(reading: str) -> None:
+    """Neither one row nor everybody's: who was revoked is refused as soon as that is done. The others' rows are kept."""
+    journal, clock = Held(), ManualClock()
+    people = federation_of(journal, clock)
+    clock.advance(0.0 if reading == "client" else FRESH_SECONDS)
+    journal.held = reading
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            looking = threads.submit(people.look, "dora", reading == "client")
+            assert journal.reached.wait(30)
+            journal.held = ""
+            people.revoke("dora", "left")
+        finally:
+            journal.go_on.set()
+        looking.result(30)
+    assert people.look("dora", anew=False).standing is Standing.REVOKED and people.cached("emil") is not None
+    known = people.cached("dora")
+    assert known is not None and known.standing is Standing.REVOKED

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import queue
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -11,11 +13,15 @@ from structlog.testing import capture_logs
 
 from tests.acceptance.raw import SERVICE, Metadata, Raw, refused
 from tests.server.agents_door import door_of
+from tests.synthetic import experiment
 from tideline.core.signing import WINDOW_SECONDS
 from tideline.engine.enrolment import FRESH_SECONDS
-from tideline.engine.rows import Invite, Standing
+from tideline.engine.memory import ManualClock
+from tideline.engine.rows import Invite, Keys, Standing
 from tideline.engine.simulate import Federation
 from tideline_protos.v1 import federation_pb2 as pb
+from tideline_server.bell import LocalCounts
+from tideline_server.limits import Limits
 from tideline_server.rpc import Rules
 
 # An agent of protocol 1 on the wire, as it was before there was another: its requests, and how it proved itself.
@@ -190,6 +196,67 @@ def test_revocation_ends_a_stream_at_once(there: tuple[Federation, Raw]) -> None
         assert kind == "IdentityRefused" and what.endswith(": left") and "was revoked on 20" in what
 
 
+def rotated(federation: Federation, raw: Raw) -> None:
+    """The client brings new keys, by a call that the old ones sign."""
+    fresh = Raw(raw.channel, raw.name)
+    sign_key, receive_key = fresh.public
+    words = f"tideline rotation 2\n{raw.name}\n{sign_key.hex()}\n{receive_key.hex()}".encode()
+    request = pb.RotateRequest(sign_key=sign_key, receive_key=receive_key, signature=fresh.key.sign(words))
+    raw.ask("Rotate", request, pb.RotateReply)
+
+
+def rotated_elsewhere(federation: Federation, raw: Raw) -> None:
+    """Another coordinator has given it new keys, a while ago."""
+    known = federation.office.people.find(raw.name)
+    federation.journal.rekey(known.name, known.sign_key, Keys("aa" * 32, "bb" * 32), 2)
+    federation.clock.advance(FRESH_SECONDS)
+    federation.office.bell.ring(f"client:{raw.name}")
+
+
+REKEYED: dict[str, Callable[[Federation, Raw], None]] = {"rotated": rotated, "rotated elsewhere": rotated_elsewhere}
+
+
+def order_for(federation: Federation, raw: Raw) -> str:
+    """The client's order to join a run that is new."""
+    federation.office.start(experiment("fedavg", {raw.name: "source"}))
+    (order,) = federation.journal.open_orders(federation.office.people.find(raw.name).name)
+    return str(order.id)
+
+
+@pytest.mark.parametrize("how", REKEYED)
+def test_new_keys_end_a_stream_of_orders(there: tuple[Federation, Raw], how: str) -> None:
+    """At once, and as a stream that is over: the agent listens again with its new keys. Who has the old ones does not."""
+    federation, raw = there
+    call = raw.channel.unary_stream(f"{SERVICE}Orders", None, pb.OrderOrTick.FromString)
+    order_for(federation, raw)
+    stream = call(b"", metadata=raw.proof("Orders", b""), timeout=4)  # a tick comes after 15 seconds, a look after 5
+    assert next(stream).HasField("order")
+    REKEYED[how](federation, raw)
+    assert list(stream) == []
+    assert refused(lambda: next(call(b"", metadata=raw.proof("Orders", b""), timeout=4)))[0] == "IdentityRefused"
+
+
+@pytest.mark.parametrize("how", REKEYED)
+def test_new_keys_end_a_push(there: tuple[Federation, Raw], how: str) -> None:
+    """Its next chunk is not taken. To the agent that is a cut: it asks where to go on."""
+    federation, raw = there
+    digest, order = hashlib.sha256(b"two").hexdigest(), order_for(federation, raw)
+    head = pb.PushHead(order=order, parts=[pb.Arrival(digest=digest, size=3)]).SerializeToString()
+    report = pb.ReportRequest(order=order, files=[pb.File(digest=digest, size=3)])
+    chunks: queue.Queue[bytes | None] = queue.Queue()
+    chunks.put(head)
+    chunks.put(b"t")
+    call = raw.channel.stream_unary(f"{SERVICE}Push", None, None)
+    pushing = call.future(iter(chunks.get, None), metadata=raw.proof("Push", head), timeout=10)
+    while not raw.ask("Report", report, pb.Receipt).missing[0].offset:
+        assert not pushing.done()
+    REKEYED[how](federation, raw)
+    chunks.put(b"wo")
+    kind, what = refused(pushing.result)
+    chunks.put(None)
+    assert kind == "Unreachable" and "has other keys than those that began this call" in what
+
+
 def test_a_pending_client_is_not_served(there: tuple[Federation, Raw]) -> None:
     """It may enrol again, which tells how it stands; once it is approved, it is served at once."""
     federation, raw = there
@@ -267,3 +334,72 @@ def test_who_is_refused_stands_in_the_audit_log(there: tuple[Federation, Raw]) -
     assert (stolen.kind, stolen.client, stolen.told["address"]) == ("sign_in_refused", raw.name, "127.0.0.1")
     assert (unknown.client, unknown.told["what"]) == ("mallory", "The token is not known here")
     assert unknown.told["door"] == "agents"
+
+
+def test_who_only_asks_stands_in_the_audit_log_too(there: tuple[Federation, Raw]) -> None:
+    """A token can be guessed at by Check as well as by Enrol."""
+    federation, raw = there
+    before, guesser = federation.journal.audit_tip().seq, Raw(raw.channel, f"{raw.name}-g")
+    sign_key, receive_key = guesser.public
+    request = pb.EnrolRequest(protocol=2, token="a guess", name=guesser.name, sign_key=sign_key, receive_key=receive_key)
+    assert refused(lambda: guesser.ask("Check", request, pb.EnrolReply))[0] == "IdentityRefused"
+    (noted,) = federation.journal.audit(before)
+    assert (noted.kind, noted.client, noted.told["what"]) == ("sign_in_refused", guesser.name, "The token is not known here")
+
+
+@pytest.mark.parametrize("call", ["Enrol", "Check"])
+@pytest.mark.parametrize(
+    "said",
+    [{"roles": ["x" * 1_000_000]}, {"roles": ["source"] * 100_000}, {"version": "9" * 81}, {"token": "t" * 4097}],
+    ids=["endless role", "endless roles", "endless version", "endless token"],
+)
+def test_an_enrolment_has_bounds(there: tuple[Federation, Raw], call: str, said: dict[str, Any]) -> None:
+    """What an agent says of itself would lie in its row and in the audit log; neither has grown."""
+    federation, raw = there
+    before, sign_key, receive_key = federation.journal.audit_tip(), *raw.public
+    who: dict[str, Any] = {"protocol": 2, "name": raw.name, "sign_key": sign_key, "receive_key": receive_key}
+    assert refused(lambda: raw.ask(call, pb.EnrolRequest(**who | said), pb.EnrolReply))[0] == "Malformed"
+    known = federation.office.people.find(raw.name)
+    assert (known.roles, known.version, federation.journal.audit_tip()) == (("source",), "9", before)
+
+
+def test_strangers_have_so_many_looks_a_minute() -> None:
+    """From one address; then they are put off, which the audit log tells. Who is known calls on; a wrong clock is no stranger."""
+    clock = ManualClock(1_000_000_040.0)
+    with (
+        door_of(Limits(LocalCounts(), clock, wrong_keys=3)) as (federation, port),
+        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        raw = Raw(channel, "dora")
+        raw.enrol(federation.office.invite("dora", {}, 60.0))
+        raw.late = WINDOW_SECONDS + 30
+        assert {refused(raw.beat)[0] for _ in range(5)} == {"ClockRefused"}
+        raw.late = 0.0
+        strangers = (Raw(channel, "dora"), Raw(channel, "nobody"), Raw(channel, "dora"))
+        assert [refused(each.beat)[0] for each in strangers] == ["IdentityRefused"] * 3
+        for name in ("dora", "somebody"):
+            kind, what = refused(Raw(channel, name).beat)
+            assert kind == "TooMany" and what == "More than 3 requests without the right key a minute come from 127.0.0.1"
+        assert all(raw.beat() is not None for _ in range(5))
+        noted = [(each.client, each.told["what"][:9]) for each in federation.journal.audit() if each.kind == "sign_in_refused"]
+        assert noted[-2:] == [("dora", "More than"), ("somebody", "More than")]
+        clock.advance(120.0)
+        assert refused(Raw(channel, "dora").beat)[0] == "IdentityRefused"
+
+
+def test_an_agent_among_strangers_is_put_off_and_not_refused() -> None:
+    """Its keys were changed at another coordinator, and its address has no looks left: it is let in after a few seconds."""
+    with (
+        door_of(Limits(LocalCounts(), ManualClock(1_000_000_040.0), wrong_keys=1)) as (federation, port),
+        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        raw, fresh = Raw(channel, "dora"), Raw(channel, "dora")
+        raw.enrol(federation.office.invite("dora", {}, 60.0))
+        raw.beat()
+        refused(Raw(channel, "nobody").beat)
+        known = federation.office.people.find("dora")
+        sign_key, receive_key = (key.hex() for key in fresh.public)
+        federation.journal.rekey(known.name, known.sign_key, Keys(sign_key, receive_key), 2)
+        assert refused(fresh.beat)[0] == "TooMany"
+        federation.clock.advance(FRESH_SECONDS)
+        fresh.beat()

@@ -97,7 +97,7 @@ def test_both_count_alike(shared: Redis, pauses: list[float], limit: int) -> Non
     """In this process and in Redis the same calls are let in, and the others are told the same."""
 
     async def play(url: str) -> None:
-        here, there, now = LocalCounts(), RedisCounts(url), NOON
+        here, there, now = LocalCounts(), RedisCounts(url, 30.0), NOON
         for pause in pauses:
             now += pause
             assert await here.take("ann", limit, now) == pytest.approx(await there.take("ann", limit, now), abs=1e-3)
@@ -123,7 +123,7 @@ def test_callers_do_not_share(server: Redis) -> None:
     asyncio.run(play(LocalCounts()))
 
     async def there() -> None:
-        await play(RedisCounts(server.url))
+        await play(RedisCounts(server.url, 30.0))
 
     asyncio.run(there())
 
@@ -158,9 +158,9 @@ def test_a_flood_of_callers_is_forgotten() -> None:
 
 @asynccontextmanager
 async def replicas(url: str, number: int = 2) -> Any:
-    """The counts of so many replicas."""
+    """The counts of so many replicas, with patience: a busy machine is not a Redis that is away."""
     async with AsyncExitStack() as stack:
-        made = [RedisCounts(url) for _ in range(number)]
+        made = [RedisCounts(url, 30.0) for _ in range(number)]
         for each in made:
             stack.push_async_callback(each.close)
         yield made

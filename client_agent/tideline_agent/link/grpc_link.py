@@ -149,9 +149,9 @@ class GrpcLink:
                 self._keys = fresh  # an earlier try may have got through, and its answer not
                 try:
                     self.beat({})
-                except IdentityRefused:
+                except FederationError as other:
                     self._keys = old
-                    raise error from None
+                    raise error if isinstance(other, IdentityRefused) else other from None
             self._keys = fresh
             kept()
 

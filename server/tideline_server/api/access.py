@@ -11,18 +11,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tideline.core.errors import FederationError, IdentityRefused
 from tideline.engine.keyring import ANYBODY, Caller, Keyring
-from tideline.engine.refusals import Refusals
 from tideline_server.api.answers import answer
 from tideline_server.api.roles import OPEN_PATHS, WHILE_AWAY, permit
 from tideline_server.errors import code_of
-from tideline_server.limits import Limits, network_of
+from tideline_server.limits import Limits
+from tideline_server.refusing import Refusing
 
 
 class KeyCheck:
     """Everything but health and the manual asks for a key, counts for the caller's limits, and needs a role (roles)."""
 
-    def __init__(self, app: ASGIApp, keyring: Keyring, limits: Limits, refusals: Refusals) -> None:
-        self.app, self.keyring, self.limits, self.refusals = app, keyring, limits, refusals
+    def __init__(self, app: ASGIApp, keyring: Keyring, limits: Limits, refusing: Refusing) -> None:
+        self.app, self.keyring, self.limits, self.refusing = app, keyring, limits, refusing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -47,10 +47,9 @@ class KeyCheck:
             known = self.keyring.at_once(key)
             caller = await run_in_threadpool(self.keyring.caller, key, lately) if known is None else known
         except IdentityRefused as error:
+            if key:  # noted before it is counted: also one that is over the limit stands in the log
+                await self.refusing.note("", address, error.what)
             await self.limits.wrong_key(address)
-            deed = self.refusals.seen("", network_of(address), error.what) if key else None
-            if deed is not None:
-                await run_in_threadpool(self.refusals.write, deed)
             raise
         await self.limits.call(address)
         return caller

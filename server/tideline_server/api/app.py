@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
 from tideline.engine.keyring import Keyring
@@ -22,6 +23,7 @@ from tideline_server.api.once import Once
 from tideline_server.api.roles import check_rows
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
 from tideline_server.api.tags import Tags
+from tideline_server.refusing import Refusing
 
 ABOUT = """Start and watch federated runs, and fetch their results.
 
@@ -99,13 +101,13 @@ def keyring_for(desk_side: Services) -> Keyring:
 
 def guards(desk_side: Services, settings: ApiSettings, keyring: Keyring) -> list[Middleware]:
     """What every request passes, outermost first."""
-    refusals = Refusals(desk_side.journal, desk_side.clock, "people")
+    refusing = Refusing(Refusals(desk_side.journal, desk_side.clock, "people"), run_in_threadpool)
     return [
         Middleware(Numbered),
         Middleware(Counting, seen=desk_side.seen),
         Middleware(Handshake, version=desk_side.version),
         Middleware(Shield),
-        Middleware(KeyCheck, keyring=keyring, limits=desk_side.limits, refusals=refusals),
+        Middleware(KeyCheck, keyring=keyring, limits=desk_side.limits, refusing=refusing),
         Middleware(Intake, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds),
         Middleware(Once, services=desk_side, patience=settings.patience_seconds),
         Middleware(Tags),

@@ -27,9 +27,9 @@ return {before, within, 1}
 class RedisCounts:
     """Counts of all replicas. While Redis is away, each counts for itself."""
 
-    def __init__(self, url: str) -> None:
-        patience = {"socket_connect_timeout": CALL_SECONDS, "socket_timeout": CALL_SECONDS, "retry": Retry(NoBackoff(), 0)}
-        self._redis = redis.from_url(url, **patience)
+    def __init__(self, url: str, patience: float = CALL_SECONDS) -> None:
+        at_most = {"socket_connect_timeout": patience, "socket_timeout": patience}
+        self._redis = redis.from_url(url, **at_most, retry=Retry(NoBackoff(), 0))
         self._script = self._redis.register_script(TAKE)
         self._here, self._again = LocalCounts(), 0.0
 

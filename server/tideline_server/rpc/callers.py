@@ -6,6 +6,8 @@ import base64
 import binascii
 import functools
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,12 +16,12 @@ import structlog
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from tideline.core.errors import ClockRefused, IdentityRefused, Malformed, VersionRefused
-from tideline.core.run import ClientId
+from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, Malformed, Unreachable, VersionRefused
 from tideline.core.signing import KEY_BYTES, PROTOCOL, WINDOW_SECONDS, call_bytes
 from tideline.engine.enrolment import Enrolment, admitted, proven
 from tideline.engine.rows import Client, Keys
 from tideline_protos.v1 import federation_pb2 as pb
+from tideline_server.limits import Limits, address_of
 from tideline_server.rpc.wire import Context, method
 
 log = structlog.get_logger()
@@ -44,40 +46,74 @@ class Proof:
     signature: bytes
 
 
+class Rekeyed(Unreachable):
+    """The client has other keys by now than those that began a call. To an agent it is an outage: it calls again."""
+
+    @property
+    def kind(self) -> str:
+        """Known by its base to whoever is told."""
+        return Unreachable.__name__
+
+
 class Callers:
     """Proves who calls. `run` does on a thread what asks the journal."""
 
-    def __init__(self, people: Enrolment, run: Run, version: str, rules: Rules) -> None:
-        self.people, self.run, self.version, self.rules = people, run, version, rules
+    def __init__(self, people: Enrolment, run: Run, version: str, rules: Rules, limits: Limits) -> None:
+        self.people, self.run, self.version, self.rules, self.limits = people, run, version, rules, limits
         self._outdated: set[str] = set()
+        self._thread = ThreadPoolExecutor(1, "people")
+        self._ahead: Future[None] | None = None
 
     async def caller(self, name: str, request: bytes, context: Context) -> Client:
-        """The client that a call proves to be, and that may work. Raises IdentityRefused, ClockRefused, VersionRefused."""
+        """The client that a call proves to be, and that may work.
+
+        Raises IdentityRefused, ClockRefused, VersionRefused, and TooMany for one who is not known from where as many came.
+        """
         sent = dict(context.invocation_metadata())
         if "tideline-signature" in sent:
             proof = proof_in(sent)
             self.certify(proof.client, context)
-            return await self.vouched(proof.client, lambda known: self.signed(known, proof, name, request))
+            return await self.vouched(proof.client, lambda known: self.signed(known, proof, name, request), context)
         client, bearer = str(sent.get("tideline-client", "")), str(sent.get("authorization", ""))
         if not client or not bearer.startswith("Bearer "):
             raise IdentityRefused("The call carries no signature", ENROL_FIRST)
         self.speaks(1, "")
         self.certify(client, context)
-        known = await self.vouched(client, lambda known: admitted(proven(known, bearer.removeprefix("Bearer "))))
+        known = await self.vouched(client, lambda known: admitted(proven(known, bearer.removeprefix("Bearer "))), context)
         self.outdated(known)
         return known
 
-    async def vouched(self, name: str, check: Callable[[Client], Client]) -> Client:
-        """A client that passes a check; who does not is looked up anew, as another coordinator may have changed it."""
-        known = self.people.cached(name) or await self.run(self.people.look, name, False)
-        try:
-            return check(known)
-        except IdentityRefused:
-            return check(await self.run(self.people.look, name))
+    async def vouched(self, name: str, check: Callable[[Client], Client], context: Context) -> Client:
+        """A client that passes a check; who does not is looked up anew, as another coordinator may have changed it.
 
-    async def still(self, client: ClientId) -> None:
-        """Raises IdentityRefused for a client that is let in no more. For calls under way; mostly it asks nobody."""
-        admitted(self.people.cached(client) or await self.run(self.people.look, client, False))
+        That look is what a stranger costs, so it is counted. What was read may be a few seconds old, so nobody is
+        refused by it alone: an agent ends when it is refused, and comes again when it is put off.
+        """
+        self.read_ahead()
+        known = self.people.cached(name) or await self.run(self.people.recent, name)
+        if known is not None:
+            try:
+                return check(known)
+            except ClockRefused:
+                raise
+            except IdentityRefused:
+                pass
+        await self.limits.wrong_key(address_of(context.peer()))
+        return check(await self.run(self.people.look, name))
+
+    def read_ahead(self) -> None:
+        """Have rows read before they are too old, on a thread of its own: hundreds of calls would wait for that, and at once."""
+        if self.people.ageing() and (self._ahead is None or self._ahead.done()):
+            self._ahead = self._thread.submit(read_ahead, self.people)
+
+    async def still(self, opened: Client) -> None:
+        """For calls under way; mostly it asks nobody. opened: the client as it was when the call was proven.
+
+        Raises IdentityRefused for a client that is let in no more, Rekeyed for one that has other keys.
+        """
+        known = admitted(self.people.cached(opened.name) or await self.run(self.people.look, opened.name, False))
+        if (known.sign_key, known.credential_hash) != (opened.sign_key, opened.credential_hash):
+            raise Rekeyed(f"{known.name!r} has other keys than those that began this call", "Call again; an agent does by itself")
 
     def signed(self, known: Client, proof: Proof, name: str, request: bytes) -> Client:
         """A client whose signature is good. Raises IdentityRefused, ClockRefused."""
@@ -143,6 +179,12 @@ class Callers:
         if known.keys is None and known.name not in self._outdated:
             self._outdated.add(known.name)
             log.warning("agent_outdated", client=known.name, version=known.version, protocol=known.protocol, ours=PROTOCOL)
+
+
+def read_ahead(people: Enrolment) -> None:
+    """Read who is enrolled. Where that cannot be had, the call that needs it tells."""
+    with suppress(FederationError):
+        people.read_ahead()
 
 
 def proof_in(sent: Mapping[str, Any]) -> Proof:

@@ -15,21 +15,32 @@ import structlog
 
 from tideline.archive.errors import TooLarge
 from tideline.archive.intake import Intake, chunk_size
-from tideline.core.errors import ClockRefused, IdentityRefused
+from tideline.core.errors import ClockRefused, IdentityRefused, TooMany
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.core.signing import PROTOCOL, fingerprint, rotation_bytes
 from tideline.engine.desk import Desk
-from tideline.engine.enrolment import Applicant
 from tideline.engine.notebook import Notebook
 from tideline.engine.office import Office
 from tideline.engine.refusals import Refusals
 from tideline.engine.rows import Client, Receipt, Reply
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
-from tideline_server.limits import UNLIMITED, Limits, address_of, network_of
-from tideline_server.rpc.callers import Callers, Rules, keys_in, verified
+from tideline_server.limits import UNLIMITED, Limits, address_of
+from tideline_server.refusing import Refusing
+from tideline_server.rpc.callers import Callers, Rekeyed, Rules, keys_in, verified
 from tideline_server.rpc.counting import Watch, counted, counted_stream, unwatched
-from tideline_server.rpc.wire import SERVICE, Context, announced, answered, notes_in, order_out, parsed, reply_in, streamed
+from tideline_server.rpc.wire import (
+    SERVICE,
+    Context,
+    announced,
+    answered,
+    applicant_in,
+    notes_in,
+    order_out,
+    parsed,
+    reply_in,
+    streamed,
+)
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -60,9 +71,9 @@ class Door:
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(REPORTERS, "report")
         self._reporting: defaultdict[ClientId, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(REPORTS))
-        self.callers = Callers(office.people, self.run, version, rules)
+        self.callers = Callers(office.people, self.run, version, rules, limits)
         self.notebook = Notebook(desk)
-        self.refusals = Refusals(desk.journal, office.clock, "agents")
+        self.refusing = Refusing(Refusals(desk.journal, office.clock, "agents"), self.run)
         self.closing = asyncio.Event()
         self._listening = 0  # agents that hear orders now, and so may all send or fetch at once
 
@@ -85,11 +96,10 @@ class Door:
         """Note a refusal. A wrong clock is none: the agent asks for the time, and is let in."""
         try:
             yield
-        except IdentityRefused as error:
-            where = network_of(address_of(context.peer()))
-            deed = None if isinstance(error, ClockRefused) else self.refusals.seen(str(who), where, error.what)
-            if deed is not None:
-                await self.run(self.refusals.write, deed)
+        except ClockRefused:
+            raise
+        except (IdentityRefused, TooMany) as error:
+            await self.refusing.note(str(who), address_of(context.peer()), error.what)
             raise
 
     def now_ms(self) -> int:
@@ -108,7 +118,7 @@ class Door:
         request = parsed(pb.EnrolRequest, raw)  # the key that has signed it stands in it
         async with self.watched(request.name, context):
             keys = self.callers.enrolling(request, raw, context)
-            who = Applicant(request.name, tuple(request.roles), request.version, request.credential, keys)
+            who = applicant_in(request, keys)
             client = await self.run(self.office.people.admit, request.token, who)
         self.callers.outdated(client)
         made = pb.EnrolReply(name=client.name, protocol=client.protocol, version=self.version)
@@ -118,9 +128,10 @@ class Door:
     async def check(self, raw: bytes, context: Context) -> pb.EnrolReply:
         await self.limits.enrolment(address_of(context.peer()))
         request = parsed(pb.EnrolRequest, raw)
-        keys = self.callers.enrolling(request, raw, context, "Check")
-        who = Applicant(request.name, tuple(request.roles), request.version, request.credential, keys)
-        standing = await self.run(self.office.people.would, request.token, who)
+        async with self.watched(request.name, context):
+            keys = self.callers.enrolling(request, raw, context, "Check")
+            who = applicant_in(request, keys)
+            standing = await self.run(self.office.people.would, request.token, who)
         made = pb.EnrolReply(name=request.name, protocol=PROTOCOL, version=self.version, standing=standing)
         made.oldest, made.time_ms = self.callers.rules.oldest, self.now_ms()
         return made
@@ -132,7 +143,7 @@ class Door:
         told = rotation_bytes(client.name, request.sign_key, request.receive_key)
         if not verified(keys.sign, request.signature, told):
             raise IdentityRefused("The new keys are not signed by the new key", "Start the agent again")
-        await self.run(self.office.people.rekey, client, keys)
+        await self.run(self.office.rekey, client, keys)
         log.info("keys_rotated", client=client.name, fingerprint=fingerprint(request.sign_key, request.receive_key))
         return pb.RotateReply()
 
@@ -140,25 +151,27 @@ class Door:
         client = await self.caller("Orders", raw, context)
         self._listening += 1
         try:
-            async for each in self.told(client.name):
+            async for each in self.told(client):
                 yield each
+        except Rekeyed:
+            return  # the agent listens again, with its new keys
         finally:
             self._listening -= 1
 
-    async def told(self, client: ClientId) -> AsyncIterator[pb.OrderOrTick]:
+    async def told(self, client: Client) -> AsyncIterator[pb.OrderOrTick]:
         """Each order as it comes, once, and again while the agent seems not to have it; and a tick now and then."""
-        topic, sent = f"client:{client}", frozenset[OrderId]()
+        topic, sent = f"client:{client.name}", frozenset[OrderId]()
         while not self.closing.is_set():
             seen = self.bell.count(topic)
             await self.callers.still(client)
-            offered, sent = await self.run(self.desk.news, client, sent)
+            offered, sent = await self.run(self.desk.news, client.name, sent)
             for order in offered:
                 yield pb.OrderOrTick(order=order_out(order))
             if not await self.moved(client, topic, seen):
                 yield pb.OrderOrTick(tick=pb.Tick())
 
-    async def moved(self, client: ClientId, topic: str, seen: int) -> bool:
-        """Wait for the topic to ring, at most until the next tick. Raises IdentityRefused once the client is let in no more."""
+    async def moved(self, client: Client, topic: str, seen: int) -> bool:
+        """Wait for the topic to ring, at most until the next tick. Raises as `Callers.still` does."""
         for _ in range(LOOKS):
             if await self.bell.moved(topic, seen, TICK_SECONDS / LOOKS):
                 return True
@@ -174,7 +187,7 @@ class Door:
         chunks = await self.run(self.desk.fetch, client.name, order, wanted, self._listening)
         # A chunk may have to come from a disk or a bucket first, which must hold up nobody else.
         while (chunk := await self.run(next, chunks, None)) is not None:
-            await self.callers.still(client.name)
+            await self.callers.still(client)
             yield bytes(chunk)
             self.desk.sent(order, len(chunk))
 
@@ -186,7 +199,7 @@ class Door:
         intake = await self.run(self.desk.push, client.name, order, arrivals)
         try:
             await self.take(client, chunks, intake)
-            await self.callers.still(client.name)
+            await self.callers.still(client)
             await self.run(self.desk.received, client.name, order, intake)
         finally:
             await self.run(intake.close)
@@ -197,7 +210,7 @@ class Door:
         writing: asyncio.Future[None] | None = None
         try:
             async for chunk in chunks:
-                await self.callers.still(client.name)
+                await self.callers.still(client)
                 if writing is not None:
                     await writing
                     writing = None

@@ -12,9 +12,10 @@ from google.protobuf.message import DecodeError
 
 from tideline.core.errors import FederationError, Malformed, StorageFull
 from tideline.core.notes import Note
-from tideline.core.run import Digest, OrderId
+from tideline.core.run import Digest, OrderId, Role
+from tideline.engine.enrolment import Applicant
 from tideline.engine.pipe import to_plain
-from tideline.engine.rows import Arrivals, Failure, Order, Reply
+from tideline.engine.rows import Arrivals, Failure, Keys, Order, Reply
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.errors import code_of
 
@@ -93,6 +94,11 @@ def announced(first: bytes) -> tuple[OrderId, Arrivals]:
     if not head.order or not head.parts:
         raise Malformed("The call does not say which parts it brings", "Send a PushHead first")
     return OrderId(head.order), tuple((Digest(p.digest), int(p.size), int(p.offset)) for p in head.parts)
+
+
+def applicant_in(request: pb.EnrolRequest, keys: Keys | None) -> Applicant:
+    """Who enrols, from the wire. Of roles one more than there are is taken up: somewhere among them is one that is refused."""
+    return Applicant(request.name, tuple(request.roles[: len(Role) + 1]), request.version, request.credential, keys)
 
 
 def order_out(order: Order) -> pb.Order:

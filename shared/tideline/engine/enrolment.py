@@ -6,11 +6,12 @@ import hashlib
 import hmac
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, Refused
-from tideline.core.run import ClientId
+from tideline.core.errors import ConfigRefused, IdentityRefused, Malformed, NotFound, Refused
+from tideline.core.run import ClientId, Role
 from tideline.core.settings import nearest
 from tideline.core.signing import OLDEST, PROTOCOL
 from tideline.core.tokens import secret_of
@@ -19,7 +20,9 @@ from tideline.engine.errands import Identity
 from tideline.engine.ports import Clock, Journal
 from tideline.engine.rows import Client, Invite, Keys, Standing
 
+AHEAD_SECONDS = 2.0  # after which rows that are asked for are read again, beside the calls that go on with the old ones
 FRESH_SECONDS = 5.0  # for so long a client's row is good without a look at the journal, where another coordinator may change it
+MOST_VERSION, MOST_SECRET = 80, 4096  # characters that an applicant may bring; a whole token has fewer than 3000
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,18 @@ class Applicant:
 class Enrolment:
     """The clients of a federation, read at most every few seconds. Any number of threads.
 
-    Rows are read all at once, as many clients call all the time. What changes here is seen here at once: a change and a
-    reading take turns.
+    Rows are read all at once, as many clients call all the time. What changes here is seen here at once: what was read of a
+    client before it was changed, or meanwhile, counts no more. Nobody waits for the change of another.
     """
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self.journal, self.clock = journal, clock
-        self._turn = threading.Lock()
-        self._known: dict[ClientId, Client] = {}
+        self._turn = threading.Lock()  # never held while the journal is asked
+        self._reading = threading.Lock()  # one reads everybody's rows for all who want them
+        self._known: dict[ClientId, Client | None] = {}  # None: changed here since it was read
         self._read = -math.inf
+        self._changes = 0
+        self._changed: dict[ClientId, int] = {}  # the number of each client's last change here
 
     # Invitations
 
@@ -80,7 +86,7 @@ class Enrolment:
 
     def admit(self, token: str, who: Applicant) -> Client:
         """Admit an agent. Repeating it changes nothing: a killed agent starts again the same way. Raises IdentityRefused."""
-        check_client_name(who.name, empty=False)
+        check_applicant(token, who)
         known = self.journal.client(who.name)
         if known is None or (known.standing is Standing.REVOKED and self.usable(token, known)):
             return self.first(token, who)
@@ -93,7 +99,7 @@ class Enrolment:
 
     def would(self, token: str, who: Applicant) -> str:
         """What `admit` would come to: the client's standing, or `invited`. Nothing is changed. Raises as it does."""
-        check_client_name(who.name, empty=False)
+        check_applicant(token, who)
         known = self.journal.client(who.name)
         if known is not None and not (known.standing is Standing.REVOKED and self.usable(token, known)):
             self.same(known, who)
@@ -105,8 +111,7 @@ class Enrolment:
         """A new agent with its token."""
         invite = self.fitting(token, who)
         client = newcomer(invite, who, self.clock.now())
-        with self._turn:
-            self._forget()
+        with self._changing(client.name):
             if not self.journal.enrol(invite.token_hash, client):
                 raise IdentityRefused("The token or the name was taken a moment ago", "Ask for a new token")
         return client
@@ -148,8 +153,7 @@ class Enrolment:
 
     def rekey(self, known: Client, keys: Keys) -> None:
         """Bind new keys to a client. Raises IdentityRefused if another call did so meanwhile."""
-        with self._turn:
-            self._forget()
+        with self._changing(known.name):
             if not self.journal.rekey(known.name, known.sign_key, keys, PROTOCOL, self.clock.now()):
                 raise IdentityRefused(f"The keys of {known.name!r} were changed a moment ago", "Start the agent again")
 
@@ -159,22 +163,64 @@ class Enrolment:
         """A client's row, if it was read a short while ago. Asks nobody: hundreds of agents call all the time."""
         return self._known.get(ClientId(name)) if self._fresh() else None
 
+    def recent(self, name: str) -> Client | None:
+        """A client's row as it was a short while ago, or after its last change here. None of a name that nobody had then."""
+        self._refresh()
+        who, known = ClientId(name), self._known
+        found = known.get(who)
+        return self._read_one(who) if found is None and who in known else found
+
     def look(self, name: str, anew: bool = True) -> Client:
         """A client's row; anew: from the journal, whatever was read before. Raises IdentityRefused for a name that nobody has."""
-        with self._turn:
-            if not anew and not self._fresh():
-                self._read, self._known = self.clock.now(), {each.name: each for each in self.journal.clients()}
-            found = None if anew else self._known.get(ClientId(name))
-            if found is None:
-                found = self.journal.client(name)
-            if found is None:
-                self._known.pop(ClientId(name), None)
-                raise IdentityRefused(f"{name[:80]!r} is not enrolled here", "Enrol this agent with a token: tideline invite")
-            self._known[found.name] = found
-            return found
+        found = (None if anew else self.recent(name)) or self._read_one(ClientId(name))
+        if found is None:
+            raise IdentityRefused(f"{name[:80]!r} is not enrolled here", "Enrol this agent with a token: tideline invite")
+        return found
 
-    def _fresh(self) -> bool:
-        return 0.0 <= self.clock.now() - self._read < FRESH_SECONDS
+    def _read_one(self, name: ClientId) -> Client | None:
+        """A client's row from the journal."""
+        before = self._changes
+        found = self.journal.client(name)
+        with self._turn:
+            if found is not None and self._changed.get(name, 0) <= before:
+                self._known[name] = found
+        return found
+
+    def ageing(self) -> bool:
+        """Whether rows should be read again soon, so that no call has to wait for that. Asks nobody."""
+        return not self._fresh(AHEAD_SECONDS)
+
+    def read_ahead(self) -> None:
+        """Read everybody's rows while the old ones are still good."""
+        self._refresh(AHEAD_SECONDS)
+
+    def _refresh(self, due: float = FRESH_SECONDS) -> None:
+        """Read everybody's rows, if that is due."""
+        if self._fresh(due):
+            return
+        with self._reading:
+            if self._fresh(due):
+                return
+            before, now = self._changes, self.clock.now()
+            rows: dict[ClientId, Client | None] = {each.name: each for each in self.journal.clients()}
+            with self._turn:
+                newer = {name: row for name, row in self._known.items() if self._changed.get(name, 0) > before}
+                self._known = rows | newer
+                self._read = now
+
+    @contextmanager
+    def _changing(self, name: ClientId) -> Iterator[None]:
+        """A write about a client. Also one that failed may have been done: the client is read anew."""
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._changes += 1
+                self._changed[name] = self._changes
+                self._known[name] = None
+
+    def _fresh(self, seconds: float = FRESH_SECONDS) -> bool:
+        return 0.0 <= self.clock.now() - self._read < seconds
 
     def authenticate(self, name: str, credential: str) -> Client:
         """The client of protocol 1 that a credential proves. Raises IdentityRefused, also for one that has keys."""
@@ -187,16 +233,14 @@ class Enrolment:
         known = self.find(name)
         if known.standing is Standing.REVOKED:
             raise Refused(f"{name} was {revocation(known)}", f"Invite it again: tideline invite --name {name}")
-        with self._turn:
-            self._forget()
+        with self._changing(known.name):
             self.journal.approve(known.name, by, self.clock.now())
         return self.find(name)
 
     def revoke(self, name: str, reason: str, by: str = "") -> tuple[Client, tuple[str, ...]]:
         """Let a client in no more: its row, and the runs in which it was asked for something. Twice is as good as once."""
         known = self.find(name)
-        with self._turn:
-            self._forget()
+        with self._changing(known.name):
             ended = self.journal.revoke(known.name, " ".join(reason.split())[:1000], self.clock.now(), by)
         return self.find(name), tuple(dict.fromkeys(str(order.run) for order in ended))
 
@@ -209,8 +253,7 @@ class Enrolment:
             raise Refused(
                 f"{name} speaks protocol {known.protocol} and has no keys", "Upgrade its agent; it makes keys by itself"
             )
-        with self._turn:
-            self._forget()
+        with self._changing(known.name):
             self.journal.ask_rotation(known.name, by, self.clock.now())
         return self.find(name)
 
@@ -221,10 +264,6 @@ class Enrolment:
             names = [each.name for each in self.journal.clients()]
             raise NotFound(f"There is no client {name!r}", f"See the list of clients{nearest(name, names)}")
         return known
-
-    def _forget(self) -> None:
-        """What was read counts no more. With the turn held, so that nothing older is read beside a change."""
-        self._known, self._read = {}, -math.inf
 
 
 def newcomer(invite: Invite, who: Applicant, now: float) -> Client:
@@ -290,3 +329,22 @@ def check_client_name(name: str, empty: bool = True) -> None:
         raise ConfigRefused(
             f"{name[:80]!r} cannot name a client", "Use up to 64 letters, digits, dots, dashes, underscores", path="name"
         )
+
+
+def check_applicant(token: str, who: Applicant) -> None:
+    """What an agent says of itself is kept, so it has bounds. Raises ConfigRefused for its name, Malformed for the rest."""
+    check_client_name(who.name, empty=False)
+    odd = next((role for at, role in enumerate(who.roles) if role not in tuple(Role) or role in who.roles[:at]), None)
+    if odd is not None:
+        raise Malformed(
+            f"The enrolment names a role that there is not, or one twice: {odd[:40]!r}",
+            f"Name some of {', '.join(Role)}, each once",
+        )
+    if len(who.version) > MOST_VERSION or not who.version.isprintable():
+        raise Malformed(
+            f"The enrolment's version has {len(who.version)} characters, or some that cannot be printed",
+            f"Send at most {MOST_VERSION} that can",
+        )
+    for what, secret in (("token", token), ("credential", who.credential)):
+        if len(secret) > MOST_SECRET:
+            raise Malformed(f"The enrolment's {what} has {len(secret)} characters", f"Send at most {MOST_SECRET}")

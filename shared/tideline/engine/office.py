@@ -15,7 +15,7 @@ from tideline.engine.errands import Identity, done_since, last_seen
 from tideline.engine.experiment import Experiment, Reference, read_experiment
 from tideline.engine.ports import Bell, Clock, Journal, Mill
 from tideline.engine.progress import newest
-from tideline.engine.rows import JOIN, OPEN, Client, OrderRow, OrderStatus, PhaseFact, RunRow, Standing, Status
+from tideline.engine.rows import JOIN, OPEN, Client, Keys, OrderRow, OrderStatus, PhaseFact, RunRow, Standing, Status
 from tideline.engine.seeds import Purpose, order_id, seed_for
 
 CANCELLED, RESUMED = "cancelled by a person", "resumed by a person"
@@ -41,6 +41,11 @@ class Office:
         for topic in (f"client:{name}", *(f"run:{run}" for run in runs)):
             self.bell.ring(topic)
         return client
+
+    def rekey(self, known: Client, keys: Keys) -> None:
+        """Put new keys in the place of a client's; what it began with the old ones ends. Raises IdentityRefused."""
+        self.people.rekey(known, keys)
+        self.bell.ring(f"client:{known.name}")
 
     def start(self, given: Mapping[str, Any], identity: Identity | None = None) -> RunId:
         """Check an experiment and start it, with its reference beside it. Raises Refused errors with `context["path"]`."""

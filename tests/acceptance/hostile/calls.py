@@ -57,7 +57,24 @@ def neighbours(liar: Liar) -> Told:
     return told
 
 
+def enrolling(call: str = "Enrol", **said: Any) -> Callable[[Liar], Told]:
+    """An enrolled agent that comes back and says something else of itself."""
+
+    def tell(liar: Liar) -> Told:
+        sign_key, receive_key = liar.public
+        who: dict[str, Any] = {"protocol": 2, "name": liar.name, "sign_key": sign_key, "receive_key": receive_key}
+        return refused(lambda: liar.ask(call, pb.EnrolRequest(**who | said), pb.EnrolReply))
+
+    return tell
+
+
 CALLS: Mapping[str, Lie] = {
+    "role of megabytes": Lie(enrolling(roles=["x" * 10_000_000]), "Malformed", "a role that there is not, or one twice"),
+    "one role again and again": Lie(enrolling(roles=["source"] * 500_000), "Malformed", "a role that there is not, or one twice"),
+    "version of megabytes": Lie(enrolling(version="9" * 10_000_000), "Malformed", "version has 10000000 characters"),
+    "version with a NUL": Lie(enrolling(version="9\0"), "Malformed", "that cannot be printed"),
+    "credential of megabytes": Lie(enrolling(credential="x" * 10_000_000), "Malformed", "credential has 10000000 characters"),
+    "token of megabytes": Lie(enrolling("Check", token="x" * 10_000_000), "Malformed", "token has 10000000 characters"),
     "digest of other bytes": Lie(pushed(digest=DIGEST), "DigestMismatch", ""),
     "announced too small": Lie(pushed(size=len(PART) - 1), "TooLarge", "1 bytes follow the last part"),
     "announced too large": Lie(pushed(size=len(PART) + 1), "DataTruncated", "1 bytes before the end"),

@@ -24,6 +24,9 @@ from tests.acceptance.test_same_bytes import experiment, simulated
 pytestmark = pytest.mark.processes
 LIES = CALLS | FILES
 QUICK = (
+    "role of megabytes",
+    "one role again and again",
+    "version with a NUL",
     "digest of other bytes",
     "announced too large",
     "order of another client",

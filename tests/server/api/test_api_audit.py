@@ -12,7 +12,10 @@ from api_world import EXPERIMENT, Coordinator, refused
 
 from tideline.engine.audit import Tip, entry_of, follow
 from tideline.engine.keyring import hash_of
+from tideline.engine.memory import ManualClock
 from tideline.engine.office import Office
+from tideline_server.bell import LocalCounts
+from tideline_server.limits import Limits
 from tideline_server.store import SqlJournal
 
 OWN = {"Authorization": "Bearer the home's key"}
@@ -82,6 +85,21 @@ def test_wrong_keys_stand_in_the_log(door: Coordinator) -> None:
     assert door.get("/runs").status_code == 401
     [entry] = log(door, "?kind=sign_in_refused")
     assert entry["told"]["door"] == "people" and entry["told"]["address"] == "127.0.0.1" and "guess" not in str(entry)
+
+
+def test_who_is_over_the_limit_stands_in_the_log(door: Coordinator) -> None:
+    """A guesser hides nothing behind his own guesses: what is refused next is noted, though it is answered with 429."""
+    key = door.post("/keys", {"name": "alice", "role": "admin"}, headers=OWN).json()["key"]
+    door.send("DELETE", "/keys/alice", headers=OWN)
+    limited = Coordinator(
+        api_key_hash=hash_of("the home's key"),
+        limits=Limits(LocalCounts(), ManualClock(1_000_000_020.0), wrong_keys=1),
+        journal=door.services.journal,
+    )
+    for guess, status in (("a guess", 401), (key, 429)):
+        assert limited.get("/runs", headers={"Authorization": f"Bearer {guess}"}).status_code == status
+    told = [entry["told"]["what"] for entry in log(door, "?kind=sign_in_refused")]
+    assert len(told) == 2 and told[1].startswith("The API key 'alice' was revoked")
 
 
 @pytest.fixture
