@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import KEY, Coordinator, tide
 from tideline.cli import tips
-from tideline.engine.audit import Entry, Tip, chained
+from tideline.cli.tips import Verified
+from tideline.engine.audit import UNREADABLE, Deed, Entry, Tip, chained, line_of, read_line
 from tideline.engine.memory_journal import MemoryJournal
 
 
@@ -64,6 +65,8 @@ def test_a_log_that_was_changed_is_told(busy: Coordinator) -> None:
     broken(verify(busy, "--json"), 3, "Entry 3 is not as it was written")
     log[:] = kept[:3] + kept[4:]
     broken(verify(busy, "--json"), 4, "Entry 4 is not where it belongs: entry 5 stands there")
+    log[2] = replace(kept[2], told={UNREADABLE: {"told": "[1]"}})
+    broken(verify(busy, "--json"), 3, "Entry 3 is not as it was written and cannot be read: {'told': '[1]'}")
     log[:] = kept
     assert verify(busy).exit_code == 0
 
@@ -80,6 +83,45 @@ def test_a_log_that_was_cut_or_rewritten_is_told(busy: Coordinator) -> None:
     broken(verify(busy, "--json"), len(kept), f"Entry {len(kept)} is another than on")
     assert verify(busy, "--forget").exit_code == 0
     assert verify(busy).exit_code == 0
+
+
+def test_what_was_good_is_forgotten_for_what_is_good_alone(busy: Coordinator) -> None:
+    """A log that is broken takes no memory with it: the next look, without --forget, still tells what was seen before."""
+    log = entries(busy)
+    kept = list(log)
+    assert verify(busy).exit_code == 0
+    known = tips.tips()
+    log[:] = [*kept[:2], replace(kept[2], by="mallory"), *kept[3:]]
+    broken(verify(busy, "--json", "--forget"), 3, "Entry 3 is not as it was written")
+    assert tips.tips() == known
+    log[:] = kept[:-1]
+    broken(verify(busy, "--json"), len(kept), f"The log ends with entry {len(kept) - 1}")
+    assert verify(busy, "--forget").exit_code == 0
+    assert tips.tips()[busy.url].tip == Tip(len(kept) - 1, kept[-2].hash)
+
+
+def test_who_is_slower_does_not_put_an_older_entry_back() -> None:
+    """Of two that verify at once the one that came further is remembered; who says --forget means it."""
+    late, early = Verified(9, "b" * 64, 2.0), Verified(5, "a" * 64, 3.0)
+    tips.keep("http://here:1", late)
+    tips.keep("http://here:1", early)
+    tips.keep("http://there:1", early)
+    assert tips.tips() == {"http://here:1": late, "http://there:1": early}
+    tips.keep("http://here:1", early, forget=True)
+    assert tips.tips()["http://here:1"] == early
+
+
+def test_an_address_is_remembered_however_it_is_spelled(busy: Coordinator) -> None:
+    """As with logins. What an older version kept under other spellings counts, that which was verified further."""
+    log = entries(busy)
+    shouted = busy.url.replace("http", "HTTP")
+    further, nearer = ({"seq": e.seq, "hash": e.hash, "at": 1.0} for e in (log[-1], log[0]))
+    tips.keep(busy.url, Verified(1, log[0].hash, 1.0))
+    tips.place().write_text(json.dumps({shouted: further, busy.url: nearer}))
+    log.pop()
+    broken(tide("audit", "verify", "--json", "--url", shouted + "/", "--api-key", KEY), len(log) + 1, "it was cut off")
+    assert verify(busy, "--forget").exit_code == 0
+    assert list(tips.tips()) == [busy.url] == list(json.loads(tips.place().read_text()))
 
 
 def test_a_memory_that_others_may_write_is_refused(busy: Coordinator) -> None:
@@ -124,6 +166,69 @@ def test_an_export_is_verified_anywhere(busy: Coordinator, tmp_path: Path) -> No
     file.write_text("")
     assert tide("audit", "verify", "--file", file).exit_code == 4
     assert tide("audit", "verify", "--file", tmp_path / "none").exit_code == 4
+
+
+def test_an_export_is_whole_or_is_not_there(busy: Coordinator, tmp_path: Path) -> None:
+    """Nobody else may read it; a log that does not hold leaves the file of before; nothing else lies beside it."""
+    folder, log = tmp_path / "exports", entries(busy)
+    file = folder / "log.jsonl"
+    folder.mkdir()
+    file.write_text("from before")
+    kept = list(log)
+    log[2] = replace(log[2], by="mallory")
+    broken(tide("audit", "export", "--out", file, "--json", "--home", busy.home), 3, "Entry 3 is not as it was written")
+    log[:] = kept[:2]
+    busy.federation.journal.audit_tip = lambda: Tip(3, kept[2].hash)  # type: ignore[method-assign]
+    broken(tide("audit", "export", "--out", file, "--json", "--home", busy.home), 3, "The log ends with entry 2")
+    assert file.read_text() == "from before"
+    del busy.federation.journal.audit_tip
+    log[:] = kept
+    assert tide("audit", "export", "--out", file, "--home", busy.home).exit_code == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [read_line(at, line) for at, line in enumerate(file.read_text().splitlines(), 1)] == log
+    assert tide("audit", "export", "--out", folder, "--home", busy.home).exit_code == 2
+    assert list(folder.iterdir()) == [file]
+
+
+def test_an_export_ends_where_the_log_ended_when_it_began(busy: Coordinator, tmp_path: Path) -> None:
+    """What is written meanwhile is left to the next one."""
+    journal, file = busy.federation.journal, tmp_path / "log.jsonl"
+    tip = journal.audit_tip()
+    journal.audit_tip = lambda: tip  # type: ignore[method-assign]
+    journal.record([Deed("approved", 1.0)])
+    told = json.loads(tide("audit", "export", "--out", file, "--json", "--home", busy.home).stdout)
+    assert (told["entries"], told["hash"]) == (tip.seq, tip.hash) and len(file.read_text().splitlines()) == tip.seq
+
+
+def test_an_export_that_was_cut(busy: Coordinator, tmp_path: Path) -> None:
+    """The file alone does not tell, and the command says so; the hash of its last entry does."""
+    file = tmp_path / "log.jsonl"
+    tide("audit", "export", "--out", file, "--home", busy.home)
+    last = entries(busy)[-1]
+    assert "Whether more followed, it cannot tell" in tide("audit", "verify", "--file", file).stdout
+    whole = tide("audit", "verify", "--file", file, "--tip", last.hash)
+    assert whole.stdout == f"The file is whole up to entry {last.seq}, with hash {last.hash}\n"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    assert f"whole up to entry {last.seq - 1}, with" in tide("audit", "verify", "--file", file).stdout
+    broken(tide("audit", "verify", "--file", file, "--tip", last.hash, "--json"), last.seq, f"ends with entry {last.seq - 1}")
+    assert tide("audit", "verify", "--file", file, "--tip", "x").exit_code == 2
+    assert tide("audit", "verify", "--tip", last.hash, "--home", busy.home).exit_code == 2
+
+
+def test_lines_with_numbers_that_are_none(tmp_path: Path) -> None:
+    """Each is named."""
+    file, entry = tmp_path / "log.jsonl", chained(Tip(), [Deed("log_begun", 1.5)])[0]
+    for number in ("NaN", "Infinity", "1" + "0" * 400):
+        file.write_text(line_of(entry).replace("1.5", number) + "\n")
+        broken(tide("audit", "verify", "--file", file, "--json"), 1, "Line 1 is no entry")
+
+
+def test_a_time_that_no_calendar_has_is_listed(busy: Coordinator) -> None:
+    """As a number."""
+    log = entries(busy)
+    log[1] = replace(log[1], at=1e300)
+    told = tide("audit", "list", "--home", busy.home)
+    assert told.exit_code == 0 and "1e+300" in told.stdout
 
 
 def test_only_an_admin_reads_the_log(there: Coordinator) -> None:

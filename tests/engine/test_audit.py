@@ -5,13 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from tideline.core.errors import ChainBroken, Unreachable
-from tideline.engine.audit import Deed, Entry, Tip, canonical, chained, check_next, ends_at, follow, line_of, read_line
+from tideline.engine.audit import (
+    UNREADABLE,
+    Deed,
+    Entry,
+    Tip,
+    canonical,
+    chained,
+    check_next,
+    ends_at,
+    follow,
+    line_of,
+    read_line,
+)
 from tideline.engine.memory import ManualClock
 from tideline.engine.memory_journal import MemoryJournal
 from tideline.engine.refusals import HOUR, MOST, Refusals
@@ -117,6 +130,35 @@ def test_lines_that_are_no_entries(line: str) -> None:
     with pytest.raises(ChainBroken) as told:
         read_line(7, line)
     assert told.value.context["entry"] == 7
+
+
+@pytest.mark.parametrize(
+    "number", ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400, "1" * 5000], ids=lambda number: str(number)[:9]
+)
+@pytest.mark.parametrize("place", ["at", "told"])
+def test_numbers_that_no_log_has(number: str, place: str) -> None:
+    """Wherever one stands in a line, the line is refused with its number; so is an entry that was read elsewhere."""
+    [entry] = chained(Tip(), [Deed("test", 5.5, told={"x": 7.5})])
+    line = line_of(entry).replace("5.5" if place == "at" else "7.5", number)
+    with pytest.raises(ChainBroken) as told:
+        check_next(Tip(), read_line(1, line))
+    assert told.value.context["entry"] == 1
+
+
+@pytest.mark.parametrize("changes", [{"at": float("nan")}, {"told": {"x": float("inf")}}, {"told": {"x": {1}}}, {"hash": "x"}])
+def test_an_entry_that_has_no_hash_is_none(changes: dict[str, Any]) -> None:
+    """It is named like any other that was changed."""
+    [entry] = chained(Tip(), [Deed("test", 5.5)])
+    with pytest.raises(ChainBroken, match="Entry 1 is not as it was written") as told:
+        check_next(Tip(), replace(entry, **changes))
+    assert told.value.context["entry"] == 1
+
+
+def test_what_could_not_be_read_is_said() -> None:
+    """Even where a hash follows from it: no log tells such a thing."""
+    [entry] = chained(Tip(), [Deed("test", 5.5, told={UNREADABLE: {"told": "[1]"}})])
+    with pytest.raises(ChainBroken, match=r"Entry 1 is not as it was written and cannot be read: .*\[1\]"):
+        check_next(Tip(), entry)
 
 
 def test_a_stranger_cannot_fill_the_log() -> None:

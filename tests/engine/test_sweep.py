@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.engine.toys import METHODS, ROSTER, experiment, sites
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, Unreachable
+from tideline.core.run import Digest
+from tideline.engine.audit import About
 from tideline.engine.memory import ManualClock
 from tideline.engine.memory_journal import MemoryJournal
+from tideline.engine.ports import MOST_DROPPED
 from tideline.engine.simulate import Federation
 from tideline.engine.storeroom import Storeroom, Swept
 
@@ -74,3 +78,43 @@ def test_a_sweep_takes_what_nobody_needs_and_nothing_else(tmp_path: Path) -> Non
     assert not parts.has(left_over)
     assert left.kept == 2 and set(parts.lying()) == {federation.journal.marker(), expected}
     assert left.bytes == sum(told.size for told in parts.lying().values())
+
+
+def test_what_a_person_had_destroyed_is_told() -> None:
+    """How much, and who asked; what goes by itself is not, nor a sweep that found nothing."""
+    journal, parts, clock = MemoryJournal(), MemoryParts(), ManualClock(1e6)
+    room = Storeroom(parts, journal, clock)
+    parts.put([b"by itself"])
+    journal.adopt(dict.fromkeys(parts.digests(), 0.0))
+    assert room.collect() == 1
+    parts.put([b"1234"])
+    parts.put([b"12"])
+    assert room.sweep("alice") == Swept(kept=0, bytes=0, found=2, dropped=2, freed=6)
+    room.sweep("alice")
+    [_, told] = journal.audit()
+    assert (told.kind, told.by, told.at, told.told) == ("parts_swept", "alice", 1e6, {"dropped": 2, "freed": 6})
+
+
+def test_a_sweep_that_fails_amid_tells_what_went() -> None:
+    """The rest is told by the next."""
+
+    class Failing(MemoryJournal):
+        """A journal that is away at every second collection."""
+
+        turns = 0
+
+        def collect(self, *given: Any) -> tuple[Digest, ...]:
+            self.turns += 1
+            if self.turns == 2:
+                raise Unreachable("The store is away")
+            return super().collect(*given)
+
+    journal, parts = Failing(), MemoryParts()
+    room = Storeroom(parts, journal, ManualClock(1e6))
+    for at in range(MOST_DROPPED + 1):
+        parts.put([b"%03d" % at])
+    with pytest.raises(Unreachable):
+        room.sweep("alice")
+    assert room.sweep("bob").dropped == 1
+    told = [(e.by, e.told) for e in journal.audit(about=About(kind="parts_swept"))]
+    assert told == [("alice", {"dropped": MOST_DROPPED, "freed": 3 * MOST_DROPPED}), ("bob", {"dropped": 1, "freed": 3})]

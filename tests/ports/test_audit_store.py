@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.postgres import own_schema
 from tideline.core.errors import ChainBroken
-from tideline.engine.audit import Tip, follow
+from tideline.engine.audit import Deed, Tip, follow
 from tideline_server.store import SqlJournal
 from tideline_server.store.address import read_address
 from tideline_server.store.versions import configured
@@ -39,7 +41,26 @@ def engine(where: str) -> Iterator[Engine]:
     made.dispose()
 
 
-@pytest.mark.parametrize("statement", ["UPDATE audit SET told = '{}' WHERE seq = 1", "DELETE FROM audit"])
+FORGED = "INTO audit VALUES (1, 'log_begun', 1.0, 'mallory', '', '', '{}', 'hash')"
+
+
+def tampered(engine: Engine, statement: str) -> None:
+    """Change the log as somebody does who takes its triggers away first."""
+    with engine.begin() as connection:
+        for what in ("UPDATE", "DELETE"):
+            on = " ON audit" if engine.dialect.name == "postgresql" else ""
+            connection.execute(text(f"DROP TRIGGER audit_no_{what}{on}"))
+        connection.exec_driver_sql(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE audit SET told = '{}' WHERE seq = 1",
+        "DELETE FROM audit",
+        f"INSERT {FORGED} ON CONFLICT (seq) DO UPDATE SET by = excluded.by",
+    ],
+)
 def test_the_database_refuses_to_change_an_entry(where: str, engine: Engine, statement: str) -> None:
     """Also for whoever has the database's password, as long as he leaves the triggers."""
     with closing(SqlJournal(where)) as journal:
@@ -48,6 +69,22 @@ def test_the_database_refuses_to_change_an_entry(where: str, engine: Engine, sta
         with pytest.raises(DBAPIError, match="only added to"), engine.begin() as connection:
             connection.execute(text(statement))
         assert journal.audit() == before
+
+
+def test_sqlite_replaces_no_entry(tmp_path: Path) -> None:
+    """Its REPLACE calls no trigger of a deletion. What is behind all others is added as before, in an older store too."""
+    made = create_engine(f"sqlite:///{tmp_path / 'journal.db'}")
+    with made.begin() as connection:
+        command.upgrade(configured(connection), "0009")
+    with closing(SqlJournal(tmp_path / "journal.db")) as journal:
+        journal.add_invite(invite())
+        before = journal.audit()
+        for statement in (f"INSERT OR REPLACE {FORGED}", f"REPLACE {FORGED}"):
+            with pytest.raises(DBAPIError, match="only added to"), made.begin() as connection:
+                connection.execute(text(statement))
+        journal.record([Deed("test", 1.0)])
+        assert journal.audit()[:-1] == before and len(before) == 2
+    made.dispose()
 
 
 @pytest.mark.parametrize(
@@ -65,14 +102,58 @@ def test_who_takes_the_triggers_away_is_found_out(where: str, engine: Engine, st
         journal.add_invite(invite(), "alice", 1.0)
         journal.enrol("token", client())
         journal.revoke(ANN, "left", 5.0, "bob")
-    with engine.begin() as connection:
-        for what in ("UPDATE", "DELETE"):
-            on = " ON audit" if engine.dialect.name == "postgresql" else ""
-            connection.execute(text(f"DROP TRIGGER audit_no_{what}{on}"))
-        connection.execute(text(statement.replace(":", "\\:")))
+    tampered(engine, statement)
     with closing(SqlJournal(where)) as journal, pytest.raises(ChainBroken) as told:
         follow(Tip(), journal.audit())
     assert told.value.context["entry"] == entry
+
+
+BOTH = {
+    "no object": "told = '[1]'",
+    "nothing": "told = 'null'",
+    "no value": "told = NULL",
+    "spaced": "told = '{\"a\": 1}'",
+    "half a character": """told = '{"a":"\\ud800"}'""",
+    "deep": 'told = \'{"a":' + "[" * 300 + "]" * 300 + "}'",
+    "a hash that is none": "hash = 'x'",
+}
+TWICE = """replace(CAST(told AS TEXT), '{', '{"invite":"forged",')"""
+LITE = {
+    "a name twice": f"told = {TWICE}",
+    "cut": "told = substr(told, 1, length(told) - 1)",
+    "empty": "told = ''",
+    "too deep": 'told = \'{"a":' + "[" * 5000 + "]" * 5000 + "}'",
+    "no number": """told = '{"a":NaN}'""",
+    "no UTF-8 in told": "told = CAST(X'7BFF' AS TEXT)",
+    "no UTF-8": "client = CAST(X'FF' AS TEXT)",
+    "bytes": "client = CAST(client AS BLOB)",
+    "a text for a time": "at = 'x'",
+    "no UTF-8 for a time": "at = CAST(X'FF' AS TEXT)",
+    "no time": "at = 9e999",
+}
+LARGE = {"a name twice": f"told = CAST({TWICE} AS JSON)", "no time": "at = 'Infinity'", "no number for a time": "at = 'NaN'"}
+WAYS = [("sqlite", *each) for each in (BOTH | LITE).items()] + [("postgres", *each) for each in (BOTH | LARGE).items()]
+
+
+@pytest.mark.parametrize(
+    ("where", "change"), [way[::2] for way in WAYS], ids=[" ".join(way[:2]) for way in WAYS], indirect=["where"]
+)
+def test_an_entry_that_cannot_be_read_is_named(where: str, engine: Engine, change: str) -> None:
+    """Its number is told, and the others are listed as they were."""
+    with closing(SqlJournal(where)) as journal:
+        journal.add_invite(invite(), "alice", 1.0)
+        journal.enrol("token", client())
+        journal.revoke(ANN, "left", 5.0, "bob")
+        before = journal.audit()
+    tampered(engine, f"UPDATE audit SET {change} WHERE seq = 3")
+    with closing(SqlJournal(where)) as journal:
+        after = journal.audit()
+        assert after[:2] + after[3:] == before[:2] + before[3:]
+        assert after[2].told != before[2].told or after[2].hash != before[2].hash
+        json.dumps(asdict(after[2]), ensure_ascii=False, allow_nan=False).encode()
+        with pytest.raises(ChainBroken) as told:
+            follow(Tip(), after)
+    assert told.value.context["entry"] == 3
 
 
 def test_two_coordinators_write_one_chain(where: str) -> None:

@@ -88,6 +88,21 @@ def test_who_came_and_by_which_invitation(journal: Journal) -> None:
     assert only(journal, "revoked").told == {"reason": "left"}
 
 
+def test_other_roles_are_told(journal: Journal) -> None:
+    """Roles say what a client may be asked for: those before, and those since. The same ones again, in any order, are nothing."""
+    journal.add_invite(invite())
+    journal.enrol("token", client(ANN, roles=("source",)))
+    for at, roles in enumerate([("source",), None, ("target", "source"), ("source", "target"), (), ("target",)], 10):
+        journal.saw(ANN, float(at), "2", roles)
+    journal.saw(BOB, 20.0, "2", ("target",))
+    told = [(e.at, e.by, e.client, e.told) for e in since(journal, 3)]
+    assert told == [
+        (12.0, "", ANN, {"before": ["source"], "roles": ["target", "source"]}),
+        (15.0, "", ANN, {"before": ["source", "target"], "roles": ["target"]}),
+    ]
+    assert {e.kind for e in since(journal, 3)} == {"roles_changed"}
+
+
 def test_what_is_not_done_is_not_told(journal: Journal) -> None:
     """A second invite, a taken token, nobody's approval, a second revocation, a key whose name is taken."""
     journal.add_invite(invite())

@@ -16,7 +16,7 @@ from tideline.engine.rows import Files, Status
 from tideline_server.api.answers import answer
 from tideline_server.api.models import PartsSwept, Problem, RunFiles
 from tideline_server.api.ranges import OutOfRange, Span, span_of
-from tideline_server.api.services import Given, Name, Responses, Services
+from tideline_server.api.services import Given, Name, Named, Responses, Services
 from tideline_server.api.tags import matches, unchanged
 
 router = APIRouter(tags=["results"])
@@ -85,6 +85,6 @@ def chunks(view: memoryview) -> Iterator[bytes]:
 
 
 @router.post("/parts/sweep", summary="Drop the parts that nothing needs")
-def sweep_parts(services: Given) -> PartsSwept:
+def sweep_parts(services: Given, identity: Named) -> PartsSwept:
     """Looks at the whole store. What an open run needs stays, the last state of an ended one, and what is under an hour old."""
-    return PartsSwept(**asdict(services.room.sweep()))
+    return PartsSwept(**asdict(services.room.sweep(identity.by)))

@@ -1,20 +1,29 @@
 """The audit log in the database. The row of the tip is locked last of all in a transaction, so that who waits there keeps nobody
 from anything else, and two coordinators write one chain.
+
+Somebody may have changed what is read. So it is read as it lies there, and what no coordinator has written is told as such.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import chain
+from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
 
-from tideline.engine.audit import About, Deed, Entry, Tip, chained
+from tideline.engine.audit import UNREADABLE, About, Deed, Entry, Tip, chained
+from tideline_server.store.dialect import as_stored
+from tideline_server.store.plain import from_json
 from tideline_server.store.schema import audit, audit_tip
 
 TIP = select(audit_tip.c.seq, audit_tip.c.hash)
 LOCKED = TIP.with_for_update()
 MOVE = update(audit_tip).values(seq=bindparam("last"), hash=bindparam("of"))
 WRITE = insert(audit)
+DEEPEST = 32  # levels of what an entry tells
 COLUMNS = ("seq", "kind", "at", "by", "client", "run", "told", "hash")
 
 
@@ -34,7 +43,7 @@ def tip(connection: Connection) -> Tip:
 
 def entries(connection: Connection, after: int, limit: int | None, about: About) -> tuple[Entry, ...]:
     """Entries in order."""
-    chosen = select(audit).where(audit.c.seq > after).order_by(audit.c.seq).limit(limit)
+    chosen = reading(connection.dialect.name).where(audit.c.seq > after).order_by(audit.c.seq).limit(limit)
     wanted = {"run": about.run, "client": about.client, "kind": about.kind}
     for name, value in wanted.items():
         if value:
@@ -44,7 +53,59 @@ def entries(connection: Connection, after: int, limit: int | None, about: About)
     return tuple(map(entry_of, connection.execute(chosen)))
 
 
-def entry_of(row: Row[tuple[object, ...]]) -> Entry:
-    """An entry from its columns."""
-    told = dict(row._mapping)
-    return Entry(**told)
+@cache
+def reading(dialect: str) -> Select[Any]:
+    """Every entry, as it lies there."""
+    return select(audit.c.seq, *(as_stored(dialect, audit.c[name]).label(name) for name in READERS))
+
+
+def entry_of(row: Row[Any]) -> Entry:
+    """An entry from its columns. What cannot be read is empty in it, and stands in what it tells."""
+    found: dict[str, Any] = {"kind": "", "at": 0.0, "told": {}, "seq": row.seq}
+    wrong: dict[str, str] = {}
+    for name, reader in READERS.items():
+        value = row._mapping[name]
+        try:
+            found[name] = reader(value)
+        except (ValueError, TypeError, RecursionError):
+            wrong[name] = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    if wrong:
+        found["told"] = {**found["told"], UNREADABLE: wrong}
+    return Entry(**found)
+
+
+def text_in(value: Any) -> str:
+    """A text. Raises TypeError and ValueError."""
+    return str(value, "utf-8")
+
+
+def moment_in(value: Any) -> float:
+    """A moment. Raises ValueError."""
+    if type(value) is not float or not math.isfinite(value):
+        raise ValueError("no moment")
+    return value
+
+
+def told_in(value: Any) -> dict[str, Any]:
+    """What an entry tells. Raises TypeError, ValueError and RecursionError."""
+    found = from_json(text_in(value))
+    if not isinstance(found, dict) or not shallow(found):
+        raise ValueError("tells nothing")
+    return found
+
+
+def shallow(found: dict[str, Any]) -> bool:
+    """Whether plain data have no more levels than whoever reads them can take."""
+    level: list[Any] = [found]
+    deep = 0
+    while level and deep < DEEPEST:
+        inner = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)
+        level, deep = [each for each in inner if isinstance(each, dict | list)], deep + 1
+    return not level
+
+
+READERS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("kind", "by", "client", "run", "hash"), text_in),
+    "at": moment_in,
+    "told": told_in,
+}

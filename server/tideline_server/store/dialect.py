@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol, cast
 
-from sqlalchemy import URL, Column, Connection, Engine, Executable, Insert, Table
+from sqlalchemy import URL, Column, ColumnElement, Connection, Engine, Executable, Insert, Table
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -16,6 +16,10 @@ from tideline.core.errors import FederationError
 from tideline_server.store import postgres, sqlite
 
 INSERTS: Mapping[str, Callable[[Table], Any]] = {"sqlite": sqlite_insert, "postgresql": postgres_insert}
+RAW: Mapping[str, Callable[[ColumnElement[Any]], ColumnElement[Any]]] = {
+    "sqlite": sqlite.as_stored,
+    "postgresql": postgres.as_stored,
+}
 
 
 class Database(Protocol):
@@ -62,6 +66,11 @@ def kind_of(url: URL) -> Database:
 def meaning(error: DBAPIError) -> FederationError | None:
     """The error as a person meets it; None for one that only a fault of ours can cause."""
     return sqlite.meaning(error) if isinstance(error.orig, sqlite3.Error) else postgres.meaning(error)
+
+
+def as_stored(dialect: str, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A column as it lies there, for who does not trust that it holds what it should: a text comes as its bytes."""
+    return RAW[dialect](column)
 
 
 def upsert(

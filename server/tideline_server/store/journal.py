@@ -103,7 +103,11 @@ class SqlJournal:
             return people.everybody(connection)
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
-        self._store.write(lambda connection: people.saw(connection, name, now, version, roles))
+        def work(connection: Connection, done: list[Deed]) -> None:
+            before = people.saw(connection, name, now, version, roles)
+            done += [deeds.roles_changed(name, before, roles or (), now)] if before is not None else []
+
+        self._write(work)
 
     def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0) -> bool:
         deed = deeds.rotated(name, keys, now)

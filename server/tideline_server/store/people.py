@@ -63,11 +63,16 @@ def everybody(connection: Connection) -> tuple[Client, ...]:
     return tuple(sorted(map(client_of, connection.execute(select(clients))), key=lambda c: c.name))
 
 
-def saw(connection: Connection, name: ClientId, now: float, version: str | None, roles: tuple[str, ...] | None) -> None:
-    """Note that a client lives; a version and roles that it told replace those known."""
+def saw(
+    connection: Connection, name: ClientId, now: float, version: str | None, roles: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
+    """Note that a client lives; a version and roles that it told replace those known. The roles before, if these are others."""
     told: dict[str, Any] = {"version": version} if version else {}
     told |= {"roles": roles} if roles else {}
-    connection.execute(update(clients).where(clients.c.name == name).values(seen=now, **told))
+    mine = clients.c.name == name
+    before = connection.scalar(select(clients.c.roles).where(mine).with_for_update()) if roles else None
+    connection.execute(update(clients).where(mine).values(seen=now, **told))
+    return None if before is None or set(before) == set(roles or ()) else tuple(before)
 
 
 def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, protocol: int) -> bool:

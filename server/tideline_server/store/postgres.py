@@ -10,7 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import URL, Connection, Dialect, Engine, String, TypeDecorator, create_engine
+from sqlalchemy import (
+    JSON,
+    URL,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Engine,
+    LargeBinary,
+    String,
+    TypeDecorator,
+    cast,
+    create_engine,
+    func,
+)
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 
 from tideline.core.errors import FederationError, StorageFull, Unreachable
@@ -104,6 +117,13 @@ def check(connection: Connection, name: str) -> None:
 
 def settle(engine: Engine) -> None:
     """Nothing more has to be set."""
+
+
+def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A column as it lies there: a text as its bytes, plain data too, and a real number as such."""
+    if not isinstance(column.type, JSON | String):
+        return column
+    return func.convert_to(cast(column, String), "UTF8", type_=LargeBinary)
 
 
 def meaning(error: DBAPIError) -> FederationError | None:

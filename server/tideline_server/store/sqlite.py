@@ -7,9 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, ColumnElement, Connection, Engine, LargeBinary, case, cast, create_engine, event, func, type_coerce
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
+from sqlalchemy.types import NULLTYPE
 
 from tideline.core.errors import FederationError, StorageFull, Unreachable
 from tideline_server.store.errors import StoreRefused
@@ -77,6 +78,12 @@ def ahead(raw: Any) -> bool:
             return False
         raise
     return True
+
+
+def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A column as it lies there: a text as its bytes, which may be no UTF-8, a real number as such, all else as SQL writes it."""
+    kind, raw = func.typeof(column), cast(column, LargeBinary)
+    return type_coerce(case((kind == "text", raw), (kind == "real", column), else_=func.quote(raw)), NULLTYPE)
 
 
 def meaning(error: DBAPIError) -> FederationError | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ LONGEST = 60  # characters of what an entry tells
 def verify(
     door: Door,
     file: Annotated[Path | None, typer.Option(help="An export, instead of a coordinator.")] = None,
+    tip: Annotated[str, typer.Option(metavar="HASH", help="With --file: the hash of the last entry that it has to have.")] = "",
     forget: Annotated[bool, typer.Option("--forget", help="Begin anew: the database was restored, or is another.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -29,14 +31,19 @@ def verify(
     from tideline.cli.client import Client
     from tideline.cli.verifying import day, verified, verified_file
 
+    check_tip(tip, file)
     if file is not None:
-        found = verified_file(file)
+        found = verified_file(file, tip)
     else:
         with Client.of(door) as there:
             found = verified(there, forget)
     before = None if found.before is None else {"entries": found.before.seq, "at": found.before.at}
     if as_json:
         say_json({"entries": found.tip.seq, "hash": found.tip.hash, "before": before})
+        return
+    if file is not None:
+        whole = f"The file is whole up to entry {found.tip.seq}, with hash {found.tip.hash}"
+        typer.echo(whole if tip else f"{whole}. Whether more followed, it cannot tell: --tip HASH says where it has to end")
         return
     typer.echo(f"The log is whole: {found.tip.seq} entries, the last with hash {found.tip.hash}")
     if found.before is not None:
@@ -78,20 +85,27 @@ def export(
     out: Annotated[Path, typer.Option(help="The file to write, a line an entry.")],
     as_json: Json = False,
 ) -> None:
-    """Write the whole log into a file, which `tideline audit verify --file` checks anywhere."""
+    """Write the whole log into a file of this user alone, which `tideline audit verify --file` checks anywhere."""
     from tideline.cli.client import Client
-    from tideline.cli.verifying import entries
-    from tideline.engine.audit import line_of
+    from tideline.cli.verifying import exported
 
-    written = 0
-    with Client.of(door) as there, out.open("w", encoding="ascii", newline="\n") as file:
-        for entry in entries(there):
-            file.write(line_of(entry) + "\n")
-            written += 1
+    with Client.of(door) as there:
+        tip = exported(there, out)
     if as_json:
-        say_json({"file": str(out), "entries": written})
+        say_json({"file": str(out), "entries": tip.seq, "hash": tip.hash})
     else:
-        typer.echo(f"Wrote {written} entries to {clean(str(out))}")
+        typer.echo(f"Wrote {tip.seq} entries to {clean(str(out))}, the last with hash {tip.hash}")
+
+
+def check_tip(tip: str, file: Path | None) -> None:
+    """Raises ConfigRefused for a hash that is none, or that no file is held to."""
+    from tideline.core.errors import ConfigRefused
+
+    if tip and file is None:
+        raise ConfigRefused("--tip says where a file has to end", "Name the file with --file", path="--tip")
+    if tip and not re.fullmatch("[0-9a-f]{64}", tip):
+        todo = "Give all 64 digits of the hash that `tideline audit export` or `audit verify` printed"
+        raise ConfigRefused(f"--tip is {tip[:80]!r}", todo, path="--tip")
 
 
 def cells(entry: Entry) -> list[str]:

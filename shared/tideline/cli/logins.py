@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from urllib.parse import urlsplit
 
 from tideline.core.errors import IdentityRefused, NotFound
@@ -96,11 +96,18 @@ def turn(path: Path) -> Iterator[None]:
 
 def written(path: Path, text: str) -> None:
     """Write a file that only its owner may read."""
+    with anew(path) as file:
+        file.write(text)
+
+
+@contextlib.contextmanager
+def anew(path: Path) -> Iterator[TextIO]:
+    """A file to write that only its owner may read. It takes its place once the block has ended well; else all is as it was."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -32,13 +32,16 @@ def place() -> Path:
 
 
 def tips() -> dict[str, Verified]:
-    """What was verified, by address. Raises IdentityRefused for a file that others may have changed, or that is damaged."""
+    """What was verified, by address in its one form. Raises IdentityRefused for a file that is not ours alone or is damaged."""
     path = place()
     try:
         with path.open(encoding="utf-8") as file:
             logins.check_private(path, path.stat())
             found: dict[str, Any] = json.load(file)
-        return {url: Verified(int(told["seq"]), str(told["hash"]), float(told["at"])) for url, told in found.items()}
+        read = [
+            (logins.address(url), Verified(int(told["seq"]), str(told["hash"]), float(told["at"]))) for url, told in found.items()
+        ]
+        return dict(sorted(read, key=lambda each: each[1].seq))  # of two spellings the one that was verified further
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as cause:
@@ -47,10 +50,12 @@ def tips() -> dict[str, Verified]:
         ) from None
 
 
-def keep(url: str, verified: Verified | None) -> None:
-    """Remember how far a log was verified, or forget it."""
+def keep(url: str, verified: Verified, forget: bool = False) -> None:
+    """Remember how far a log was verified. Somebody may have come further meanwhile: that stays, unless it is to be forgotten."""
     path = place()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with logins.turn(path.with_suffix(".lock")):
-        known = {at: asdict(told) for at, told in tips().items() if at != url}
-        logins.written(path, json.dumps(known | ({} if verified is None else {url: asdict(verified)}), indent=1))
+        known, at = tips(), logins.address(url)
+        if forget or at not in known or known[at].seq <= verified.seq:
+            known[at] = verified
+        logins.written(path, json.dumps({url: asdict(told) for url, told in known.items()}, indent=1))

@@ -20,10 +20,10 @@ HASH = 16  # characters by which a token or a key is known
 
 KINDS = (
     BEGUN,
-    *("invited", "enrolled", "approved", "revoked", "rotation_asked", "rotated", "key_made", "key_ended"),
+    *("invited", "enrolled", "approved", "revoked", "rotation_asked", "rotated", "roles_changed", "key_made", "key_ended"),
     *("run_started", "run_resumed", *(f"run_{s.value}" for s in (Status.STALLED, Status.COMPLETED, Status.FAILED))),
     *(f"run_{Status.CANCELLED.value}", "round_closed", "asked_again"),
-    *("reply_accepted", "reply_late", "reply_failed", "reply_refused", "sign_in_refused"),
+    *("reply_accepted", "reply_late", "reply_failed", "reply_refused", "sign_in_refused", "parts_swept"),
 )
 
 
@@ -49,6 +49,11 @@ def rotated(name: ClientId, keys: Keys, now: float) -> Deed:
     return Deed("rotated", now, client=name, told={"keys": shown(keys)})
 
 
+def roles_changed(name: ClientId, before: Iterable[str], roles: Iterable[str], now: float) -> Deed:
+    """A client came back with other roles, which say what it may be asked for."""
+    return Deed("roles_changed", now, client=name, told={"before": list(before), "roles": list(roles)})
+
+
 def shown(keys: Keys | None) -> str:
     """The fingerprint of a client's keys; nothing of one that has none."""
     try:
@@ -71,6 +76,11 @@ def key_made(key: ApiKey) -> Deed:
 def key_ended(name: str, now: float, by: str) -> Deed:
     """A key of the people's door opens nothing any more."""
     return Deed("key_ended", now, by, told={"name": name})
+
+
+def parts_swept(dropped: int, freed: int, by: str, now: float) -> Deed:
+    """A person had parts destroyed that nothing needs: how many, and their bytes."""
+    return Deed("parts_swept", now, by, told={"dropped": dropped, "freed": freed})
 
 
 def run_started(row: RunRow, by: str) -> Deed:

@@ -53,6 +53,8 @@ class MemoryPeople(MemoryAudit):
             if name in self._clients:
                 old = self._clients[name]
                 self._clients[name] = replace(old, seen=now, version=version or old.version, roles=roles or old.roles)
+                if roles and set(roles) != set(old.roles):
+                    self.record([deeds.roles_changed(name, old.roles, roles, now)])
 
     def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0) -> bool:
         with self._people_lock:

@@ -6,13 +6,14 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from tideline.archive.parts import Parts, Upload
 from tideline.core.errors import ConfigRefused, FederationError
 from tideline.core.run import ClientId, Digest, RunId
+from tideline.engine import deeds
 from tideline.engine.ports import MOST_DROPPED, Clock, Journal
 from tideline.engine.rows import Files
 
@@ -98,29 +99,34 @@ class Storeroom:
                 path="parts",
             )
 
-    def sweep(self) -> Swept:
+    def sweep(self, by: str = "") -> Swept:
         """Find parts that no row names, such as a process leaves that was killed before it wrote one; then collect.
 
         What has lain aside for a while was left by a process that died: it is brought back, and then treated as any other.
+        What went stands in the audit log, also if the sweep failed behind it. `by`: who asked, as the log tells.
         """
         self.parts.recover(self.clock.now() - GRACE_SECONDS)
         lying, marker = self.parts.lying(), self.journal.marker()
         found = self.journal.adopt({digest: told.written for digest, told in lying.items() if digest != marker})
-        gone = self._collected()
-        kept = {digest: told.size for digest, told in lying.items() if digest not in gone}
-        freed = sum(told.size for told in lying.values()) - sum(kept.values())
-        return Swept(len(kept), sum(kept.values()), found, len(lying) - len(kept), freed)
+        gone = set[Digest]()
+        try:
+            self._collect_into(gone)
+        finally:
+            swept = left({digest: told.size for digest, told in lying.items()}, gone, found)
+            if swept.dropped:
+                self.journal.record([deeds.parts_swept(swept.dropped, swept.freed, by, self.clock.now())])
+        return swept
 
     def collect(self) -> int:
         """Forget the parts that nothing refers to any more; how many."""
-        return len(self._collected())
+        gone = set[Digest]()
+        self._collect_into(gone)
+        return len(gone)
 
-    def _collected(self) -> frozenset[Digest]:
-        """Forget some after some, so that others have their turn at the journal between; those that are gone."""
-        gone: frozenset[Digest] = frozenset()
+    def _collect_into(self, gone: set[Digest]) -> None:
+        """Forget some after some, so that others have their turn at the journal between; `gone` gets those that are gone."""
         while some := self._collect_some():
-            gone |= some
-        return gone
+            gone.update(some)
 
     def _collect_some(self) -> frozenset[Digest]:
         """One transaction. What it put aside is destroyed if it succeeds, and brought back if not: if the process dies in
@@ -197,6 +203,12 @@ class Swept:
     found: int
     dropped: int
     freed: int
+
+
+def left(lying: Mapping[Digest, int], gone: Collection[Digest], found: int) -> Swept:
+    """What a sweep left of the parts that lay there."""
+    kept = [size for digest, size in lying.items() if digest not in gone]
+    return Swept(len(kept), sum(kept), found, len(lying) - len(kept), sum(lying.values()) - sum(kept))
 
 
 def sender(run: RunId, client: ClientId) -> str:

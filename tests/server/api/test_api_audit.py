@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 
+from tideline.core.errors import ChainBroken
 from tideline.engine.audit import Tip, entry_of, follow
 from tideline.engine.keyring import hash_of
 from tideline.engine.memory import ManualClock
@@ -102,6 +104,18 @@ def test_who_is_over_the_limit_stands_in_the_log(door: Coordinator) -> None:
     assert len(told) == 2 and told[1].startswith("The API key 'alice' was revoked")
 
 
+def test_who_had_parts_destroyed_is_told(door: Coordinator) -> None:
+    """Once, though the call is sent twice."""
+    key = door.post("/keys", {"name": "alice", "role": "operator"}, headers=OWN).json()["key"]
+    door.services.room.parts.put([b"litter"])
+    door.federation.clock.advance(1e6)
+    for _ in range(2):
+        swept = door.post("/parts/sweep", headers={"Authorization": f"Bearer {key}", "Idempotency-Key": "1"}).json()
+        assert swept["dropped"] == 1
+    [entry] = log(door, "?kind=parts_swept")
+    assert (entry["by"], entry["told"]) == ("alice", {"dropped": 1, "freed": 6})
+
+
 @pytest.fixture
 def stored(tmp_path: Path) -> Iterator[Coordinator]:
     """A door over a journal in a file."""
@@ -119,3 +133,30 @@ def test_what_lies_in_a_database_comes_out_as_it_was_written(stored: Coordinator
     stored.post("/keys", {"name": "bob", "role": "viewer", "ttl_seconds": 10 / 3}, headers=OWN)
     tip = stored.get("/audit/tip", headers=OWN).json()
     assert follow(Tip(), map(entry_of, log(stored))) == Tip(**tip) == stored.services.journal.audit_tip()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "told = substr(told, 1, length(told) - 1)",
+        "told = '[1]'",
+        "at = 'x'",
+        "at = 9e999",
+        "by = X'FF'",
+        "hash = 'x'",
+        "told = NULL",
+        'told = \'{"a":' + "[" * 300 + "]" * 300 + "}'",
+    ],
+)
+def test_an_entry_that_somebody_made_unreadable_is_listed_and_named(stored: Coordinator, tmp_path: Path, change: str) -> None:
+    """The others of its page are listed too, and whoever follows them comes as far as to it."""
+    for name in ("dora", "emil", "fred"):
+        stored.post("/invites", {"name": name}, headers=OWN)
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as database, database:
+        database.execute("DROP TRIGGER audit_no_UPDATE")
+        database.execute(f"UPDATE audit SET {change} WHERE seq = 3")
+    rows = log(stored)
+    assert [row["seq"] for row in rows] == [1, 2, 3, 4]
+    with pytest.raises(ChainBroken, match="Entry 3 is not as it was written") as told:
+        follow(Tip(), map(entry_of, rows))
+    assert told.value.context["entry"] == 3
