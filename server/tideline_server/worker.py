@@ -20,6 +20,7 @@ from tideline.engine.thrift import give_back
 TRIES = 3
 TURNS = frozenset({"begin", "close"})  # calls that hold a model
 LOOKS, LOOK = frozenset({"methods", "describe", "draft", "check"}), "look"
+LOOK_SECONDS = 1800.0  # that a look may take: a reply of a hundred gigabytes is read in less
 SILENT_SECONDS = 300.0  # without a sign of life: the worker is stopped, or something holds its interpreter for good
 
 
@@ -31,10 +32,13 @@ class ProcessMill:
     """The port Mill, answered by a child process. A call whose process died is made again: calls have no effect but parts.
 
     `place` is what the store of parts is opened with. Every user of the machine may read it; secrets are in the environment.
+    silence: without a sign of life, and patience: for a look, in seconds; then the worker is ended.
     """
 
-    def __init__(self, place: tuple[str, Path, float], methods: str, silence: float = SILENT_SECONDS) -> None:
-        self._closed = False
+    def __init__(
+        self, place: tuple[str, Path, float], methods: str, silence: float = SILENT_SECONDS, patience: float = LOOK_SECONDS
+    ) -> None:
+        self._closed, self._patience = False, patience
         self._child = Child([sys.executable, "-m", "tideline_server.worker", *map(str, place), methods], silence=silence)
 
     @property
@@ -59,8 +63,10 @@ class ProcessMill:
             give_back()
         for left in reversed(range(TRIES)):
             try:
-                return self._child.call(name, payload, lane=LOOK if name in LOOKS else "", limit=limit_of(name, payload))
+                return self._child.call(name, payload, lane=LOOK if name in LOOKS else "", limit=self.limit_of(name, payload))
             except TookTooLong as error:
+                if name in LOOKS:
+                    raise Unreachable(f"{error.what}, and the worker was ended", "It is started and tried again") from None
                 raise StepFailed(f"{error.what}, which is the run's own deadline", "Give it a longer one") from None
             except OSError as cause:  # no memory or no process to be had: the machine's trouble, not the run's
                 raise Unreachable(f"The numeric worker cannot be started: {cause.strerror}", "It is tried again") from cause
@@ -71,15 +77,14 @@ class ProcessMill:
                     raise
         raise AssertionError("unreachable")
 
+    def limit_of(self, name: str, payload: Mapping[str, Any]) -> float:
+        """How long a call may take: a turn as long as its run waits for a site."""
+        return float(payload["spec"]["waiting"]["deadline"]) if name in TURNS else self._patience
+
     def close(self) -> None:
         """End the worker."""
         self._closed = True
         self._child.close()
-
-
-def limit_of(name: str, payload: Mapping[str, Any]) -> float | None:
-    """How long a call may take: a turn as long as its run waits for a site. The others take no time worth a limit."""
-    return float(payload["spec"]["waiting"]["deadline"]) if name in TURNS else None
 
 
 def machines(error: BaseException) -> FederationError | None:

@@ -30,6 +30,7 @@ FILES: dict[type[Malformed], dict[str, Callable[[], bytes]]] = {
         "all ones": lambda: file({}, size=2**64 - 1),
         "just beyond": lambda: file({}, size=layout.LIMITS.header_bytes + 1),
         "a flood of lists": lambda: file(b'{"a":[' + b"[],[]," * 2_000_001 + b"[]]}"),
+        "a flood of numbers": lambda: file(b'{"a":[' + b"999," * 4_000_001 + b"0]}"),
         "a flood of texts": lambda: file(b'{"a":[' + b'"",' * 4_000_001 + b'""]}'),
     },
     errors.HeaderTruncated: {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.archive.values import Flags, bytes_of, equal
-from tideline.archive import errors
-from tideline.archive.codec import LAX, PART_BYTES, Memo, Rules, decode, encode
+from tests.archive.values import Flags, bytes_of, equal, root, stored
+from tideline.archive import errors, layout
+from tideline.archive.codec import LAX, PART_BYTES, Memo, Rules, decode, decode_order, encode
 from tideline.archive.parts import Buffer, MemoryParts
 from tideline.core.errors import Malformed
 from tideline.core.record import Weights, field, record
@@ -29,6 +30,40 @@ class Cloud:
     extra: Tensor | None = field("d d", default=None)
 
 
+@record
+class Moved:
+    """An answer to a cloud."""
+
+    z: Tensor = field("K n d")
+    classes: Tensor = field("c")
+    own: Tensor = field("rows")
+
+
+@record
+class Told:
+    """Numbers of every kind."""
+
+    x: Tensor
+    w: Weights = dataclasses.field(default_factory=dict)
+    n: int = 0
+    rate: float = 0.0
+
+
+@record
+class Spread:
+    """A tensor with a bound."""
+
+    spread: Tensor = field("...", low=0)
+
+
+@record
+class Free:
+    """The same without one."""
+
+    spread: Tensor = field("...")
+
+
+MANY = layout.LIMITS.parts + 1
 Z, Y = torch.zeros(2, 3, 4), torch.zeros(2, 3, 10)
 
 
@@ -95,6 +130,80 @@ def test_dims_are_bound_anew_in_each_message() -> None:
         decode(Cloud, small.digest, parts, Rules({"d": 4}))
 
 
+def test_dims_of_an_order_hold_for_its_reply() -> None:
+    """A name means one size in both; what only the reply names is its own."""
+    parts = MemoryParts()
+    order = encode(Cloud(Z, Y), parts)
+    given, rules = decode_order(Cloud, order.digest, parts, Rules({"c": 7}))
+    assert equal(given, Cloud(Z, Y)) and rules.sizes == {"c": 7, "K": 2, "n": 3, "d": 4}
+    same = encode(Moved(Z, torch.zeros(7), torch.zeros(99)), parts, rules)
+    assert decode(Moved, same.digest, parts, rules).z.shape == Z.shape
+    for z, c, words in ((torch.zeros(3, 5, 4), 7, "K = 3; expected 2"), (Z, 8, "c = 8; expected 7")):
+        other = Moved(z, torch.zeros(c), torch.zeros(99))
+        with pytest.raises(errors.WrongDims, match=words):
+            encode(other, parts, rules)
+        with pytest.raises(errors.WrongDims, match=words):
+            decode(Moved, encode(other, parts).digest, parts, rules)
+
+
+LARGE = {
+    "a float": Told(torch.tensor([1.0, 1e30])),
+    "a negative one": Told(torch.tensor([-2e15, 0.0])),
+    "a bfloat": Told(torch.tensor([3e38], dtype=torch.bfloat16)),
+    "a whole number": Told(torch.tensor([1, -(2**63)])),
+    "a weight": Told(torch.zeros(1), {"w": torch.tensor(1e16)}),
+    "a scalar": Told(torch.zeros(1), n=10**16),
+    "a fraction": Told(torch.zeros(1), rate=-1e300),
+}
+
+
+@pytest.mark.parametrize("value", LARGE.values(), ids=LARGE)
+def test_no_number_of_a_reply_is_beyond_all_measure(value: Told) -> None:
+    """What squared and summed is infinite would end the run of all; what is kept or ordered may be any number."""
+    parts = MemoryParts()
+    _, rules = decode_order(Flags, encode(Flags(torch.zeros(1)), parts).digest, parts, Rules())
+    sent = encode(value, parts)
+    assert equal(decode(Told, sent.digest, parts), value)
+    with pytest.raises(errors.OutOfRange, match="no number may be beyond 1e\\+15"):
+        decode(Told, sent.digest, parts, rules)
+    with pytest.raises(errors.OutOfRange):
+        encode(value, parts, rules)
+    good = encode(Told(torch.tensor([-1e15, 1e15]), n=10**15), parts, rules)
+    assert decode(Told, good.digest, parts, rules).n == 10**15
+
+
+@pytest.mark.parametrize("low", [torch.tensor([1.0, -0.5]), torch.tensor([[-1]]), torch.tensor([-1e-3], dtype=torch.float16)])
+def test_a_tensor_keeps_the_bound_of_its_field(low: Tensor) -> None:
+    """As a single number does, in both directions; an empty one has nothing to keep."""
+    parts = MemoryParts()
+    with pytest.raises(errors.OutOfRange, match=r"spread is -.*; it is declared as 0 or more"):
+        encode(Spread(low), parts)
+    with pytest.raises(errors.OutOfRange):
+        decode(Spread, encode(Free(low), parts).digest, parts)
+    for good in (low.abs(), low[:0], torch.zeros(3, dtype=torch.bool)):
+        assert equal(decode(Spread, encode(Spread(good), parts).digest, parts).spread, good)
+
+
+def test_a_root_names_parts_a_limited_number_of_times() -> None:
+    """Each time one is mapped, which takes one of the files that a process may have open, however small or often named it is."""
+    few, many = (MANY - 1, MANY)
+    part = ["part", "0" * 64, "F32", [2], 8]
+    for count in (few, many):
+        header = layout.parse(memoryview(root({"each": [part] * count})))
+        if count == few:
+            assert layout.named_parts(header) == (("0" * 64, 8),)
+            continue
+        with pytest.raises(errors.TooManyTensors, match=f"names parts {MANY} times; the limit is {MANY - 1}"):
+            layout.named_parts(header)
+
+
+def test_what_names_too_many_parts_is_not_written() -> None:
+    """The same limit on the way out: one tensor in very many places."""
+    big = torch.zeros(PART_BYTES)
+    with pytest.raises(errors.TooManyTensors):
+        encode(Cloud(Z, Y, images=(big.expand(3, -1).contiguous(),) * MANY), MemoryParts(), LAX)
+
+
 @record
 class Model:
     """What is asked."""
@@ -137,6 +246,14 @@ def test_like_ties_names_shapes_and_dtypes(weights: dict[str, Tensor], words: st
         decode(Update, encode(Model(weights), parts).digest, parts, rules)
     with pytest.raises(errors.WrongDims):
         encode(Clouds({"k": weights}), parts, rules)
+
+
+def test_names_are_compared_before_a_part_is_opened() -> None:
+    """A root that names more than the order's tensors is refused without a look at what it names."""
+    part = ["part", "0" * 64, "F32", [2], 8]
+    parts, digest = stored(root({"model": {f"t{i}": part for i in range(1000)}}))
+    with pytest.raises(errors.WrongDims, match="model lacks 'a'"):
+        decode(Update, digest, parts, Rules(like=(TEMPLATE,)))
 
 
 def test_like_looks_at_the_order_first_and_then_at_the_state() -> None:

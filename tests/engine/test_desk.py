@@ -189,6 +189,9 @@ MALFORMED = {
     "weights of another shape": (lambda: message(Loose, model={"w": torch.ones(2, 3)}), "WrongDims"),
     "weights of another dtype": (lambda: message(Loose, model={"w": torch.ones(3, 2, dtype=torch.float64)}), "WrongDims"),
     "weights of another name": (lambda: message(Loose, model={"u": torch.ones(3, 2)}), "WrongDims"),
+    "a dim of another size than the order's": (lambda: message(Loose, v=torch.ones(5)), "WrongDims"),
+    "a number beyond all measure": (lambda: message(Loose, v=torch.full((4,), -1e30)), "OutOfRange"),
+    "a weight beyond all measure": (lambda: message(Loose, model={"w": torch.full((3, 2), 1e30)}), "OutOfRange"),
     "too few weights": (lambda: message(Loose, model={}), "WrongDims"),
 }
 

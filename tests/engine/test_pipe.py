@@ -17,6 +17,7 @@ from tideline.engine.pipe import Child, ChildDied, TookTooLong
 
 CHILD = """
 import os, sys, time, pathlib
+from tideline.core.errors import FederationError
 from tideline.engine.pipe import serve
 
 def handle(name, payload, tick):
@@ -32,6 +33,18 @@ def handle(name, payload, tick):
         time.sleep(60)
     if name == "raise":
         raise OSError("SECRET")
+    match payload.get("odd"):
+        case "value":
+            return {"said": object()}
+        case "circle":
+            payload["said"] = payload
+            return payload
+        case "context":
+            raise FederationError("no", numbers=[object()])
+        case "exit":
+            sys.exit(7)
+        case "interrupt":
+            raise KeyboardInterrupt
     return {"said": payload.get("say")}
 
 serve(handle, {"beside": {"look"}})
@@ -129,6 +142,24 @@ def test_a_foreign_error_leaves_its_type_only(child: Child) -> None:
     with pytest.raises(StepFailed, match="raise raised OSError") as caught:
         child.call("raise", {})
     assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize("odd", ["value", "circle", "context", "exit"])
+def test_an_answer_that_cannot_be_told(child: Child, odd: str) -> None:
+    """It costs its own call, in words; the lane answers the next one, in the same process."""
+    child.start()
+    pid = child.pid
+    error = Calling(child, "look", {"odd": odd}, lane="beside").end()
+    assert isinstance(error, StepFailed) and "SECRET" not in str(error)
+    assert Calling(child, "look", {"say": 1}, lane="beside").end() == {"said": 1}
+    assert child.pid == pid
+
+
+def test_a_lane_that_ends_ends_the_process(child: Child) -> None:
+    """Nobody waits for a lane that will not answer."""
+    error = Calling(child, "look", {"odd": "interrupt"}, lane="beside").end()
+    assert isinstance(error, ChildDied) and "ended with code 1" in error.what
+    assert Calling(child, "look", {"say": 1}, lane="beside").end() == {"said": 1}
 
 
 def test_an_answer_that_is_none(child: Child) -> None:

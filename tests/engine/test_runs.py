@@ -16,6 +16,7 @@ from tests.synthetic import NAMES, experiment, sites
 from tideline.archive.parts import MemoryParts
 from tideline.core.errors import Refused, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest
+from tideline.engine.conductor import suspects
 from tideline.engine.mill import NumericMill
 from tideline.engine.rows import JOIN, OrderStatus, Status
 from tideline.engine.simulate import Federation, simulate
@@ -94,6 +95,27 @@ def test_an_error_of_the_coordinators_half_ends_the_run_with_a_cause(on: Stage, 
     assert row.status is Status.FAILED
     assert row.cause.startswith(words)
     assert row.ended is not None
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("tell", "Round 2 of move: The method's tell of move raised ZeroDivisionError: tell is broken. "),
+        ("infinite", "Round 2 of move: What the method made cannot be kept or sent: v holds a NaN or an infinity. "),
+    ],
+)
+def test_a_fold_that_fails_names_whose_replies_it_had(on: Stage, fault: str, words: str) -> None:
+    """One of them may be why, and a person who looks must know that they had all been taken."""
+    row = on.play(start(on, fault=fault))
+    assert row.status is Status.FAILED
+    assert row.cause.startswith(words)
+    assert row.cause.endswith("Folded were the replies of anna, bert, carl; each had kept its declaration")
+
+
+def test_a_cause_names_some_sites_of_many() -> None:
+    """A hundred names would hide the cause."""
+    names = [ClientId(f"s{i:02}") for i in range(40)]
+    assert "s08, s09 and 30 more; each" in suspects(names)
 
 
 def test_a_target_closes_the_round_early(on: Stage) -> None:

@@ -119,6 +119,8 @@ def to_all(state: Sum, turn: Turn) -> Mapping[ClientId, Sum]:
 def mean(state: Sum, replies: Replies[Part], turn: Turn) -> Sum:
     if turn.config.fault == "tell" and turn.round == turn.config.when:
         raise ZeroDivisionError("tell is broken")
+    if turn.config.fault == "infinite" and turn.round == turn.config.when:
+        return replace(state, v=state.v * float("inf"))
     n = len(replies)
     v = sum((reply.v / n for reply in replies.values()), torch.zeros(4))
     return Sum(

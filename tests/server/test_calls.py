@@ -350,7 +350,7 @@ def test_who_only_asks_stands_in_the_audit_log_too(there: tuple[Federation, Raw]
 @pytest.mark.parametrize("call", ["Enrol", "Check"])
 @pytest.mark.parametrize(
     "said",
-    [{"roles": ["x" * 1_000_000]}, {"roles": ["source"] * 100_000}, {"version": "9" * 81}, {"token": "t" * 4097}],
+    [{"roles": ["x" * 60_000]}, {"roles": ["source"] * 7_000}, {"version": "9" * 81}, {"token": "t" * 4097}],
     ids=["endless role", "endless roles", "endless version", "endless token"],
 )
 def test_an_enrolment_has_bounds(there: tuple[Federation, Raw], call: str, said: dict[str, Any]) -> None:

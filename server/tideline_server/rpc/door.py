@@ -16,13 +16,13 @@ import structlog
 from tideline.archive.errors import TooLarge
 from tideline.archive.intake import Intake, chunk_size
 from tideline.core.errors import ClockRefused, IdentityRefused, TooMany
-from tideline.core.run import ClientId, Digest, OrderId
+from tideline.core.run import ClientId, OrderId
 from tideline.core.signing import PROTOCOL, fingerprint, rotation_bytes
 from tideline.engine.desk import Desk
 from tideline.engine.notebook import Notebook
 from tideline.engine.office import Office
 from tideline.engine.refusals import Refusals
-from tideline.engine.rows import Client, Receipt, Reply
+from tideline.engine.rows import Client
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
 from tideline_server.limits import UNLIMITED, Limits, address_of
@@ -30,6 +30,7 @@ from tideline_server.refusing import Refusing
 from tideline_server.rpc.callers import Callers, Rekeyed, Rules, keys_in, verified
 from tideline_server.rpc.counting import Watch, counted, counted_stream, unwatched
 from tideline_server.rpc.wire import (
+    MOST_PROBED,
     SERVICE,
     Context,
     announced,
@@ -40,6 +41,7 @@ from tideline_server.rpc.wire import (
     parsed,
     reply_in,
     streamed,
+    wanted_in,
 )
 
 T = TypeVar("T")
@@ -48,7 +50,7 @@ TICK_SECONDS = 15.0
 LOOKS = 3  # at a listening client's standing between two ticks
 ANY = Rules()  # every protocol that is spoken here, and no certificate
 REPORTERS, REPORTS = 64, 4  # reports that are worked at together, and those of one client among them
-MOST_PROBED = 256 << 10  # bytes of a part that is only tried
+SMALL_REPORT = 1 << 16  # bytes that are parsed at once, on the loop
 SMALL_CHUNK = 1 << 19  # up to here, a change of threads costs more than the write
 
 
@@ -81,10 +83,9 @@ class Door:
         """A kernel call, on a thread, which logs as this call."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, contextvars.copy_context().run, call, *args)
 
-    async def run_report(self, client: ClientId, reply: Reply) -> Receipt:
-        """The kernel call that may take long."""
-        known, at = contextvars.copy_context(), asyncio.get_running_loop()
-        return await at.run_in_executor(self._reports, known.run, self.desk.report, client, reply)
+    async def run_report(self, call: Callable[..., T], *args: Any) -> T:
+        """What may take long of a report."""
+        return await asyncio.get_running_loop().run_in_executor(self._reports, contextvars.copy_context().run, call, *args)
 
     async def caller(self, name: str, raw: bytes, context: Context) -> Client:
         """The client that a call proves to be. Who is refused stands in the audit log."""
@@ -183,8 +184,7 @@ class Door:
         request = parsed(pb.FetchRequest, raw)
         order = OrderId(request.order)
         structlog.contextvars.bind_contextvars(order=order)
-        wanted = [(Digest(part.digest), int(part.offset)) for part in request.parts]
-        chunks = await self.run(self.desk.fetch, client.name, order, wanted, self._listening)
+        chunks = await self.run(self.desk.fetch, client.name, order, wanted_in(request), self._listening)
         # A chunk may have to come from a disk or a bucket first, which must hold up nobody else.
         while (chunk := await self.run(next, chunks, None)) is not None:
             await self.callers.still(client)
@@ -224,10 +224,10 @@ class Door:
 
     async def report(self, raw: bytes, context: Context) -> pb.Receipt:
         client = await self.caller("Report", raw, context)
-        reply = reply_in(parsed(pb.ReportRequest, raw))
-        structlog.contextvars.bind_contextvars(order=reply.order)
-        async with self._reporting[client.name]:
-            receipt = await self.run_report(client.name, reply)
+        async with self._reporting[client.name]:  # parsed when it is its turn: what waits is as long as it came
+            reply = await self.run_report(reply_in, raw) if len(raw) > SMALL_REPORT else reply_in(raw)
+            structlog.contextvars.bind_contextvars(order=reply.order)
+            receipt = await self.run_report(self.desk.report, client.name, reply)
         sizes = dict(reply.files)
         lacking = sum(sizes[digest] - offset for digest, offset in receipt.missing)
         made = pb.Receipt(verdict=receipt.verdict, chunk=chunk_size(lacking, self._listening))

@@ -14,7 +14,7 @@ import grpc.aio
 from tideline.core.errors import ConfigRefused
 from tideline_server.rpc.door import Door
 
-MAX_MESSAGE = 64 << 20  # a reply that names half a million parts; a stranger's call is read before it is refused
+MAX_MESSAGE = 8 << 20  # chunks of a push; a stranger's call is read before it is refused. Each call's own limit: wire.MOST_BYTES
 
 # A server takes up its next call only when its event loop has heard of the last, and must have the interpreter twice for that:
 # where threads are busy, calls stand before an idle loop for seconds. The kernel spreads connections over several servers.

@@ -10,6 +10,8 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
+from tideline.archive.errors import TooLarge
+from tideline.archive.layout import LIMITS
 from tideline.core.errors import FederationError, Malformed, StorageFull
 from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, Role
@@ -24,6 +26,17 @@ log = structlog.get_logger()
 SERVICE = "tideline.v1.Federation"
 MAX_KIND, MAX_WORDS = 80, 2000  # of an error; gRPC drops a call whose trailing metadata exceed 8 KiB
 MOST_NOTES = 32  # of one call
+MOST_METRICS = 1000  # of a reply
+MOST_FILES = LIMITS.parts + 1  # of a reply: its root, and the parts that a root may name
+MOST_FACTS = 4096  # characters: a truth value and its name
+MOST_PROBED = 256 << 10  # bytes of a part that is only tried
+# Of a message, looked at before it is parsed: what is parsed takes many times its bytes. One that names MOST_FILES has 700 KB.
+MOST_BYTES: Mapping[type[Any], int] = {
+    **dict.fromkeys((pb.HelloRequest, pb.EnrolRequest, pb.RotateRequest, pb.TellRequest), 64 << 10),
+    **dict.fromkeys((pb.FetchRequest, pb.PushHead, pb.ReportRequest), 1 << 20),
+    pb.BeatRequest: 256 << 10,  # of some five thousand orders
+    pb.ProbeRequest: MOST_PROBED + 1024,
+}
 Context = Any  # grpc.aio.ServicerContext, whose stubs are untyped
 
 
@@ -33,14 +46,21 @@ def method(name: str) -> str:
 
 
 def parsed(kind: type[M], request: bytes) -> M:
-    """A request's message. Raises Malformed."""
+    """A request's message. Raises Malformed, TooLarge."""
     made: Any = kind()
+    few(len(request), MOST_BYTES[kind], f"bytes of one {kind.__name__}")
     try:
         made.ParseFromString(request)
     except DecodeError:
         name = kind.__name__
         raise Malformed(f"The request is no {name}", "Install the same version on both ends") from None
     return made  # type: ignore[no-any-return]
+
+
+def few(count: int, most: int, what: str) -> None:
+    """No more of one thing than a request may hold. Raises TooLarge."""
+    if count > most:
+        raise TooLarge(f"{count} {what} come at once; at most {most} may", "Send fewer")
 
 
 def answered(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,13 +106,15 @@ async def abort(context: Context, error: FederationError) -> None:
 
 
 def announced(first: bytes) -> tuple[OrderId, Arrivals]:
-    """What a push says that it brings. Raises Malformed."""
+    """What a push says that it brings. Raises Malformed, TooLarge."""
+    few(len(first), MOST_BYTES[pb.PushHead], "bytes of one PushHead")
     try:
         head = pb.PushHead.FromString(first)
     except DecodeError:
         head = pb.PushHead()
     if not head.order or not head.parts:
         raise Malformed("The call does not say which parts it brings", "Send a PushHead first")
+    few(len(head.parts), MOST_FILES, "parts")
     return OrderId(head.order), tuple((Digest(p.digest), int(p.size), int(p.offset)) for p in head.parts)
 
 
@@ -118,8 +140,17 @@ def order_out(order: Order) -> pb.Order:
     )
 
 
-def reply_in(request: pb.ReportRequest) -> Reply:
-    """A reply from the wire."""
+def wanted_in(request: pb.FetchRequest) -> list[tuple[Digest, int]]:
+    """The parts that are asked for, each from where on. Raises TooLarge."""
+    few(len(request.parts), MOST_FILES, "parts")
+    return [(Digest(part.digest), int(part.offset)) for part in request.parts]
+
+
+def reply_in(raw: bytes) -> Reply:
+    """A reply from the wire. Raises Malformed, TooLarge."""
+    request = parsed(pb.ReportRequest, raw)
+    few(len(request.files), MOST_FILES, "files")
+    few(len(request.metrics), MOST_METRICS, "metrics")
     told = request.failure
     failure = Failure(told.kind[:MAX_KIND], told.what[:MAX_WORDS]) if request.HasField("failure") else None
     facts = facts_in(request.facts)
@@ -135,11 +166,13 @@ def notes_in(request: pb.TellRequest) -> list[tuple[OrderId, Note]]:
 
 
 def facts_in(text: str) -> Mapping[str, Any]:
-    """A reply's facts. Raises Malformed for anything but a JSON object."""
+    """A reply's facts. Raises Malformed for anything but a small JSON object."""
     try:
-        facts = json.loads(text or "{}")
+        facts = json.loads(text or "{}") if len(text) <= MOST_FACTS else None
     except (ValueError, RecursionError):
         facts = None
     if not isinstance(facts, dict):
-        raise Malformed("The facts of a reply are no JSON object", "Send an object, or nothing")
+        raise Malformed(
+            f"The facts of a reply are no JSON object of at most {MOST_FACTS} characters", "Send an object, or nothing"
+        )
     return facts

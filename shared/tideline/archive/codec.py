@@ -26,14 +26,15 @@ from tideline.archive.rules import (
     DTYPE_NAMES,
     DTYPES,
     LAX,
+    MOST,
     RULES,
     Rules,
     Walker,
-    at_least,
     expect,
     from_json,
     inner,
     named,
+    same_names,
     scalar,
     to_json,
     under,
@@ -41,7 +42,7 @@ from tideline.archive.rules import (
 from tideline.core.record import Kind, Spec, is_record, specs
 from tideline.core.run import Digest
 
-__all__ = ["LAX", "RULES", "Memo", "Message", "Rules", "decode", "encode", "files_of"]
+__all__ = ["LAX", "RULES", "Memo", "Message", "Rules", "decode", "decode_order", "encode", "files_of"]
 
 T = TypeVar("T")
 PART_BYTES = 1 << 20
@@ -85,6 +86,7 @@ def encode(value: Any, parts: Parts, rules: Rules = RULES, memo: Memo | None = N
     """Write a record into `parts`. Raises Malformed errors for what its type does not declare."""
     writer = Writer(parts, rules, memo or Memo())
     tree = writer.record(value, type(value), "")
+    layout.few_parts(writer.named, layout.LIMITS)
     meta = {layout.RECORD: json.dumps(tree, separators=(",", ":"), ensure_ascii=True, allow_nan=False)}
     head, order = layout.build({n: (DTYPE_NAMES[t.dtype], tuple(t.shape)) for n, t in writer.inline.items()}, meta)
     buffers = [head, *(raw(writer.inline[name]) for name in order)]
@@ -94,6 +96,17 @@ def encode(value: Any, parts: Parts, rules: Rules = RULES, memo: Memo | None = N
 
 def decode(kind: type[T], digest: Digest, parts: Parts, rules: Rules = RULES) -> T:
     """Read a record of a type from `parts`. Raises Malformed errors; copies no tensor."""
+    return read(kind, digest, parts, rules)[0]
+
+
+def decode_order(kind: type[T], digest: Digest, parts: Parts, rules: Rules) -> tuple[T, Rules]:
+    """An order, and what the reply to it is held to: the order's names, shapes and dims, and numbers that can be folded."""
+    order, reader = read(kind, digest, parts, rules)
+    return order, Rules(reader.bound, (order,), most=MOST)
+
+
+def read(kind: type[T], digest: Digest, parts: Parts, rules: Rules) -> tuple[T, Reader]:
+    """A record, and who has read it."""
     view = parts.view(digest)
     header = layout.parse(view)
     reader = Reader(parts, rules, view, header)
@@ -101,7 +114,7 @@ def decode(kind: type[T], digest: Digest, parts: Parts, rules: Rules = RULES) ->
     extra = set(header.entries) - reader.used
     if extra:
         raise errors.Undeclared(f"The file holds {min(extra)!r}, which {kind.__name__} does not declare")
-    return cast(T, value)
+    return cast(T, value), reader
 
 
 def files_of(digest: Digest, parts: Parts) -> tuple[tuple[Digest, int], ...]:
@@ -119,6 +132,7 @@ class Writer(Walker):
         self.parts, self.memo = parts, memo
         self.inline: dict[str, Tensor] = {}
         self.written: dict[Digest, int] = {}
+        self.named = 0  # times that a part is named
 
     def record(self, value: Any, kind: type[Any], path: str) -> dict[str, Any]:
         """A record's structure."""
@@ -130,7 +144,7 @@ class Writer(Walker):
         """One value's structure."""
         match kind.what:
             case "tensor":
-                return self.tensor(self.admit(value, spec.dims, path), path)
+                return self.tensor(self.admit(value, spec.dims, path, spec.low), path)
             case "weights":
                 pairs = named(value, path)
                 self.admit_weights(dict(pairs), spec.dims, path)
@@ -144,7 +158,7 @@ class Writer(Walker):
                 return [self.value(v, inner(kind), spec, f"{path}/{i}") for i, v in enumerate(expect(value, tuple, path))]
             case "optional":
                 return None if value is None else [self.value(value, inner(kind), spec, path)]
-        return to_json(at_least(spec.low, scalar(value, kind, path, self.rules.finite), path))
+        return to_json(self.within(scalar(value, kind, path, self.rules.finite), spec.low, path))
 
     def tensor(self, tensor: Tensor, path: str) -> Any:
         """A tensor: kept for the root, or written as a part."""
@@ -156,6 +170,7 @@ class Writer(Walker):
             kept = self.part(tensor)
             self.memo.put(tensor, *kept)
         self.written[kept[0]] = kept[1]
+        self.named += 1
         return ["part", kept[0], DTYPE_NAMES[tensor.dtype], list(tensor.shape), kept[1]]
 
     def ahead(self, tensors: Sequence[Tensor]) -> None:
@@ -197,9 +212,12 @@ class Reader(Walker):
         """One value."""
         match kind.what:
             case "tensor":
-                return self.admit(self.tensor(tree, path), spec.dims, path)
+                return self.admit(self.tensor(tree, path), spec.dims, path, spec.low)
             case "weights":
-                weights = {n: self.tensor(t, under(path, n)) for n, t in expect(tree, dict, path).items()}
+                given = expect(tree, dict, path)
+                if (template := self.template(spec.dims)) is not None:
+                    same_names(given, template, path)  # before a part is opened: a root may name any number of them
+                weights = {n: self.tensor(t, under(path, n)) for n, t in given.items()}
                 self.admit_weights(weights, spec.dims, path)
                 return weights
             case "record":
@@ -210,7 +228,7 @@ class Reader(Walker):
                 return tuple(self.value(v, inner(kind), spec, f"{path}/{i}") for i, v in enumerate(expect(tree, list, path)))
             case "optional":
                 return None if tree is None else self.value(only(tree, path), inner(kind), spec, path)
-        return at_least(spec.low, scalar(from_json(tree, kind), kind, path, self.rules.finite), path)
+        return self.within(scalar(from_json(tree, kind), kind, path, self.rules.finite), spec.low, path)
 
     def tensor(self, tree: Any, path: str) -> Tensor:
         """A tensor of the root, or of a part."""

@@ -19,7 +19,7 @@ Malformed
 |  |- Hole                 bytes between two buffers that belong to none
 |  |- DataTruncated        a buffer beyond the end of the file
 |  |- TrailingBytes        bytes after the last buffer
-|  |- TooManyTensors       more entries than the limit
+|  |- TooManyTensors       more entries than the limit, or parts named more often
 |  |- BadMetadata          metadata that are not texts, have an unknown key, or whose structure is no record
 |  |- UnknownLayout        written by another version of the layout
 |  |- NotBoolean           a byte other than 0 and 1 in a BOOL buffer
@@ -31,7 +31,7 @@ Malformed
 |- WrongType               a value of another type than the declared one, or a text that is not Unicode
 |- WrongDims               a size that contradicts the declared dims, or the order's names and shapes
 |- NotFinite               a NaN or an infinity
-|- OutOfRange              a number below its field's bound
+|- OutOfRange              a number below its field's bound, or too large for a reply
 `- TooLarge                more bytes than the limit
 """
 
@@ -49,7 +49,7 @@ class TooShort(ArchiveBroken):
 
 
 class HeaderTooLarge(ArchiveBroken):
-    """The header claims more bytes than the limit, or holds more texts, objects or lists."""
+    """The header claims more bytes than the limit, or holds more texts, commas, objects or lists."""
 
 
 class HeaderTruncated(ArchiveBroken):
@@ -113,7 +113,7 @@ class TrailingBytes(ArchiveBroken):
 
 
 class TooManyTensors(ArchiveBroken):
-    """More entries than the limit."""
+    """More entries than the limit, or parts named more often."""
 
 
 class BadMetadata(ArchiveBroken):
@@ -161,7 +161,7 @@ class NotFinite(Malformed):
 
 
 class OutOfRange(Malformed):
-    """A number lies below the bound that its field declares."""
+    """A number lies below the bound that its field declares, or beyond what any number of a reply may be."""
 
 
 class TooLarge(Malformed):

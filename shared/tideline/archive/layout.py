@@ -33,8 +33,13 @@ class Limits:
     """Ceilings checked before anything is allocated."""
 
     header_bytes: int = 64 << 20
-    values: int = 4_000_000  # texts of one JSON document, and again objects and lists; a tensor's entry has five, and three
+    values: int = (
+        4_000_000  # texts of one JSON document, and again lists and objects, and commas; an entry has 5, 3 and 19 at most
+    )
     tensors: int = 200_000
+    parts: int = (
+        8192  # times that a root may name one: each time it is mapped, and takes one of the files a process may have open
+    )
     axes: int = 16
     name_bytes: int = 512
     depth: int = 64
@@ -122,6 +127,12 @@ def few_enough(count: int, limits: Limits) -> None:
         raise errors.TooManyTensors(f"The header names {count} tensors; the limit is {limits.tensors}")
 
 
+def few_parts(count: int, limits: Limits) -> None:
+    """Parts named no more often than the limit."""
+    if count > limits.parts:
+        raise errors.TooManyTensors(f"The root names parts {count} times; the limit is {limits.parts}")
+
+
 def load_json(text: bytes, limits: Limits) -> dict[str, Any]:
     """A JSON object without duplicate keys and not too deep."""
     check_nesting(text, limits)
@@ -137,17 +148,19 @@ def load_json(text: bytes, limits: Limits) -> dict[str, Any]:
 def check_nesting(text: bytes, limits: Limits) -> None:
     """Neither too deep nor too much of it, found before any parser recurses or allocates. Brackets inside texts are none."""
     bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    few_values(bare.count(b'"') // 2, limits)
-    brackets = b"".join(bare.split(b'"')[::2]).translate(None, delete=NO_BRACKETS)
-    few_values(len(brackets) // 2, limits)
+    few_values(bare.count(b'"') // 2, "texts", limits)
+    outside = b"".join(bare.split(b'"')[::2])
+    few_values(outside.count(b","), "commas", limits)  # numbers have neither quotes nor brackets
+    brackets = outside.translate(None, delete=NO_BRACKETS)
+    few_values(len(brackets) // 2, "lists and objects", limits)
     if max(accumulate(map(STEPS.__getitem__, brackets)), default=0) > limits.depth:
         raise errors.HeaderTooDeep(f"The header is nested deeper than {limits.depth} levels")
 
 
-def few_values(count: int, limits: Limits) -> None:
-    """No more texts, or objects and lists, than the limit."""
+def few_values(count: int, what: str, limits: Limits) -> None:
+    """No more of one kind than the limit."""
     if count > limits.values:
-        raise errors.HeaderTooLarge(f"The header holds {count} texts, or objects and lists; the limit is {limits.values}")
+        raise errors.HeaderTooLarge(f"The header holds {count} {what}; the limit is {limits.values}")
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -256,9 +269,10 @@ def cover(entries: Iterable[Entry], size: int) -> None:
 def named_parts(header: Header) -> tuple[tuple[str, int], ...]:
     """The parts that a root names: (digest, bytes of the part's file), in the order of the structure, without repeats."""
     found: dict[str, int] = {}
-    for node in nodes(structure(header)):
-        if is_part(node):
-            found.setdefault(check_digest(node[1]), node[4] if whole(node[4]) else 0)
+    named = [node for node in nodes(structure(header)) if is_part(node)]
+    few_parts(len(named), LIMITS)
+    for node in named:
+        found.setdefault(check_digest(node[1]), node[4] if whole(node[4]) else 0)
     return tuple(found.items())
 
 

@@ -24,17 +24,21 @@ DTYPES: Mapping[str, torch.dtype] = {
     "BOOL": torch.bool,
 }
 DTYPE_NAMES: Mapping[torch.dtype, str] = {v: k for k, v in DTYPES.items()}
+MOST = 1e15  # of a number in a reply, either way: squared and summed in float32 it is finite yet
 # JSON has no word for these numbers; where they are allowed, they are written as texts.
 NOT_FINITE = ("nan", "inf", "-inf")
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a record is held to: sizes of named dims, records that `like` refers to, and whether numbers must be finite."""
+    """What a record is held to: sizes of named dims, records that `like` refers to, whether numbers must be finite, and how large
+    one may be, either way.
+    """
 
     sizes: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     like: tuple[Any, ...] = ()
     finite: bool = True
+    most: float = math.inf
 
 
 RULES = Rules()
@@ -48,16 +52,35 @@ class Walker:
         self.rules = rules
         self.bound = dict(rules.sizes)
 
-    def admit(self, tensor: Tensor, dims: str, path: str) -> Tensor:
-        """A tensor that can be kept, fits its dims and is finite."""
+    def admit(self, tensor: Tensor, dims: str, path: str, low: float | None = None) -> Tensor:
+        """A tensor that can be kept, fits its dims and is finite, its numbers within the bounds."""
         check_kept(tensor, path)
         if dims:
             self.bind(tuple(tensor.shape), dims.split(), path)
-        if tensor.dtype == torch.bool and not is_boolean(tensor):
-            raise errors.NotBoolean(f"{path} holds a byte that is neither 0 nor 1")
-        if self.rules.finite and tensor.is_floating_point() and not is_finite(tensor):
-            raise errors.NotFinite(f"{path} holds a NaN or an infinity", "Lower the learning rate, or check the data for NaN")
+        if tensor.dtype == torch.bool:
+            if not is_boolean(tensor):
+                raise errors.NotBoolean(f"{path} holds a byte that is neither 0 nor 1")
+        elif tensor.numel() and (
+            low is not None or self.rules.most < math.inf or (self.rules.finite and tensor.is_floating_point())
+        ):
+            self.bounded(tensor, low, path)
         return tensor
+
+    def bounded(self, tensor: Tensor, low: float | None, path: str) -> None:
+        """Hold each number of a tensor to the bounds: one pass, no mask (aminmax hands NaN through)."""
+        least, largest = (end.item() for end in torch.aminmax(tensor.detach()))
+        if self.rules.finite and not (math.isfinite(least) and math.isfinite(largest)):
+            raise errors.NotFinite(f"{path} holds a NaN or an infinity", "Lower the learning rate, or check the data for NaN")
+        self.within(least, low, path)
+        self.within(largest, low, path)
+
+    def within(self, value: Any, low: float | None, path: str) -> Any:
+        """The number, if it is not below the field's bound, and not beyond what any number of the message may be."""
+        if low is not None and value < low:
+            raise errors.OutOfRange(f"{path} is {value}; it is declared as {low:g} or more")
+        if not isinstance(value, str) and abs(value) > self.rules.most:
+            raise errors.OutOfRange(f"{path} is {value:g}; no number may be beyond {self.rules.most:g}", "Check the data's scale")
+        return value
 
     def bind(self, shape: tuple[int, ...], names: Sequence[str], path: str) -> None:
         """Hold a shape to its dims; a name met first is bound for the rest of the message."""
@@ -75,11 +98,14 @@ class Walker:
         """Named tensors that are finite and, where declared, like the template in names, shapes and dtypes."""
         for name, tensor in weights.items():
             self.admit(tensor, "", under(path, name))
-        if dims.startswith("like "):
-            same(weights, self.template(dims.removeprefix("like ")), path)
+        if (template := self.template(dims)) is not None:
+            same(weights, template, path)
 
-    def template(self, name: str) -> Mapping[str, Tensor]:
-        """The weights that `like name` refers to."""
+    def template(self, dims: str) -> Mapping[str, Tensor] | None:
+        """The weights that `like name` refers to; None where the dims refer to none."""
+        if not dims:
+            return None
+        name = dims.removeprefix("like ")
         for value in self.rules.like:
             found = getattr(value, name, None)
             if isinstance(found, Mapping):
@@ -89,14 +115,19 @@ class Walker:
 
 def same(weights: Mapping[str, Tensor], template: Mapping[str, Tensor], path: str) -> None:
     """Names, shapes and dtypes agree."""
-    if weights.keys() != template.keys():
-        odd = min(weights.keys() ^ template.keys())
-        raise errors.WrongDims(f"{path} {'lacks' if odd in template else 'has the unexpected tensor'} {odd!r}")
+    same_names(weights, template, path)
     for name, tensor in weights.items():
         like = template[name]
         if tensor.shape != like.shape or tensor.dtype != like.dtype:
             got, want = (f"{list(t.shape)} {t.dtype}" for t in (tensor, like))
             raise errors.WrongDims(f"{path}/{name} is {got}; expected {want}")
+
+
+def same_names(weights: Mapping[str, Any], template: Mapping[str, Tensor], path: str) -> None:
+    """Names agree."""
+    if weights.keys() != template.keys():
+        odd = min(weights.keys() ^ template.keys())
+        raise errors.WrongDims(f"{path} {'lacks' if odd in template else 'has the unexpected tensor'} {odd[:80]!r}")
 
 
 def check_kept(tensor: Any, path: str) -> None:
@@ -107,14 +138,6 @@ def check_kept(tensor: Any, path: str) -> None:
         raise errors.UnknownDtype(f"{path} has the dtype {tensor.dtype}", f"Convert it to one of {known}")
     if tensor.layout is not torch.strided or tensor.is_meta:
         raise errors.WrongType(f"{path} is a sparse tensor, or one without storage", "Make it dense")
-
-
-def is_finite(tensor: Tensor) -> bool:
-    """Whether no element is NaN or infinite: one pass, no mask (aminmax hands NaN through)."""
-    if not tensor.numel():
-        return True
-    low, high = torch.aminmax(tensor.detach())
-    return math.isfinite(low.item()) and math.isfinite(high.item())
 
 
 def is_boolean(tensor: Tensor) -> bool:
@@ -134,13 +157,6 @@ def scalar(value: Any, kind: Kind, path: str, finite: bool) -> Any:
     if wanted is str and not is_unicode(value):
         raise errors.WrongType(f"{path} is a text with a lone surrogate, which is not Unicode")
     return wanted(value)
-
-
-def at_least(low: float | None, value: Any, path: str) -> Any:
-    """The number, if it is not below the field's bound."""
-    if low is not None and value < low:
-        raise errors.OutOfRange(f"{path} is {value}; it is declared as {low:g} or more")
-    return value
 
 
 def is_unicode(text: str) -> bool:

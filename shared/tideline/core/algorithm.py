@@ -34,6 +34,11 @@ def keeps_nothing(config: Any, memory: Any) -> Mapping[str, Mapping[str, Tensor]
     return EMPTY
 
 
+def no_sizes(config: Any, world: World) -> Mapping[str, int]:
+    """No dim whose size is known before the first round."""
+    return EMPTY
+
+
 def fits_all(config: Any, world: World, roster: Roster) -> None:
     """A method that can use every world and roster."""
 
@@ -46,6 +51,7 @@ class Algorithm:
     settle  a client's first memory, once per client and run
     plan    the phases, in order; repetition is tuple multiplication
     fits    refuses worlds and rosters that the method cannot use, before anybody is asked (RosterRefused, ConfigRefused)
+    sizes   named dims that every message is held to beside the world's: those that a reply names and its order does not
     notes   what the method will do otherwise than it was asked, in sentences, such as a number that is rounded
     cast    the roles of a demonstration: the last site takes the last role, the others cycle through the rest
     claims  what is and is not claimed of what leaves a site beyond the contract, in sentences for those who own data
@@ -66,6 +72,7 @@ class Algorithm:
     cast: tuple[Role, ...] = (Role.SOURCE, Role.TARGET)
     keepsakes: Callable[[Any, Any], Mapping[str, Mapping[str, Tensor]]] = keeps_nothing
     notes: Callable[[Any, World], tuple[str, ...]] = no_notes
+    sizes: Callable[[Any, World], Mapping[str, int]] = no_sizes
     claims: tuple[str, ...] = ()
 
     def configure(self, given: Mapping[str, Any], preset: str | None = None) -> Any:
@@ -79,6 +86,10 @@ class Algorithm:
             )
         base = self.presets[preset] if preset else {}
         return parse(self.config, {**base, **given}, "config")
+
+    def dims(self, config: Any, world: World) -> dict[str, int]:
+        """The sizes of named dims: the method's, and those that the world was given."""
+        return {**self.sizes(config, world), **world.sizes}
 
     def casting(self, n: int) -> tuple[Role, ...]:
         """Roles for a demonstration with n sites."""

@@ -5,8 +5,9 @@
         z: Tensor = field("K n d", SYNTHETIC, doc="support points")
 
 Field types: Tensor, Weights (name -> Tensor), int, float, str, bool, Handle, records, dict[str, T], tuple[T, ...] and T | None.
-Dims are names bound once per message; a number pins a size, `...` stands for any further axes. On Weights, `like model` ties
-names, shapes and dtypes to the field `model` of the order. On numbers, `low` is the least that is taken.
+Dims are names bound once per message, an order's for its reply too; a number pins a size, `...` stands for any further axes. On
+Weights, `like model` ties names, shapes and dtypes to the field `model` of the order. On numbers, alone or in a Tensor, `low` is
+the least that is taken.
 """
 
 from __future__ import annotations

@@ -28,6 +28,11 @@ class Game:
     seed: int
     threads: int = 1
 
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Named dims that every message is held to."""
+        return self.algorithm.dims(self.config, self.world)
+
 
 @dataclass(frozen=True)
 class Turned:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tideline.core.errors import Diverged, FederationError, Overtaken, StorageFull, Unreachable
+from tideline.core.errors import Diverged, FederationError, Overtaken, StepFailed, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest, RunId, Waiting
 from tideline.core.settings import parse
 from tideline.engine.meter import SILENT, Meter
@@ -16,6 +16,8 @@ from tideline.engine.progress import Expired, Progress, Verdict, newest, note, p
 from tideline.engine.rows import FINAL, JOIN, OPEN, OrderRow, OrderStatus, RoundRow, RunRow, Status
 from tideline.engine.seeds import Purpose, order_id, seed_for
 from tideline.engine.storeroom import Storeroom
+
+MOST_NAMED = 10  # sites in a cause
 
 
 class Conductor:
@@ -72,13 +74,14 @@ class Conductor:
 
     def try_close(self, run: RunRow, orders: tuple[OrderRow, ...], token: int | None) -> None:
         """Close the round, or end the run with the reason why it cannot be closed."""
+        answered = [o for o in newest(orders) if o.status is OrderStatus.ANSWERED]
         try:
-            ended = self.close(run, [o for o in newest(orders) if o.status is OrderStatus.ANSWERED], token)
+            ended = self.close(run, answered, token)
         except (Unreachable, StorageFull, Overtaken):
             raise  # not the run's trouble: nothing was written, and a later turn, here or elsewhere, does it
         except FederationError as error:
             self.room_is_ours(error)
-            self.fail(run, error, token)
+            self.fail(run, error, token, () if run.cursor == JOIN else tuple(o.client for o in answered))
             ended = True
         self.room.tidy(at_once=ended)
 
@@ -204,10 +207,11 @@ class Conductor:
         named = tuple((Digest(d), int(n)) for d, n in files)
         return OrderRow(order_id(run.id, cursor, client, 1), run.id, cursor, 1, client, named, seed, after, now)
 
-    def fail(self, run: RunRow, error: FederationError, token: int | None = None) -> None:
-        """End a run that cannot go on."""
+    def fail(self, run: RunRow, error: FederationError, token: int | None = None, folded: Sequence[ClientId] = ()) -> None:
+        """End a run that cannot go on. folded: whose replies were at hand."""
         word = "diverged: " if isinstance(error, Diverged) else ""
-        self.journal.settle(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}", self.clock.now(), token)
+        whose = suspects(folded) if folded and isinstance(error, StepFailed) else ""
+        self.journal.settle(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}{whose}", self.clock.now(), token)
         self.bell.ring(f"run:{run.id}")
 
 
@@ -228,6 +232,13 @@ def lacking(run: RunRow, progress: Progress) -> str:
     if len(progress.answered) >= floor:
         return ""
     return f"; {run.plan[run.cursor].needs or 'the phase'} needs {floor}"
+
+
+def suspects(folded: Sequence[ClientId]) -> str:
+    """Where a fold fails, one of its replies may be why, though nothing that is declared was against it."""
+    rest = len(folded) - MOST_NAMED
+    others = f" and {rest} more" if rest > 0 else ""
+    return f". Folded were the replies of {', '.join(folded[:MOST_NAMED])}{others}; each had kept its declaration"
 
 
 def place(run: RunRow) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from tideline.archive.codec import Memo, Message, Rules, decode, encode
+from tideline.archive.codec import Memo, Message, Rules, decode, decode_order, encode
 from tideline.archive.parts import Parts
 from tideline.core.algorithm import contract, rounds_of
-from tideline.core.errors import Diverged, NotFound
+from tideline.core.errors import Diverged, Malformed, NotFound, StepFailed
 from tideline.core.phase import Replies
 from tideline.core.privacy import contract_digest, to_json
 from tideline.core.record import Nothing
@@ -161,18 +161,24 @@ class NumericMill:
         return Replies(load, closing["metrics"])
 
     def reply(self, game: Game, cursor: int, asked: Digest, digest: Digest) -> Any:
-        """One reply, held to its declaration, to the order's names and shapes and to the world's sizes."""
+        """One reply, held to its declaration, to the order's names, shapes and dims, and to the method's and world's sizes."""
         step = game.plan[cursor].step
         assert step is not None
-        order = decode(step.takes, asked, self.parts, Rules(game.world.sizes, finite=False))  # ours: checked when it was written
-        return decode(step.gives, digest, self.parts, Rules(game.world.sizes, (order,)))
+        ours = Rules(game.sizes, finite=False)  # checked when it was written
+        _, rules = decode_order(step.takes, asked, self.parts, ours)
+        return decode(step.gives, digest, self.parts, rules)
 
     def encoded(self, game: Game, turned: Turned, keep: bool) -> dict[str, Any]:
         """A turn as plain data: state (if it is kept, or the last) and orders, with their files."""
         done = turned.cursor == len(game.plan)
         memo = Memo()
-        state = encode(turned.state, self.parts, memo=memo) if keep or done else None
-        orders = self.messages(game, turned, memo)
+        try:
+            state = encode(turned.state, self.parts, memo=memo) if keep or done else None
+            orders = self.messages(game, turned, memo)
+        except Malformed as cause:
+            raise StepFailed(
+                f"What the method made cannot be kept or sent: {cause.what}", "Look at the sites' metrics, and begin again"
+            ) from cause
         return {
             "cursor": turned.cursor,
             "done": done,
@@ -184,10 +190,10 @@ class NumericMill:
     def messages(self, game: Game, turned: Turned, memo: Memo) -> dict[ClientId, Message]:
         """What is asked, encoded: one object that goes to many is encoded once."""
         once: dict[int, Message] = {}
-        made = {}
+        made, rules = {}, Rules(game.sizes)
         for client, order in turned.orders.items():
             if id(order) not in once:
-                once[id(order)] = encode(order, self.parts, Rules(game.world.sizes), memo)
+                once[id(order)] = encode(order, self.parts, rules, memo)
             made[client] = once[id(order)]
         return made
 

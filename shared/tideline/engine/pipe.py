@@ -306,10 +306,26 @@ class Out:
 
 
 def answer_all(handle: Serve, calls: Calls, out: Out) -> None:
-    """Answer one call after another."""
-    while True:
-        frame = calls.get()
-        out.write({"id": frame["id"], **answer(handle, frame, out.tick(frame["id"]))})
+    """Answer one call after another. A lane that could not even say why would leave all that come after it waiting for ever."""
+    try:
+        while True:
+            answer_one(handle, calls.get(), out)
+    except BaseException as error:  # noqa: BLE001 - a thread's end would go unnoticed; the process's is told to all who wait
+        with contextlib.suppress(BaseException):
+            log_cause(error)
+        os._exit(1)
+
+
+def answer_one(handle: Serve, frame: Mapping[str, Any], out: Out) -> None:
+    """Answer a call, or say that its answer cannot be told: what a method gives may be no JSON, or more than there is memory."""
+    told = answer(handle, frame, out.tick(frame["id"]))
+    try:
+        out.write({"id": frame["id"], **told})
+    except OSError:
+        raise  # the parent is gone
+    except Exception as error:  # noqa: BLE001 - the process must answer; the trace stays in the local log
+        log_cause(error)
+        out.write({"id": frame["id"], "error": to_plain(no_answer(frame, type(error).__name__))})
 
 
 def listen(lanes: Mapping[str, Calls], lane_of: Mapping[str, str]) -> None:
@@ -329,9 +345,14 @@ def answer(handle: Serve, frame: Mapping[str, Any], tick: Tick) -> dict[str, Any
         return {"error": to_plain(error)}
     except MemoryError:
         return {"error": to_plain(StepFailed("There was not enough memory", "Lower the batch size, or give the machine more"))}
-    except Exception as error:  # noqa: BLE001 - the process must answer; the trace stays in the local log
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the process must answer; the trace stays in the local log
         log_cause(error)
         return {"error": to_plain(StepFailed(f"{frame['call']} raised {type(error).__name__}", "See the log of that process"))}
+
+
+def no_answer(frame: Mapping[str, Any], kind: str) -> StepFailed:
+    """The error for an answer that cannot be written."""
+    return StepFailed(f"The answer to {frame['call']} cannot be told: {kind}", "See the log of that process")
 
 
 def log_cause(error: BaseException) -> None:

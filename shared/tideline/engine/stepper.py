@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tideline.archive.codec import LAX, Rules, decode, encode, files_of
+from tideline.archive.codec import LAX, Rules, decode, decode_order, encode, files_of
 from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
 from tideline.core.algorithm import Algorithm, contract
@@ -56,12 +56,12 @@ class Stepper:
     def step(self, algorithm: Algorithm, step: Step, job: Job, site: Site) -> Done:
         """Decode the order and the memory, run, encode the reply and the memory."""
         assert job.message is not None
-        sizes, parts = site.world.sizes, self.parts_of(job.run)
-        order = decode(step.takes, job.message, parts, Rules(sizes))
+        sizes, parts = guarded("sizes", algorithm.dims, site.config, site.world), self.parts_of(job.run)
+        order, rules = decode_order(step.takes, job.message, parts, Rules(sizes))
         memory = self.memory(algorithm, job, site)
         outcome: Outcome[Any, Any] = guarded(step.name, step.run, order, memory, site)
         metrics = guarded(step.name, declared, step, outcome, algorithm.memory)
-        message = guarded(step.name, encode, outcome.message, parts, Rules(sizes, (order,)))
+        message = guarded(step.name, encode, outcome.message, parts, rules)
         if outcome.memory is memory and job.memory is not None:
             return Done(message.files, files_of(job.memory, parts), metrics)
         return Done(message.files, guarded(step.name, encode, outcome.memory, parts, LAX).files, metrics)

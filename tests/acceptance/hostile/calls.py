@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.acceptance.conftest import WORLD
 from tests.acceptance.hostile.liar import Liar, Lie, Told
-from tests.acceptance.raw import refused
+from tests.acceptance.raw import SECONDS, SERVICE, refused
 from tests.archive.values import file, head
 from tideline_protos.v1 import federation_pb2 as pb
 
@@ -43,6 +43,23 @@ def fetched(digest: str) -> Callable[[Liar], Told]:
     def tell(liar: Liar) -> Told:
         order = liar.asked()
         return refused(lambda: liar.fetched(order, digest))
+
+    return tell
+
+
+def headed(parts: int) -> Callable[[Liar], Told]:
+    """A push that announces empty parts."""
+    head = pb.PushHead(order="f" * 32, parts=[pb.Arrival()] * parts).SerializeToString()
+    return lambda liar: refused(lambda: liar.stream([head]))
+
+
+def asked_for(parts: int) -> Callable[[Liar], Told]:
+    """A fetch of empty parts."""
+    body = pb.FetchRequest(order="f" * 32, parts=[pb.Wanted()] * parts).SerializeToString()
+
+    def tell(liar: Liar) -> Told:
+        call = liar.channel.unary_stream(SERVICE + "Fetch", None, None)
+        return refused(lambda: list(call(body, metadata=liar.proof("Fetch", body), timeout=SECONDS)))
 
     return tell
 
@@ -94,7 +111,25 @@ CALLS: Mapping[str, Lie] = {
     "file with a NUL": Lie(worked(files=[pb.File(digest="\0" * 64, size=1)]), "BadName", "is not a digest"),
     "reply without a message": Lie(worked(), "PartMissing", "names no message"),
     "metric that nobody declared": Lie(worked(metrics={"x\0": 1.0}), "Undeclared", "is not declared by the step"),
-    "hundred thousand metrics": Lie(worked(metrics={f"m{i}": 1.0 for i in range(100_000)}), "Undeclared", "is not declared"),
+    "thousands of metrics": Lie(
+        worked(metrics={f"m{i}": 1.0 for i in range(5_000)}), "TooLarge", "5000 metrics come at once; at most 1000 may"
+    ),
+    "hundred thousand metrics": Lie(
+        worked(metrics={f"m{i}": 1.0 for i in range(100_000)}), "TooLarge", "bytes of one ReportRequest come at once"
+    ),
+    "thousands of files": Lie(worked(files=[pb.File()] * 50_000), "TooLarge", "50000 files come at once; at most 8193 may"),
+    "million files": Lie(worked(files=[pb.File()] * 1_000_000), "TooLarge", "at most 1048576 may"),
+    "push of thousands of parts": Lie(headed(50_000), "TooLarge", "50000 parts come at once; at most 8193 may"),
+    "push of a million parts": Lie(headed(1_000_000), "TooLarge", "bytes of one PushHead come at once"),
+    "fetch of thousands of parts": Lie(asked_for(50_000), "TooLarge", "50000 parts come at once; at most 8193 may"),
+    "million roles": Lie(
+        lambda liar: refused(lambda: liar.ask("Enrol", pb.EnrolRequest(roles=[""] * 1_000_000), pb.EnrolReply)),
+        "TooLarge",
+        "2000000 bytes of one EnrolRequest come at once; at most 65536 may",
+    ),
+    "work at a million orders": Lie(
+        lambda liar: refused(lambda: liar.beat(**{f"{i:x}": 0.5 for i in range(100_000)})), "TooLarge", "at most 262144 may"
+    ),
     "metric that is no number": Lie(worked(metrics={"loss": float("nan")}), "NotFinite", "The metric loss is nan"),
     "infinite metric": Lie(worked(metrics={"loss": float("-inf")}), "NotFinite", "The metric loss is -inf"),
     "metric at a join": Lie(reported(metrics={"loss": 1.0}), "Undeclared", "is not declared by the step join"),
@@ -102,6 +137,7 @@ CALLS: Mapping[str, Lie] = {
     "facts that are no JSON": Lie(reported(facts="{"), "Malformed", "are no JSON object"),
     "facts that are a list": Lie(reported(facts="[1]"), "Malformed", "are no JSON object"),
     "deep facts": Lie(reported(facts="[" * 100_000), "Malformed", "are no JSON object"),
+    "flood of facts": Lie(reported(facts='{"labelled": [' + "[]," * 100_000 + "[]]}"), "Malformed", "are no JSON object"),
     "fact of a million digits": Lie(reported(facts='{"labelled": ' + "9" * 1_000_000 + "}"), "Malformed", "are no JSON object"),
     "fact more": Lie(reported(facts='{"labelled": true, "rows": 7}'), "Undeclared", "whether the site has labels"),
     "fact of the wrong type": Lie(reported(facts='{"labelled": 1}'), "Undeclared", "whether the site has labels"),

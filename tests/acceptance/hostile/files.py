@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch import Tensor
 from tests.acceptance.hostile.liar import Liar, Lie, Told
 from tests.archive.values import entry, file, head, root
 from tideline.algorithms.averaging.messages import Model
+from tideline.algorithms.feddadil.messages import Atoms
 from tideline.archive import layout
 from tideline.archive.codec import LAX, decode, encode
 from tideline.archive.parts import MemoryParts
@@ -54,6 +57,60 @@ def altered(change: Callable[[dict[str, Tensor]], dict[str, Tensor]], kind: str,
     return Lie(tell, kind, words)
 
 
+@record
+class Features:
+    """What a source of feddadil tells of its features, without its bounds."""
+
+    rows: int
+    total_mean: Tensor
+    total_variance: Tensor
+    classes: Tensor
+    count: Tensor
+    mean: Tensor
+    variance: Tensor
+
+
+@record
+class Cloud:
+    """Atoms, held to nothing."""
+
+    z: Tensor
+    y: Tensor
+
+
+def features(d: int = 6, mean: float = 0.0, variance: float = 1.0) -> bytes:
+    """A description of features."""
+    parts, none = MemoryParts(), torch.zeros(0)
+    told = Features(9, torch.full((d,), mean), torch.full((d,), variance), none, none, torch.zeros(0, d), torch.zeros(0, d))
+    return bytes(parts.view(encode(told, parts, LAX).digest))
+
+
+def described(kind: str, words: str, **said: Any) -> Lie:
+    """Features that no dictionary could begin with."""
+    return Lie(lambda liar: liar.answered(liar.teaching(), features(**said)), kind, words)
+
+
+def learnt(change: Callable[[Atoms], Cloud], kind: str, words: str) -> Lie:
+    """Atoms that were sent, altered."""
+
+    def tell(liar: Liar) -> Told:
+        parts, order = MemoryParts(), liar.teaching()
+        assert liar.report(order, files=liar.pushed(order, features())).verdict == "accepted"
+        order = liar.next_order(order.run, 1)
+        given = decode(Atoms, parts.put([liar.fetched(order, order.files[0].digest)]), parts)
+        return liar.answered(order, bytes(parts.view(encode(change(given), parts, LAX).digest)))
+
+    return Lie(tell, kind, words)
+
+
+def named(times: int, kind: str, words: str) -> Lie:
+    """A root that names one small part again and again."""
+    small = file(head(tensor=entry()), EIGHT)
+    part = ["part", hashlib.sha256(small).hexdigest(), "F32", [2], len(small)]
+    made = root({"model": {f"t{i}": part for i in range(times)}, "samples": 1})
+    return Lie(lambda liar: liar.answered(liar.at_work(), made, small), kind, words)
+
+
 def first(value: Callable[[Tensor], Tensor]) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     """Alter the first tensor."""
     return lambda model: model | {min(model): value(model[min(model)])}
@@ -67,6 +124,7 @@ FILES: Mapping[str, Lie] = {
     "header that is no UTF-8": told(file(b'{"\xff": 1}'), "HeaderNotJson", "is not JSON"),
     "deep header": told(file(b'{"a":' + b"[" * MANY), "HeaderTooDeep", "deeper than 64 levels"),
     "flood of lists": told(file(b'{"a":[' + b"[]," * 4_000_001 + b"[]]}"), "HeaderTooLarge", "the limit is 4000000"),
+    "flood of numbers": told(file(b'{"a":[' + b"999," * 4_000_001 + b"0]}"), "HeaderTooLarge", "commas; the limit is 4000000"),
     "number of a million digits": told(file(b'{"x": ' + b"9" * 1_000_000 + b"}"), "HeaderNotJson", "is not JSON"),
     "key twice": told(file(b'{"a": 1, "a": 2}'), "DuplicateKey", "'a' twice"),
     "overlapping tensors": told(
@@ -109,4 +167,13 @@ FILES: Mapping[str, Lie] = {
     "weights with one less": altered(lambda model: dict(sorted(model.items())[1:]), "WrongDims", "lacks"),
     "no samples": altered(dict, "OutOfRange", "declared as 1 or more", 0),
     "fewer samples than none": altered(dict, "OutOfRange", "declared as 1 or more", -(10**12)),
+    "samples beyond all measure": altered(dict, "OutOfRange", "no number may be beyond 1e+15", 10**16),
+    "weights beyond all measure": altered(first(lambda w: w * 0 - 1e30), "OutOfRange", "no number may be beyond 1e+15"),
+    "one part very often": named(25_000, "TooManyTensors", "names parts 25000 times; the limit is 8192"),
+    "one part under names of its own": named(8_000, "WrongDims", "lacks"),
+    "features of another width": described("WrongDims", "d = 5; expected 6", d=5),
+    "features beyond all measure": described("OutOfRange", "no number may be beyond 1e+15", mean=1e30),
+    "variance below zero": described("OutOfRange", "declared as 0 or more", variance=-1.0),
+    "atoms of another shape": learnt(lambda it: Cloud(it.z[1:, 1:], it.y[1:, 1:]), "WrongDims", "K = 3; expected 4"),
+    "labels below zero": learnt(lambda it: Cloud(it.z, it.y - 1), "OutOfRange", "declared as 0 or more"),
 }

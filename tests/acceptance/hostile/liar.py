@@ -12,7 +12,8 @@ from tests.acceptance.harness import Net
 from tests.acceptance.raw import SECONDS, SERVICE, Raw, refused
 from tideline_protos.v1 import federation_pb2 as pb
 
-NAME = "liar"
+NAME, PUPIL = "liar", "pupil"
+TAUGHT = {"method": "feddadil", "preset": "tiny", "config": {"encoder_rounds": 0, "head_rounds": 0}, "reference": None}
 CHUNK = 1 << 20
 Told = tuple[str, str]  # the kind of an error, and its words
 
@@ -29,10 +30,12 @@ class Lie:
 class Liar(Raw):
     """It takes part in runs of its own, so that no other site waits for it."""
 
-    def begin(self, federation: Net) -> Liar:
+    pupil: Liar | None = None
+
+    def begin(self, federation: Net, name: str = NAME, role: str = "source") -> Liar:
         """Enrol."""
-        self.federation, self.name = federation, NAME
-        self.enrol(federation.client().post("/invites", {"name": NAME, "ttl_seconds": 600})["token"])
+        self.federation, self.name = federation, name
+        self.enrol(federation.client().post("/invites", {"name": name, "ttl_seconds": 600})["token"], roles=[role])
         return self
 
     def asked(self) -> pb.Order:
@@ -45,6 +48,15 @@ class Liar(Raw):
         order = self.asked()
         assert self.report(order, facts='{"labelled": true}').verdict == "accepted"
         return self.next_order(order.run, 0)
+
+    def teaching(self) -> pb.Order:
+        """The order of the first step of a run that has a target too, which joins and says nothing more."""
+        if self.pupil is None:
+            self.pupil = Liar(self.channel).begin(self.federation, PUPIL, "target")
+        run = self.federation.run({**TAUGHT, "world": {**WORLD, "model": "linear"}, "roster": {NAME: "source", PUPIL: "target"}})
+        for site, labelled in ((self, "true"), (self.pupil, "false")):
+            assert site.report(site.next_order(run, -1), facts=f'{{"labelled": {labelled}}}').verdict == "accepted"
+        return self.next_order(run, 0)
 
     def next_order(self, run: str, cursor: int) -> pb.Order:
         """An order of a run, as soon as it comes."""
@@ -92,10 +104,13 @@ class Liar(Raw):
         call = self.channel.unary_stream(SERVICE + "Fetch", None, None)
         return b"".join(call(body, metadata=self.proof("Fetch", body), timeout=SECONDS))
 
+    def pushed(self, order: pb.Order, *contents: bytes) -> list[pb.File]:
+        """Files that are there now."""
+        return [pb.File(digest=self.push(order, each), size=len(each)) for each in contents]
+
     def answered(self, order: pb.Order, *contents: bytes) -> Told:
         """The error for a reply of these files, of which the first is the root."""
-        files = [pb.File(digest=self.push(order, each), size=len(each)) for each in contents]
-        told = self.verdict(order, files=files)
+        told = self.verdict(order, files=self.pushed(order, *contents))
         self.over(order)
         return told
 

@@ -30,11 +30,16 @@ QUICK = (
     "digest of other bytes",
     "announced too large",
     "order of another client",
-    "hundred thousand metrics",
+    "thousands of metrics",
+    "million files",
+    "million roles",
     "deep facts",
     "overlapping tensors",
     "gzip bomb as a part",
     "weights that are no numbers",
+    "one part very often",
+    "features of another width",
+    "atoms of another shape",
     "no samples",
 )
 FLAT_BYTES = 96 << 20  # that memory may have grown by after a table of lies, and how much more it may be meanwhile
@@ -62,7 +67,7 @@ def told(liar: Liar, name: str) -> None:
 def liar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Liar]:
     """A coordinator, and a client that lies."""
     with net(tmp_path_factory.mktemp("hostile")) as federation:
-        federation.coordinator("--rate", "0")
+        federation.coordinator("--rate", "0", "--rate-enrol", "0")
         with grpc.insecure_channel(federation.address) as channel:
             yield Liar(channel).begin(federation)
 
@@ -142,7 +147,7 @@ def meanwhile(work: Callable[[], Any], until: Callable[[], bool]) -> int:
 def sites(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[Net]:
     """A coordinator that lets in any number of calls, and honest agents."""
     with net(tmp_path_factory.mktemp("beside")) as federation:
-        federation.coordinator("--rate", "0")
+        federation.coordinator("--rate", "0", "--rate-enrol", "0")
         for name, role in SITES.items():
             federation.agent(name, data[name], role)
         yield federation

@@ -140,6 +140,7 @@ feddadil = Algorithm(
     fits=server.needs_both,
     keepsakes=keepsakes,
     notes=server.notes,
+    sizes=server.sizes,
     claims=CLAIMS,
     presets=PRESETS,
 )

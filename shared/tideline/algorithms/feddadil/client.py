@@ -190,9 +190,10 @@ def learn_shown(order: Atoms, memory: Mine, site: Site) -> Outcome[Shown, Mine]:
 
 
 def on_simplex(y: Tensor) -> Tensor:
-    """Soft labels (..., n_c) as they were before the wire rounded them: each row sums to one again."""
+    """Soft labels (..., n_c) as they were before the wire rounded them: each row sums to one again. One of zeros says nothing."""
     y = y.float()
-    return y / y.sum(-1, keepdim=True)
+    total = y.sum(-1, keepdim=True)
+    return torch.where(total > 0, y / total, 1 / y.shape[-1])
 
 
 def narrowed(z: Tensor, dtype: torch.dtype) -> Tensor:

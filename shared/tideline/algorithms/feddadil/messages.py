@@ -52,7 +52,9 @@ class Slopes:
     bias: Tensor = field(
         "h n_c", Exposure.STATISTIC, doc="gradient by the biases of each layer; the first tells how many rows each class has"
     )
-    curvature: Tensor = field("h", Exposure.STATISTIC, doc="largest eigenvalue of the features' second moments, each layer's")
+    curvature: Tensor = field(
+        "h", Exposure.STATISTIC, low=0, doc="largest eigenvalue of the features' second moments, each layer's"
+    )
 
 
 @record
@@ -61,11 +63,11 @@ class Described:
 
     rows: int = field("", Exposure.COUNT, low=1, doc="labelled training rows at the site")
     total_mean: Tensor = field("d", Exposure.STATISTIC, doc="mean feature, as the encoder gives it")
-    total_variance: Tensor = field("d", Exposure.STATISTIC, doc="variance of each feature, as the encoder gives it")
+    total_variance: Tensor = field("d", Exposure.STATISTIC, low=0, doc="variance of each feature, as the encoder gives it")
     classes: Tensor = field("c", Exposure.COUNT, doc="which classes have at least ten rows here")
     count: Tensor = field("c", Exposure.COUNT, doc="training rows of each of them")
     mean: Tensor = field("c d", Exposure.STATISTIC, doc="mean feature of each of them, scaled by the site's own statistics")
-    variance: Tensor = field("c d", Exposure.STATISTIC, doc="variance of each feature in each of them, likewise scaled")
+    variance: Tensor = field("c d", Exposure.STATISTIC, low=0, doc="variance of each feature in each of them, likewise scaled")
 
 
 @record
@@ -90,7 +92,7 @@ class Learnt:
     """Up: the site's version of the dictionary after its local epochs."""
 
     z: Tensor = field("K n d", Exposure.SYNTHETIC, doc="support points of the atoms, as this site moved them")
-    y: Tensor = field("K n n_c", Exposure.SYNTHETIC, doc="soft labels of the atoms, as this site moved them")
+    y: Tensor = field("K n n_c", Exposure.SYNTHETIC, low=0, doc="soft labels of the atoms, as this site moved them")
 
 
 @record
@@ -98,7 +100,9 @@ class Shown:
     """Up instead of `Learnt` after the last pass, only with `line`: two sites' versions are shown to all."""
 
     z: Tensor = field("K n d", Exposure.SYNTHETIC, audience=TO_BOTH, doc="support points of the atoms, as this site moved them")
-    y: Tensor = field("K n n_c", Exposure.SYNTHETIC, audience=TO_BOTH, doc="soft labels of the atoms, as this site moved them")
+    y: Tensor = field(
+        "K n n_c", Exposure.SYNTHETIC, audience=TO_BOTH, low=0, doc="soft labels of the atoms, as this site moved them"
+    )
 
 
 @record

@@ -64,6 +64,11 @@ def needs_both(config: Config, world: World, roster: Roster) -> None:
             )
 
 
+def sizes(config: Config, world: World) -> dict[str, int]:
+    """Features and classes: a source tells moments of them before anything that has them was sent."""
+    return {"d": nets.width(world), "n_c": world.classes}
+
+
 def targets(roster: Roster) -> list[Any]:
     """The members to adapt."""
     return [m for m in roster if m.role is Role.TARGET]
@@ -178,7 +183,8 @@ def descend(state: State, replies: Replies[Slopes], turn: Turn) -> State:
     share = torch.tensor([[n / sum(rows.values())] + [1 / len(rows)] * (LAYERS - 1) for n in rows.values()])
     replied = zip(share, replies.values(), strict=True)
     mean = weighted_sum(
-        (1.0, {"w": s.view(-1, 1, 1) * r.weight, "b": s.view(-1, 1) * r.bias, "c": s * r.curvature}) for s, r in replied
+        (1.0, {"w": s.view(-1, 1, 1) * r.weight.float(), "b": s.view(-1, 1) * r.bias.float(), "c": s * r.curvature.float()})
+        for s, r in replied
     )
     here, decay = state.heads, state.heads.decay
     L = mean["c"] / 2 + decay
@@ -226,8 +232,9 @@ def standardised(heads: Heads, told: Iterable[Described]) -> Heads:
     """
     told = list(told)
     n = float(sum(each.rows for each in told))
-    mean = sum((each.rows / n * each.total_mean for each in told), torch.zeros(()))
-    within = (each.rows / n * (each.total_variance + (each.total_mean - mean).square()) for each in told)
+    moments = [(each.rows / n, each.total_mean.float(), each.total_variance.float()) for each in told]
+    mean = sum((share * its for share, its, _ in moments), torch.zeros(()))
+    within = (share * (spread + (its - mean).square()) for share, its, spread in moments)
     variance = sum(within, torch.zeros(()))
     stretch = (variance + FLOOR * variance.mean() + TINY).sqrt()
     contrast = sum(abs(each.rows / n - 1 / len(told)) for each in told) / 2
@@ -264,7 +271,9 @@ def atoms_to_all(state: State, turn: Turn) -> dict[ClientId, Atoms]:
 def average_atoms(state: State, replies: Replies[Learnt] | Replies[Shown], turn: Turn) -> State:
     """Eq. 12: the mean over clients, of points and of soft labels."""
     share = 1 / len(replies)
-    mean = dictionary.mean((share, Dictionary(reply.z.float(), client.on_simplex(reply.y))) for reply in replies.values())
+    most = torch.finfo(WIRE[turn.config.wire]).max  # a reply in a wider type than the wire's may hold more
+    told = (Dictionary(reply.z.float().clamp(-most, most), client.on_simplex(reply.y)) for reply in replies.values())
+    mean = dictionary.mean((share, each) for each in told)
     versions = two_versions(replies) if turn.config.line and turn.round == turn.config.rounds else ()
     return replace(state, z=mean.z, y=mean.y, versions=versions)
 
