@@ -24,7 +24,7 @@ from tests.acceptance.test_same_bytes import experiment, simulated
 pytestmark = pytest.mark.processes
 LIES = CALLS | FILES
 QUICK = (
-    "role of megabytes",
+    "endless role",
     "one role again and again",
     "version with a NUL",
     "digest of other bytes",
