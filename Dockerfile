@@ -1,33 +1,37 @@
 # Two targets from one recipe:
-#   docker build --target coordinator -t tideline/coordinator .
-#   docker build --target agent -t tideline/agent .                                   computes on processors
-#   docker build --target agent -t tideline/agent:cuda --build-arg TORCH_INDEX= .     and on GPUs
+#   docker build --target coordinator -t localhost/tideline/coordinator:local .
+#   docker build --target agent -t localhost/tideline/agent:local .                                   computes on processors
+#   docker build --target agent -t localhost/tideline/agent:cuda --build-arg TORCH_INDEX= .           and on GPUs
 #
 # BASE         a Python on Debian, pinned; by digest where images must be the same for ever
-# TORCH        what pip is asked for
+# TORCH        what pip is asked for, pinned; everything else has its version in deploy/constraints.txt
 # TORCH_INDEX  where from; empty: pip's own index, whose builds bring CUDA (5 GB)
 
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
-ARG TORCH="torch torchvision"
+ARG TORCH="torch==2.15.0 torchvision==0.29.2"
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN python3 -m venv /opt/tideline
 ENV PATH=/opt/tideline/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-# What is large and changes seldom comes first, so that another build finds it made.
-RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} $TORCH
+# What is large and changes seldom comes first, so that another build finds it made. TORCH_INDEX has torch, and not every version
+# of what torch needs: that comes from pip's own.
 WORKDIR /src
+COPY deploy/constraints.txt ./
+RUN pip install --no-deps ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} $TORCH && pip install --constraint constraints.txt $TORCH
 COPY pyproject.toml tools/requirements.py ./
-RUN python requirements.py pyproject.toml s3 parquet > /tmp/requirements.txt && pip install -r /tmp/requirements.txt
+RUN python requirements.py pyproject.toml s3 parquet > /tmp/requirements.txt \
+ && pip install --constraint constraints.txt --requirement /tmp/requirements.txt
 COPY . .
 RUN pip install --no-deps .
 
 FROM ${BASE} AS base
 RUN groupadd --gid 10001 tideline \
  && useradd --uid 10001 --gid 10001 --home-dir /var/lib/tideline --create-home --shell /usr/sbin/nologin tideline \
- && mkdir -p /data /secrets /parts /authority /scraper /tokens/site-1 /tokens/site-2 /tokens/site-3 /tokens/site-4 \
- && chown -R tideline:tideline /data /secrets /parts /authority /scraper /tokens \
- && chmod 700 /var/lib/tideline /data /secrets /parts /authority
+ && mkdir -p /data /secrets /parts /authority /certificate /trust /scraper /grafana \
+        /tokens/site-1 /tokens/site-2 /tokens/site-3 /tokens/site-4 \
+ && chown -R tideline:tideline /data /secrets /parts /authority /certificate /trust /scraper /grafana /tokens \
+ && chmod 700 /var/lib/tideline /data /secrets /parts /authority /certificate
 COPY --from=build /opt/tideline /opt/tideline
 COPY deploy/compose /usr/local/lib/tideline
 ENV PATH=/opt/tideline/bin:$PATH PYTHONUNBUFFERED=1 TIDELINE_LOG_JSON=1

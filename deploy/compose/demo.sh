@@ -3,4 +3,4 @@
 set -eu
 TIDELINE_API_KEY=$(cat /secrets/admin.key)
 export TIDELINE_API_KEY
-exec tideline run start /usr/local/lib/tideline/demo.yaml --watch ${TIDELINE_CA:+--ca "$TIDELINE_CA"} "$@"
+exec tideline run start /usr/local/lib/tideline/demo.yaml --watch "$@"

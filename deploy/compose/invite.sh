@@ -1,8 +1,15 @@
 #!/bin/sh
-# Puts a token where a site's agent finds it: invite.sh NAME [NAME ...]. Once: an agent that has enrolled needs no other.
+# Puts a token where a site's agent finds it: invite.sh NAME [NAME ...]. Who is enrolled needs none; everybody else gets a new one
+# each time, for the last may have expired, or be of a database or a home that is lost.
 set -eu
 TIDELINE_API_KEY=$(cat /secrets/admin.key)
 export TIDELINE_API_KEY
+tideline clients list --json >/tmp/clients
+enrolled() {
+  python -c 'import json, sys
+known = {row["name"]: row["standing"] for row in json.load(open("/tmp/clients"))}
+sys.exit(known.get(sys.argv[1], "revoked") == "revoked")' "$1"
+}
 for name in "$@"; do
-  [ -s "/tokens/$name/token" ] || tideline invite --name "$name" --ttl 1h --out "/tokens/$name/token" ${TIDELINE_CA:+--ca "$TIDELINE_CA"}
+  enrolled "$name" || tideline invite --name "$name" --ttl 1h --out "/tokens/$name/token"
 done

@@ -41,7 +41,7 @@ from tideline_server.limits import Limits
 from tideline_server.metrics import Federation, Metrics
 from tideline_server.parts import open_parts
 from tideline_server.readiness import Readiness, free_bytes
-from tideline_server.rpc import Door, Rules, Tls, authority_of, open_door, read_tls
+from tideline_server.rpc import Door, Rules, Tls, authority_of, not_after, open_door, read_tls
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
 from tideline_server.store import SqlJournal, StoreAway
 from tideline_server.worker import ProcessMill
@@ -195,7 +195,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     rules = Rules(settings.oldest_protocol, settings.tls_client_ca is not None)
     door = Door(desk, office, bell, __version__, limits, rules, metrics.grpc_call)
     readiness = Readiness(journal, mill.lives, door.closing.is_set, written_to(settings))
-    metrics.add(gauges(journal, room, here(settings, door, conducting, mill, bell, journal)))
+    metrics.add(gauges(journal, room, {**here(settings, door, conducting, mill, bell, journal), **certificate(tls)}))
     services = Services(
         office=office,
         journal=journal,
@@ -284,6 +284,12 @@ def here(
         "tideline_store_connections": ("connections to the database in use", lambda: journal.connections),
         "tideline_disk_free_bytes": ("room on the fullest disk that is written to", free),
     }
+
+
+def certificate(tls: Tls | None) -> Here:
+    """A gauge of the certificate that the doors show: the one that was there when they opened."""
+    ends = None if tls is None else not_after(tls.chain)
+    return {"tideline_tls_not_after_timestamp_seconds": ("when the doors' certificate ends", lambda: ends)}
 
 
 def least(counts: Iterable[int | None]) -> float | None:

@@ -12,7 +12,8 @@ import structlog
 from tests.cli.world import Coordinator
 from tideline.learning.datasets import digits
 
-NAMES = ("TIDELINE_HOME", "TIDELINE_DATABASE", "TIDELINE_URL", "TIDELINE_API_KEY", "TIDELINE_TOKEN", "XDG_CONFIG_HOME")
+OURS = ("HOME", "DATABASE", "URL", "API_KEY", "TOKEN", "CA")
+NAMES = (*(f"TIDELINE_{word}" for word in OURS), "XDG_CONFIG_HOME")
 
 
 @pytest.fixture(autouse=True)

@@ -276,6 +276,8 @@ def test_the_address_and_key_of_a_coordinator(there: Coordinator, tmp_path: Path
     assert tide("run", "list", env=env).exit_code == 0
     assert tide("run", "list", env={"TIDELINE_HOME": str(there.home)}).exit_code == 0
     assert tide("run", "list", "--url", there.url + "/", "--api-key", KEY).exit_code == 0
+    unread = tide("run", "list", env=env | {"TIDELINE_CA": str(tmp_path / "none.pem")})
+    assert unread.exit_code == 2 and "none.pem cannot be used" in unread.stderr and "TIDELINE_CA" in unread.stderr
     for wrong in (["--api-key", "wrong"], []):
         refused = tide("run", "list", "--url", there.url, *wrong, "--home", there.home if wrong else tmp_path)
         assert refused.exit_code == 2

@@ -7,6 +7,8 @@ from typing import Any
 
 from tests.deploy.chart import Object, examples, parsed, texts
 
+IMAGES = {"image": {each: {"repository": f"registry.example/tideline/{each}"} for each in ("coordinator", "agent")}}
+
 
 def agent(name: str = "hospital-a", **more: Any) -> Object:
     """An agent with what it needs."""
@@ -16,7 +18,7 @@ def agent(name: str = "hospital-a", **more: Any) -> Object:
 
 def open_doors(**coordinator: Any) -> Object:
     """A coordinator on a network that is trusted."""
-    return {"insecure": True, "coordinator": coordinator}
+    return IMAGES | {"insecure": True, "coordinator": coordinator}
 
 
 TLS = {"tls": {"secret": "doors"}}
@@ -38,8 +40,7 @@ S3 = {
 SCRATCH = {"home": {"kind": "scratch"}}
 PEERS = [{"podSelector": {"matchLabels": {"app": "gate"}}}]
 
-RENDERED: dict[str, Object] = {
-    **examples(),
+OURS: dict[str, Object] = {
     "coordinator with TLS": {"coordinator": TLS},
     "stopped": open_doors(replicas=0),
     "many replicas": {
@@ -130,10 +131,25 @@ RENDERED: dict[str, Object] = {
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "keySecret": {"name": "viewer"}},
     },
     "without policies": open_doors() | {"networkPolicy": {"enabled": False}, "agents": [agent()]},
+    "numbers of agents": IMAGES
+    | {
+        "coordinator": {"enabled": False},
+        "agents": [agent(metrics="0.0.0.0:9107"), agent("hospital-b", metrics="0.0.0.0:9108"), agent("hospital-c")],
+        "networkPolicy": {"metricsFrom": PEERS},
+    },
 }
+RENDERED = examples() | {name: IMAGES | values for name, values in OURS.items()}
 
 REFUSED: dict[str, tuple[Object, str]] = {
     "nothing said": ({}, r"The doors have no certificate: .*coordinator\.tls\.secret.* or set insecure=true"),
+    "no image of coordinators": (
+        {"insecure": True, "image": {"coordinator": {"repository": ""}}},
+        r"No image is named for coordinators\. .*set image\.coordinator\.repository",
+    ),
+    "no image of agents": (
+        open_doors() | {"image": {"coordinator": IMAGES["image"]["coordinator"]}, "agents": [agent()]},
+        r"No image is named for the agent hospital-a\. .*set image\.agent\.repository",
+    ),
     "nothing to install": ({"coordinator": {"enabled": False}}, r"nothing to install.*Enable the coordinator, or list agents"),
     "a certificate and insecure": ({"insecure": True, "coordinator": TLS}, r"contradict each other\. Leave out one"),
     "certificates of agents without TLS": (
@@ -186,6 +202,34 @@ REFUSED: dict[str, tuple[Object, str]] = {
     "replicas that share a home": (open_doors(**POSTGRES | SHARED, replicas=2), r"A home serves one.*home\.kind=scratch"),
     "runs in a scratch home": (open_doors(**SCRATCH), r"scratch home is lost.*the database.*the parts"),
     "rolling on one home": (open_doors(strategy="RollingUpdate"), r"second coordinator.*strategy=Recreate"),
+    "rolling on a claim of one machine": (
+        open_doors(
+            **POSTGRES | SCRATCH,
+            strategy="RollingUpdate",
+            parts={"kind": "claim", "claim": {"size": "1Gi", "accessMode": "ReadWriteOnce"}},
+        ),
+        r"cannot mount a claim that is ReadWriteOnce\. Set .*accessMode=ReadWriteMany, or .*strategy=Recreate",
+    ),
+    "a cache that fills a scratch home": (
+        open_doors(**POSTGRES | S3, home={"kind": "scratch", "size": "10Gi"}),
+        r"home of 10Gi has no room for a cache of 10 GB .*home\.size to 13G or more, or .*partsCache to less",
+    ),
+    "a cache that nearly fills a scratch home": (
+        open_doors(**POSTGRES | S3 | SCRATCH, settings={"partsCache": 16.6}),
+        r"home of 20Gi has no room for a cache of 16\.6 GB .*home\.size to 22G or more",
+    ),
+    "a start that is cut short": (
+        open_doors(settings={"wait": 180}),
+        r"wait 180 seconds for its database, and is killed after 180\. Set coordinator\.startupSeconds to more",
+    ),
+    "numbers without a key": (
+        open_doors() | {"serviceMonitor": {"enabled": True}},
+        r"/metrics asks for one\. .*tideline keys add --name prometheus --role viewer.* \(serviceMonitor\.keySecret\.name\)",
+    ),
+    "numbers that nobody can read": (
+        open_doors() | {"agents": [agent(metrics="9107")], "networkPolicy": {"metricsFrom": PEERS}},
+        r"hospital-a tells its numbers within its own pod alone.*Set metrics to 0\.0\.0\.0:9107",
+    ),
     "an agent without a token": (
         open_doors() | {"agents": [agent(token={})]},
         r"hospital-a has no token\. Make one with `tideline invite --name hospital-a`",

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.docs.manual import blocks
 from tideline_server.settings import CoordinatorSettings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "deploying.md"
 BASE = ROOT / "docker-compose.yml"
 OVERLAYS = sorted((ROOT / "deploy").glob("*.yml"))
 FILES = [BASE, *OVERLAYS]
+JOINTS = [file for file in OVERLAYS if "-" in file.stem]  # where two overlays meet
+PLAIN = [file for file in OVERLAYS if file not in JOINTS]
+CLOSED = {"internal": True, "driver_opts": {"com.docker.network.bridge.inhibit_ipv4": "true"}}
 SITES = ("site-1", "site-2", "site-3", "site-4")
 # What the scripts and commands of the containers read, beside the coordinator's settings.
 OURS = {"TIDELINE_URL", "TIDELINE_CA", "TIDELINE_INSECURE", "TIDELINE_DEVICE"}
@@ -36,13 +45,47 @@ def together() -> dict[str, dict[str, Any]]:
     return {name: told for file in reversed(FILES) for name, told in services(file).items() if "image" in told}
 
 
+def parts(file: Path) -> list[Path]:
+    """The overlays that a file joins; none if it is one itself."""
+    return [file.with_name(f"{name}.yml") for name in file.stem.split("-")] if file in JOINTS else []
+
+
+def combinations() -> Iterator[list[Path]]:
+    """Every choice of overlays, with the files that it takes where they meet."""
+    for count in range(len(PLAIN) + 1):
+        for chosen in itertools.combinations(PLAIN, count):
+            yield [BASE, *chosen, *(file for file in JOINTS if set(parts(file)) <= set(chosen))]
+
+
+def merged(first: Any, second: Any, key: str = "") -> Any:
+    """Two files as Compose puts them together: maps by their keys, volumes one after the other, the rest replaced."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first | {name: merged(first[name], each, name) if name in first else each for name, each in second.items()}
+    return [*first, *second] if key == "volumes" and isinstance(first, list) else second
+
+
+def whole(files: list[Path]) -> dict[str, dict[str, Any]]:
+    """The services of several files."""
+    made: dict[str, Any] = {}
+    for file in files:
+        made = merged(made, services(file))
+    return made
+
+
+def mounted(told: dict[str, Any], path: str) -> bool:
+    """Whether a file is in a volume that a service mounts."""
+    return any(path.startswith(f"{volume.split(':')[1]}/") for volume in told.get("volumes", ()))
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_what_a_file_names_is_there(file: Path) -> None:
     """Volumes, networks and services that another names, settings that a program reads, scripts that can be started."""
-    known = read(BASE) | {"services": services(BASE) | services(file)}
-    volumes = set(known["volumes"]) | set(read(file).get("volumes") or {})
+    known = read(BASE)
+    for each in [*parts(file), file]:
+        known = merged(known, read(each))
+    volumes = set(known["volumes"])
     for name, told in services(file).items():
-        assert "image" in told or name in services(BASE), f"{name} is nowhere whole"
+        assert "image" in known["services"][name], f"{name} is nowhere whole"
         for volume in told.get("volumes", ()):
             source = volume.split(":")[0]
             assert source in volumes or (source.startswith("./") and (ROOT / source).exists()), f"{name} mounts {volume}"
@@ -63,6 +106,14 @@ def test_images_are_pinned() -> None:
         assert re.search(r":(local|cuda|v?\d+[\d.]*(-[a-z0-9]+)*)$", image[1]), name
 
 
+def test_no_registry_is_asked_for_our_images() -> None:
+    """A name without a host is the public registry's, where somebody else could answer for it before anything is built."""
+    ours = {told["image"] for file in FILES for told in services(file).values() if "tideline/" in told.get("image", "")}
+    assert len(ours) == 3 and all(re.fullmatch(r"\$\{[A-Z_]+:-localhost/tideline/[a-z]+:[a-z]+\}", each) for each in ours)
+    for page in (ROOT / "Dockerfile", PAGE):
+        assert not re.search(r"(?<!/)\btideline/(coordinator|agent)\b", page.read_text(encoding="utf-8")), page.name
+
+
 def test_containers_may_do_little() -> None:
     """No capability but those with which Postgres drops root, no new privileges, and a root file system that stays as it is."""
     for name, told in together().items():
@@ -74,29 +125,100 @@ def test_containers_may_do_little() -> None:
 
 def test_networks_keep_sites_apart() -> None:
     """A site is in one network, with the coordinators; only people's ports are published, and on this machine alone."""
-    whole, networks = together(), read(BASE)["networks"]
+    every, networks = together(), read(BASE)["networks"]
     for site in SITES:
-        assert list(whole[site]["networks"]) == [site] and networks[site] == {"internal": True}
-        others = {name for name, told in whole.items() if site in told.get("networks", ())}
+        assert list(every[site]["networks"]) == [site] and networks[site] == CLOSED
+        others = {name for name, told in every.items() if site in told.get("networks", ())}
         assert others == {site, "coordinator", "coordinator-2"}
-        assert not any(volume.startswith("secrets:") for volume in whole[site]["volumes"])
+        assert not any(volume.startswith("secrets:") for volume in every[site]["volumes"])
     for name in ("postgres", "redis"):
-        assert list(whole[name]["networks"]) == ["backend"] and networks["backend"] == {"internal": True}
-    published = {name: told["ports"] for name, told in whole.items() if "ports" in told}
+        assert list(every[name]["networks"]) == ["backend"] and networks["backend"] == {"internal": True}
+    published = {name: told["ports"] for name, told in every.items() if "ports" in told}
     assert set(published) == {"coordinator", "prometheus", "grafana"}
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
 
 
-def test_the_second_coordinator_is_like_the_first() -> None:
-    """But for its own home."""
-    first, second = services(BASE)["coordinator"], services(ROOT / "deploy" / "replicas.yml")["coordinator-2"]
-    assert second["environment"] == first["environment"] and second["networks"] == first["networks"]
-    assert [each.replace("coordinator-2:", "coordinator:") for each in second["volumes"]] == first["volumes"]
+@pytest.mark.parametrize("files", list(combinations()), ids=lambda files: "+".join(file.stem for file in files))
+def test_overlays_can_be_combined(files: list[Path]) -> None:
+    """Coordinators are alike but for their homes; with TLS all have a certificate, and whoever calls them trusts it."""
+    made = whole(files)
+    first, second = made["coordinator"], made.get("coordinator-2")
+    if second is not None:
+        assert second["environment"] == first["environment"] and second["networks"] == first["networks"]
+        assert [each.replace("coordinator-2:", "coordinator:") for each in second["volumes"]] == first["volumes"]
+    tls = "authority" in made
+    assert ("TIDELINE_TLS_CERT" in first["environment"]) is tls and first["environment"]["TIDELINE_INSECURE"] == "01"[not tls]
+    for name, told in made.items():
+        env = told.get("environment", {})
+        paths = [env[key] for key in ("TIDELINE_CA", "TIDELINE_TLS_CERT", "TIDELINE_TLS_KEY") if key in env]
+        assert all(mounted(told, path) for path in paths), name
+        if "TIDELINE_URL" in env:
+            assert env["TIDELINE_URL"].startswith("https:" if tls else "http:") and ("TIDELINE_CA" in env) is tls, name
+    if "prometheus" in made:
+        scraped(made["prometheus"], tls)
+
+
+def scraped(prometheus: dict[str, Any], tls: bool) -> None:
+    """Prometheus calls the doors as they are, with files that it mounts."""
+    (config,) = (word.removeprefix("--config.file=") for word in prometheus["command"] if word.startswith("--config"))
+    (job,) = read(ROOT / "deploy" / "metrics" / Path(config).name)["scrape_configs"]
+    assert (job.get("scheme") == "https") is tls and mounted(prometheus, job["authorization"]["credentials_file"])
+    if tls:
+        assert mounted(prometheus, job["tls_config"]["ca_file"]) and job["tls_config"]["server_name"] == "federation"
+
+
+def test_the_authoritys_key_is_the_authoritys() -> None:
+    """No other service mounts the volume in which it lies; the coordinator's key is mounted by coordinators."""
+    made = whole([BASE, *OVERLAYS])
+    holders = {
+        volume: {name for name, told in made.items() if any(each.startswith(f"{volume}:") for each in told.get("volumes", ()))}
+        for volume in ("authority", "certificate", "secrets", "grafana-admin")
+    }
+    assert holders["authority"] == {"authority"} and holders["certificate"] == {"authority", "coordinator", "coordinator-2"}
+    assert holders["grafana-admin"] == {"scraper", "grafana"} and not holders["secrets"] & {"grafana", "prometheus", *SITES}
+
+
+def test_nobody_logs_in_to_grafana_with_a_known_password() -> None:
+    """It has no form for that, and its admin's password is drawn."""
+    grafana = services(ROOT / "deploy" / "metrics.yml")["grafana"]
+    assert grafana["environment"]["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+    assert mounted(grafana, grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"])
+    assert not any(word in grafana["environment"] for word in ("GF_SECURITY_ADMIN_PASSWORD", "GF_AUTH_ANONYMOUS_ORG_ROLE"))
+
+
+def printed() -> list[list[str]]:
+    """The files of each command that the manual prints."""
+    lines = "".join(blocks(PAGE, "sh")).replace("\\\n", " ").splitlines()
+    return [re.findall(r"-f (\S+)", line) for line in lines if line.startswith("docker compose -f") and line.endswith(" up")]
+
+
+def test_the_manual_combines_them() -> None:
+    """Each file where two overlays meet is in a command of the manual, and no command lacks one."""
+    commands = [{ROOT / name for name in files} for files in printed()]
+    assert commands and all(sorted(files) in [sorted(each) for each in combinations()] for files in commands)
+    assert set(OVERLAYS) <= set().union(*commands)
+
+
+@pytest.mark.parametrize("files", printed(), ids=lambda files: "+".join(Path(each).stem for each in files))
+def test_compose_takes_them(files: list[str]) -> None:
+    """Whichever Compose there is reads them."""
+    found = shutil.which("docker-compose")
+    plugin = (
+        not found
+        and shutil.which("docker")
+        and not subprocess.run(["docker", "compose", "version"], capture_output=True).returncode
+    )
+    if not (found or plugin):
+        pytest.skip("There is neither docker-compose nor `docker compose` here")
+    command = [found] if found else ["docker", "compose"]
+    words = [*command, *(word for file in files for word in ("-f", file)), "config", "--quiet"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_manual_knows_the_overlays() -> None:
     """Each has a line in the page, and the page names no other."""
-    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `deploy/([a-z]+\.yml)`", page, re.MULTILINE)) == {file.name for file in OVERLAYS}
+    page = PAGE.read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `deploy/([a-z-]+\.yml)`", page, re.MULTILINE)) == {file.name for file in OVERLAYS}
     variables = set(re.findall(r"\$\{([A-Z_]+)", "".join(file.read_text(encoding="utf-8") for file in FILES)))
     assert variables == set(re.findall(r"`([A-Z]+(?:_[A-Z]+)*)`", page.split("## Settings")[1].split("## Overlays")[0]))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from tests.deploy.cases import REFUSED, RENDERED, agent, made_of, open_doors
+from tests.deploy.cases import IMAGES, POSTGRES, REFUSED, RENDERED, S3, SCRATCH, SHARED, agent, made_of, open_doors
 from tests.deploy.chart import (
     CHART,
     NAMESPACE,
@@ -27,6 +27,7 @@ from tests.deploy.chart import (
     validator,
 )
 from tests.deploy.cluster import cluster, rendered_in
+from tests.docs.manual import ROOT
 from tideline import __version__
 from tideline.cli.app import app
 from tideline.cli.serving import coordinator_settings
@@ -245,7 +246,8 @@ def test_images_are_pinned(name: str, objects: list[Object]) -> None:
     """Unless the values say otherwise, images are of the chart's version; agents with GPUs take those with CUDA."""
     for pod in pods(objects):
         (container,) = pod["spec"]["containers"]
-        tag = container["image"].rpartition(":")[2]
+        repository, _, tag = container["image"].rpartition(":")
+        assert repository in set(leaves(RENDERED[name])), "a registry is always named"
         gpu = "nvidia.com/gpu" in container["resources"]["limits"]
         assert tag == (f"{__version__}-cuda" if gpu else __version__) or tag in set(leaves(RENDERED[name]))
         assert not gpu or "--device=cuda" in container["args"]
@@ -354,7 +356,47 @@ def test_doors_with_tls_are_probed_with_tls() -> None:
         assert {container[f"{each}Probe"]["httpGet"]["scheme"] for each in ("startup", "readiness", "liveness")} == {scheme}
         assert container["livenessProbe"]["httpGet"]["path"] != container["readinessProbe"]["httpGet"]["path"] == "/ready"
     (monitor,) = of(made_of("every door and every knob"), "ServiceMonitor")
-    assert monitor["spec"]["endpoints"][0]["scheme"] == "https"
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https" and endpoint["authorization"]["credentials"] == {"name": "viewer", "key": "key"}
+
+
+def test_the_alerts_know_the_job() -> None:
+    """What Prometheus' operator scrapes bears the name that the alerts ask for."""
+    (monitor,) = of(made_of("every door and every knob"), "ServiceMonitor")
+    jobs = {each["replacement"] for each in monitor["spec"]["endpoints"][0]["relabelings"] if each["targetLabel"] == "job"}
+    assert jobs == set(
+        re.findall(r'up\{job="([^"]+)"\}', (ROOT / "deploy" / "metrics" / "alerts.yml").read_text(encoding="utf-8"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "room"),
+    [
+        ({}, "1Gi"),
+        (POSTGRES | SHARED | SCRATCH, "20Gi"),
+        (POSTGRES | SHARED | {"home": {"kind": "scratch", "size": "7Gi"}}, "7Gi"),
+        (POSTGRES | SHARED | SCRATCH | {"resources": {"requests": {"ephemeral-storage": "3Gi"}}}, "3Gi"),
+        (POSTGRES | SHARED | SCRATCH | {"resources": {"limits": {"ephemeral-storage": "30Gi"}}}, None),
+    ],
+)
+def test_a_scratch_home_is_asked_room_for(values: Object, room: str | None) -> None:
+    """So that it comes to a machine that has it; unless the values say how much."""
+    (container,) = containers(render(open_doors(**values)))
+    assert container["resources"]["requests"].get("ephemeral-storage") == room
+    assert {"cpu", "memory"} < set(container["resources"]["requests"]) | {"ephemeral-storage"}
+
+
+@pytest.mark.parametrize(
+    "size", ["13Gi", "13G", "13000M", "13000000k", "12.2Gi", "13000000000", 13000000000, "0.02Ti", "12400Mi"]
+)
+def test_room_is_counted_in_every_unit(size: str | int) -> None:
+    """A scratch home of 13 GB has room for a cache of 10; a byte less would not do."""
+    home = {"kind": "scratch", "size": size}
+    assert render(open_doors(**POSTGRES | S3, home=home))
+    import helm_python
+
+    with pytest.raises(helm_python.HelmError, match="no room for a cache"):
+        render(open_doors(**POSTGRES | S3, home=home, settings={"partsCache": 17}))
 
 
 def test_the_start_is_given_time() -> None:
@@ -371,5 +413,5 @@ def test_what_cannot_work_is_refused(name: str, capfd: pytest.CaptureFixture[str
 
     values, words = REFUSED[name]
     with pytest.raises(helm_python.HelmError, match=words):
-        render(values)
+        render(IMAGES | values)
     capfd.readouterr()  # Helm says it on stderr as well

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.deploy.cases import RENDERED, made_of
-from tests.deploy.chart import Object, named, render
+from tests.deploy.cases import IMAGES, PEERS, RENDERED, agent, made_of, open_doors
+from tests.deploy.chart import NAMESPACE, Object, containers, named, render
 
 
 def policies(objects: list[Object]) -> dict[str, Object]:
@@ -29,6 +29,26 @@ def test_agents_reach_a_coordinator_elsewhere() -> None:
     """At its address alone, where that is given."""
     names, door = policies(made_of("agents"))["sites"]["egress"]
     assert ports_of([names, door]) == [53, 7800] and door["to"] == [{"ipBlock": {"cidr": "203.0.113.7/32"}}]
+
+
+def test_agents_call_what_they_may_reach() -> None:
+    """The Service of this release, also where tokens tell those elsewhere to call something else; or what they are told to."""
+    values = open_doors(advertise="federation.example:7800", agentsDoor={"port": 7801})
+    elsewhere = agent("hospital-b", coordinator="b.example:7800")
+    said = [each["args"] for each in containers(render(values | {"agents": [agent(), elsewhere]})) if each["name"] == "agent"]
+    called = [[word.partition("=")[2] for word in args if word.startswith("--coordinator=")] for args in said]
+    assert called == [[f"tideline-agents.{NAMESPACE}.svc:7801"], ["b.example:7800"]]
+    (alone,) = containers(render(IMAGES | {"coordinator": {"enabled": False}, "agents": [agent()]}))
+    assert not [word for word in alone["args"] if word.startswith("--coordinator")], "the token says it"
+
+
+def test_numbers_of_agents_are_read_by_those_who_are_named() -> None:
+    """At the ports that containers have for it; otherwise nobody reaches an agent."""
+    objects = made_of("numbers of agents")
+    (rule,) = policies(objects)["sites"]["ingress"]
+    assert ports_of([rule]) == [9107, 9108] and rule["from"] == PEERS
+    assert [[port["containerPort"] for port in each.get("ports", [])] for each in containers(objects)] == [[9107], [9108], []]
+    assert policies(made_of("agent with everything"))["sites"]["ingress"] == []
 
 
 def test_coordinators_reach_their_stores() -> None:

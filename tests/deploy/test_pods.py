@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.acceptance.harness import Net, net
+from tests.deploy.cases import IMAGES
 from tests.deploy.chart import Object, containers, of, parsed, texts
 from tests.services import free_port
 from tideline.cli.certificates import issue_client, issue_coordinator
@@ -69,12 +70,13 @@ def test_pods_find_each_other(federation: Net, tmp_path: Path) -> None:
     """With certificates on both sides: probes pass, the command that is printed invites, the agent is let in, and comes back."""
     grpc, http = free_port(), free_port()
     said = texts(
-        {
+        IMAGES
+        | {
             "coordinator": {
                 "advertise": f"127.0.0.1:{grpc}",
                 "tls": {"secret": "doors", "clientCa": {"secret": "authority"}},
             },
-            "agents": [SITE | MOUNTS],
+            "agents": [SITE | MOUNTS | {"coordinator": f"127.0.0.1:{grpc}"}],
         }
     )
     objects = parsed(said)

@@ -51,11 +51,22 @@ def test_the_manual_installs_what_it_says() -> None:
         assert (Path(__file__).parents[2] / chart / "Chart.yaml").exists() and values in RENDERED
     made = made_of("coordinators")
     assert set(re.findall(r"deployment/([-a-z]+)", shell)) <= set(named(made, "Deployment"))
-    given = set(re.findall(r"create secret (?:tls|generic) ([-a-z]+)", shell))
-    assert {"coordinator-tls", "database", "store", "hospital-a"} == given
+    given = set(re.findall(r"create secret (?:tls|generic) ([-a-z0-9]+)", shell))
+    assert {"coordinator-tls", "database", "store", "hospital-a", "camera-7", "scraper"} == given
+    needed = [agent["token"]["secret"] for agent in RENDERED["agents"]["agents"]]
+    needed += [agent["policy"]["configMap"] for agent in RENDERED["agents"]["agents"] if "policy" in agent]
+    assert set(needed) <= given | set(re.findall(r"create configmap ([-a-z0-9]+)", shell))
     assert "tideline-admin" in named(made, "Secret")
     hosts = set(re.findall(r"--host (\S+)", shell))
     assert {f"{name}.{NAMESPACE}.svc" for name in named(made, "Service")} < hosts
+
+
+def test_namespaces_are_made_before_they_are_used() -> None:
+    """Each command finds the one that it names."""
+    made: set[str] = set()
+    for line in "".join(blocks(PAGE, "sh")).replace("\\\n", " ").splitlines():
+        made |= set(re.findall(r"create namespace (\S+)", line))
+        assert set(re.findall(r"--namespace (\S+)", line)) <= made, line
 
 
 def test_values_of_the_manual_exist() -> None:

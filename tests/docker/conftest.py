@@ -29,10 +29,10 @@ def images(settings: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def federation(images: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Containers]:
-    """A federation with the overlays that the module names, brought up."""
+    """A federation with the overlays that the module names, brought up: the services that it names, or all."""
     made = Containers(images, *getattr(request.module, "OVERLAYS", ()))
     try:
-        made.compose("up", "--detach", "--no-build")
+        made.compose("up", "--detach", "--no-build", *getattr(request.module, "SERVICES", ()))
         yield made
     finally:
         made.down()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import shutil
@@ -103,6 +104,11 @@ class Containers:
     def address(self, service: str, network: str) -> str:
         """Where a service is in a network."""
         return str(self.facts(service)["NetworkSettings"]["Networks"][self.network(network)]["IPAddress"])
+
+    def gateway(self, network: str) -> str:
+        """The address that the engine keeps for the host in a network."""
+        (config,) = json.loads(docker("network", "inspect", self.network(network)).stdout)[0]["IPAM"]["Config"]
+        return str(config.get("Gateway") or next(ipaddress.ip_network(config["Subnet"]).hosts()))
 
     def inside(self, service: str, *command: str, check: bool = True) -> str:
         """What a command says within a service's container."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 
 import pytest
 
@@ -65,6 +66,15 @@ def test_no_site_has_a_way_out(federation: Containers) -> None:
         assert network == federation.network(site)
         assert json.loads(docker("network", "inspect", network).stdout)[0]["Internal"]
         assert federation.probe(site, people, 7880) != "reached"
+
+
+def test_no_site_reaches_the_host(federation: Containers) -> None:
+    """What the host listens on at all its addresses is reached from the people's network, and from no site's."""
+    with socket.create_server(("0.0.0.0", 0)) as host:
+        port = host.getsockname()[1]
+        assert federation.probe("coordinator", federation.gateway("people"), port) == "reached"
+        for site in SITES:
+            assert federation.probe(site, federation.gateway(site), port) != "reached"
 
 
 @pytest.mark.parametrize("service", OURS)
@@ -140,3 +150,15 @@ def test_up_again_changes_nothing(federation: Containers) -> None:
     after = federation.tideline("coordinator", "clients", "list")
     assert {line["name"]: line["fingerprint"] for line in after} == keys
     assert federation.ended("demo") == 0, "and the demonstration ran once more"
+
+
+def test_a_site_that_lost_its_home_comes_back(federation: Containers) -> None:
+    """Revoked by a person, it is invited anew by `up`, and enrols with new keys."""
+    (before,) = (line for line in federation.tideline("coordinator", "clients", "list") if line["name"] == "site-4")
+    federation.compose("rm", "--stop", "--force", "site-4")
+    docker("volume", "rm", federation.network("home-4"))
+    federation.tideline("coordinator", "clients", "revoke", "site-4")
+    federation.compose("up", "--detach", "--no-build", "site-4")
+    federation.until(lambda: federation.facts("site-4")["State"].get("Health", {}).get("Status") == "healthy", "the site")
+    (after,) = (line for line in federation.tideline("coordinator", "clients", "list") if line["name"] == "site-4")
+    assert after["standing"] == "approved" and after["fingerprint"] != before["fingerprint"]

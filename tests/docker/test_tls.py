@@ -1,22 +1,31 @@
-"""TLS at both doors: tokens tell agents whom to trust, and nothing passes without."""
+"""TLS at both doors, of both replicas: tokens tell agents whom to trust, Prometheus is let in, and nothing passes without."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.docker.engine import Containers
+from tests.docker.engine import Containers, docker
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
-OVERLAYS = ("tls",)
+OVERLAYS = ("tls", "replicas", "metrics", "tls-replicas", "tls-metrics")
+SERVICES = ("demo", "coordinator-2", "scraper")  # all but Prometheus and Grafana, whose images are others'
+BOTH = ("coordinator", "coordinator-2")
 SHAKE = (
     "import socket, ssl\n"
-    "context = ssl.create_default_context(cafile='/authority/ca.pem')\n"
+    "context = ssl.create_default_context(cafile='/trust/ca.pem')\n"
     "context.set_alpn_protocols(['h2'])\n"
     "for port in (7800, 7880):\n"
-    "    with context.wrap_socket(socket.create_connection(('federation', port)), server_hostname='federation') as line:\n"
+    "    with context.wrap_socket(socket.create_connection(({!r}, port)), server_hostname='federation') as line:\n"
     "        print(line.version())"
 )
 PLAIN = "import urllib.request; urllib.request.urlopen('http://federation:7880/health', timeout=5)"
+SCRAPE = (
+    "import ssl, urllib.request\n"
+    "key = open('/scraper/key').read().strip()\n"
+    "asked = urllib.request.Request('https://federation:7880/metrics', headers={'Authorization': 'Bearer ' + key})\n"
+    "context = ssl.create_default_context(cafile='/trust/ca.pem')\n"
+    "print(urllib.request.urlopen(asked, timeout=10, context=context).read().decode())"
+)
 
 
 def test_the_demonstration_over_tls(federation: Containers) -> None:
@@ -24,11 +33,36 @@ def test_the_demonstration_over_tls(federation: Containers) -> None:
     assert federation.ended("authority") == 0
     assert federation.ended("demo") == 0, federation.log("demo")
     mounts = {mount["Destination"] for mount in federation.facts("site-1")["Mounts"]}
-    assert "/authority" not in mounts and "--insecure" not in federation.log("site-1")
+    assert not {"/authority", "/certificate", "/trust"} & mounts and "--insecure" not in federation.log("site-1")
 
 
 def test_nothing_passes_without(federation: Containers) -> None:
-    """Both doors shake hands as `federation`, and answer nobody who does not."""
-    assert set(federation.inside("coordinator", "python", "-c", SHAKE).split()) <= {"TLSv1.3", "TLSv1.2"}
+    """Both doors of both replicas shake hands as `federation`, and answer nobody who does not."""
+    for name in BOTH:
+        federation.until(lambda name=name: federation.facts(name)["State"]["Health"]["Status"] == "healthy", name)
+        shake = SHAKE.format(federation.address(name, "people"))
+        assert set(federation.inside("coordinator", "python", "-c", shake).split()) <= {"TLSv1.3", "TLSv1.2"}
     with pytest.raises(AssertionError, match=r"RemoteDisconnected|ConnectionResetError"):
         federation.inside("coordinator", "python", "-c", PLAIN)
+
+
+def test_commands_are_typed_as_without(federation: Containers) -> None:
+    """In a coordinator's container they are told whom to trust; the authority's key is in none of them."""
+    federation.ended("demo")
+    for name in BOTH:
+        assert {run["status"] for run in federation.tideline(name, "run", "list")} == {"completed"}
+        assert federation.inside(name, "sh", "-c", "find / -name ca.key 2>/dev/null || true") == ""
+
+
+def test_prometheus_may_read_the_numbers(federation: Containers) -> None:
+    """With the key and the certificate that it mounts, as the user that it is; done again, the errand leaves the key as it is."""
+    assert federation.ended("scraper") == 0, federation.log("scraper")
+    volumes = [word for each in ("scraper", "trust") for word in ("--volume", f"{federation.network(each)}:/{each}:ro")]
+    where = ["--rm", "--user", "65534:65534", "--network", federation.network("people"), *volumes, "--entrypoint", "python"]
+    image = federation.facts("coordinator")["Image"]
+    told = docker("run", *where, image, "-c", SCRAPE).stdout
+    assert "tideline_tls_not_after_timestamp_seconds" in told and "tideline_store_up 1.0" in told
+    docker("start", federation.container("scraper"))
+    assert federation.ended("scraper") == 0, federation.log("scraper")
+    keys = federation.tideline("coordinator", "keys", "list")
+    assert [(key["name"], key["revoked"]) for key in keys] == [("prometheus", None)]

@@ -1,4 +1,4 @@
-"""Who vouches for the coordinator: what a token says of it."""
+"""Who vouches for the coordinator, which a token says, and for how long."""
 
 from __future__ import annotations
 
@@ -13,8 +13,18 @@ def authority_of(chain: bytes) -> bytes:
 
     Raises ConfigRefused for what holds no certificate.
     """
+    last = certificates(chain)[-1]
+    return last.fingerprint(SHA256()) if last.issuer == last.subject else b""
+
+
+def not_after(chain: bytes) -> float:
+    """When the first certificate of a chain (PEM) ends, in seconds since the epoch. Raises ConfigRefused."""
+    return min(each.not_valid_after_utc for each in certificates(chain)).timestamp()
+
+
+def certificates(chain: bytes) -> list[x509.Certificate]:
+    """The certificates of a chain (PEM), the coordinator's own first. Raises ConfigRefused for what holds none."""
     try:
-        last = x509.load_pem_x509_certificates(chain)[-1]
+        return x509.load_pem_x509_certificates(chain)
     except ValueError as cause:
         raise ConfigRefused(f"--tls-cert holds no certificate: {cause}", "Give a certificate chain as a PEM file") from None
-    return last.fingerprint(SHA256()) if last.issuer == last.subject else b""

@@ -298,7 +298,7 @@ def ssl_context(ca: Path | None) -> ssl.SSLContext | bool:
     try:
         return ssl.create_default_context(cafile=str(ca))
     except (OSError, ssl.SSLError) as cause:
-        raise ConfigRefused(f"--ca {ca} cannot be used: {cause}", "Give a certificate as a PEM file") from None
+        raise ConfigRefused(f"--ca {ca} cannot be used: {cause}", "Give --ca or TIDELINE_CA a certificate (PEM)") from None
 
 
 def checked(answer: httpx.Response, url: str) -> None:

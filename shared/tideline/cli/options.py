@@ -44,7 +44,9 @@ ApiKey = Annotated[str | None, typer.Option("--api-key", envvar="TIDELINE_API_KE
 Home = Annotated[
     Path | None, typer.Option("--home", envvar="TIDELINE_HOME", help="The coordinator's home. [default: ~/.tideline/coordinator]")
 ]
-Authority = Annotated[Path | None, typer.Option("--ca", help="Certificate (PEM) that vouches for the coordinator's.")]
+Authority = Annotated[
+    Path | None, typer.Option("--ca", envvar="TIDELINE_CA", help="Certificate (PEM) that vouches for the coordinator's.")
+]
 DOOR_OPTIONS = {"url": Url, "api_key": ApiKey, "home": Home, "ca": Authority}
 
 

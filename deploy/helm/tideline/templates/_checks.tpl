@@ -7,12 +7,18 @@
 {{- fail (printf "No Service can be called %s: names begin with a letter, and letters, digits and - follow. Choose another release name, or set fullnameOverride" (include "tideline.fullname" .)) }}
 {{- end }}
 {{- if .Values.coordinator.enabled }}
+{{- if not .Values.image.coordinator.repository }}
+{{- fail "No image is named for coordinators. Build it, push it where the cluster finds it, and set image.coordinator.repository" }}
+{{- end }}
 {{- include "tideline.checkDoors" . }}
 {{- include "tideline.checkService" (dict "door" .Values.coordinator.agentsDoor "name" "coordinator.agentsDoor") }}
 {{- include "tideline.checkService" (dict "door" .Values.coordinator.peopleDoor "name" "coordinator.peopleDoor") }}
 {{- include "tideline.checkDatabase" .Values.coordinator }}
 {{- include "tideline.checkParts" .Values.coordinator.parts }}
 {{- include "tideline.checkHome" .Values.coordinator }}
+{{- include "tideline.checkRoom" .Values.coordinator }}
+{{- include "tideline.checkStart" .Values.coordinator }}
+{{- include "tideline.checkMonitor" .Values.serviceMonitor }}
 {{- end }}
 {{- include "tideline.checkAgents" . }}
 {{- end }}
@@ -96,6 +102,29 @@
 {{- if and (eq .home.kind "claim") (eq .strategy "RollingUpdate") }}
 {{- fail "RollingUpdate would start a second coordinator on the first one's home, which is refused. Set coordinator.strategy=Recreate, or coordinator.home.kind=scratch" }}
 {{- end }}
+{{- if and (eq .strategy "RollingUpdate") (eq .parts.kind "claim") (not .parts.claim.existing) (ne .parts.claim.accessMode "ReadWriteMany") }}
+{{- fail (printf "RollingUpdate would start a second coordinator, perhaps on another machine, which cannot mount a claim that is %s. Set coordinator.parts.claim.accessMode=ReadWriteMany, or coordinator.strategy=Recreate" .parts.claim.accessMode) }}
+{{- end }}
+{{- end }}
+
+{{- define "tideline.checkRoom" -}}
+{{- $cache := .settings.partsCache | default 10 }}
+{{- if and (eq .home.kind "scratch") (eq .parts.kind "s3") (lt (include "tideline.bytes" .home.size | float64) (mulf 1.3e9 $cache)) }}
+{{- fail (printf "A scratch home of %v has no room for a cache of %v GB of parts, and a pod that needs more is evicted. Set coordinator.home.size to %vG or more, or coordinator.settings.partsCache to less" .home.size $cache (ceil (mulf 1.3 $cache))) }}
+{{- end }}
+{{- end }}
+
+{{- define "tideline.checkStart" -}}
+{{- $wait := ternary .settings.wait 60 (hasKey .settings "wait") }}
+{{- if le (float64 .startupSeconds) (float64 $wait) }}
+{{- fail (printf "A coordinator may wait %v seconds for its database, and is killed after %v. Set coordinator.startupSeconds to more than coordinator.settings.wait" $wait .startupSeconds) }}
+{{- end }}
+{{- end }}
+
+{{- define "tideline.checkMonitor" -}}
+{{- if and .enabled (not .keySecret.name) }}
+{{- fail "serviceMonitor has no key, and /metrics asks for one. Make it with `tideline keys add --name prometheus --role viewer`, put it into a Secret, and name that (serviceMonitor.keySecret.name)" }}
+{{- end }}
 {{- end }}
 
 {{- define "tideline.checkAgents" -}}
@@ -105,6 +134,9 @@
 {{- $token := .token | default dict }}{{ $data := .data | default dict }}{{ $home := .home | default dict }}
 {{- if has .name $names }}
 {{- fail (printf "%s is listed twice. Give each agent a name of its own" $what) }}
+{{- end }}
+{{- if not (or (.image | default dict).repository $.Values.image.agent.repository) }}
+{{- fail (printf "No image is named for %s. Build it, push it where the cluster finds it, and set image.agent.repository" ($what | replace "The" "the")) }}
 {{- end }}
 {{- if not $token.secret }}
 {{- fail (printf "%s has no token. Make one with `tideline invite --name %s`, put it into a Secret, and name that (token.secret)" $what .name) }}
@@ -124,6 +156,9 @@
 {{- end }}
 {{- if and (gt (int .gpus) 0) (eq (default "" .device) "cpu") }}
 {{- fail (printf "%s asks for %d GPUs and computes on the processor. Leave out device, or gpus" $what (int .gpus)) }}
+{{- end }}
+{{- if and $.Values.networkPolicy.metricsFrom .metrics (not (contains ":" .metrics)) }}
+{{- fail (printf "%s tells its numbers within its own pod alone, and networkPolicy.metricsFrom lets others ask. Set metrics to 0.0.0.0:%s" $what .metrics) }}
 {{- end }}
 {{- if and $.Values.coordinator.enabled $.Values.coordinator.tls.clientCa.secret (not (.tls | default dict).secret) (not .coordinator) }}
 {{- fail (printf "%s has no certificate, and this coordinator asks for one (coordinator.tls.clientCa). Make it with `tideline tls client %s`, and name its Secret (tls.secret)" $what .name) }}

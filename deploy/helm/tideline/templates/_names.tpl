@@ -41,10 +41,22 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- default (ternary (include "tideline.coordinator" .) "default" $own.create) $own.name }}
 {{- end }}
 
-{{/* What agents in this cluster call. */}}
+{{/* What agents in this cluster call: the only way that their own policy leaves open. */}}
+{{- define "tideline.agentsService" -}}
+{{- printf "%s-agents.%s.svc:%v" (include "tideline.fullname" .) .Release.Namespace .Values.coordinator.agentsDoor.port }}
+{{- end }}
+
+{{/* What tokens tell agents to call. */}}
 {{- define "tideline.advertise" -}}
-{{- $here := printf "%s-agents.%s.svc:%v" (include "tideline.fullname" .) .Release.Namespace .Values.coordinator.agentsDoor.port }}
-{{- default $here .Values.coordinator.advertise }}
+{{- default (include "tideline.agentsService" .) .Values.coordinator.advertise }}
+{{- end }}
+
+{{/* A quantity as a number of bytes: 20Gi, 1.5T, 500M, 1024. */}}
+{{- define "tideline.bytes" -}}
+{{- $units := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 }}
+{{- $units = merge $units (dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976) }}
+{{- $text := ternary . (toJson .) (kindIs "string" .) }}
+{{- mulf (regexFind "^[0-9.]+" $text | float64) (get $units (regexFind "[a-zA-Z]*$" $text) | float64) }}
 {{- end }}
 
 {{/* A number or a text as an environment variable's value: 1000000 stays 1000000. */}}

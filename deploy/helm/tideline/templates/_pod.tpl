@@ -149,6 +149,17 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 {{- end }}
 {{- end }}
 
+{{/* A scratch home counts as the pod's own storage: a machine without room for it would evict the pod. */}}
+{{- define "tideline.coordinatorResources" -}}
+{{- $all := deepCopy .resources }}
+{{- $requests := $all.requests | default dict }}
+{{- if not (or (hasKey $requests "ephemeral-storage") (hasKey ($all.limits | default dict) "ephemeral-storage")) }}
+{{- $room := ternary .home.size "1Gi" (eq .home.kind "scratch") }}
+{{- $_ := set $all "requests" (set $requests "ephemeral-storage" $room) }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}
+
 {{/* Given: path, https. */}}
 {{- define "tideline.probe" -}}
 httpGet: {path: {{ .path }}, port: people, scheme: {{ ternary "HTTPS" "HTTP" .https }}}

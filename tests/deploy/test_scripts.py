@@ -1,0 +1,173 @@
+"""The scripts of the compose federation, run here: their folders below one of the test's, and a real coordinator."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from tests.acceptance.harness import ROOT, Net, net
+from tideline.cli import certificates
+from tideline.cli.certificates import issue_coordinator
+from tideline.cli.client import Client
+from tideline.cli.options import Door
+
+pytestmark = pytest.mark.processes
+SCRIPTS = ROOT / "deploy" / "compose"
+FOLDER = re.compile(r"(?<![\w$])/(authority|certificate|trust|secrets|tokens|scraper|grafana|tmp)\b")
+
+
+class Containers:
+    """What the scripts' containers would mount."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.env = root, dict[str, str]()
+        for name in (
+            "authority",
+            "certificate",
+            "trust",
+            "secrets",
+            "scraper",
+            "grafana",
+            "tmp",
+            "tokens/site-1",
+            "tokens/site-2",
+        ):
+            self.at(name).mkdir(parents=True)
+
+    def at(self, path: str) -> Path:
+        """A path of the containers, here."""
+        return self.root / path
+
+    def run(self, script: str, *args: str) -> subprocess.CompletedProcess[str]:
+        """A script; what it said and how it ended."""
+        moved = FOLDER.sub(lambda found: f"{self.root}/{found[1]}", (SCRIPTS / script).read_text(encoding="utf-8"))
+        file = self.at(script)
+        file.write_text(moved, encoding="utf-8")
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        env = {name: value for name, value in os.environ.items() if not name.startswith("TIDELINE_")} | self.env | {"PATH": path}
+        return subprocess.run(["sh", str(file), *args], env=env, capture_output=True, text=True, check=False)
+
+    def done(self, script: str, *args: str) -> None:
+        """A script that ends well."""
+        told = self.run(script, *args)
+        assert told.returncode == 0, told.stdout + told.stderr
+
+
+@pytest.fixture
+def mounts(tmp_path: Path) -> Containers:
+    """Empty volumes."""
+    return Containers(tmp_path / "mounts")
+
+
+@pytest.fixture
+def there(tmp_path: Path, mounts: Containers) -> Iterator[Net]:
+    """A coordinator, whose admin key is where the scripts look for it."""
+    with net(tmp_path) as made:
+        made.coordinator()
+        mounts.at("secrets/admin.key").write_text((made.folder / "admin.key").read_text())
+        mounts.env = {"TIDELINE_URL": f"http://127.0.0.1:{made.http}"}
+        yield made
+
+
+def enrolled(there: Net, mounts: Containers, name: str, tmp_path: Path) -> None:
+    """A site has used its token."""
+    data = tmp_path / "data"
+    subprocess.run([sys.executable, "-m", "tideline", "data", "sample", str(data), "--domain", "mnist"], check=True)
+    command = there.agent_command(name, data, "source", mounts.at(f"tokens/{name}/token").read_text().strip())
+    there.start(name, *command)
+    there.until(lambda: any(row["name"] == name for row in there.client().get("/clients")), f"{name} to be let in")
+
+
+def test_who_is_not_enrolled_is_invited_anew(there: Net, mounts: Containers, tmp_path: Path) -> None:
+    """A token that expired, or of a database that is lost, is replaced; who is enrolled is left alone, until it is revoked.
+
+    A coordinator that is away costs no token.
+    """
+    tokens = {name: mounts.at(f"tokens/{name}/token") for name in ("site-1", "site-2")}
+    mounts.done("invite.sh", *tokens)
+    first = {name: file.read_text() for name, file in tokens.items()}
+    enrolled(there, mounts, "site-1", tmp_path)
+    mounts.done("invite.sh", *tokens)
+    second = {name: file.read_text() for name, file in tokens.items()}
+    assert second["site-1"] == first["site-1"] and second["site-2"] != first["site-2"]
+    there.client().post("/clients/site-1/revoke", {"reason": "its home is lost"})
+    mounts.done("invite.sh", *tokens)
+    third = tokens["site-1"].read_text()
+    assert third != first["site-1"]
+    there.kill("coordinator")
+    told = mounts.run("invite.sh", *tokens)
+    assert told.returncode == 3 and "No coordinator answers" in told.stderr
+    assert tokens["site-1"].read_text() == third
+
+
+def names(there: Net) -> list[tuple[str, bool]]:
+    """The keys that were made, and whether each is good."""
+    return [(row["name"], row["revoked"] is None) for row in there.client().get("/keys")]
+
+
+def test_a_scrapers_key_is_tried_and_replaced(there: Net, mounts: Containers) -> None:
+    """A good one stays; one that was revoked, that is lost, or that was cut off as it was written gives way to a new one."""
+    key, password = mounts.at("scraper/key"), mounts.at("grafana/password")
+    mounts.done("scraper.sh")
+    first, drawn = key.read_text(), password.read_text()
+    mounts.done("scraper.sh")
+    assert key.read_text() == first and names(there) == [("prometheus", True)]
+    there.client().delete("/keys/prometheus")
+    mounts.done("scraper.sh")
+    second = key.read_text()
+    key.unlink()
+    mounts.done("scraper.sh")
+    assert len({first, second, key.read_text()}) == 3
+    assert names(there) == [("prometheus", False), ("prometheus", False), ("prometheus", True)]
+    assert password.read_text() == drawn and len(drawn.strip()) == 43
+    assert key.stat().st_mode & 0o777 == password.stat().st_mode & 0o777 == 0o644, "Prometheus and Grafana run as other users"
+    with Client.of(Door(url=mounts.env["TIDELINE_URL"], api_key=key.read_text().strip())) as prometheus:
+        assert prometheus.get("/whoami") == {"name": "prometheus", "role": "viewer"}
+
+
+def leaf(file: Path) -> x509.Certificate:
+    """A file's first certificate."""
+    return x509.load_pem_x509_certificates(file.read_bytes())[0]
+
+
+def test_a_certificate_is_made_once_and_renewed_in_time(mounts: Containers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it lasts nothing changes; with fewer than 60 days left there is another, of the same authority."""
+    monkeypatch.setattr(certificates, "LEAF_DAYS", 59)
+    issue_coordinator(mounts.at("authority"), ["federation"])
+    first, ca = leaf(mounts.at("authority/coordinator.pem")), mounts.at("authority/ca.pem").read_bytes()
+    mounts.done("authority.sh", "federation", "localhost", "127.0.0.1")
+    second = leaf(mounts.at("certificate/coordinator.pem"))
+    mounts.done("authority.sh", "federation", "localhost", "127.0.0.1")
+    assert first != second == leaf(mounts.at("certificate/coordinator.pem"))
+    assert second.not_valid_after_utc > datetime.now(UTC) + timedelta(days=390)
+    hosts = second.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert hosts.get_values_for_type(x509.DNSName) == ["federation", "localhost"]
+    assert mounts.at("trust/ca.pem").read_bytes() == ca == mounts.at("authority/ca.pem").read_bytes()
+
+
+def test_each_gets_what_it_needs(mounts: Containers) -> None:
+    """The authority's key stays with it, the coordinator's is its own, and everybody may read whom to trust."""
+    mounts.done("authority.sh", "federation")
+    modes = {name: mounts.at(name).stat().st_mode & 0o777 for name in ("certificate/coordinator.key", "trust/ca.pem")}
+    assert modes == {"certificate/coordinator.key": 0o600, "trust/ca.pem": 0o644}
+    files = {name: sorted(file.name for file in mounts.at(name).iterdir()) for name in ("certificate", "trust")}
+    assert files == {"certificate": ["coordinator.key", "coordinator.pem"], "trust": ["ca.pem"]}
+    assert load_pem_private_key(mounts.at("certificate/coordinator.key").read_bytes(), None).public_key() == (
+        leaf(mounts.at("certificate/coordinator.pem")).public_key()
+    )
+
+
+def test_a_certificate_of_others_making_stays(mounts: Containers) -> None:
+    """Where there is no authority, it is nobody's business here."""
+    mounts.at("certificate/coordinator.pem").write_text("theirs")
+    mounts.done("authority.sh", "federation")
+    assert mounts.at("certificate/coordinator.pem").read_text() == "theirs" and not list(mounts.at("authority").iterdir())
