@@ -79,7 +79,9 @@ These are no part of a contract, because they are no part of a method:
   [below](#what-an-agent-tells-of-its-work);
 - when an order fails: the kind of error and its sentence. Of an error that Tideline did not foresee only the type is
   told, because its words may hold data; they are in the agent's own log. Sentences about data name the domain's
-  file or folder, and may name a column, a class, a label or a size in it, but no image file and no cell of a table;
+  file or folder, and may name a class, a label, a size, or a column by its number or as the owner's settings do. They
+  hold no image file's name, no cell, no range of values, no column's name as it stands in the file, and no words of the
+  library that read it;
 - sizes and times of transfers, and the digest of each file.
 
 ## What an agent tells of its work

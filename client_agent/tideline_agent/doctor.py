@@ -79,6 +79,9 @@ def tried(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding
         place = f"{error.filename}: " if error.filename else ""
         todo = "See that the place is right, and that you may use it"
         yield Finding(name, State.FAILED, f"{place}{error.strerror or error}", todo)
+    except Exception as error:  # noqa: BLE001 - the other checks are worth their while whatever one of them meets
+        words = f"the check failed with {type(error).__name__}: {error}"
+        yield Finding(name, State.FAILED, words, "Start the agent and see what it says; report this line")
 
 
 @dataclass
@@ -92,6 +95,7 @@ class Patient:
     reached: tuple[str, ...] = ()
     roots: bytes | None = None
     standing: str = ""
+    keys: Keys | None = None  # with which the agent would be let in
 
     def link(self, keys: Keys | None = None) -> contextlib.closing[GrpcLink]:
         """A line to the coordinators that were reached."""
@@ -204,6 +208,7 @@ def sign_in(patient: Patient) -> Iterator[Finding]:
         yield Finding("sign-in", State.FAILED, f"{settings.folder} holds no keys, and no token is given", todo)
         return
     keys, patient.standing = standing(patient, own or [Keys.made()])
+    patient.keys = keys
     if patient.standing == "invited":
         yield Finding("sign-in", State.OK, f"the token would let {settings.name} in; it has not been used up")
     elif patient.standing == "pending":
@@ -235,9 +240,8 @@ def parts(patient: Patient) -> Iterator[Finding]:
     if patient.standing != "approved":
         yield Finding("parts", State.NOT_TRIED, "the coordinator takes parts from enrolled agents only")
         return
-    own = identity.kept(patient.settings.folder / identity.KEYS)
     data = secrets.token_bytes(PROBE_BYTES)
-    with patient.link(own) as link:
+    with patient.link(patient.keys) as link:
         link.hello()
         before = time.monotonic()
         try:
@@ -272,6 +276,9 @@ def data(patient: Patient) -> Iterator[Finding]:
     told = f"{rows} samples in {', '.join(domain.name for domain in report.domains)}"
     if lost:
         yield Finding("data", State.WARNING, f"{told}; {lost} cannot be read", f"See which: tideline data check {folder}")
+    elif report.unguessed:
+        todo = f"See what it is with the run's world: tideline data check {folder} --world FILE"
+        yield Finding("data", State.WARNING, f"{told}; which classes is not known: {report.unguessed}", todo)
     else:
         yield Finding("data", State.OK, told)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from tideline.core.tokens import Token, Trust, read_token
 from tideline_agent.identity import Memo, recall, remember
 from tideline_agent.link import Doors, authority, vouches
 from tideline_agent.settings import AgentSettings, check_address
+
+BLOCK = re.compile(rb"-----BEGIN [ -~]+?-----[\x00-\x7f]+?-----END [ -~]+?-----")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ def find(settings: AgentSettings) -> Found:
 
 def trusted(token: Token, memo: Memo | None) -> tuple[Trust, bytes]:
     """How the coordinators are known, and the authority's certificate if the home has it."""
-    kept = memo.ca.encode() if memo else b""
+    kept = blocks(memo.ca.encode()) if memo else b""
     if token.addresses or token.trust is not Trust.PLAIN:
         return token.trust, kept if kept and vouches(kept, token.authority) else b""
     return (Trust[memo.trust.upper()], kept) if memo else (Trust.PLAIN, b"")
@@ -75,11 +78,16 @@ def own_certificate(settings: AgentSettings) -> tuple[bytes, bytes] | None:
 
 
 def pem(path: Path, option: str) -> bytes:
-    """A PEM file. Raises ConfigRefused."""
+    """A PEM file, without what people write beside its blocks. Raises ConfigRefused."""
     try:
-        found = path.read_bytes()
+        found = blocks(path.read_bytes())
     except OSError as cause:
         raise ConfigRefused(f"{option} {path} cannot be read: {cause.strerror}", "Correct the path, or its permissions") from None
-    if b"-----BEGIN " not in found:
-        raise ConfigRefused(f"{option} {path} is no PEM file", "Give a file with -----BEGIN lines")
+    if not found:
+        raise ConfigRefused(f"{option} {path} is no PEM file", "Give a file with -----BEGIN and -----END lines")
     return found
+
+
+def blocks(text: bytes) -> bytes:
+    """The blocks of a PEM file. What stands beside them may be of any encoding, and not all that read them take that."""
+    return b"".join(block + b"\n" for block in BLOCK.findall(text))

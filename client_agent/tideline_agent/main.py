@@ -7,9 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -20,7 +22,7 @@ from tideline.core.tokens import read_token
 from tideline.engine.agent import Agent
 from tideline.engine.rows import Order
 from tideline.engine.thrift import keep_freed_memory
-from tideline_agent import identity
+from tideline_agent import forgetting, identity
 from tideline_agent.finding import find, introduced, note
 from tideline_agent.identity import only_one
 from tideline_agent.keys import Keys
@@ -36,6 +38,8 @@ log = structlog.get_logger()
 T = TypeVar("T")
 BEAT_SECONDS = 3.0
 IDLE_BEATS = 5  # of which an agent without work gives one: its stream of orders says that it lives
+# Orders that are open here at once, and parts that they name: what a coordinator tells must fit into memory.
+MOST_OPEN, MOST_NAMED = 64, 1 << 20
 TURN_SECONDS = 5.0  # between tries to enrol where many do
 
 
@@ -46,10 +50,11 @@ class Working:
     order: Order
     progress: float = 0.0
     over: threading.Event = field(default_factory=threading.Event)
+    given_up: threading.Event = field(default_factory=threading.Event)
 
     def tick(self, share: float) -> None:
-        """Note progress."""
-        self.progress = share
+        """Note progress. What is no number is none."""
+        self.progress = max(0.0, min(share, 1.0))
 
 
 def run_agent(settings: AgentSettings) -> None:
@@ -80,7 +85,8 @@ def run_agent(settings: AgentSettings) -> None:
         agent = Agent(ClientId(settings.name), line, vault, steps, policy.allowed, log_of, settings.roles)
         rotation = Rotation(link, settings.folder, settings.rotate)
         with metrics.serve(settings.metrics):
-            AgentLoop(agent, link, pool, stop, settings.parallel, rotation, witness, metrics.heard).run()
+            at_work = partial(forgetting.at_work, settings.folder)
+            AgentLoop(agent, link, pool, stop, settings.parallel, rotation, witness, metrics.heard, at_work).run()
 
 
 def away(error: BaseException | None) -> None:
@@ -197,13 +203,14 @@ class AgentLoop:
         rotation: Rotation,
         witness: Witness,
         heard: Callable[[], None] = unheard,
+        at_work: Callable[[RunId], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        self.heard = heard
+        self.heard, self.at_work = heard, at_work
         self.agent, self.link, self.pool, self.stop, self.rotation = agent, link, pool, stop, rotation
         self.witness = witness
         self._threads = ThreadPoolExecutor(parallel, "order")
         self._working: dict[OrderId, Working] = {}
-        self._lock = threading.Lock()
+        self._lock, self._full = threading.Lock(), False
         self._error: FederationError | None = None
 
     def run(self) -> None:
@@ -238,13 +245,22 @@ class AgentLoop:
         for order in self.link.orders():
             self.heard()
             with self._lock:
-                if order.id in self._working or self.stop.is_set():
+                if order.id in self._working or self.stop.is_set() or not self.room(order):
                     continue
                 older = [w for w in self._working.values() if w.order.run == order.run]
                 working = self._working[order.id] = Working(order)
                 for each in older:
                     self.give_up(each)
             self._threads.submit(self.live, working, older)
+
+    def room(self, order: Order) -> bool:
+        """Whether one more order may be open here, with the lock held. One for which there is no room is offered again."""
+        named = sum(len(w.order.files) for w in self._working.values()) + len(order.files)
+        full = bool(self._working) and (len(self._working) >= MOST_OPEN or named > MOST_NAMED)
+        if full and not self._full:
+            log.warning("orders_put_off", open=len(self._working), reason="more orders than an agent has open at once")
+        self._full = full
+        return not full
 
     def live(self, working: Working, older: list[Working]) -> None:
         """One order, after those that it supersedes have let go."""
@@ -254,7 +270,8 @@ class AgentLoop:
         for each in older:
             each.over.wait()
         try:
-            self.answer(working)
+            if not working.given_up.is_set():
+                self.answer(working)
         except Unreachable as error:
             log.warning("order_left", order=order.id, reason=str(error))
         except Exception:
@@ -263,12 +280,14 @@ class AgentLoop:
             structlog.contextvars.clear_contextvars()
             with self._lock:
                 del self._working[order.id]
+                self.link.forget(order.id)
             working.over.set()
 
     def answer(self, working: Working) -> None:
         """Answer an order. What goes wrong unforeseen is an answer too: a run must not wait for its deadline to hear of it."""
         try:
-            self.agent.handle(working.order, working.tick)
+            with self.at_work(working.order.run):
+                self.agent.handle(working.order, working.tick)
         except FederationError:
             raise
         except Exception as error:
@@ -301,10 +320,14 @@ class AgentLoop:
                         self.give_up(self._working[order])
 
     def give_up(self, working: Working) -> None:
-        """End the step of an order that is no longer open. With the lock held: a newer order's step may not have begun."""
+        """End what is done for an order that is no longer open. With the lock held: a newer order's step may not have begun."""
+        self.pool.cancel(RunId(working.order.run))  # each time: what was still coming may have become a step since
+        if working.given_up.is_set():
+            return
+        working.given_up.set()
+        self.link.give_up(working.order.id)
         log.info("order_withdrawn", run=working.order.run, phase=working.order.phase)
         self.witness.withdrawn(working.order)
-        self.pool.cancel(RunId(working.order.run))
 
 
 __all__ = ["AgentLoop", "run_agent"]

@@ -16,6 +16,7 @@ from tideline.engine.rows import Arrivals, Files, Order, Receipt, Reply
 
 STEPS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
 LOOPBACK = "127.0.0.1"
+VERDICTS, OTHER = ("accepted", "missing", "refused", "stale", "late"), "other"  # what a coordinator of ours says; all else
 
 
 class AgentMetrics:
@@ -105,7 +106,7 @@ class CountedLink:
 
     def report(self, order: Order, reply: Reply) -> Receipt:
         receipt = self._link.report(order, reply)
-        self._metrics.replies.labels(receipt.verdict).inc()
+        self._metrics.replies.labels(receipt.verdict if receipt.verdict in VERDICTS else OTHER).inc()
         self._metrics.heard()
         return receipt
 

@@ -7,15 +7,23 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from tideline.core.errors import ContractRefused, DataRefused, DeviceMissing, FederationError, RosterRefused, Unreachable
+from tideline.core.errors import (
+    ContractRefused,
+    DataRefused,
+    DeviceMissing,
+    FederationError,
+    Malformed,
+    RosterRefused,
+    Unreachable,
+)
 from tideline.core.notes import DEVICE, ERROR, Note
-from tideline.core.run import OrderId, RunId
+from tideline.core.run import EMPTY, OrderId, RunId
 from tideline.engine.rows import Order
 from tideline_agent.link import NotSpoken
 
@@ -60,11 +68,12 @@ class Teller:
                 self._stop.wait(self.turn())
 
     def turn(self) -> float:
-        """Send one batch; the seconds until the next. What was cut is sent again, what is refused is dropped."""
+        """Send one batch; the seconds until the next. What was cut is sent again, what is refused is counted as left out."""
         with self._lock:
             batch, lost = list(self._waiting)[:BATCH], self._left_out
         if not batch:
             return 0.0
+        taken, left_out = len(batch), -lost
         if lost:
             batch.append((batch[-1][0], Note("left_out", {"count": lost})))
         try:
@@ -75,12 +84,13 @@ class Teller:
         except NotSpoken:
             log.info("notes_not_wanted", reason="the coordinator is of a version that takes none")
             self._wanted = False
-        except FederationError as error:
-            log.warning("notes_refused", reason=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever an answer holds, the notes that follow are told
+            log.warning("notes_refused", reason=f"{type(error).__name__}: {error}")
+            left_out = taken
         with self._lock:
-            for _ in range(len(batch) - bool(lost)):
+            for _ in range(taken):
                 self._waiting.popleft()
-            self._left_out -= lost
+            self._left_out += left_out
             if self._waiting:
                 self._news.set()
         return PAUSE_SECONDS
@@ -106,26 +116,26 @@ class Witness:
         """A word of the agent's log (engine.agent)."""
         if what == "begun":
             self._began[order.run] = Begun(order, self._now())
-            self._tell(order.id, Note("order_started"))
+            self._note(order.id, "order_started")
             self._look_at_disk(order)
         elif what == "worked":
-            self._tell(order.id, Note("trained", {"seconds": self._seconds(order)}))
+            self._note(order.id, "trained", {"seconds": self._seconds(order)})
             self._began.pop(order.run, None)
         elif what == "cut":
-            self._tell(order.id, Note("upload_cut"))
+            self._note(order.id, "upload_cut")
         elif what == "failed" and error is not None:
-            self._tell(order.id, self._failure(order, error))
+            self._note(order.id, *self._failure(order, error))
             self._began.pop(order.run, None)
 
     def withdrawn(self, order: Order) -> None:
         """The order is open no more."""
-        self._tell(order.id, Note("order_withdrawn"))
+        self._note(order.id, "order_withdrawn")
         self._began.pop(order.run, None)
 
     def died(self, run: RunId, tries_left: int) -> None:
         """A run's trainer died."""
         if run in self._began:
-            self._tell(self._began[run].order.id, Note("trainer_died", {"tries_left": tries_left}))
+            self._note(self._began[run].order.id, "trainer_died", {"tries_left": tries_left})
 
     def look(self, working: Iterable[tuple[Order, float]]) -> None:
         """Now and then: orders that are worked on, and how far they are. A slow one is told once."""
@@ -133,7 +143,14 @@ class Witness:
             begun, seconds = self._began.get(order.run), self._seconds(order)
             if begun is not None and begun.order.id == order.id and not begun.slow and seconds > order.seconds_left / 2:
                 begun.slow = True
-                self._tell(order.id, Note("slow_step", {"seconds": seconds, "percent": 100 * min(max(share, 0.0), 1.0)}))
+                self._note(order.id, "slow_step", {"seconds": seconds, "percent": 100 * max(0.0, min(share, 1.0))})
+
+    def _note(self, order: OrderId, kind: str, numbers: Mapping[str, float] = EMPTY, words: Mapping[str, str] = EMPTY) -> None:
+        """Tell a note. What cannot be one is left out: no work ends for want of a note."""
+        try:
+            self._tell(order, Note(kind, numbers, words))
+        except Malformed as error:
+            log.warning("note_left_out", reason=str(error))
 
     def _seconds(self, order: Order) -> float:
         begun = self._began.get(order.run)
@@ -143,19 +160,19 @@ class Witness:
         with contextlib.suppress(OSError):  # whoever writes there finds out
             free = shutil.disk_usage(self._home).free
             if free < LOW_DISK_BYTES:
-                self._tell(order.id, Note("disk_low", {"megabytes": free // 1_000_000}))
+                self._note(order.id, "disk_low", {"megabytes": free // 1_000_000})
 
-    def _failure(self, order: Order, error: FederationError) -> Note:
-        """A failure's note: its type, and none of its words."""
+    def _failure(self, order: Order, error: FederationError) -> tuple[str, dict[str, float], dict[str, str]]:
+        """A failure's kind of note, numbers and words: its type, and none of its own words."""
         device = str(error.context.get("device", ""))
         if isinstance(error, DeviceMissing) and DEVICE.fullmatch(device):
-            return Note("device_missing", {}, {"device": device})
+            return "device_missing", {}, {"device": device}
         words = {"error": named(str(error.context.get("error", error.kind)))}
         if isinstance(error, (ContractRefused, RosterRefused)):
-            return Note("declined", {}, words)
+            return "declined", {}, words
         if isinstance(error, DataRefused):
-            return Note("data_unreadable", {}, words)
-        return Note("step_failed", {"seconds": self._seconds(order)}, words)
+            return "data_unreadable", {}, words
+        return "step_failed", {"seconds": self._seconds(order)}, words
 
 
 def named(kind: str) -> str:

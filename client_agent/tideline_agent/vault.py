@@ -40,7 +40,7 @@ class FolderVault:
 
     def parts(self, run: RunId) -> FolderParts:
         parts = self._parts.get(run)
-        if parts is None:
+        if parts is None or not parts.folder.exists():  # the site's owner may have had the run forgotten
             parts = FolderParts(self.path(run) / "parts", durable=False)
             self._parts = dict([*self._parts.items(), (run, parts)][-KEPT_RUNS:])
         return parts

@@ -31,6 +31,7 @@ from tideline.engine.simulate import Federation
 from tideline_agent import identity
 from tideline_agent.doctor import CHECKS, Finding, State, checkup
 from tideline_agent.finding import find, note
+from tideline_agent.identity import recall
 from tideline_agent.link import GrpcLink
 from tideline_agent.settings import AgentSettings
 from tideline_server.bell import LocalCounts
@@ -172,6 +173,16 @@ def test_keys_that_others_can_read(site: AgentSettings) -> None:
     assert "Others may read the keys" in told.found and "chmod 600" in told.todo
 
 
+def test_a_rotation_that_was_cut(site: AgentSettings) -> None:
+    """The coordinator has the new keys, and the home does not know it yet: an agent finds out, and so does the doctor."""
+    there = enrolled(site)
+    fresh = identity.next_keys(there.folder)
+    with closing(GrpcLink(find(there).doors, there.name, identity.keys(there.folder), threading.Event())) as link:
+        link.rotate(fresh, lambda: None)
+    found = look(there)
+    assert {f.state for f in found.values()} == {OK} and fresh.fingerprint in found["sign-in"].found
+
+
 def test_a_client_that_was_revoked(opened: tuple[Federation, int], site: AgentSettings) -> None:
     """With when and why."""
     there = enrolled(site)
@@ -240,6 +251,25 @@ def test_data_that_cannot_be_read(site: AgentSettings, tmp_path: Path) -> None:
     assert "scan.npz" in told.found
 
 
+def test_labels_that_tell_no_world(site: AgentSettings, tmp_path: Path) -> None:
+    """An agent can use such data, so it is a warning."""
+    (tmp_path / "data").mkdir()
+    np.savez(tmp_path / "data" / "scan.npz", x=np.ones((8, 2)), y=np.array([19850412123456, 1] * 4))
+    told = look(replace(site, data=tmp_path / "data"))["data"]
+    assert told.state is WARNING and "8 samples in scan" in told.found and "--world FILE" in told.todo
+
+
+def test_a_check_that_fails_by_itself(site: AgentSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told as one that failed, and the others are made all the same."""
+
+    def unforeseen(*_: object) -> None:
+        raise MemoryError("4 EB")
+
+    monkeypatch.setattr(np, "unique", unforeseen)
+    told = broken(look(site), "data", "parts")
+    assert "MemoryError: 4 EB" in told.found
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_a_gpu_that_is_not_there(site: AgentSettings) -> None:
     told = broken(look(replace(site, device="cuda")), "device", "parts")
@@ -295,6 +325,18 @@ def test_a_pinned_authority(blobs: Path, tmp_path: Path) -> None:
         assert "another authority" in told.found and "new token" in told.todo
         told = broken(look(replace(good, ca=tmp_path / "others" / "ca.pem")), "tls", *BEHIND_TLS)
         assert "is not to be trusted" in told.found and "--ca" in told.todo
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_an_authority_with_a_comment(blobs: Path, tmp_path: Path, encoding: str) -> None:
+    """What people write beside the certificate is nothing to anybody, in whatever letters, also where the home remembers it."""
+    with door_of(tls=issued(tmp_path / "tls")) as (federation, port):
+        ca = tmp_path / "ca.pem"
+        ca.write_bytes("Behörde für Zürich\n".encode(encoding) + (tmp_path / "tls" / "ca.pem").read_bytes() + b"\n\xff\n")
+        good = replace(secured(blobs, tmp_path / "home", federation, port, pin(tmp_path / "tls")), ca=ca)
+        assert {f.state for f in look(good).values() if f.check != "parts"} == {OK}
+        assert {f.state for f in look(enrolled(good)).values()} == {OK}
+        assert recall(good.folder).ca.isascii()  # type: ignore[union-attr]
 
 
 def test_a_certificate_of_another_host(blobs: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from tideline.core.notes import Note
 from tideline.core.run import OrderId
 from tideline_agent.keys import Keys
 from tideline_agent.link import Doors, GrpcLink, NotSpoken
+from tideline_agent.main import Working
 from tideline_agent.notes import BATCH, MOST_WAITING, Teller, Told, Witness
 
 STARTED = Note("order_started")
@@ -67,7 +69,7 @@ def test_notes_go_in_batches_and_the_rest_is_counted() -> None:
 
 
 def test_an_outage_keeps_notes_and_a_refusal_drops_them() -> None:
-    """What was cut is sent again; what the coordinator does not take would be refused for ever."""
+    """What was cut is sent again; what the coordinator does not take would be refused for ever, and is counted as left out."""
     ear = Ear()
     teller = Teller(ear.send, threading.Event())
     teller.tell(OrderId("o"), STARTED)
@@ -81,6 +83,10 @@ def test_an_outage_keeps_notes_and_a_refusal_drops_them() -> None:
     teller.turn()
     ear.error = None
     assert teller.turn() == 0.0 and len(ear.heard) == 1
+    teller.tell(OrderId("o"), STARTED)
+    teller.turn()
+    assert ear.heard[1] == [("o", STARTED), ("o", Note("left_out", {"count": 1}))]
+    assert teller.turn() == 0.0
 
 
 def test_an_older_coordinator_is_told_nothing() -> None:
@@ -144,6 +150,29 @@ def test_a_slow_step_is_told_once(tmp_path: Path) -> None:
     saw.look([(ORDER, 0.25)])
     slow = [note for _, note in told if note.kind == "slow_step"]
     assert [note.numbers for note in slow] == [{"seconds": ORDER.seconds_left / 2 + 1, "percent": 25.0}]
+
+
+@pytest.mark.parametrize(("share", "percent"), [(math.nan, 0.0), (-1.0, 0.0), (math.inf, 100.0), (0.5, 50.0)])
+def test_progress_that_is_no_share(tmp_path: Path, share: float, percent: float) -> None:
+    """What a step ticks is its own affair: the agent tells of what it can."""
+    saw, told, clock = witness(tmp_path)
+    saw.saw("begun", ORDER, None)
+    clock[0] += ORDER.seconds_left
+    saw.look([(ORDER, share)])
+    assert told[-1][1].numbers["percent"] == percent
+    working = Working(ORDER)
+    working.tick(share)
+    assert working.progress == percent / 100
+
+
+def test_what_cannot_be_a_note_ends_nothing(tmp_path: Path) -> None:
+    """A clock that was set, say, makes seconds of which there are none."""
+    saw, told, clock = witness(tmp_path)
+    saw.saw("begun", ORDER, None)
+    clock[0] = -math.inf
+    with capture_logs() as said:
+        saw.saw("worked", ORDER, None)
+    assert [line["event"] for line in said] == ["note_left_out"] and "trained" not in [note.kind for _, note in told]
 
 
 def test_a_trainer_that_died_a_cut_and_an_end(tmp_path: Path) -> None:

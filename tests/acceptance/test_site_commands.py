@@ -129,3 +129,17 @@ def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
     """A wrong --home is named."""
     told = said("list", "--home", tmp_path, code=2)
     assert "no agent's home" in told["detail"]
+
+
+def test_a_run_is_forgotten_beside_a_working_agent(federation: Net) -> None:
+    """The agent goes on with other runs; what the owner did not name is still there."""
+    given = {"method": "local", "preset": "tiny", "world": WORLD, "roster": SITES, "reference": None}
+    first, second = federation.run(given), federation.run(given)
+    for run in (first, second):
+        federation.ended(run)
+    told = said("forget", "--home", home(federation, "a"), first, "--unfinished", "--yes")
+    assert told["forgotten"] == [first] and told["bytes"] > 0
+    third = federation.run(given)
+    assert federation.ended(third)["status"] == "completed"
+    there = {row["run"] for row in said("list", "--home", home(federation, "a"))}
+    assert {second, third} <= there and first not in there

@@ -94,11 +94,23 @@ def test_tables_without_labels(tmp_path: Path) -> None:
     assert tide("data", "check", tmp_path, "--role", "source").exit_code == REFUSED
 
 
+def test_a_folder_whose_labels_tell_no_world(tmp_path: Path) -> None:
+    """People and programs are told that none was guessed; an agent can use it."""
+    np.savez(tmp_path / "many.npz", x=np.zeros((60, 8, 8), np.uint8), y=np.arange(60) * 1000)
+    done = tide("data", "check", tmp_path)
+    assert done.exit_code == DONE, done.output
+    assert "No world could be guessed: the labels have more than" in done.output and "What to do: Give the run's" in done.output
+    assert "An agent can use this folder, if its labels are classes of the run." in done.output
+    told = json.loads(tide("data", "check", tmp_path, "--json").stdout)
+    assert told["usable"] and told["world"] is None and "1000 different" in told["unguessed"]
+
+
 def test_a_cell_is_told_to_its_owner(tmp_path: Path) -> None:
     """Here, and not to a coordinator."""
     (tmp_path / "ward.csv").write_text('a,b,y\n1,"3,5",0\n2,3,1\n4,5,2\n')
     done = tide("data", "check", tmp_path)
-    assert done.exit_code == REFUSED and "line 2, column b" in done.output and "cell: 3,5" in done.output
+    assert done.exit_code == REFUSED
+    assert all(words in done.output for words in ("line 2, column 2", "cell: 3,5", "column: b"))
 
 
 def test_names_from_elsewhere_do_not_steer_the_terminal(tmp_path: Path) -> None:

@@ -37,6 +37,24 @@ def test_a_world_without_names_is_told_as_before() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"inputs": [1 << 27]}, r"inputs\[0\] is 134217728; it should be at most"),
+        ({"inputs": [3, 100_000, 100_000]}, "a sample of them has more than 67108864 numbers"),
+        ({"inputs": [1 << 26] * 100_000}, "a sample of them has more than"),
+        ({"classes": (1 << 20) + 1}, "classes is 1048577; it should be at most"),
+    ],
+)
+def test_a_world_beyond_all_size_is_refused(changed: dict[str, object], said: str) -> None:
+    """Where it is asked for, and where a site is asked to hold its samples."""
+    with pytest.raises(ConfigRefused, match=said) as refusal:
+        drafted({"inputs": [4], "classes": 2, "model": "mlp"} | changed)
+    assert len(refusal.value.what) < 500
+    with pytest.raises(ConfigRefused, match=said):
+        world_in({"inputs": [4], "classes": 2, "model": "mlp"} | changed)
+
+
+@pytest.mark.parametrize(
     ("names", "said"),
     [
         (["cat"], "1 names for 2 classes"),

@@ -187,7 +187,18 @@ def test_a_site_forgets_the_parts_of_earlier_orders(on: Stage) -> None:
     assert len(list(on.vaults[BERT].parts(run).digests())) <= 5
 
 
-@pytest.mark.parametrize("odd", [{"role": ["source"]}, {"role": "owner"}, {"method": 7}, {"keeps": None}, {"threads": "all"}])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"role": ["source"]},
+        {"role": "owner"},
+        {"method": 7},
+        {"keeps": None},
+        {"threads": "all"},
+        {"threads": 0},
+        {"threads": 1 << 31},
+    ],
+)
 def test_an_order_that_makes_no_sense_is_answered(on: Stage, odd: dict[str, Any]) -> None:
     """The desk hears which word of the brief is wrong; no step runs."""
     _, order = opened(on)

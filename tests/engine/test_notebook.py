@@ -8,7 +8,7 @@ import pytest
 
 from tests.synthetic import experiment, sites
 from tideline.algorithms import METHODS
-from tideline.core.errors import IdentityRefused, NotFound
+from tideline.core.errors import IdentityRefused
 from tideline.core.notes import Note
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.engine.notebook import MINUTE, PER_CLIENT, PER_RUN, Notebook
@@ -48,15 +48,15 @@ def test_a_note_is_an_event(there: tuple[Federation, Notebook, RunId]) -> None:
 
 
 def test_of_others_orders_nobody_tells(there: tuple[Federation, Notebook, RunId]) -> None:
-    """Neither of a neighbour's, nor of one that does not exist."""
+    """Neither of a neighbour's, nor of one that does not exist; the rest of what is told with the latter is written."""
     federation, notebook, run = there
     with pytest.raises(IdentityRefused):
         notebook.take(BERT, [(order_of(federation, run, ANNA), STARTED)])
     with pytest.raises(IdentityRefused):
         notebook.take(ClientId("carl"), [(order_of(federation, run, ANNA), STARTED)])
-    with pytest.raises(NotFound):
-        notebook.take(ANNA, [(OrderId("none"), STARTED)])
     assert notes(federation, run) == []
+    notebook.take(ANNA, [(OrderId("none"), STARTED), (order_of(federation, run, ANNA), CUT), (OrderId("none"), STARTED)])
+    assert [note["note"] for note in notes(federation, run)] == ["upload_cut"]
 
 
 def test_a_client_tells_so_much_a_minute(there: tuple[Federation, Notebook, RunId]) -> None:

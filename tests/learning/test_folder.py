@@ -23,6 +23,7 @@ from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.folder import read_folder
 from tideline.learning.holdings import split_rows
+from tideline.learning.inspection import inspect
 from tideline.learning.transforms import prepare
 
 WORLD = World(inputs=(1, 8, 8), classes=3)
@@ -365,7 +366,7 @@ def test_another_width_is_refused(tmp_path: Path) -> None:
 def test_floats_up_to_255_are_refused(tmp_path: Path) -> None:
     """Float images that need a scale and have none are refused instead of being clipped to white."""
     path = write(tmp_path, x=images().astype(np.float32), y=labels())
-    refused(tmp_path, "with scale 1 they should lie in 0 to 1", file=path)
+    refused(tmp_path, "there are pixels outside 0 to 1, the scale", file=path)
 
 
 @pytest.mark.parametrize("x", [images(1), images(0), np.uint8(3)])
@@ -378,6 +379,15 @@ def test_a_bad_test_idx_is_refused(tmp_path: Path) -> None:
     """The refusal of an index names the file that it is in."""
     path = write(tmp_path, x=images(), y=labels(), test_idx=np.array([10]))
     refused(tmp_path, "test_idx names row 10; the rows are 0 to 9", file=path)
+
+
+def test_more_samples_than_memory_are_refused(tmp_path: Path) -> None:
+    """As large as the world asks for, before room is made for them; `tideline data check` says the same."""
+    write(tmp_path, x=images(20_000, side=1), y=labels(20_000))
+    world = World(inputs=(1, 8000, 8000), classes=3)
+    refused(tmp_path, "20000 samples of 1 x 8000 x 8000 take 5120.0 GB, more than this machine has", world=world)
+    (told,) = inspect(tmp_path, world, Role.SOURCE).refused
+    assert "more than this machine has" in told["what"]
 
 
 @pytest.mark.parametrize("role", list(Role))

@@ -6,6 +6,8 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.learning.images_on_disk import picture, save, save_classes
@@ -13,6 +15,7 @@ from tests.learning.test_tables import KINDS, table, write
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.folder import read_folder
+from tideline.learning.holdings import split_rows
 from tideline.learning.inspection import ClassCount, FolderReport, inspect
 
 IMAGES = World(inputs=(3, 8, 8), classes=3)
@@ -145,11 +148,59 @@ def test_where_nothing_is_known_no_world_is_told(tmp_path: Path) -> None:
     assert all(str(tmp_path / name) in r["what"] for name, r in zip(("a.npz", "b.csv", "c"), report.refused, strict=True))
 
 
-def test_a_column_of_very_many_labels_is_no_class(tmp_path: Path) -> None:
-    """It is refused, not counted."""
-    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},word{i}\n" for i in range(2000)))
+def save_labels(folder: Path, kind: str, y: np.ndarray) -> None:
+    """A domain with these labels."""
+    if kind == "npz":
+        np.savez(folder / "a.npz", x=np.ones((len(y), 2)), y=y)
+    else:
+        write(folder, kind, {"a": [1.0] * len(y), "b": [2.0] * len(y), "y": y.tolist()}, "a")
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv", "parquet"])
+@pytest.mark.parametrize(
+    "y",
+    [np.arange(2000) % 1200, np.array([19850412123456, 1] * 10), np.array([200001, 7] * 10)],
+    ids=["many classes", "one of trillions", "one of many"],
+)
+def test_labels_that_tell_no_world(tmp_path: Path, kind: str, y: np.ndarray) -> None:
+    """No world is guessed, all else is told, and nothing is refused: the run's world may well have such classes."""
+    save_labels(tmp_path, kind, y)
     report = inspect(tmp_path, None, None)
-    assert "more than 1000 different values" in report.refused[0]["what"]
+    assert report.world is None and "more than 1000 different values" in report.unguessed
+    assert report.usable and report.role == "source"
+    (domain,) = report.domains
+    assert (domain.samples, domain.labelled, domain.classes) == (len(y), True, ()) and domain.content is not None
+    known = inspect(tmp_path, World(inputs=(2,), classes=1200), None)
+    assert known.usable == bool(y.max() < 1200) and not known.unguessed
+
+
+def test_words_that_tell_no_world(tmp_path: Path) -> None:
+    """More of them than are told; what is wrong with the samples is refused all the same."""
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},word{i}\n" for i in range(2000)))
+    assert inspect(tmp_path, None, None).usable
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},word{i}\n" for i in range(2000)) + "one,word1\n")
+    report = inspect(tmp_path, None, None)
+    assert report.unguessed and "column 1: not a finite number" in report.refused[0]["what"]
+
+
+@pytest.mark.parametrize(
+    ("y", "guessed"),
+    [([0, 1, "\x07"] * 7, False), ([0, 1, 99999] * 7, False), ([0, 1, "?"] * 7, True), ([0.0, 1.0, float("nan")] * 7, True)],
+)
+def test_a_targets_training_labels_may_hold_anything(tmp_path: Path, y: list[object], guessed: bool) -> None:
+    """What an agent can use as a target is not refused for labels that it drops."""
+    held = set(split_rows(len(y))[1].tolist())
+    write(tmp_path, "csv", {**table(len(y)), "y": [i % 2 if i in held else label for i, label in enumerate(y)]})
+    agrees(inspect(tmp_path, FEATURES, Role.TARGET), tmp_path, FEATURES, Role.TARGET)
+    report = inspect(tmp_path, None, Role.TARGET)
+    assert report.usable and (report.world is not None) == guessed
+
+
+def test_a_time_among_the_labels_is_no_accident(tmp_path: Path) -> None:
+    """Whatever a column of a .parquet file makes its reader raise is a refusal."""
+    times = pa.array([7654321] * 10, pa.int64()).cast(pa.time64("ns"))
+    pq.write_table(pa.table({"a": [1.0] * 10, "y": times}), tmp_path / "a.parquet")
+    assert "cannot be read as a .parquet file" in inspect(tmp_path, None, None).refused[0]["what"]
 
 
 def test_folders_that_cannot_be_looked_at(tmp_path: Path) -> None:

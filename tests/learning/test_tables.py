@@ -238,7 +238,7 @@ def test_missing_and_infinite_values_are_refused(tmp_path: Path, kind: str, valu
     columns = table()
     columns["a"][7] = value
     write(tmp_path, kind, columns)
-    refused(tmp_path, f"{'line 9' if kind == 'csv' else 'row 7'}, column a: ", Role.TARGET)
+    refused(tmp_path, f"{'line 9' if kind == 'csv' else 'row 7'}, column 1: ", Role.TARGET)
 
 
 def test_a_word_among_numbers_is_refused(tmp_path: Path) -> None:
@@ -246,8 +246,8 @@ def test_a_word_among_numbers_is_refused(tmp_path: Path) -> None:
     columns = table(3000)
     columns["b"][2500] = "secret"
     write(tmp_path, "csv", columns)
-    error = refused(tmp_path, "line 2502, column b: not a finite number")
-    assert error.context["cell"] == "secret" and "secret" not in str(error)
+    error = refused(tmp_path, "line 2502, column 2: not a finite number")
+    assert error.context["cell"] == "secret" and error.context["column"] == "b" and "secret" not in str(error)
 
 
 @pytest.mark.parametrize(
@@ -261,9 +261,10 @@ def test_a_word_among_numbers_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_columns_of_other_types_are_refused(tmp_path: Path, values: Any) -> None:
-    """Texts, lists, records, times, categories: by the column's name and type."""
+    """Texts, lists, records, times, categories: by the column's number; its name and type are for its owner."""
     write(tmp_path, "parquet", {**table(), "b": values})
-    refused(tmp_path, "the column b holds ")
+    error = refused(tmp_path, "column 2 holds no numbers")
+    assert error.context["column"] == "b" and error.context["kind"]
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.float32(), pa.float16(), pa.bool_()])
@@ -301,7 +302,7 @@ def test_fewer_than_two_rows_are_refused(tmp_path: Path, kind: str, n: int) -> N
 def test_duplicate_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> None:
     """Parquet allows them."""
     pq.write_table(pa.Table.from_arrays([pa.array([1.0, 2.0])] * 2, ["a", "a"]), tmp_path / "ward.parquet")
-    refused(tmp_path, "two columns are called 'a'", Role.TARGET)
+    refused(tmp_path, "columns 1 and 2 have one name", Role.TARGET)
 
 
 def test_names_with_dots(tmp_path: Path) -> None:
@@ -346,7 +347,7 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
         ("", "the file is empty"),
         ("\n\n", "the file is empty"),
         ("1,2,0\n3,4,1\n5,6,2\n", "the first line holds numbers"),
-        ("a,a,y\n1,2,0\n", "two columns are called 'a'"),
+        ("a,a,y\n1,2,0\n", "columns 1 and 2 have one name"),
         (",a,y\n0,1,2\n", "column 1 has no name"),
         ("a;b;y\n1;2;0\n", "the first line has no comma but ';'"),
         ("y,label,a,b\n1,2,0,1\n", "there is a column y and a column label"),
@@ -354,7 +355,7 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
         (HEAD + "1,2,0\n1,2,0,7\n", "line 3 has 4 cells"),
         (HEAD + '1,2,0\n1,"2" 3,0\n', "line 3: "),
         (HEAD + '1,2,0\n1,"2,0\n', "line 3: "),
-        (HEAD + "1,2,0\n1,\x00,1\n5,6,2\n7,8,0\n", "line 3, column b: not a finite number"),
+        (HEAD + "1,2,0\n1,\x00,1\n5,6,2\n7,8,0\n", "line 3, column 2: not a finite number"),
     ],
 )
 def test_broken_tables_are_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -402,7 +403,7 @@ def test_dropped_columns_may_hold_anything(tmp_path: Path) -> None:
     """Texts of several lines too; lines are counted as an editor counts them."""
     (tmp_path / "ward.csv").write_text('a,b,note\n1,2,"one,\ntwo"\n3,4,\nx,6,\n')
     (tmp_path / "transforms.toml").write_text('[ward]\ndrop = ["note"]\n')
-    refused(tmp_path, "line 5, column a", Role.TARGET)
+    refused(tmp_path, "line 5, column 1", Role.TARGET)
 
 
 def test_values_beyond_float32_are_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import grpc
 import tenacity
 
 from tideline import __version__
+from tideline.archive.errors import TooLarge
 from tideline.archive.intake import MAX_CHUNK, MIN_CHUNK, Intake, commit
 from tideline.archive.parts import Parts
 from tideline.core.errors import (
@@ -33,7 +34,8 @@ from tideline.core.signing import PROTOCOL
 from tideline.engine.pipe import from_plain
 from tideline.engine.rows import Arrivals, Files, Order, Receipt, Reply
 from tideline_agent.keys import Keys
-from tideline_agent.link.lines import SERVICE, Doors, Greeting, Line, Lines
+from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Doors, Greeting, Line, Lines
+from tideline_agent.link.transfers import Transfers
 from tideline_agent.link.watchdog import Watchdog
 from tideline_agent.link.wire import notes_out, order_in, push_chunks, push_head, receipt_in, reply_out
 from tideline_protos.v1 import federation_pb2 as pb
@@ -91,7 +93,7 @@ class GrpcLink:
 
     def __init__(self, doors: Doors, name: str, keys: Keys, stop: threading.Event, away: Away = quietly) -> None:
         self.name, self.stop = name, stop
-        self._lines = Lines(doors, name)
+        self._lines, self._transfers = Lines(doors, name), Transfers()
         self._chunk = 0
         self._away: Away = lambda error: None if stop.is_set() else away(error)
         self._keys = keys
@@ -123,11 +125,20 @@ class GrpcLink:
 
     def tell(self, notes: Sequence[tuple[OrderId, Note]]) -> None:
         """Tell what happened here. One try. Raises NotSpoken, Unreachable."""
-        self._ask("Tell", notes_out(notes), TELL_SECONDS)
+        # A slow answer to what nobody waits for is no reason to leave for another coordinator.
+        self._ask("Tell", notes_out(notes), TELL_SECONDS, stays=True)
 
     def hello(self) -> Greeting:
         """Who the coordinator in use is, and its time. Raises VersionRefused, Unreachable."""
         return self._greet(self._lines.now)
+
+    def give_up(self, order: OrderId) -> None:
+        """End what is transferred for an order, now and from here on: `fetch` and `push` raise Cancelled."""
+        self._transfers.give_up(order)
+
+    def forget(self, order: OrderId) -> None:
+        """Nobody works for the order any more."""
+        self._transfers.forget(order)
 
     def use(self, keys: Keys) -> None:
         """Sign with other keys from here on."""
@@ -158,8 +169,8 @@ class GrpcLink:
     def orders(self) -> Iterator[Order]:
         """Open orders as they come, over as many connections as it takes, until `stop`. Raises IdentityRefused."""
         while not self.stop.is_set():
-            line, stream, first = self._listen()
             try:
+                line, stream, first = self._listen()
                 with Watchdog(stream.cancel, SILENCE_SECONDS) as alive:
                     for each in itertools.chain([first], self._told(line, stream)):
                         alive.reset()
@@ -167,6 +178,9 @@ class GrpcLink:
                             yield order_in(each.order)
             except Unreachable as error:
                 self._away(error)
+            except TooLarge as error:
+                self._away(error)
+                self._pause(FULL_SECONDS)
             self.stop.wait(0.2)
 
     def _listen(self) -> tuple[Line, Any, pb.OrderOrTick]:
@@ -184,12 +198,14 @@ class GrpcLink:
     def fetch(self, order: Order, files: Files, parts: Parts) -> None:
         for attempt in self._retrying():
             with attempt:
+                self._transfers.check(order.id)
                 lacking = [(digest, size) for digest, size in files if not parts.has(digest)]
                 wanted = [pb.Wanted(digest=digest, offset=parts.arrived(digest)) for digest, _ in lacking]
                 line = self._lines.now
-                stream, first = self._stream(line, "Fetch", pb.FetchRequest(order=order.id, parts=wanted), SILENCE_SECONDS)
+                request = pb.FetchRequest(order=order.id, parts=wanted)
+                stream, first = self._stream(line, "Fetch", request, SILENCE_SECONDS, order.id)
                 with Intake(lacking, parts.upload, commit) as intake, Watchdog(stream.cancel, SILENCE_SECONDS) as alive:
-                    for chunk in itertools.chain([] if first is None else [first], self._told(line, stream)):
+                    for chunk in itertools.chain([] if first is None else [first], self._told(line, stream, order.id)):
                         alive.reset()
                         intake.write(chunk)
                     intake.end()
@@ -204,10 +220,11 @@ class GrpcLink:
             with Watchdog(lambda: call.cancel(), KEEPING_SECONDS) as alive:
                 chunks = itertools.chain([head], push_chunks(arrivals, parts, self._chunk))
                 call = line.call("Push").future((alive.fed(bytes(each)) for each in chunks), metadata=metadata)
-                try:
-                    return call.result()
-                except grpc.FutureCancelledError:
-                    raise Unreachable(f"{line.address} took nothing for {KEEPING_SECONDS:g} s", "It is tried again") from None
+                with self._transfers.under(order.id, call):
+                    try:
+                        return call.result()
+                    except grpc.FutureCancelledError:
+                        raise Unreachable(f"{line.address} took nothing for {KEEPING_SECONDS:g} s", "It is tried again") from None
 
         try:
             self._begin(self._lines.now, "Push", head, start)
@@ -235,27 +252,32 @@ class GrpcLink:
         self.stop.set()
         self._lines.close()
 
-    def _ask(self, name: str, request: Any, seconds: float) -> Any:
-        """A call's answer."""
+    def _ask(self, name: str, request: Any, seconds: float, stays: bool = False) -> Any:
+        """A call's answer. stays: on this line, also where none comes."""
         body = request.SerializeToString()
         start = functools.partial(unary, name, body, seconds)
-        return self._begin(self._lines.now, name, body, start)
+        return self._begin(self._lines.now, name, body, start, stays)
 
-    def _stream(self, line: Line, name: str, request: Any, patience: float = 0.0) -> tuple[Any, Any]:
-        """A stream and the first thing that came over it, None if nothing did. patience: seconds of silence that end it."""
+    def _stream(
+        self, line: Line, name: str, request: Any, patience: float = 0.0, order: OrderId | None = None
+    ) -> tuple[Any, Any]:
+        """A stream and the first thing that came over it, None if nothing did.
+
+        patience: seconds of silence that end it; order: that for which parts come.
+        """
         body = request.SerializeToString()
 
         def start(line: Line, metadata: Metadata) -> tuple[Any, Any]:
             stream = line.call(name)(body, metadata=metadata)
             watched = Watchdog(stream.cancel, patience) if patience else contextlib.nullcontext()
-            with watched:
+            with watched, self._transfers.under(order, stream):
                 return stream, next(stream, None)
 
         return self._begin(line, name, body, start)
 
-    def _begin(self, line: Line, name: str, body: bytes, start: Callable[[Line, Metadata], T]) -> T:
+    def _begin(self, line: Line, name: str, body: bytes, start: Callable[[Line, Metadata], T], stays: bool = False) -> T:
         """What a call begins with. Refused for its time or its keys, it is signed anew if those are others by now."""
-        with self._leaving(line):
+        with contextlib.nullcontext() if stays else self._leaving(line):
             for left in reversed(range(SIGNINGS)):
                 keys, greeting, metadata = self._signed(line, name, body)
                 try:
@@ -306,11 +328,11 @@ class GrpcLink:
             self._lines.leave(line)
             raise
 
-    def _told(self, line: Line, stream: Iterator[T]) -> Iterator[T]:
+    def _told(self, line: Line, stream: Any, order: OrderId | None = None) -> Iterator[Any]:
         """A stream whose errors are ours."""
         iterator = iter(stream)
         while True:
-            with self._leaving(line):
+            with self._leaving(line), self._transfers.under(order, stream):
                 each = told(lambda: next(iterator, None), line.address)
             if each is None:
                 return
@@ -367,12 +389,22 @@ def told(call: Callable[[], T], address: str) -> T:
 
 def ours(error: Any, address: str) -> FederationError:
     """The FederationError that a gRPC error carries, or what its status means."""
-    for key, value in error.trailing_metadata() or ():
-        if key == "tideline-error-bin":
-            there = from_plain(json.loads(value))
-            return FullThere(there.what, there.todo) if isinstance(there, StorageFull) else there
+    there = carried(error)
+    if there is not None:
+        return FullThere(there.what, there.todo) if isinstance(there, StorageFull) else there
     if error.code() in AWAY:
         return Unreachable(f"{address} does not answer: {error.details()}", "Check the address and that the coordinator runs")
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in str(error.details()):
+        return TooLarge(f"{address} sends more than {MOST_RECEIVED >> 20} MiB at once", "The coordinator is not to be trusted")
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
         return NotSpoken(f"{address} is no Tideline coordinator", "Give the address of its agents' door (gRPC)")
     return FederationError(f"{address} answered {error.code().name}: {error.details()}", "See the coordinator's log")
+
+
+def carried(error: Any) -> FederationError | None:
+    """The error of ours in the trailing metadata. What cannot be read there is as good as none."""
+    for key, value in error.trailing_metadata() or ():
+        if key == "tideline-error-bin":
+            with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
+                return from_plain(json.loads(value))
+    return None

@@ -13,8 +13,9 @@ import grpc
 from tideline_protos.v1 import federation_pb2 as pb
 
 SERVICE = "/tideline.v1.Federation/"
+MOST_RECEIVED = 64 << 20  # as at the coordinator; the largest order, of 200 000 parts, has a quarter of it, a chunk 1 MiB
 OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", MOST_RECEIVED),
     ("grpc.max_send_message_length", -1),
     # A coordinator that is frozen, or whose machine has vanished, is found out by a ping: after twenty seconds at most.
     ("grpc.keepalive_time_ms", 10_000),

@@ -14,6 +14,7 @@ from tideline.engine.rows import Arrivals, Failure, Order, Receipt, Reply
 from tideline_protos.v1 import federation_pb2 as pb
 
 MAX_WORDS = 10_000
+MAX_BRIEF = 1 << 20  # characters; read, they take twenty times as much
 
 
 def order_in(raw: pb.Order) -> Order:
@@ -27,7 +28,7 @@ def order_in(raw: pb.Order) -> Order:
 def brief_in(text: str) -> Mapping[str, Any]:
     """What an order says of its run. Where that is no JSON object it is empty: the agent answers what it does not understand."""
     try:
-        brief = json.loads(text)
+        brief = json.loads(text) if len(text) <= MAX_BRIEF else None
     except (ValueError, RecursionError):
         brief = None
     return brief if isinstance(brief, dict) else {}

@@ -20,6 +20,7 @@ app = typer.Typer(
     help="Look at a site's data before an agent does. Nothing is sent.", no_args_is_help=True, rich_markup_mode=None
 )
 KINDS = {".npz": "arrays", ".csv": "table", ".parquet": "table", "images": "images"}
+UNGUESSED = "Give the run's world: --world FILE; or name the column of the classes: label in transforms.toml"
 SHOWN = 10  # names and classes that people are told; programs are told all
 
 
@@ -128,12 +129,21 @@ def tell(report: FolderReport) -> None:
         typer.echo(f"\nNot read: {names(report.ignored)}")
     if report.world is not None and not report.given:
         typer.echo(f"\nA world that fits: {clean(as_yaml(report))}")
+    if report.unguessed:
+        typer.echo(f"\nNo world could be guessed: {report.unguessed}.\nWhat to do: {UNGUESSED}")
     for refusal in report.refused:
         typer.echo(f"\nRefused: {clean(refusal['what'])}\nWhat to do: {clean(refusal['todo'])}")
         for key in OWNERS:
             if key in refusal:
                 typer.echo(f"  {key}: {clean(listed(refusal[key]))}")
-    typer.echo(f"\n{'An agent can use this folder.' if report.usable else 'An agent would refuse this folder.'}")
+    typer.echo(f"\n{verdict(report)}")
+
+
+def verdict(report: FolderReport) -> str:
+    """Whether an agent could use the folder, in a sentence."""
+    if not report.usable:
+        return "An agent would refuse this folder."
+    return f"An agent can use this folder{', if its labels are classes of the run' * bool(report.unguessed)}."
 
 
 def row(domain: DomainReport) -> list[str]:

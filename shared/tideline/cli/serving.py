@@ -255,11 +255,11 @@ def read_labels(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def read_seconds(text: str) -> float:
+def read_seconds(text: str, option: str = "--ttl") -> float:
     """`90s`, `30m`, `1h`, `2d`, or seconds. Raises ConfigRefused."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd]?)", text.strip())
     if found is None:
-        raise wrong("--ttl", text, "Write a number and a unit, such as 90s, 30m, 1h or 2d")
+        raise wrong(option, text, "Write a number and a unit, such as 90s, 30m, 1h or 2d")
     return float(found[1]) * SECONDS[found[2] or "s"]
 
 

@@ -86,6 +86,29 @@ def picture(
     told(out, arrays, as_json)
 
 
+@app.command("forget")
+def forget_runs(
+    home: Home,
+    runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Their ids, see `tideline site list`.")] = None,
+    older: Annotated[str | None, typer.Option(metavar="AGE", help="Instead: all of which nothing was written for 30d.")] = None,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Also those that may go on, as far as the home knows.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    methods: Methods = REGISTRY,
+    as_json: Json = False,
+) -> None:
+    """Forget runs, with the models and pictures that the site has of them, to free the disk."""
+    from tideline.cli import forgetting
+    from tideline_agent.forgetting import kept
+
+    checked(home)
+    chosen = forgetting.choose(kept(home, methods).values(), runs or (), older, unfinished)
+    if chosen and not yes:
+        forgetting.confirm(chosen, as_json)
+    forgetting.forget_all(home, chosen, as_json)
+
+
 def taken(home: Path, run: str, name: str, methods: str) -> Mapping[str, Tensor]:
     """A keepsake. Raises NotFound."""
     from tideline.core.run import RunId

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ OrderId = NewType("OrderId", str)
 Digest = NewType("Digest", str)
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
+# What a site is asked to hold is bounded before it makes room for it.
+MOST_INPUTS, MOST_CLASSES, MOST_THREADS = 1 << 26, 1 << 20, 1024
 
 
 class Role(StrEnum):
@@ -33,16 +36,21 @@ class Role(StrEnum):
 class World:
     """What all members agree on before the first round."""
 
-    inputs: tuple[int, ...] = setting((1, 28, 28), low=1, doc="shape of one sample: channels height width, or features")
-    classes: int = setting(10, low=2, doc="number of classes; labels are 0 .. classes - 1")
+    inputs: tuple[int, ...] = setting(
+        (1, 28, 28), low=1, high=MOST_INPUTS, doc="shape of one sample: channels height width, or features"
+    )
+    classes: int = setting(10, low=2, high=MOST_CLASSES, doc="number of classes; labels are 0 .. classes - 1")
     model: str = setting("lenet", doc="name of the network")
     sizes: Mapping[str, int] = setting(EMPTY, low=1, doc="named dimensions that every message is held to, such as d")
     class_names: tuple[str, ...] = setting((), doc="names of the classes in the order of their numbers, for sites that name them")
 
 
 def world_in(given: Any) -> World:
-    """A world from plain data. Raises ConfigRefused, also where its classes' names do not fit their number."""
+    """A world from plain data. Raises ConfigRefused, also for samples beyond all size, and names that do not fit the classes."""
     world = parse(World, given, "world")
+    if math.prod(world.inputs) > MOST_INPUTS:
+        what = f"world.inputs is {list(world.inputs[:8])}; a sample of them has more than {MOST_INPUTS} numbers"
+        raise ConfigRefused(what, "Write the shape of one sample, such as [1, 28, 28]", path="world.inputs")
     if world.class_names:
         check_names(world.class_names, world.classes)
     return world

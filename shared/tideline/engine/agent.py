@@ -22,7 +22,7 @@ from tideline.core.errors import (
     Unreachable,
 )
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, from_json, refused
-from tideline.core.run import ClientId, Digest, Role
+from tideline.core.run import MOST_THREADS, ClientId, Digest, Role
 from tideline.core.step import no_tick
 from tideline.engine.ports import Done, Head, Job, Link, Pool, Vault
 from tideline.engine.rows import JOIN, Failure, Files, Order, Receipt, Reply
@@ -195,6 +195,8 @@ def understood(order: Order) -> None:
     odd = [key for key, kind in BRIEF.items() if type(brief.get(key)) is not kind]
     if brief.get("role") not in tuple(Role):
         odd.append("role")
+    if "threads" not in odd and not 1 <= brief["threads"] <= MOST_THREADS:
+        odd.append("threads")
     if order.cursor < JOIN:
         odd.append("place")
     if odd:

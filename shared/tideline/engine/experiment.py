@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tideline.core.run import EMPTY, Role, Waiting, World
+from tideline.core.run import EMPTY, MOST_THREADS, Role, Waiting, World
 from tideline.core.settings import parse, setting
 
 
@@ -56,7 +56,7 @@ class Experiment:
     waiting: Waiting = field(default_factory=Waiting, metadata={"doc": "how long a round waits and for whom"})
     reference: Reference | None = setting(None, doc="a run to compare with")
     checkpoint_every: int = setting(1, low=1, doc="closed rounds between kept states")
-    threads: int = setting(1, low=1, high=1024, doc="torch threads of a step; changes last digits")
+    threads: int = setting(1, low=1, high=MOST_THREADS, doc="torch threads of a step; changes last digits")
 
 
 def read_experiment(given: Mapping[str, Any]) -> Experiment:

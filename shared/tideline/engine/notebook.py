@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tideline.core.errors import IdentityRefused
+from tideline.core.errors import IdentityRefused, NotFound
 from tideline.core.notes import Level, Note
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.engine.desk import Desk
@@ -43,10 +43,16 @@ class Notebook:
         self._minutes: dict[RunId, Minute] = {}
 
     def take(self, client: ClientId, notes: Iterable[tuple[OrderId, Note]]) -> None:
-        """A client's notes on its own orders. Raises NotFound or IdentityRefused for an order that is not its own."""
+        """A client's notes on its own orders; those of orders that are gone with their runs are passed over.
+
+        Raises IdentityRefused for an order that is not its own.
+        """
         self.flush()
         for order, note in notes:
-            row = self.desk.own(client, order)
+            try:
+                row = self.desk.own(client, order)
+            except NotFound:
+                continue
             run = self.desk.run(row)
             if client not in run.roster:
                 raise IdentityRefused(f"{client} takes no part in run {row.run}")

@@ -14,8 +14,8 @@ from tideline.core.data import Data, View
 from tideline.core.errors import ContractRefused, FederationError, MemoryLost, StepFailed
 from tideline.core.privacy import Contract, contract_digest, from_json, to_json
 from tideline.core.registry import Methods, resolve
-from tideline.core.run import Role, RunId, World
-from tideline.core.settings import parse, plain
+from tideline.core.run import Role, RunId, World, world_in
+from tideline.core.settings import plain
 from tideline.core.step import Outcome, Site, Step
 from tideline.engine.advance import reproducible
 from tideline.engine.ports import Done, Job, OpenShelf, Shelf
@@ -35,7 +35,7 @@ class Stepper:
         algorithm = resolve(self.methods, job.brief["method"])
         config = algorithm.configure(job.brief["config"])
         clauses = agree_on_contract(algorithm, config, job.brief)
-        world = parse(World, job.brief["world"], "world")
+        world = world_in(job.brief["world"])
         role = Role(job.brief["role"])
         shelf = self.shelf(world, role)
         step = None if job.cursor == JOIN else algorithm.plan(config)[job.cursor].step
@@ -78,9 +78,10 @@ class Stepper:
             ) from cause
 
     def shelf(self, world: World, role: Role) -> Shelf:
-        """The site's data for a world, read once."""
+        """The site's data for a world, read once. Those of another world are let go before: memory holds one set of them."""
         key = f"{plain(world)}{role}"
         if key not in self._shelves:
+            self._shelves = {}
             self._shelves = {key: guarded("that opens the data", self._open, world, role)}
         return self._shelves[key]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,15 @@ class Classes:
         return f"Use the numbers of the classes, or name them: in the world's class_names, or in {CLASSES}, one a line, in order"
 
 
+class AnyClasses(Classes):
+    """Where the world's classes are not known: every word is one."""
+
+    def number(self, word: str) -> int:
+        """A number of its own, as good as always, for each word."""
+        word = composed(word)
+        return UNKNOWN if word in ("", "-1", "-1.0") else zlib.crc32(word.encode())
+
+
 def composed(word: str) -> str:
     """One form of a word: file systems and editors write accents in different ways."""
     return unicodedata.normalize("NFC", word.strip())
@@ -106,7 +116,7 @@ def known(y: NDArray[Any]) -> NDArray[Any] | None:
 def as_labels(y: NDArray[Any], classes: int, among: str = "", todo: str = NUMBER) -> NDArray[np.int64]:
     """Labels as int64. Raises DataRefused unless they are whole numbers in [0, classes). `among`: which rows they belong to."""
     if y.dtype.kind not in "biuf" or not np.all(y == np.floor(y)):
-        raise DataRefused(f"the labels in y{among} ({y.dtype}) are not whole numbers", todo)
+        raise DataRefused(f"the labels in y{among} ({y.dtype.name}) are not whole numbers", todo)
     bad = y[(y < 0) | (y >= classes)]
     if bad.size:
         what = f"y holds the label {bad[0]:g}{among}; the world has the classes 0 to {classes - 1}"

@@ -26,11 +26,15 @@ SHOWN = 10  # names of columns in a refusal
 
 @dataclass(frozen=True)
 class Columns:
-    """The features' names in the order of the sample, and the names of the labels' and the split's columns."""
+    """The features' names in the order of the sample, and the names of the labels' and the split's columns.
+
+    `places`: where the features stand in the table, counted from 1. A name may be data, where the line of names was forgotten.
+    """
 
     features: tuple[str, ...]
     label: str | None
     held_out: str | None
+    places: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,9 @@ def choose(names: Sequence[str], transform: Transform) -> Columns:
     twice = [*(n for n in transform.columns if n in taken), *(n for n in given if given.count(n) > 1 or n in transform.drop)]
     if twice:
         raise DataRefused(f"the column {twice[0]!r} is used for two things", "Name it once in transforms.toml")
-    return Columns(transform.columns or tuple(name for name in names if name not in taken), label, transform.held_out)
+    features = transform.columns or tuple(name for name in names if name not in taken)
+    place = {name: at for at, name in enumerate(names, 1)}
+    return Columns(features, label, transform.held_out, tuple(place[name] for name in features))
 
 
 def check_header(names: Sequence[str], transform: Transform) -> None:
@@ -62,9 +68,10 @@ def check_header(names: Sequence[str], transform: Transform) -> None:
     if names and all(is_number(name) for name in names) and not transform.columns:
         todo = "Write the columns' names into the first line; if they are numbers, list them: columns in transforms.toml"
         raise DataRefused("the first line holds numbers", todo)
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise DataRefused(f"two columns are called {twice[0]!r}", "Give each column a name of its own")
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        first, second = [i for i, name in enumerate(names, 1) if name == twice][:2]
+        raise DataRefused(f"columns {first} and {second} have one name", "Give each column a name of its own", column=twice[:40])
     if "" in names and "" not in transform.drop:
         todo = 'Give it one, or leave it out: drop = [""] in transforms.toml'
         raise DataRefused(f"column {list(names).index('') + 1} has no name", todo)
@@ -74,8 +81,9 @@ def check_named(key: str, given: Sequence[str], names: Sequence[str]) -> None:
     """Raises DataRefused where a setting names a column that is not there, or names one twice."""
     for name in given:
         if name not in names:
-            todo = f"See the columns with `tideline data check`{nearest(name, names)}"
-            raise DataRefused(f"{key} names the column {name!r}, which is not there", todo, columns=shown(names))
+            near = {"near": guess.strip(" ()")} if (guess := nearest(name, names)) else {}
+            todo = "See the columns with `tideline data check`"
+            raise DataRefused(f"{key} names the column {name!r}, which is not there", todo, columns=shown(names), **near)
     if len(set(given)) < len(given):
         raise DataRefused(f"{key} names a column twice", "Name each column once in transforms.toml")
 
@@ -128,12 +136,12 @@ def held_word(word: str, name: Callable[[], str], column: str | None) -> bool:
     return known
 
 
-def no_number(name: str, column: str, cell: object) -> DataRefused:
-    """The refusal of one cell. Its contents are for the owner's eyes, in `context`."""
+def no_number(name: str, place: int, column: str, cell: object) -> DataRefused:
+    """The refusal of one cell. Its contents, and its column's name, are for the owner's eyes, in `context`."""
     missing = str(cell).strip().lower() in ("", "nan", "na", "n/a", "null")
-    what = f"{name}, column {column}: {'the value is missing' if missing else 'not a finite number'}"
+    what = f"{name}, column {place}: {'the value is missing' if missing else 'not a finite number'}"
     todo = "Fill or remove such rows, give words numbers, or leave the column out: drop in transforms.toml"
-    return DataRefused(what, todo, column=column, cell=str(cell)[:40])
+    return DataRefused(what, todo, column=column[:40], cell=str(cell)[:40])
 
 
 def is_number(text: str) -> bool:

@@ -86,12 +86,11 @@ def name_of(line: int) -> str:
 def pieces(place: Place, names: list[str], columns: Columns, n: int) -> Iterator[Piece]:
     """The second pass: the features, some rows at a time."""
     with at(place.path):
-        at_columns = [names.index(name) for name in columns.features]
         rows, start = itertools.islice(records(place), 1, None), 0
         while batch := list(itertools.islice(rows, ROWS)):
             if any(len(cells) != len(names) for _, cells in batch) or start + len(batch) > n:
                 raise changed()
-            yield Piece(start, numbers(batch, at_columns, columns.features), place.transform)
+            yield Piece(start, numbers(batch, columns), place.transform)
             start += len(batch)
         if start != n:
             raise changed()
@@ -102,16 +101,15 @@ def changed() -> DataRefused:
     return DataRefused("the file changed while it was read", "Write it elsewhere and move it here when it is whole")
 
 
-def numbers(batch: list[Record], at_columns: list[int], names: tuple[str, ...]) -> NDArray[np.float64]:
+def numbers(batch: list[Record], columns: Columns) -> NDArray[np.float64]:
     """Rows of features (k, d). Raises DataRefused with the line and the column of what is no finite number."""
+    at_columns = [place - 1 for place in columns.places]
     try:
         x = np.array([[cells[i] for i in at_columns] for _, cells in batch], np.float64)
     except ValueError:
-        line, column, cell = next(wrong(batch, at_columns, names, is_float))
-        raise no_number(name_of(line), column, cell) from None
+        raise next(wrong(batch, columns, is_float)) from None
     if not np.isfinite(x).all():
-        line, column, cell = next(wrong(batch, at_columns, names, lambda cell: bool(np.isfinite(float(cell)))))
-        raise no_number(name_of(line), column, cell)
+        raise next(wrong(batch, columns, lambda cell: bool(np.isfinite(float(cell)))))
     return x
 
 
@@ -124,14 +122,12 @@ def is_float(cell: str) -> bool:
     return True
 
 
-def wrong(
-    batch: list[Record], at_columns: list[int], names: tuple[str, ...], fine: Callable[[str], bool]
-) -> Iterator[tuple[int, str, str]]:
-    """Line, column and text of the cells that are not fine."""
+def wrong(batch: list[Record], columns: Columns, fine: Callable[[str], bool]) -> Iterator[DataRefused]:
+    """The refusals of the cells that are not fine."""
     for line, cells in batch:
-        for i, name in zip(at_columns, names, strict=True):
-            if not fine(cells[i]):
-                yield line, name, cells[i]
+        for at_column, name in zip(columns.places, columns.features, strict=True):
+            if not fine(cells[at_column - 1]):
+                yield no_number(name_of(line), at_column, name, cells[at_column - 1])
 
 
 def records(place: Place) -> Iterator[Record]:

@@ -7,6 +7,8 @@ but the samples' values; the second takes the samples, one domain at a time, int
 from __future__ import annotations
 
 import logging
+import math
+import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,7 +27,7 @@ from tideline.learning import arrays, csvfiles, images, parquet
 from tideline.learning.classes import Classes, read_classes
 from tideline.learning.holdings import Holdings, Rows
 from tideline.learning.surveys import OWNERS, TOLD, Piece, Place, Survey, at
-from tideline.learning.transforms import PLAIN, Transform, check_values, convert
+from tideline.learning.transforms import PLAIN, Transform, check_values, convert, times
 
 TRANSFORMS = "transforms.toml"
 TABLES = (".csv", ".parquet")
@@ -50,6 +52,7 @@ def read_folder(path: Path | str, world: World, role: Role) -> Holdings:
     try:
         surveys = survey_all(folder, world, role)
         check_roles(folder, surveys, role)
+        check_room(folder, surveys, world)
         return hold(folder, surveys, world, role)
     except DataRefused as error:
         ours = {key: error.context[key] for key in OWNERS if key in error.context}
@@ -150,6 +153,14 @@ def check_roles(folder: Path, surveys: list[Survey], role: Role) -> None:
     if len(seen) == 1:
         what = f"{folder}: all training rows are of class {seen.pop()}"
         raise DataRefused(what, "Add rows of another class; one alone cannot be learnt", path=str(folder))
+
+
+def check_room(folder: Path, surveys: list[Survey], world: World) -> None:
+    """Raises DataRefused if the samples, in the size that the world asks for, are more than the machine can hold at all."""
+    rows, sample = sum(map(len, surveys)), 4 * math.prod(world.inputs)
+    if rows * sample > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        what = f"{folder}: {rows} samples of {times(world.inputs)} take {rows * sample / 1e9:.1f} GB, more than this machine has"
+        raise DataRefused(what, "Ask for a world with smaller inputs, or keep fewer samples here", path=str(folder))
 
 
 def read_samples(surveys: list[Survey], world: World) -> tuple[Tensor, Tensor, list[Survey]]:

@@ -18,15 +18,16 @@ from tideline.learning.surveys import Place
 
 LOOKED_AT = 100  # images of which the size is read
 OTHER = "other"  # where one class alone is named: a world has two
-MOST = 1000  # different labels; a column of more is no label
+MOST = 1000  # classes of a world that is told; more are as well a column that holds no labels
+UNGUESSED = f"the labels have more than {MOST} different values, numbers beyond {MOST - 1}, or words that can name no class"
 
 
 @dataclass(frozen=True)
 class Hint:
-    """The inputs that a domain has by itself, and the words for its classes, none where it has no labels."""
+    """The inputs that a domain has by itself, and the words for its classes: none where it has no labels, None where too many."""
 
     inputs: tuple[int, ...]
-    words: frozenset[str]
+    words: frozenset[str] | None
 
 
 def of_arrays(place: Place) -> Hint:
@@ -35,16 +36,14 @@ def of_arrays(place: Place) -> Hint:
     arrays.check_heads(heads)
     shape = heads["x"].shape
     y = known(arrays.read_array(place.path, "y")) if "y" in heads else None
-    words = (
-        few("" if v < 0 else str(int(v)) for v in np.unique(y[np.isfinite(y)]))
-        if y is not None and y.dtype.kind in "biuf"
-        else ()
-    )
+    words: frozenset[str] | None = frozenset()
+    if y is not None and y.dtype.kind in "biuf":
+        words = few("" if v < 0 else str(int(v)) for v in np.unique(y[np.isfinite(y)]))
     if len(shape) == 2:
-        return Hint(shape[1:], frozenset(words))
+        return Hint(shape[1:], words)
     if len(shape) not in (3, 4):
         raise DataRefused(f"a sample of x has {len(shape) - 1} dimensions", "Save features as (n, features), images as (n, H, W)")
-    return Hint((shape[3] if len(shape) == 4 else 1, *shape[1:3]), frozenset(words))
+    return Hint((shape[3] if len(shape) == 4 else 1, *shape[1:3]), words)
 
 
 def of_csv(place: Place) -> Hint:
@@ -74,13 +73,13 @@ def of_images(place: Place) -> Hint:
 HINTS = {".npz": of_arrays, ".csv": of_csv, ".parquet": of_parquet, "images": of_images}
 
 
-def few(words: Iterable[str]) -> frozenset[str]:
-    """The different words. Raises DataRefused for more than any world has classes."""
+def few(words: Iterable[str]) -> frozenset[str] | None:
+    """The different words; None for very many."""
     found: set[str] = set()
     for word in words:
         found.add(word)
         if len(found) > MOST:
-            raise DataRefused(f"the labels have more than {MOST} different values", "Name the column of the classes: label")
+            return None
     return frozenset(composed(word) for word in found) - {"", "-1", "-1.0"}
 
 
@@ -102,14 +101,27 @@ def model_for(inputs: tuple[int, ...]) -> str:
     return "lenet"
 
 
-def fitting(folder: Path, hints: Mapping[str, Hint]) -> World:
-    """A world that fits most of a folder's domains. Raises DataRefused where nothing is known of any."""
-    [(inputs, _)] = Counter(hint.inputs for hint in hints.values()).most_common(1)
-    if any(hint.inputs[1:] == inputs[1:] and hint.inputs[0] == 3 for hint in hints.values()):
-        inputs = (3, *inputs[1:])
-    world = World(inputs=inputs, classes=2, model=model_for(inputs))
-    path = folder / CLASSES
-    words = read_lines(path) if path.exists() else sorted(frozenset().union(*(hint.words for hint in hints.values())))
-    if path.exists() or not all(WHOLE.fullmatch(word) for word in words):
+def inputs_of(hints: Iterable[Hint]) -> tuple[int, ...]:
+    """The inputs that most of a folder's domains have, in colour if one of them is."""
+    inputs = [hint.inputs for hint in hints]
+    [(most, _)] = Counter(inputs).most_common(1)
+    return (3, *most[1:]) if any(each[1:] == most[1:] and each[0] == 3 for each in inputs) else most
+
+
+def fitting(folder: Path, hints: Mapping[str, Hint]) -> World | None:
+    """A world that fits most of a folder's domains; None where the labels do not tell its classes.
+
+    Raises DataRefused for names that no class can have.
+    """
+    inputs = inputs_of(hints.values())
+    world, path = World(inputs=inputs, classes=2, model=model_for(inputs)), folder / CLASSES
+    if path.exists():
+        return with_names(folder, world, tuple(read_lines(path)))
+    found = [hint.words for hint in hints.values()]
+    words = sorted(frozenset().union(*(each or () for each in found)))
+    if None in found or len(words) > MOST:
+        return None
+    if not all(WHOLE.fullmatch(word) for word in words):
         return with_names(folder, world, tuple(words))
-    return replace(world, classes=max(2, *(int(float(word)) + 1 for word in words), 2))
+    classes = max((int(float(word)) + 1 for word in words), default=2)
+    return replace(world, classes=max(classes, 2)) if classes <= MOST else None

@@ -48,7 +48,7 @@ def split_at(n: int, test_idx: NDArray[Any]) -> tuple[Rows, Rows]:
     Raises DataRefused unless test_idx (m,) holds distinct whole numbers in [0, n) with 1 <= m < n.
     """
     if test_idx.ndim != 1 or test_idx.dtype.kind not in "iu":
-        got = f"{test_idx.dtype} of shape {test_idx.shape}"
+        got = f"{test_idx.dtype.name} of shape {test_idx.shape}"
         raise DataRefused(f"test_idx is {got}; it should be a list of whole numbers", "Save row numbers, counted from 0")
     bad = test_idx[(test_idx < 0) | (test_idx >= n)]
     if bad.size:

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World, plain_world
 from tideline.learning import arrays, folder, images
-from tideline.learning.classes import CLASSES, Classes, read_classes
-from tideline.learning.hints import HINTS, Hint, fitting
+from tideline.learning.classes import CLASSES, AnyClasses, Classes, read_classes
+from tideline.learning.hints import HINTS, UNGUESSED, Hint, fitting, inputs_of
 from tideline.learning.surveys import Piece, Place, Survey, at
 from tideline.learning.transforms import check_values, times
 
+BEYOND = 1 << 62  # classes of a world of which nothing is known
 TYPES = {"u1": "8-bit", "u2": "16-bit", "i4": "32-bit", "f4": "float"}
 
 
@@ -65,7 +66,10 @@ class DomainReport:
 
 @dataclass(frozen=True)
 class FolderReport:
-    """A whole folder. `world` is the one that was given, or one that would fit; None where nothing is known."""
+    """A whole folder. `world` is the one that was given, or one that would fit; None where nothing is known.
+
+    `unguessed`: why no world could be told, though domains can be read; then labels are not held to any classes.
+    """
 
     folder: str
     role: str
@@ -74,6 +78,7 @@ class FolderReport:
     domains: tuple[DomainReport, ...]
     ignored: tuple[str, ...]
     refused: tuple[Mapping[str, Any], ...]
+    unguessed: str = ""
 
     @property
     def usable(self) -> bool:
@@ -113,20 +118,31 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
     """
     found = folder.places(path, Classes(2))
     hints = {name: hint for name, place in found.items() if (hint := hint_of(place))}
-    chosen = world or (fitting(path, hints) if hints else None)
-    acts = role or (Role.SOURCE if any(hint.words for hint in hints.values()) else Role.TARGET)
+    acts = role or (Role.SOURCE if any(hint.words != frozenset() for hint in hints.values()) else Role.TARGET)
     ignored = tuple(others(path, found))
-    if chosen is None:
+    if world is None and not hints:
         domains = [DomainReport(name, folder.kind_of(place.path) or "", refused=doubt(place)) for name, place in found.items()]
         refused = tuple(d.refused for d in domains if d.refused)
         return FolderReport(str(path), acts.value, None, False, tuple(domains), ignored, refused)
-    found = folder.places(path, read_classes(path, chosen))
-    looked = [look(name, place, chosen, acts) for name, place in found.items()]
+    chosen = world or guess(path, hints, acts)
+    judged = chosen or World(inputs=inputs_of(hints.values()), classes=BEYOND)
+    classes = read_classes(path, judged) if chosen else AnyClasses(BEYOND)
+    looked = [look(name, each, judged, acts) for name, each in folder.places(path, classes).items()]
     refused = tuple(d.refused for d, _ in looked if d.refused)
     if not refused:
-        refused = tuple(site_wide(path, [s for _, s in looked if s], acts))
-    told = plain_world(chosen)
-    return FolderReport(str(path), acts.value, told, world is not None, tuple(d for d, _ in looked), ignored, refused)
+        refused = tuple(site_wide(path, [s for _, s in looked if s], judged, acts))
+    told, why = (plain_world(chosen), "") if chosen else (None, UNGUESSED)
+    return FolderReport(str(path), acts.value, told, world is not None, tuple(d for d, _ in looked), ignored, refused, why)
+
+
+def guess(path: Path, hints: Mapping[str, Hint], role: Role) -> World | None:
+    """A world that fits. Words that can name no class are nothing to a target: its training labels may hold anything."""
+    try:
+        return fitting(path, hints)
+    except DataRefused:
+        if role is not Role.TARGET or (path / CLASSES).exists():
+            raise
+        return None
 
 
 def hint_of(place: Place) -> Hint | None:
@@ -197,7 +213,7 @@ def streamed(survey: Survey, kind: str) -> Iterator[Piece]:
 
 def counted(survey: Survey, classes: Classes) -> Iterator[ClassCount]:
     """The rows of each class of the world."""
-    if survey.y_held is None:
+    if survey.y_held is None or classes.count == BEYOND:
         return
     held = np.bincount(survey.y_held, minlength=classes.count)
     train = None if survey.y_train is None else np.bincount(survey.y_train, minlength=classes.count)
@@ -206,10 +222,11 @@ def counted(survey: Survey, classes: Classes) -> Iterator[ClassCount]:
         yield ClassCount(name, None if train is None else int(train[i]), int(held[i]))
 
 
-def site_wide(path: Path, surveys: list[Survey], role: Role) -> Iterator[Mapping[str, Any]]:
-    """What the labels of all domains together get a site refused for."""
+def site_wide(path: Path, surveys: list[Survey], world: World, role: Role) -> Iterator[Mapping[str, Any]]:
+    """What all domains together get a site refused for."""
     try:
         folder.check_roles(path, surveys, role)
+        folder.check_room(path, surveys, world)
     except DataRefused as error:
         yield as_data(error)
 

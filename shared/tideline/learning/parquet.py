@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROWS = 1024  # that are taken together
 # pyarrow's own errors are among them: ArrowInvalid is a ValueError, and so on.
-DAMAGE = (OSError, ValueError, TypeError, KeyError, IndexError, NotImplementedError, RuntimeError, MemoryError)
+DAMAGE = (OSError, ValueError, TypeError, LookupError, NotImplementedError, RuntimeError, MemoryError, ArithmeticError)
 AS = (DAMAGE, "a .parquet file", "Write the file again; if it is whole, the machine may lack memory")
 
 
@@ -54,11 +54,11 @@ def header(place: Place) -> Columns:
         schema = file.schema_arrow
     names = [str(name) for name in schema.names]
     columns = choose(names, place.transform)
-    for name in columns.features:
+    for at_column, name in zip(columns.places, columns.features, strict=True):
         kind = schema.field(name).type
         if not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
             todo = "Give words numbers, or leave the column out: drop in transforms.toml"
-            raise DataRefused(f"the column {name} holds {kind}, not numbers", todo, column=name)
+            raise DataRefused(f"column {at_column} holds no numbers", todo, column=name[:40], kind=str(kind)[:40])
     return columns
 
 
@@ -89,8 +89,9 @@ def mark(place: Place, columns: Columns) -> Marks:
 
 def words(place: Place, name: str) -> Iterator[str]:
     """A column's values as texts."""
-    for _, batch in batches(place, (name,)):
-        yield from map(word, batch.column(name).to_pylist())
+    with readable(place.path, *AS):
+        for _, batch in batches(place, (name,)):
+            yield from map(word, batch.column(name).to_pylist())
 
 
 def name_of(row: int) -> str:
@@ -107,19 +108,20 @@ def word(value: Any) -> str:
 
 def pieces(place: Place, columns: Columns) -> Iterator[Piece]:
     """The second pass: the features, some rows at a time."""
-    with at(place.path):
+    with at(place.path), readable(place.path, *AS):
         for start, batch in batches(place, columns.features):
-            filled = [column(batch.column(name), name, start) for name in columns.features]
+            named = zip(columns.places, columns.features, strict=True)
+            filled = [column(batch.column(name), at_column, name, start) for at_column, name in named]
             yield Piece(start, np.stack(filled, axis=1), place.transform)
 
 
-def column(values: Any, name: str, start: int) -> NDArray[np.float64]:
+def column(values: Any, at_column: int, name: str, start: int) -> NDArray[np.float64]:
     """One column's numbers (k,). Raises DataRefused with row and column of what is missing or not finite."""
     whole = lacking(values) if values.null_count else values.to_numpy(zero_copy_only=False)
     x: NDArray[np.float64] = whole.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(x))
     if bad.size:
-        raise no_number(name_of(start + int(bad[0])), name, word(values[int(bad[0])].as_py()))
+        raise no_number(name_of(start + int(bad[0])), at_column, name, word(values[int(bad[0])].as_py()))
     return x
 
 

@@ -18,8 +18,10 @@ from tideline.learning.transforms import PLAIN, Transform
 
 Labels = NDArray[np.int64]
 COMMON = ("scale", "mean", "std")
-OWNERS = ("files", "cell", "entry", "columns")  # keys of a refusal's context that are for the owner's eyes alone
+# Keys of a refusal's context that are for the owner's eyes alone: what they hold stands in the data.
+OWNERS = ("files", "cell", "entry", "column", "columns", "near", "kind", "values", "said")
 TOLD = 10  # names of files that a refusal carries
+SAID = 400  # characters of a reader's words
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,9 @@ def at(path: Path) -> Iterator[None]:
 
 @contextmanager
 def readable(path: Path, damage: tuple[type[BaseException], ...], what: str, todo: str) -> Iterator[None]:
-    """Whatever a damaged file makes the readers raise becomes a refusal."""
+    """Whatever a damaged file makes the readers raise becomes a refusal. Their words may hold what they have read."""
     try:
         yield
     except damage as error:
-        said = f"{path} cannot be read as {what} ({type(error).__name__}: {error})"
-        raise DataRefused(said, todo, path=str(path)) from error
+        refused = f"{path} cannot be read as {what} ({type(error).__name__})"
+        raise DataRefused(refused, todo, path=str(path), said=str(error)[:SAID]) from error

@@ -96,7 +96,9 @@ def scale_of(dtype: np.dtype[Any], inputs: tuple[int, ...], transform: Transform
 def check_kind(shape: tuple[int, ...], dtype: np.dtype[Any], inputs: tuple[int, ...], transform: Transform) -> None:
     """Raises DataRefused (`expected`, `got`) unless arrays of this shape and type can become the world's inputs."""
     if dtype.kind not in "biuf":
-        raise DataRefused(f"x holds {dtype}, not numbers", "Save x as uint8 or float32", expected="numbers", got=str(dtype))
+        raise DataRefused(
+            f"x holds {dtype.name}, not numbers", "Save x as uint8 or float32", expected="numbers", kind=str(dtype)[:400]
+        )
     if len(inputs) == 1:
         check_features(shape, inputs, transform)
     elif len(inputs) == 3 and inputs[0] in (1, 3):
@@ -136,12 +138,13 @@ def check_values(x: NDArray[Any], inputs: tuple[int, ...], transform: Transform,
         raise DataRefused(f"x holds NaN or infinity, first in row {row}", "Remove or fill these rows", row=row)
     scale = scale_of(x.dtype, inputs, transform)
     if len(inputs) == 3 and (low < -OVERSHOOT * scale or high > (1 + OVERSHOOT) * scale):
-        what = f"the pixels go from {low:g} to {high:g}; with scale {scale:g} they should lie in 0 to {scale:g}"
-        raise DataRefused(what, "Set scale in transforms.toml to the raw value that means white", expected=scale, got=high)
+        what = f"there are pixels outside 0 to {scale:g}, the scale"
+        todo = "Set scale in transforms.toml to the raw value that means white"
+        raise DataRefused(what, todo, expected=scale, values=f"{low:g} to {high:g}")
     reach = max(-low, high) / scale + max(abs(m) for m in transform.mean)
     if max(-low, high, reach / min(transform.std)) > float(np.finfo(np.float32).max):
-        what = f"x goes from {low:g} to {high:g}, beyond float32 once read with scale, mean and std"
-        raise DataRefused(what, "Bring x to a range of ordinary numbers", got=high)
+        what = "x goes beyond float32 once read with scale, mean and std"
+        raise DataRefused(what, "Bring x to a range of ordinary numbers", values=f"{low:g} to {high:g}")
 
 
 def times(shape: tuple[int, ...]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import queue
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -25,7 +26,10 @@ class FalseCoordinator:
         self.orders: queue.SimpleQueue[pb.Order] = queue.SimpleQueue()
         self.reports: queue.SimpleQueue[pb.ReportRequest] = queue.SimpleQueue()
         self.receipts: queue.SimpleQueue[pb.Receipt] = queue.SimpleQueue()
-        self.parts: list[bytes] = []
+        self.parts: Iterable[bytes] = []
+        self.gone: list[str] = []
+        self.deaf, self._over = False, threading.Event()
+        self.beats: queue.SimpleQueue[pb.BeatRequest] = queue.SimpleQueue()
         self._server = grpc.server(ThreadPoolExecutor(8))
         unary, down = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         calls = {
@@ -34,7 +38,9 @@ class FalseCoordinator:
             "Orders": down(self.tell),
             "Fetch": down(lambda raw, context: iter(self.parts)),
             "Report": unary(self.hear),
-            "Beat": unary(lambda raw, context: b""),
+            "Beat": unary(self.beat),
+            "Tell": unary(self.noted),
+            "Push": grpc.stream_unary_rpc_method_handler(self.take),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, calls),))
         self.port = self._server.add_insecure_port("127.0.0.1:0")
@@ -61,6 +67,23 @@ class FalseCoordinator:
         except queue.Empty:
             return bytes(pb.Receipt(verdict="accepted").SerializeToString())
 
+    def beat(self, raw: bytes, context: Any) -> bytes:
+        """Note a sign of life; `gone` is what is to be given up."""
+        self.beats.put(pb.BeatRequest.FromString(raw))
+        return bytes(pb.BeatReply(gone=self.gone).SerializeToString())
+
+    def noted(self, raw: bytes, context: Any) -> bytes:
+        """Take notes; one that is deaf never says so."""
+        if self.deaf:
+            self._over.wait()
+        return b""
+
+    def take(self, chunks: Iterator[bytes], context: Any) -> bytes:
+        """Take in what is pushed, and forget it."""
+        for _ in chunks:
+            continue
+        return b""
+
     def answered(self, order: pb.Order) -> pb.ReportRequest:
         """What an agent says to an order. Told anew while no answer comes: what an agent is still busy with, it passes over."""
         for _ in range(TELLINGS):
@@ -80,6 +103,7 @@ class FalseCoordinator:
 
     def close(self) -> None:
         """Hang up."""
+        self._over.set()
         self._server.stop(None).wait()
 
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tests.acceptance.conftest import WORLD
 from tests.acceptance.hostile.false_coordinator import altered
 from tests.archive.values import file, head
 from tideline_protos.v1 import federation_pb2 as pb
@@ -45,12 +46,25 @@ ORDERS: Mapping[str, Order] = {
     "contract of fewer clauses": Order(lambda o: altered(o, {"contract": []}), "ContractRefused", "another contract"),
     "contract of nonsense": Order(lambda o: altered(o, {"contract": [7]}), "ContractRefused", "cannot be understood"),
     "brief that is no JSON": Order(lambda o: altered(o, "{"), "Malformed", "its method is missing"),
+    "brief of megabytes": Order(lambda o: altered(o, {"more": "x" * (2 << 20)}), "Malformed", "its method is missing"),
     "deep brief": Order(lambda o: altered(o, "[" * 100_000), "Malformed", "its method is missing"),
     "method that there is not": Order(lambda o: altered(o, {"method": "os:system"}), "NotFound", "There is no method"),
     "config of other settings": Order(lambda o: altered(o, {"config": {"rounds": -1}}), "ConfigRefused", "rounds"),
+    "thousands of threads": Order(lambda o: altered(o, {"threads": 4096}), "Malformed", "its threads is missing or wrong"),
+    "no threads": Order(lambda o: altered(o, {"threads": 0}), "Malformed", "its threads is missing or wrong"),
+    "samples of terabytes": Order(
+        lambda o: altered(o, {"world": {**WORLD, "inputs": [1 << 40]}}), "ConfigRefused", "at most 67108864"
+    ),
+    "samples of many sides": Order(
+        lambda o: altered(o, {"world": {**WORLD, "inputs": [9999] * 9}}), "ConfigRefused", "more than 67108864"
+    ),
+    "billions of classes": Order(
+        lambda o: altered(o, {"world": {**WORLD, "classes": 1 << 40}}), "ConfigRefused", "at most 1048576"
+    ),
     "place before the beginning": Order(lambda o: altered(o, cursor=-7), "Malformed", "its place is missing or wrong"),
     "message that is a path": Order(with_part(b"x", digest="../../identity.json"), "BadName", "is not a digest"),
     "message of exabytes": Order(with_part(b"x", size=BEYOND), "TooLarge", "the limit is 1099511627776"),
+    "message in one piece": Order(with_part(b"x"), "TooLarge", "more than 64 MiB at once", (bytes((64 << 20) + 1),)),
     "empty message": Order(with_part(b""), "TooLarge", "a part of 0 bytes"),
     "message of other bytes": Order(with_part(b"x", digest=NOBODY), "DigestMismatch", "", (b"x",)),
     "message longer than told": Order(with_part(b"x"), "TooLarge", "follow the last part", (b"xyz",)),

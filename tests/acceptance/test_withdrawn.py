@@ -1,0 +1,196 @@
+"""What was withdrawn ends wherever it is, holds nothing up, and is told once; and an agent has only so much open."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.acceptance.hostile.false_coordinator import FalseCoordinator
+from tests.acceptance.test_stalls import CONTENT, DIGEST, FILES, HALF, ORDER, Mute
+from tideline.archive.parts import MemoryParts
+from tideline.core.errors import Cancelled
+from tideline.core.run import ClientId
+from tideline.engine.agent import Agent
+from tideline.engine.memory import MemoryVault
+from tideline_agent import main
+from tideline_agent.keys import Keys
+from tideline_agent.link import Doors, GrpcLink
+from tideline_agent.link.grpc_link import Away, quietly
+from tideline_agent.main import AgentLoop, Rotation, told_by
+from tideline_agent.notes import Told, Witness
+from tideline_agent.pool import TrainerPool
+from tideline_protos.v1 import federation_pb2 as pb
+
+PATIENCE = 30.0
+
+
+def calling(*ports: int, away: Away = quietly) -> GrpcLink:
+    """An agent's line."""
+    return GrpcLink(Doors(tuple(f"127.0.0.1:{port}" for port in ports)), "ann", Keys.made(), threading.Event(), away)
+
+
+def begun(call: Callable[[], None]) -> Future[None]:
+    """A call on a thread of its own."""
+    threads = ThreadPoolExecutor(1)
+    try:
+        return threads.submit(call)
+    finally:
+        threads.shutdown(wait=False)
+
+
+class Slow(Mute):
+    """It says when it has stopped in the middle."""
+
+    def __init__(self) -> None:
+        self.half = threading.Event()
+        super().__init__()
+
+    def fetch(self, raw: bytes, context: Any) -> Iterator[bytes]:
+        yield CONTENT[:HALF]
+        self.half.set()
+        self.over.wait()
+
+    def push(self, chunks: Iterator[bytes], context: Any) -> bytes:
+        for _ in chunks:
+            self.half.set()
+        self.over.wait()
+        return b""
+
+
+@pytest.mark.parametrize("way", ["fetch", "push"])
+def test_a_transfer_ends_with_its_order(way: str) -> None:
+    """At once, in the middle of a part, however slow the line is; another coordinator is not asked in its stead."""
+    parts = MemoryParts()
+    with closing(Slow()) as slow, closing(Slow()) as other, closing(calling(slow.port, other.port)) as link:
+        first, second = (slow, other) if link.hello() and link._lines.now.address.endswith(str(slow.port)) else (other, slow)
+        if way == "push":
+            parts.put([CONTENT])
+            going = begun(lambda: link.push(ORDER, ((DIGEST, len(CONTENT), 0),), parts))
+        else:
+            going = begun(lambda: link.fetch(ORDER, FILES, parts))
+        assert first.half.wait(PATIENCE)
+        link.give_up(ORDER.id)
+        with pytest.raises(Cancelled):
+            going.result(PATIENCE)
+        assert not second.half.is_set() and link._lines.now.address.endswith(str(first.port))
+        with pytest.raises(Cancelled):  # nor does another begin, as long as somebody works for the order
+            link.fetch(ORDER, FILES, MemoryParts())
+        link.forget(ORDER.id)
+
+
+@contextlib.contextmanager
+def working(home: Path, coordinator: FalseCoordinator) -> Iterator[list[Told]]:
+    """An agent's loop beside a coordinator, and the notes that it makes of its work."""
+    told: list[Told] = []
+    witness = Witness(lambda order, note: told.append((order, note)), home)
+    link, vault = calling(coordinator.port), MemoryVault(lambda run: MemoryParts())
+    pool = TrainerPool(home, home, "tideline.algorithms:METHODS", "cpu")
+    agent = Agent(ClientId("ann"), link, vault, pool, log=told_by(witness))
+    loop = AgentLoop(agent, link, pool, link.stop, 2, Rotation(link, home), witness)
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    try:
+        yield told
+    finally:
+        link.stop.set()
+        thread.join()
+
+
+def order(name: str, run: str = "run", **said: Any) -> pb.Order:
+    """An order that an agent understands. Its message is CONTENT."""
+    brief = '{"method": "fedavg", "config": {}, "world": {}, "threads": 1, "keeps": false, "contract": [], "role": "source"}'
+    made = pb.Order(id=name, run=run, cursor=0, phase="train", step="train", round=1, seconds_left=60.0, brief=brief, after=-1)
+    made.files.append(pb.File(digest=DIGEST, size=len(CONTENT)))
+    for key, value in said.items():
+        setattr(made, key, value)
+    return made
+
+
+@pytest.fixture
+def coordinator(monkeypatch: pytest.MonkeyPatch) -> Iterator[FalseCoordinator]:
+    """It sends half of a part, and then nothing."""
+    monkeypatch.setattr(main, "BEAT_SECONDS", 0.05)
+    over = threading.Event()
+
+    def half() -> Iterator[bytes]:
+        yield CONTENT[:HALF]
+        over.wait()
+
+    class Halves:
+        def __iter__(self) -> Iterator[bytes]:
+            return half()
+
+    with closing(FalseCoordinator()) as made:
+        made.parts = Halves()
+        yield made
+        over.set()
+
+
+def beats(coordinator: FalseCoordinator, open_: set[str]) -> None:
+    """Wait for a sign of life that tells of just these orders."""
+    while set(coordinator.beats.get(timeout=PATIENCE).progress) != open_:
+        continue
+
+
+def test_a_withdrawn_order_lets_go(tmp_path: Path, coordinator: FalseCoordinator) -> None:
+    """It is told once, though each sign of life is answered with it again, and the run's next order is served."""
+    with capture_logs() as said, working(tmp_path, coordinator) as told:
+        coordinator.orders.put(order("first"))
+        beats(coordinator, {"first"})
+        coordinator.gone = ["first"]
+        beats(coordinator, {"first"})
+        coordinator.orders.put(order("second", brief="{}"))
+        report = coordinator.reported(order("second"))
+        assert report is not None and report.failure.kind == "Malformed"
+    assert [o for o, note in told if note.kind == "order_withdrawn"] == ["first"]
+    assert [line["run"] for line in said if line["event"] == "order_withdrawn"] == ["run"]
+
+
+def test_a_newer_order_takes_the_place_of_one_that_is_still_coming(tmp_path: Path, coordinator: FalseCoordinator) -> None:
+    """Though nothing was withdrawn: a run asks for one thing at a time."""
+    with working(tmp_path, coordinator):
+        coordinator.orders.put(order("first"))
+        beats(coordinator, {"first"})
+        coordinator.orders.put(order("second", brief="{}"))
+        assert coordinator.reported(order("second")) is not None
+
+
+def test_only_so_many_orders_are_open(tmp_path: Path, coordinator: FalseCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is more is passed over, which is logged once; told again when there is room, it is served."""
+    monkeypatch.setattr(main, "MOST_OPEN", 3)
+    with capture_logs() as said, working(tmp_path, coordinator):
+        for i in range(9):
+            coordinator.orders.put(order(f"o{i}", f"run-{i}"))
+        beats(coordinator, {"o0", "o1", "o2"})
+        coordinator.orders.put(order("o0", "run-0"))
+        beats(coordinator, {"o0", "o1", "o2"})
+        coordinator.gone = ["o0", "o1", "o2"]
+        beats(coordinator, set())
+        coordinator.gone = []
+        coordinator.orders.put(order("o7", "run-7"))
+        beats(coordinator, {"o7"})
+    assert [line["open"] for line in said if line["event"] == "orders_put_off"] == [3]
+
+
+def test_only_so_many_parts_are_named(tmp_path: Path, coordinator: FalseCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By all open orders together; one alone may name more."""
+    monkeypatch.setattr(main, "MOST_NAMED", 1)
+    with working(tmp_path, coordinator):
+        large = order("large", "run-1")
+        large.files.append(pb.File(digest="0" * 64, size=1))
+        coordinator.orders.put(large)
+        coordinator.orders.put(order("small", "run-2"))
+        coordinator.orders.put(order("large", "run-1"))
+        beats(coordinator, {"large"})
+        coordinator.gone = ["large"]
+        beats(coordinator, set())
+        coordinator.orders.put(order("small", "run-2"))
+        beats(coordinator, {"small"})

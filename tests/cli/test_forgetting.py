@@ -1,0 +1,195 @@
+"""`tideline site forget`: what an owner frees of an agent's home, what is kept, and that nothing goes that was not meant."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tideline.algorithms import METHODS
+from tideline.cli.app import app
+from tideline.cli.guard import DONE, REFUSED
+from tideline.core.errors import Refused
+from tideline.core.registry import resolve
+from tideline.core.run import OrderId, RunId
+from tideline.engine.ports import Head
+from tideline_agent.forgetting import FORGOTTEN, WORKING, at_work, forget
+from tideline_agent.vault import FolderVault
+
+CONFIG = {"rounds": 2}
+LAST = len(resolve(METHODS, "fedavg").plan(resolve(METHODS, "fedavg").configure(CONFIG))) - 1
+CONTENT = b"x" * 5000
+
+
+def site(home: Path, *args: str | Path, answer: str | None = None) -> Result:
+    """A command on a home."""
+    return CliRunner().invoke(app, ["site", "forget", "--home", str(home), *map(str, args)], input=answer)
+
+
+def worked(home: Path, run: str, cursor: int | None = LAST, days: float = 0.0) -> Path:
+    """A run whose last answer was this one, so many days ago; None: it was never answered."""
+    vault, name = FolderVault(home / "runs"), RunId(run)
+    digest = vault.parts(name).put([CONTENT])
+    vault.note(name, {"method": "fedavg", "config": CONFIG, "role": "source"})
+    if cursor is not None:
+        vault.commit(name, Head(OrderId("o"), cursor, ((digest, len(CONTENT)),), (), {}, {}))
+    for file in (home / "runs" / run).rglob("*"):
+        os.utime(file, (time.time() - 86400 * days,) * 2)
+    return home / "runs" / run
+
+
+def left(home: Path) -> set[str]:
+    """The runs of which there is still something."""
+    return {folder.name for folder in (home / "runs").iterdir()}
+
+
+def test_a_run_is_forgotten(tmp_path: Path) -> None:
+    """By its id, once its owner has said so; its files are gone and its bytes told."""
+    worked(tmp_path, "old")
+    worked(tmp_path, "other")
+    asked = site(tmp_path, "old", answer="n\n")
+    assert asked.exit_code == REFUSED and "Nothing was forgotten" in asked.output and left(tmp_path) == {"old", "other"}
+    assert site(tmp_path, "old", answer="").exit_code == REFUSED and left(tmp_path) == {"old", "other"}
+    done = site(tmp_path, "old", answer="y\n")
+    assert done.exit_code == DONE and "Forgot 1 run, 5." in done.output and "Nothing brings them back" in done.output
+    assert left(tmp_path) == {"other"} and not (tmp_path / FORGOTTEN).exists() and not list((tmp_path / WORKING).iterdir())
+
+
+def test_for_programs(tmp_path: Path) -> None:
+    """They are asked nothing, so they say --yes."""
+    worked(tmp_path, "old")
+    done = site(tmp_path, "old", "--json")
+    assert done.exit_code == REFUSED and "--yes" in json.loads(done.stdout)["todo"] and left(tmp_path) == {"old"}
+    done = site(tmp_path, "old", "--json", "--yes")
+    told = json.loads(done.stdout)
+    assert done.exit_code == DONE and told["forgotten"] == ["old"] and told["bytes"] > len(CONTENT)
+    assert json.loads(site(tmp_path, "--older", "1d", "--json", "--yes").stdout) == {"forgotten": [], "bytes": 0}
+
+
+def test_what_may_go_on_is_kept(tmp_path: Path) -> None:
+    """A run whose last exchange the home does not know, or whose method is gone; its owner may know better."""
+    worked(tmp_path, "open", LAST - 1)
+    worked(tmp_path, "asked", None)
+    worked(tmp_path, "strange")
+    (tmp_path / "runs" / "strange" / "run.json").write_text('{"method": "gone", "config": {}}')
+    worked(tmp_path, "over")
+    for run in ("open", "asked", "strange"):
+        done = site(tmp_path, "over", run, "--yes")
+        assert done.exit_code == REFUSED and f"Run {run} may go on" in done.output and "--unfinished" in done.output
+    assert left(tmp_path) == {"open", "asked", "strange", "over"}
+    assert site(tmp_path, "open", "asked", "strange", "--yes", "--unfinished").exit_code == DONE and left(tmp_path) == {"over"}
+
+
+def test_those_of_which_nothing_was_heard_for_long(tmp_path: Path) -> None:
+    """By age; those that may go on are passed over."""
+    worked(tmp_path, "new")
+    worked(tmp_path, "old", days=40)
+    worked(tmp_path, "open", 0, days=40)
+    assert site(tmp_path, "--older", "30d", "--yes").exit_code == DONE and left(tmp_path) == {"new", "open"}
+    assert site(tmp_path, "--older", "30d", "--yes", "--unfinished").exit_code == DONE and left(tmp_path) == {"new"}
+
+
+def test_what_the_agent_works_for_is_kept(tmp_path: Path) -> None:
+    """The others go, and it is said; once the work is done the run goes too."""
+    worked(tmp_path, "busy")
+    worked(tmp_path, "old")
+    with at_work(tmp_path, RunId("busy")):
+        done = site(tmp_path, "busy", "old", "--yes", "--json")
+        told = json.loads(done.stdout)
+        assert done.exit_code == REFUSED and told["detail"] == "The agent works for run busy now"
+        assert told["context"]["forgotten"] == 1 and left(tmp_path) == {"busy"}
+    assert site(tmp_path, "busy", "--yes").exit_code == DONE and left(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "Nothing says which runs"),
+        (("old", "--older", "1d"), "Give either"),
+        (("odl",), "did you mean old?"),
+        (("../runs/old",), "remembers no run"),
+        (("--older", "soon"), "--older is 'soon'"),
+    ],
+)
+def test_refusals(tmp_path: Path, args: tuple[str, ...], said: str) -> None:
+    """What was wrong, and nothing goes."""
+    worked(tmp_path, "old")
+    done = site(tmp_path, *args, "--yes")
+    assert done.exit_code == REFUSED and said in " ".join(done.output.split()) and left(tmp_path) == {"old"}
+
+
+def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
+    """A wrong --home is named."""
+    assert "no agent's home" in site(tmp_path, "old", "--yes").output
+
+
+def test_what_a_killed_command_left_is_deleted(tmp_path: Path) -> None:
+    """By the next one."""
+    worked(tmp_path, "old")
+    worked(tmp_path, "older")
+    forget(tmp_path, RunId("old"))
+    assert list((tmp_path / FORGOTTEN).iterdir())
+    assert site(tmp_path, "older", "--yes").exit_code == DONE and not (tmp_path / FORGOTTEN).exists()
+
+
+def test_a_forgotten_run_can_be_asked_again(tmp_path: Path) -> None:
+    """The vault of an agent that goes on makes its folder anew."""
+    worked(tmp_path, "old")
+    vault = FolderVault(tmp_path / "runs")
+    digest = vault.parts(RunId("old")).put([CONTENT])
+    forget(tmp_path, RunId("old"))
+    assert vault.head(RunId("old")) is None
+    vault.keep(RunId("old"), ())
+    assert not vault.parts(RunId("old")).has(digest)
+    assert vault.parts(RunId("old")).put([CONTENT]) == digest
+
+
+def test_work_and_forgetting_exclude_each_other(tmp_path: Path) -> None:
+    """Whoever comes second waits, or is refused; nothing that is done in between is lost."""
+    (tmp_path / "runs").mkdir()
+    run, wrong, over = RunId("run"), list[Any](), threading.Event()
+
+    def work() -> None:
+        for _ in range(200):
+            with at_work(tmp_path, run):
+                folder = tmp_path / "runs" / run
+                folder.mkdir(exist_ok=True)
+                (folder / "file").write_text("x")
+                if (folder / "file").read_text() != "x":
+                    wrong.append(folder)
+        over.set()
+
+    def clean() -> int:
+        gone = 0
+        while not over.is_set():
+            try:
+                forget(tmp_path, run)
+                gone += 1
+            except (Refused, FileNotFoundError):
+                continue
+        return gone
+
+    with ThreadPoolExecutor(2) as threads:
+        cleaning, working = threads.submit(clean), threads.submit(work)
+        try:
+            working.result()
+        finally:
+            over.set()
+        cleaning.result()
+    assert not wrong
+
+
+@pytest.mark.parametrize("run", ["../outside", ".hidden", "a/b", "", "x" * 300, "a\0b"])
+def test_an_odd_run_is_worked_for_without_a_lock(tmp_path: Path, run: str) -> None:
+    """Its order is refused inside; nothing is written for it anywhere."""
+    home = tmp_path / "home"
+    (home / "runs").mkdir(parents=True)
+    with at_work(home, RunId(run)):
+        assert list(tmp_path.rglob("*")) == [home, home / "runs"]

@@ -1,0 +1,49 @@
+"""What a trainer holds of a site's data."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import pytest
+
+from tests.synthetic import rows
+from tideline.algorithms import METHODS
+from tideline.archive.parts import MemoryParts
+from tideline.core.errors import DataRefused
+from tideline.core.run import Role, World
+from tideline.engine.stepper import Stepper
+
+WORLDS = [World(inputs=(8,), classes=3), World(inputs=(4,), classes=3)]
+
+
+def test_the_data_of_one_world_are_let_go_before_those_of_the_next_are_read() -> None:
+    """So that memory holds one set; the same world's are read once, and again after another's."""
+    opened: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    def open_shelf(world: World, role: Role) -> Any:
+        alive.append(sum(each() is not None for each in opened))
+        made = rows(0, world)
+        opened.append(weakref.ref(made))
+        return made
+
+    stepper = Stepper(METHODS, lambda run: MemoryParts(), open_shelf)
+    for world in (WORLDS[0], WORLDS[0], WORLDS[1], WORLDS[0]):
+        stepper.shelf(world, Role.SOURCE)
+    assert alive == [0, 0, 0]
+
+
+def test_data_that_cannot_be_read_leave_nothing() -> None:
+    """And the next world's are read all the same."""
+
+    def open_shelf(world: World, role: Role) -> Any:
+        if world == WORLDS[0]:
+            raise DataRefused("no")
+        return rows(0, world)
+
+    stepper = Stepper(METHODS, lambda run: MemoryParts(), open_shelf)
+    stepper.shelf(WORLDS[1], Role.SOURCE)
+    with pytest.raises(DataRefused):
+        stepper.shelf(WORLDS[0], Role.SOURCE)
+    assert stepper.shelf(WORLDS[1], Role.SOURCE).view is not None
