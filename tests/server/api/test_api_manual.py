@@ -125,7 +125,7 @@ def test_the_experiments_schema_is_that_of_the_reader(openapi: dict[str, Any]) -
 def test_a_schema_of_everything() -> None:
     """Nested dataclasses, lists, optional values and free mappings have a schema each."""
     properties = schema_of(Experiment)["properties"]
-    assert properties["world"]["properties"]["inputs"]["items"] == {"type": "integer", "minimum": 1}
+    assert properties["world"]["properties"]["inputs"]["items"] == {"type": "integer", "minimum": 1, "maximum": 1 << 26}
     assert properties["preset"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
     assert properties["config"]["additionalProperties"] == {}
     assert properties["select"]["items"]["required"] == ["labels", "role"]
