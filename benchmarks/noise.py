@@ -17,7 +17,7 @@ from tideline.core.run import ClientId, Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 
-LOWEST = -(2**31)
+BYTE = 1 << 8
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ def begin(config: Config, world: World, roster: Roster, rng: Generator) -> Kept:
 
 
 def bits(size: int, rng: Generator) -> Tensor:
-    """Whole numbers of 32 random bits."""
-    return torch.empty(size, dtype=torch.int32).random_(LOWEST, None, generator=rng)
+    """Whole numbers of 8 random bits."""
+    return torch.empty(size, dtype=torch.uint8).random_(0, BYTE, generator=rng)
 
 
 @step()
 def draw(order: Asked, memory: Nothing, site: Site) -> Outcome[Noise, Nothing]:
     """Random bits, moved by the hint, so that each round depends on those before."""
-    size = max(int(site.config.mb * 1e6 / 4 / site.config.tensors), 4)
+    size = max(int(site.config.mb * 1e6 / site.config.tensors), 4)
     drawn = {f"w{i}": bits(size, site.rng).bitwise_xor_(order.hint[0]) for i in range(site.config.tensors)}
     return Outcome(Noise(drawn), memory)
 
