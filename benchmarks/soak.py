@@ -1,6 +1,6 @@
 """Whether anything grows while runs come and go.
 
-    python benchmarks/soak.py [--quick] [--minutes 12] [--database URL] [--limit memory.coordinator.high=100]
+    python benchmarks/soak.py [--quick] [--minutes 12] [--warm 0.3] [--database URL] [--limit memory.coordinator.high=100]
 
 Small runs are started, completed and collected without a pause, by agents that come and go and by one real agent with its
 trainer. Memory, open files, threads and what lies on disk are looked at every few seconds; a line is fitted to each after a
@@ -29,7 +29,7 @@ from benchmarks.slope import slope_of
 from benchmarks.staging import METHODS, Repeated, Stage, child_of, staged
 
 STAY_SECONDS, AWAY_SECONDS = 40.0, 5.0
-WARM = 0.3  # share of the time after which the line is fitted
+WARM = 0.3
 REAL = "agent-real"
 Figures = dict[str, float]
 
@@ -74,6 +74,7 @@ def arguments() -> Any:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=12.0, help="how long runs are started")
+    parser.add_argument("--warm", type=float, default=WARM, help="share of that time after which the lines are fitted")
     parser.add_argument("--agents", type=int, default=12, help="agents that come and go")
     parser.add_argument("--runs", type=int, default=4, help="runs that are open at once")
     parser.add_argument("--mb", type=float, default=0.05, help="size of a reply, in 10^6 bytes")
@@ -103,7 +104,7 @@ def measure(args: Any) -> Row:
         with Readings(pids, pause) as readings, Repeated(lambda: sizes.append(sizes_of(stage, feed, args)), pause):
             began = time.time()
             feed.until(began + 60 * args.minutes)
-        return row_of(stage, feed, readings, sizes, began)
+        return row_of(stage, feed, readings, sizes, began, args.warm)
 
 
 def real_agent(stage: Stage) -> None:
@@ -191,10 +192,10 @@ def folder_kb(folder: Path) -> float:
     return total / 1000
 
 
-def row_of(stage: Stage, feed: Feed, readings: Readings, sizes: list[Sizes], began: float) -> Row:
+def row_of(stage: Stage, feed: Feed, readings: Readings, sizes: list[Sizes], began: float, share: float) -> Row:
     """The figures, after the warm-up."""
     ended = time.time()
-    warm = began + WARM * (ended - began)
+    warm = began + share * (ended - began)
     minutes = (ended - began) / 60
     settled = {who: readings.between(who, warm, ended) for who in readings.of}
 

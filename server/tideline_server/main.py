@@ -226,6 +226,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         people.should_exit = True
         await conducting.stop()
         await agents.stop(1.0)
+        await door.living.ended()
         with contextlib.suppress(asyncio.CancelledError):
             await serving
         await bell.close()

@@ -16,7 +16,7 @@ from tests.synthetic import NAMES
 from tideline.archive.codec import LAX, Rules, encode
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import MemoryParts, digest_of
-from tideline.core.errors import IdentityRefused, NotFound, Stale
+from tideline.core.errors import IdentityRefused, NotFound, Stale, Unreachable
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.run import ClientId, Digest, OrderId
@@ -418,7 +418,6 @@ def test_a_beat_notes_progress_and_names_what_is_over(on: Stage) -> None:
     on.clock.advance(5.0)
     assert on.desk.beat(BERT, {order.id: 0.5, theirs.id: 0.9}) == (theirs.id,)
     assert on.journal.order(order.id).progress == 0.5  # type: ignore[union-attr]
-    assert on.journal.client(BERT).seen == on.clock.now()  # type: ignore[union-attr]
     on.office.cancel(run)
     assert on.desk.beat(BERT, {order.id: 0.6}) == (order.id,)
 
@@ -428,11 +427,28 @@ def test_a_sign_of_life_is_written_now_and_then(on: Stage) -> None:
     seen = []
     for _ in range(60):
         on.clock.advance(3.0)
-        on.desk.beat(BERT, {})
-        assert on.desk.noted(BERT)
+        if on.desk.lives(BERT):
+            on.desk.write_living()
         seen.append(on.journal.client(BERT).seen)  # type: ignore[union-attr]
     assert len(set(seen)) == 60 * 3.0 / SEEN_SECONDS
-    assert not on.desk.noted(ANNA)
+    assert not on.desk.lives(BERT)
+
+
+def test_signs_of_life_that_cannot_be_written_are_written_later(on: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database is away for a moment: who has lived then is written with those of whom that was heard since."""
+
+    def away(names: object, now: float) -> None:
+        raise Unreachable("away")
+
+    assert on.desk.lives(BERT)
+    with monkeypatch.context() as gone:
+        gone.setattr(on.journal, "saw_all", away)
+        with pytest.raises(Unreachable):
+            on.desk.write_living()
+    on.clock.advance(5.0)
+    assert on.desk.lives(ANNA)
+    on.desk.write_living()
+    assert {on.journal.client(who).seen for who in (ANNA, BERT)} == {on.clock.now()}  # type: ignore[union-attr]
 
 
 def test_an_offer_tells_seconds_left_and_only_what_concerns_the_client(on: Stage) -> None:

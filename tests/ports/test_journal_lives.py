@@ -64,6 +64,7 @@ class Life:
         if b % 2:
             self.journal.add_invite(invite(str(a)))
         self.journal.saw(pick(TEAM, b), self.now, pick((None, "2"), a), pick((None, ("target",)), b))
+        self.journal.saw_all(TEAM[a % 3 :], self.now)
         return self.journal.enrol(str(a), client(pick(TEAM, b))), self.journal.invite(str(a)), self.journal.client(ANN)
 
     def advance(self, a: int, b: int, sent: Any) -> Any:

@@ -13,6 +13,7 @@ from journal_values import (
     together,
 )
 
+from tideline.core.run import ClientId
 from tideline.engine.ports import Journal
 
 
@@ -77,3 +78,13 @@ def test_seeing_a_client_updates_what_it_told(journal: Journal) -> None:
     assert journal.client(ANN) == client(ANN, seen=6.0, version="2", roles=("target",))
     journal.saw(BOB, 7.0)
     assert journal.clients() == (client(ANN, seen=6.0, version="2", roles=("target",)),)
+
+
+def test_many_are_seen_at_once(journal: Journal) -> None:
+    """All who are there; what they told before stays, and strangers are nobody."""
+    for name in (CYD, ANN, BOB):
+        journal.add_invite(invite(name))
+        journal.enrol(name, client(name))
+    journal.saw_all((), 1.0)
+    journal.saw_all({CYD, ClientId("nobody"), ANN}, 5.0)
+    assert journal.clients() == (client(ANN, seen=5.0), client(BOB), client(CYD, seen=5.0))

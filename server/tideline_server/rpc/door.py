@@ -26,6 +26,7 @@ from tideline.engine.rows import Client
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
 from tideline_server.limits import UNLIMITED, Limits, address_of
+from tideline_server.living import Living
 from tideline_server.refusing import Refusing
 from tideline_server.rpc.callers import Callers, Rekeyed, Rules, keys_in, verified
 from tideline_server.rpc.counting import Watch, counted, counted_stream, unwatched
@@ -77,6 +78,7 @@ class Door:
         self.notebook = Notebook(desk)
         self.refusing = Refusing(Refusals(desk.journal, office.clock, "agents"), self.run)
         self.closing = asyncio.Event()
+        self.living = Living(desk.write_living, self.run, self.closing)
         self._listening = 0  # agents that hear orders now, and so may all send or fetch at once
 
     async def run(self, call: Callable[..., T], *args: Any) -> T:
@@ -243,8 +245,10 @@ class Door:
         request = parsed(pb.BeatRequest, raw)
         # In this order of arguments, what is no number becomes 0.
         progress = {OrderId(order): max(0.0, min(share, 1.0)) for order, share in request.progress.items()}
-        if not progress and self.desk.noted(client.name):
-            return pb.BeatReply(rotate=client.rotate)  # the most frequent call: nothing to write, so no thread is asked
+        if self.desk.lives(client.name):
+            self.living.write()
+        if not progress:
+            return pb.BeatReply(rotate=client.rotate)  # the most frequent call: no thread is asked, and no database
         return pb.BeatReply(gone=await self.run(self.desk.beat, client.name, progress), rotate=client.rotate)
 
     async def tell(self, raw: bytes, context: Context) -> pb.TellReply:

@@ -21,6 +21,9 @@ from tideline_server.store.errors import GaveWay, StoreAway, StoreRefused
 
 T = TypeVar("T")
 TURN_SECONDS = 60.0  # how long a writer waits for the others of its own process
+# Transactions that go on side by side; more would only take the interpreter from the doors' loop, which then hears of calls seconds
+# late. One that waits for a row's lock may stand still for long, so nobody stands behind it for more than a moment.
+ABREAST, MOMENT_SECONDS = 6, 1.0
 TRIES = 4  # of a transaction that the database undoes for another's sake
 Watch = Callable[[str, float], None]  # is told of each transaction: read or write, and its seconds
 
@@ -40,6 +43,7 @@ class Store:
         self._readers = engine.execution_options(**kind.reading)
         self._writers = engine.execution_options(**kind.writing)
         self._writing = threading.Lock() if kind.queued else None
+        self._abreast = threading.Semaphore(ABREAST)
         self._idle = threading.Condition()
         self._users = 0
         self._closed = False
@@ -47,15 +51,15 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A snapshot, from any thread."""
-        with self._timed("read"), self._used(), translated(), self._readers.connect() as connection, connection.begin():
+        with self._timed("read"), self._used(), self._go(), translated(), self._readers.connect() as connection, connection.begin():
             yield connection
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """A writer's turn: all of `work` is on the disk afterwards or, if anything raises, none. It may be called again."""
         for left in reversed(range(TRIES)):
             try:
-                with self._timed("write"), self._used(), self._turn(), translated(), self._writers.begin() as connection:
-                    return work(connection)
+                with self._timed("write"), self._used(), self._turn(), self._go(), translated(), self._writers.begin() as made:
+                    return work(made)
             except GaveWay as error:
                 if not left:
                     raise Unreachable(error.what, error.todo) from error
@@ -93,6 +97,15 @@ class Store:
             yield
         finally:
             self._writing.release()
+
+    @contextmanager
+    def _go(self) -> Iterator[None]:
+        one_of_few = self._abreast.acquire(timeout=MOMENT_SECONDS)
+        try:
+            yield
+        finally:
+            if one_of_few:
+                self._abreast.release()
 
     @contextmanager
     def _used(self) -> Iterator[None]:

@@ -109,6 +109,10 @@ class SqlJournal:
 
         self._write(work)
 
+    def saw_all(self, names: Collection[ClientId], now: float) -> None:
+        if names:
+            self._store.write(lambda connection: people.saw_all(connection, names, now))
+
     def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0) -> bool:
         deed = deeds.rotated(name, keys, now)
         return self._do(lambda connection: people.rekey(connection, name, before, keys, protocol), deed)

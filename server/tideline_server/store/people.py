@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, bindparam, select, update
 
 from tideline.core.run import ClientId
 from tideline.engine.entries import rekeyed
 from tideline.engine.rows import Client, Invite, Keys, Standing
 from tideline_server.store.dialect import added
 from tideline_server.store.schema import clients, invites
+
+SEEN = update(clients).where(clients.c.name == bindparam("who")).values(seen=bindparam("at"))
 
 
 def invite_of(row: Row[Any]) -> Invite:
@@ -73,6 +76,11 @@ def saw(
     before = connection.scalar(select(clients.c.roles).where(mine).with_for_update()) if roles else None
     connection.execute(update(clients).where(mine).values(seen=now, **told))
     return None if before is None or set(before) == set(roles or ()) else tuple(before)
+
+
+def saw_all(connection: Connection, names: Collection[ClientId], now: float) -> None:
+    """Note that clients live. In the order of their names, so that two who do it at once never wait for each other."""
+    connection.execute(SEEN, [{"who": name, "at": now} for name in sorted(names)])
 
 
 def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, protocol: int) -> bool:

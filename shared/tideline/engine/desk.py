@@ -21,7 +21,7 @@ from tideline.engine.storeroom import Storeroom
 
 SILENT_SECONDS = 30.0  # ten beats of an agent that lives
 MOST_ORDERS = 10_000  # whose bytes are counted at once
-SEEN_SECONDS = 30.0  # a client's signs of life are written no more often than this: each takes a turn at the database
+SEEN_SECONDS = 30.0  # a client's signs of life are written no more often than this
 
 
 class Desk:
@@ -44,6 +44,7 @@ class Desk:
         self._down: Counter[OrderId] = Counter()
         self._up: Counter[OrderId] = Counter()
         self._seen: dict[ClientId, float] = {}
+        self._living: set[ClientId] = set()  # of whom that is not written yet
 
     def orders(self, client: ClientId) -> tuple[Order, ...]:
         """The client's open orders. The same order may be offered any number of times."""
@@ -211,16 +212,28 @@ class Desk:
         return Receipt("accepted" if after is status else "late" if after is OrderStatus.EXPIRED else "stale")
 
     def beat(self, client: ClientId, progress: Mapping[OrderId, float]) -> tuple[OrderId, ...]:
-        """Note that a client lives and how far its steps are; gives the orders that it should give up."""
-        now = self.clock.now()
-        if not self.noted(client):
-            self.journal.saw(client, now)
-            self._seen[client] = now
-        return self.journal.beat(client, progress, now)
+        """Note how far a client's steps are; gives the orders that it should give up."""
+        return self.journal.beat(client, progress, self.clock.now())
 
-    def noted(self, client: ClientId) -> bool:
-        """Whether it was written down a short while ago that the client lives. Asks nobody."""
-        return 0.0 <= self.clock.now() - self._seen.get(client, -math.inf) < SEEN_SECONDS
+    def lives(self, client: ClientId) -> bool:
+        """Remember that a client lives. Asks nobody; gives whether it should be written down now, with the others'."""
+        now = self.clock.now()
+        with self._lock:
+            if not 0.0 <= now - self._seen.get(client, -math.inf) < SEEN_SECONDS:
+                self._seen[client] = now
+                self._living.add(client)
+            return bool(self._living)
+
+    def write_living(self) -> None:
+        """Write down who lives: many in one transaction, as each one costs as much as a round's. What fails comes again."""
+        with self._lock:
+            living, self._living = self._living, set()
+        try:
+            self.journal.saw_all(living, self.clock.now())
+        except FederationError:
+            with self._lock:
+                self._living |= living
+            raise
 
     def own(self, client: ClientId, order: OrderId) -> OrderRow:
         """The client's own order. Another client's is as unknown as one that does not exist."""

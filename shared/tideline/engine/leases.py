@@ -46,6 +46,9 @@ class Leases:
 
     def take(self, run: RunId) -> int | None:
         """The token of a run's lease, taken now if it is free; None while another holds it, or if the run is not open."""
+        known = self._held.get(run)  # without the lock, which is held for as long as all leases are looked at
+        if known is not None:
+            return known.token
         with self._lock:
             if run not in self._held:
                 self._claim(self.journal.leases(run))

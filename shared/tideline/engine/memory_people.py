@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import replace
 
 from tideline.core.run import ClientId
@@ -55,6 +56,10 @@ class MemoryPeople(MemoryAudit):
                 self._clients[name] = replace(old, seen=now, version=version or old.version, roles=roles or old.roles)
                 if roles and set(roles) != set(old.roles):
                     self.record([deeds.roles_changed(name, old.roles, roles, now)])
+
+    def saw_all(self, names: Collection[ClientId], now: float) -> None:
+        for name in names:
+            self.saw(name, now)
 
     def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0) -> bool:
         with self._people_lock:

@@ -119,6 +119,10 @@ class Journal(Protocol):
         """Note that a client lives. A version and roles that it told replace those known; other roles stand in the log."""
         ...
 
+    def saw_all(self, names: Collection[ClientId], now: float) -> None:
+        """Note of many at once that they live."""
+        ...
+
     def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0) -> bool:
         """Give a client new keys, if its key to sign is still `before` (empty: none yet). Its credential is gone with it."""
         ...
