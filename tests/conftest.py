@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.logs import plain_log
+
 if TYPE_CHECKING:
     from tests.s3 import Server
+
+plain_log()
 
 
 @pytest.fixture(scope="session")

@@ -104,6 +104,7 @@ def trained(home: Path, world: Mapping[str, Any], sites: Mapping[str, Path]) -> 
         pytest.param(
             IMAGES,
             lambda at: {"a": image_site(at / "a", 1), "b": image_site(at / "b", 2, (0, 2), 12), "c": array_site(at / "c", 3)},
+            marks=pytest.mark.long,
             id="images",
         ),
         pytest.param(

@@ -124,6 +124,7 @@ def test_a_site_without_room_for_its_head(tmp_path: Path, data: dict[str, Path],
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
+@pytest.mark.long
 def test_a_journal_without_room(tmp_path: Path, data: dict[str, Path], disk: Disk) -> None:
     """Nothing is acknowledged that is not written; agents wait and live; the run goes on by itself."""
     with net(tmp_path, "tests.acceptance.gated:METHODS") as federation:

@@ -74,7 +74,7 @@ def configured(folder: Path, coordinator: str, agents: list[str]) -> Any:
 
 @pytest.fixture(scope="module")
 def sight(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[tuple[Net, Prometheus]]:
-    """A coordinator and three agents with numbers, and a Prometheus with a viewer's key that looked before, during and after a run."""
+    """A coordinator and three agents with numbers, and a Prometheus with a viewer's key that looked all along a run."""
     if shutil.which("prometheus") is None:
         pytest.skip("NOT TESTED: there is no prometheus here; the package of this name has it")
     folder = tmp_path_factory.mktemp("net")

@@ -106,6 +106,7 @@ def test_a_trainer_killed_in_mid_step(gates: Net, data: dict[str, Path], tmp_pat
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
+@pytest.mark.long
 def test_a_trainer_that_always_dies_is_a_failed_reply(gates: Net, tmp_path: Path) -> None:
     """After the third death the reply is a failure that says so; the run stalls, the agent lives, and resume finishes the run."""
     (tmp_path / "go").touch()
@@ -120,7 +121,9 @@ def test_a_trainer_that_always_dies_is_a_failed_reply(gates: Net, tmp_path: Path
     assert len(begun(tmp_path, "a")) == 4
 
 
-@pytest.mark.parametrize("way", ["worker killed", pytest.param("asked to end", marks=pytest.mark.long), "asked twice"])
+@pytest.mark.parametrize(
+    "way", ["worker killed", *(pytest.param(way, marks=pytest.mark.long) for way in ("asked to end", "asked twice"))]
+)
 def test_a_coordinator_disturbed_while_it_closes_a_round(gates: Net, data: dict[str, Path], tmp_path: Path, way: str) -> None:
     """Its worker dies, or it is asked to end, in the middle of a fold: the fold is done again, and the run does not fail."""
     (tmp_path / "go").touch()

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from tests.cli.world import Coordinator
+from tests.logs import plain_log
 from tideline.learning.datasets import digits
 
 OURS = ("HOME", "DATABASE", "URL", "API_KEY", "TOKEN", "CA")
@@ -31,7 +31,7 @@ def own_log() -> Iterator[None]:
     logging.root.handlers = []
     yield
     logging.root.handlers, logging.root.level = handlers, level
-    structlog.reset_defaults()
+    plain_log()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,9 @@ from tests.laws.case import BARS, Case, cases
 from tideline.algorithms import METHODS
 
 every = pytest.mark.parametrize("case", cases(METHODS), ids=str)
+FIRST, *OTHERS = cases(METHODS)
+# For what costs some half a minute: one method in each suite, all of them in the long one.
+every_slowly = pytest.mark.parametrize("case", [FIRST, *(pytest.param(case, marks=pytest.mark.long) for case in OTHERS)], ids=str)
 
 
 @every
@@ -29,7 +32,7 @@ def test_arrival_duplicates_and_the_host_process_do_not_matter(case: Case) -> No
     laws.arrival_does_not_matter(case)
 
 
-@every
+@every_slowly
 def test_restarts_change_nothing(case: Case) -> None:
     """Law 4: a stop at any moment and a restart end where the uninterrupted run ends."""
     laws.restarts_change_nothing(case)

@@ -33,9 +33,10 @@ class Limits:
     """Ceilings checked before anything is allocated."""
 
     header_bytes: int = 64 << 20
-    values: int = (
-        4_000_000  # texts of one JSON document, and again lists and objects, and commas; an entry has 5, 3 and 19 at most
-    )
+    # Of one JSON document; an entry has 5, 3 and 19 at most. A number costs next to nothing, an object of one key 200 bytes.
+    texts: int = 1_500_000
+    brackets: int = 1_000_000
+    commas: int = 4_000_000
     tensors: int = 200_000
     parts: int = (
         8192  # times that a root may name one: each time it is mapped, and takes one of the files a process may have open
@@ -148,19 +149,19 @@ def load_json(text: bytes, limits: Limits) -> dict[str, Any]:
 def check_nesting(text: bytes, limits: Limits) -> None:
     """Neither too deep nor too much of it, found before any parser recurses or allocates. Brackets inside texts are none."""
     bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    few_values(bare.count(b'"') // 2, "texts", limits)
+    few_values(bare.count(b'"') // 2, "texts", limits.texts)
     outside = b"".join(bare.split(b'"')[::2])
-    few_values(outside.count(b","), "commas", limits)  # numbers have neither quotes nor brackets
+    few_values(outside.count(b","), "commas", limits.commas)  # numbers have neither quotes nor brackets
     brackets = outside.translate(None, delete=NO_BRACKETS)
-    few_values(len(brackets) // 2, "lists and objects", limits)
+    few_values(len(brackets) // 2, "lists and objects", limits.brackets)
     if max(accumulate(map(STEPS.__getitem__, brackets)), default=0) > limits.depth:
         raise errors.HeaderTooDeep(f"The header is nested deeper than {limits.depth} levels")
 
 
-def few_values(count: int, what: str, limits: Limits) -> None:
+def few_values(count: int, what: str, most: int) -> None:
     """No more of one kind than the limit."""
-    if count > limits.values:
-        raise errors.HeaderTooLarge(f"The header holds {count} {what}; the limit is {limits.values}")
+    if count > most:
+        raise errors.HeaderTooLarge(f"The header holds {count} {what}; the limit is {most}")
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

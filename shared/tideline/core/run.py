@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import operator
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, NewType
 from unicodedata import normalize
@@ -48,7 +49,7 @@ class World:
 def world_in(given: Any) -> World:
     """A world from plain data. Raises ConfigRefused, also for samples beyond all size, and names that do not fit the classes."""
     world = parse(World, given, "world")
-    if math.prod(world.inputs) > MOST_INPUTS:
+    if any(size > MOST_INPUTS for size in accumulate(world.inputs, operator.mul)):  # ends before the product is a long number
         what = f"world.inputs is {list(world.inputs[:8])}; a sample of them has more than {MOST_INPUTS} numbers"
         raise ConfigRefused(what, "Write the shape of one sample, such as [1, 28, 28]", path="world.inputs")
     if world.class_names:

@@ -116,6 +116,11 @@ def first(value: Callable[[Tensor], Tensor]) -> Callable[[dict[str, Tensor]], di
     return lambda model: model | {min(model): value(model[min(model)])}
 
 
+def objects(count: int) -> bytes:
+    """A header of one list of objects with a key each, no two alike: what costs most among what is not too much."""
+    return b'{"__metadata__":{"tideline.layout":"1"},"a":[' + b",".join(b'{"%x":0}' % i for i in range(count)) + b"]}"
+
+
 FILES: Mapping[str, Lie] = {
     "short": told(b"\x07", "TooShort", "1 bytes has no header"),
     "header beyond the file": told(file(head(), size=1 << 20), "HeaderTruncated", "claims 1048576 bytes"),
@@ -123,7 +128,9 @@ FILES: Mapping[str, Lie] = {
     "header that is no JSON": told(file(b"{"), "HeaderNotJson", "is not JSON"),
     "header that is no UTF-8": told(file(b'{"\xff": 1}'), "HeaderNotJson", "is not JSON"),
     "deep header": told(file(b'{"a":' + b"[" * MANY), "HeaderTooDeep", "deeper than 64 levels"),
-    "flood of lists": told(file(b'{"a":[' + b"[]," * 4_000_001 + b"[]]}"), "HeaderTooLarge", "the limit is 4000000"),
+    "flood of lists": told(file(b'{"a":[' + b"[]," * 1_000_001 + b"[]]}"), "HeaderTooLarge", "objects; the limit is 1000000"),
+    "flood of texts": told(file(b'{"a":[' + b'"",' * 1_500_001 + b'""]}'), "HeaderTooLarge", "texts; the limit is 1500000"),
+    "as many objects as may be": told(file(objects(999_990)), "BadEntry", "must have exactly dtype"),
     "flood of numbers": told(file(b'{"a":[' + b"999," * 4_000_001 + b"0]}"), "HeaderTooLarge", "commas; the limit is 4000000"),
     "number of a million digits": told(file(b'{"x": ' + b"9" * 1_000_000 + b"}"), "HeaderNotJson", "is not JSON"),
     "key twice": told(file(b'{"a": 1, "a": 2}'), "DuplicateKey", "'a' twice"),
