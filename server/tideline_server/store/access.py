@@ -21,8 +21,8 @@ from tideline_server.store.errors import GaveWay, StoreAway, StoreRefused
 
 T = TypeVar("T")
 TURN_SECONDS = 60.0  # how long a writer waits for the others of its own process
-# Transactions that go on side by side; more would only take the interpreter from the doors' loop, which then hears of calls seconds
-# late. One that waits for a row's lock may stand still for long, so nobody stands behind it for more than a moment.
+# Transactions that go on side by side: more would take the interpreter from the doors' loop, which then hears of calls too late.
+# One that waits for a row's lock may stand still for long, so nobody stands behind it for more than a moment.
 ABREAST, MOMENT_SECONDS = 6, 1.0
 TRIES = 4  # of a transaction that the database undoes for another's sake
 Watch = Callable[[str, float], None]  # is told of each transaction: read or write, and its seconds
@@ -51,8 +51,8 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A snapshot, from any thread."""
-        with self._timed("read"), self._used(), self._go(), translated(), self._readers.connect() as connection, connection.begin():
-            yield connection
+        with self._timed("read"), self._used(), self._go(), translated(), self._readers.connect() as made, made.begin():
+            yield made
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """A writer's turn: all of `work` is on the disk afterwards or, if anything raises, none. It may be called again."""
