@@ -26,7 +26,7 @@ from tideline_agent import forgetting, identity
 from tideline_agent.finding import find, introduced, note
 from tideline_agent.identity import only_one
 from tideline_agent.keys import Keys
-from tideline_agent.link import EnrolReply, GrpcLink
+from tideline_agent.link import Doors, EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool, counting
 from tideline_agent.notes import Teller, Witness
 from tideline_agent.policy import read_policy
@@ -75,9 +75,8 @@ def run_agent(settings: AgentSettings) -> None:
         witness = Witness(teller.tell, settings.folder)
         command = (vault.folder, settings.data, settings.methods, settings.device)
         pool = TrainerPool(*command, settings.trainer_idle, died=witness.died)
-        if not admission(link, settings, keys):
+        if not admission(link, settings, keys, doors):
             return
-        note(settings, doors)
         teller.start()
         metrics = AgentMetrics(__version__)
         line, steps = CountedLink(link, metrics), CountedPool(pool, metrics)
@@ -112,15 +111,21 @@ def tell(what: str, order: Order, error: FederationError | None) -> None:
     note("reply", verdict=what, run=order.run, phase=order.phase, round=order.round, order=order.id, **why)
 
 
-def admission(link: GrpcLink, settings: AgentSettings, keys: Keys) -> bool:
-    """Enrol, and wait until a person has approved it. False if the agent is stopped before."""
+def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, doors: Doors) -> bool:
+    """Enrol, and wait until a person has approved it. False if the agent is stopped before.
+
+    The home knows where it has enrolled before anybody is told: whoever starts the agent again then needs no token.
+    """
     told = False
-    while (reply := enrol(link, settings, keys)).standing == "pending":
+    reply = enrol(link, settings, keys)
+    note(settings, doors)
+    while reply.standing == "pending":
         if not told:
             log.warning("approval_awaited", name=settings.name, fingerprint=keys.fingerprint, coordinator=settings.coordinator)
             told = True
         if link.stop.wait(TURN_SECONDS):
             return False
+        reply = enrol(link, settings, keys)
     log.info("enrolled", name=reply.name, theirs=reply.version, ours=__version__, fingerprint=keys.fingerprint)
     return True
 
