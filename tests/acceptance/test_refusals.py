@@ -40,6 +40,7 @@ def agent(federation: Net, name: str, data: Path, token: str, home: Path, *more:
     return tideline(*command, *more)
 
 
+@pytest.mark.long
 def test_a_name_belongs_to_one_agent(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
     """A second agent of an enrolled name, from another home, is refused with its reason."""
     code, said = agent(federation, "a", data["a"], "no-token", tmp_path)

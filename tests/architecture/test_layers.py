@@ -33,6 +33,8 @@ TOP = ("tideline.__main__", "tideline.cli")
 # Families of methods that others build on; every other method keeps out of its neighbours' folders.
 FAMILIES = ("averaging", "personal", "source_free")
 OURS = ("tideline", "tideline_server", "tideline_agent", "tideline_protos")
+# Where a person's own file of weights is read: the one `torch.load`, which there says weights_only=True in so many words.
+WEIGHTS = "tideline.learning.weights"
 
 # Third-party packages and the modules through which alone they come in.
 DOORS: dict[str, tuple[str, ...]] = {
@@ -53,6 +55,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "ot": ("tideline.numerics.transport",),
     "cvxpy": ("tideline.numerics.signomial",),
     "torchvision": ("tideline.learning.datasets", "tideline.nets"),
+    "safetensors": ("tideline.learning.weights",),
     "cryptography": ("tideline_server.rpc", "tideline_agent.keys", "tideline_agent.link", "tideline.cli"),
     "OpenSSL": ("tideline_agent.link",),
     "yaml": ("tideline.cli",),
@@ -155,14 +158,37 @@ def test_the_vocabulary_needs_only_the_standard_library(source: Source) -> None:
 
 @pytest.mark.parametrize("source", sources(), ids=ids)
 def test_no_bytes_become_code(source: Source) -> None:
-    """No torch.load, no torch.save, no pickled arrays, no exec or eval; modules are named by text in one place alone."""
+    """No torch.save, no pickled arrays, no exec or eval; torch.load, and modules named by text, in one place each."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
         where = f"{source.path}:{node.lineno}"
-        assert called not in ("torch.load", "torch.save", "exec", "eval", "compile", "__import__"), where
+        assert called not in ("torch.save", "exec", "eval", "compile", "__import__"), where
+        assert called != "torch.load" or (source.module == WEIGHTS and loads_weights_only(node)), where
         pickles = [k for k in node.keywords if k.arg == "allow_pickle"]
         assert all(isinstance(k.value, ast.Constant) and k.value.value is False for k in pickles), where
         if called.endswith("import_module"):
             assert source.module == "tideline.core.registry" or layer(source.module) == "top", where
+
+
+def loads_weights_only(call: ast.Call) -> bool:
+    """Whether `weights_only=True` is written there."""
+    told = next((k.value for k in call.keywords if k.arg == "weights_only"), None)
+    return isinstance(told, ast.Constant) and told.value is True
+
+
+@pytest.mark.parametrize(
+    ("text", "only"),
+    [
+        ("torch.load(path, weights_only=True)", True),
+        ("torch.load(path)", False),
+        ("torch.load(path, weights_only=False)", False),
+        ("torch.load(path, weights_only=flag)", False),
+        ("torch.load(path, **given)", False),
+    ],
+)
+def test_weights_alone_are_loaded(text: str, only: bool) -> None:
+    """Nothing less than the word itself."""
+    call = ast.parse(text, mode="eval").body
+    assert isinstance(call, ast.Call) and loads_weights_only(call) is only

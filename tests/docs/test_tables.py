@@ -12,10 +12,12 @@ import pytest
 from benchmarks import load, reading, robust, soak, throttled, transport
 from tests.docs.manual import DOCS, FENCE, ROOT, section, tables, text_of, ticked
 from tests.synthetic import experiment, sites
+from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.cli import demo, guard
 from tideline.core import errors
 from tideline.core.privacy import Audience, Exposure
+from tideline.core.run import World
 from tideline.engine.result import failure
 from tideline.engine.simulate import simulate
 from tideline_server.api.models import RunResult
@@ -79,6 +81,18 @@ def classes(kind: type[errors.FederationError]) -> set[type[errors.FederationErr
     """The error classes of the core below one."""
     below = {each for each in kind.__subclasses__() if each.__module__ == errors.__name__}
     return below.union(*(classes(each) for each in below))
+
+
+@pytest.mark.parametrize("row", tables(text_of(DOCS / "networks.md"))[0], ids=lambda row: row[0].strip("`"))
+def test_the_networks(row: list[str]) -> None:
+    """docs/networks.md says how many features each network makes."""
+    world = World(inputs=(3, 32, 32), model=row[0].strip("`"))
+    assert str(nets.width(world)) == row[2].replace("as many as inputs", str(3 * 32 * 32))
+
+
+def test_every_network_is_in_the_manual() -> None:
+    """docs/networks.md has a row for each, in the order of the code."""
+    assert [row[0].strip("`") for row in tables(text_of(DOCS / "networks.md"))[0]] == list(nets.NETS)
 
 
 def test_every_error_has_its_codes() -> None:

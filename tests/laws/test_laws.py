@@ -38,7 +38,7 @@ def test_restarts_change_nothing(case: Case) -> None:
     laws.restarts_change_nothing(case)
 
 
-@every
+@every_slowly
 def test_a_site_restored_from_an_old_copy_is_noticed(case: Case) -> None:
     """Law 4: a vault that lacks its last commit is MemoryLost, and the run waits for its owner."""
     laws.old_memory_is_noticed(case)

@@ -10,11 +10,19 @@ from torch import Tensor, nn
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
 from tideline.core.settings import nearest
+from tideline.nets.bottleneck import LeNetBN
 from tideline.nets.lenet import LeNet
 from tideline.nets.mlp import MLP
+from tideline.nets.resnet import KINDS, ResNet
 
 ROWS = 512  # rows that pass through a network at once
-NETS: Mapping[str, Callable[[World], nn.Module]] = {"lenet": LeNet.of, "mlp": MLP.of, "linear": MLP.linear}
+NETS: Mapping[str, Callable[[World], nn.Module]] = {
+    "lenet": LeNet.of,
+    "mlp": MLP.of,
+    "linear": MLP.linear,
+    "lenet_bn": LeNetBN.of,
+    **dict.fromkeys(KINDS, ResNet.of),
+}
 
 
 def build(world: World) -> nn.Module:
@@ -30,10 +38,15 @@ def build(world: World) -> nn.Module:
 
 
 def check(world: World) -> None:
-    """The network exists and takes the world's inputs. Costs no memory: it is built without storage."""
+    """The network exists and takes the world's inputs. Costs no memory. Raises ConfigRefused."""
+    template(world)
+
+
+def template(world: World) -> dict[str, Tensor]:
+    """What `weights_of` gives for the world's network, built without storage: names, shapes, dtypes. Raises ConfigRefused."""
     try:
         with torch.device("meta"):
-            build(world)
+            return dict(build(world).state_dict())
     except (RuntimeError, TypeError, OverflowError) as cause:
         raise ConfigRefused(
             f"world.inputs {list(world.inputs)} and {world.classes} classes are more than {world.model} can be built for"

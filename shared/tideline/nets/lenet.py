@@ -6,8 +6,11 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
+from tideline.nets.images import image_shape
+
+LEAST = 8
+TODO = "Write inputs: [1, 28, 28], or use model: mlp for features"
 
 
 class LeNet(nn.Module):
@@ -15,17 +18,7 @@ class LeNet(nn.Module):
 
     def __init__(self, channels: int, height: int, width: int, classes: int) -> None:
         super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(channels, 16, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(32 * (height // 4) * (width // 4), 128),
-            nn.ReLU(),
-        )
+        self.features = nn.Sequential(*convolutions(channels), nn.Linear(convolved(height, width), 128), nn.ReLU())
         self.classifier = nn.Linear(128, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,11 +28,18 @@ class LeNet(nn.Module):
     @classmethod
     def of(cls, world: World) -> Self:
         """For a world of images. Raises ConfigRefused for others."""
-        if len(world.inputs) != 3 or min(world.inputs[1:]) < 8:
-            raise ConfigRefused(
-                f"world.inputs is {list(world.inputs)}; lenet takes images: channels, height, width, of 8 pixels or more",
-                "Write inputs: [1, 28, 28], or use model: mlp for features",
-                path="world.inputs",
-            )
-        channels, height, width = world.inputs
-        return cls(channels, height, width, world.classes)
+        return cls(*image_shape(world, LEAST, TODO), world.classes)
+
+
+def convolutions(channels: int) -> tuple[nn.Module, ...]:
+    """LeNet up to its hidden layer: (n, c, h, w) -> (n, convolved(h, w))."""
+    return (
+        *(nn.Conv2d(channels, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        nn.Flatten(),
+    )
+
+
+def convolved(height: int, width: int) -> int:
+    """How many numbers the convolutions make of an image."""
+    return 32 * (height // 4) * (width // 4)

@@ -1,0 +1,311 @@
+"""Weights that a person brings in a file: read without running code from it, held to the network, or refused with reasons."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from tideline import nets
+from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.run import World
+from tideline.learning.weights import differences, fitted, read_weights, with_backbone
+
+WORLD = World(inputs=(1, 8, 8), classes=3, model="lenet_bn")
+PHOTOS = World(inputs=(3, 32, 32), classes=3, model="resnet18")
+SUFFIXES = pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+
+
+def weights(world: World = WORLD) -> dict[str, Tensor]:
+    """A network's weights."""
+    torch.manual_seed(0)
+    return nets.weights_of(nets.build(world))
+
+
+def write(path: Path, held: Any) -> Path:
+    """A file of its name's kind."""
+    if path.suffix == ".safetensors":
+        save_file(held, path)
+    else:
+        torch.save(held, path)
+    return path
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    """Equal names, in their order, dtypes and bits."""
+    return list(a) == list(b) and all(a[n].dtype == b[n].dtype and torch.equal(a[n], b[n]) for n in a)
+
+
+def refused(path: Path, said: str) -> DataRefused:
+    """The file is refused with these words, its path and something to do; the refusal."""
+    with pytest.raises(DataRefused) as refusal:
+        read_weights(path)
+    error = refusal.value
+    assert said in error.what, error.what
+    assert str(path) in error.what and error.context["path"] == str(path) and error.todo
+    assert "weights_only" not in str(error), "torch's advice to run the file's code"
+    return error
+
+
+@SUFFIXES
+def test_a_file_gives_what_was_saved(tmp_path: Path, suffix: str) -> None:
+    """Every tensor, buffers too, in its dtype; a path may be a text."""
+    path = write(tmp_path / f"net{suffix}", weights())
+    read = read_weights(str(path))
+    assert same(fitted(WORLD, read), weights()) and read.keys() == weights().keys()
+
+
+def test_an_old_file_of_torch_is_read(tmp_path: Path) -> None:
+    """What torch saved before it wrote archives, as many published weights are."""
+    torch.save(weights(), tmp_path / "net.pth", _use_new_zipfile_serialization=False)
+    assert same(read_weights(tmp_path / "net.pth"), weights())
+
+
+def test_a_compressed_archive_is_read(tmp_path: Path) -> None:
+    """An archive that was packed anew is not mapped, which would give the packed bytes as numbers."""
+    kept, packed = write(tmp_path / "kept.pth", weights()), tmp_path / "packed.pth"
+    with zipfile.ZipFile(kept) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+        for member in old.infolist():
+            new.writestr(member.filename, old.read(member))
+    assert same(read_weights(packed), weights())
+
+
+def test_parameters_are_tensors(tmp_path: Path) -> None:
+    """A dict of parameters is read as one of tensors, which ask for no gradient."""
+    read = read_weights(write(tmp_path / "net.pth", dict(nets.build(WORLD).named_parameters())))
+    assert not any(isinstance(w, nn.Parameter) or w.requires_grad for w in read.values())
+
+
+@pytest.mark.parametrize("name", ["state_dict", "model", "net"])
+def test_a_state_dict_inside_is_found(tmp_path: Path, name: str) -> None:
+    """Whatever it is called, beside what a training keeps."""
+    optimiser = torch.optim.SGD(nets.build(WORLD).parameters(), lr=0.1, momentum=0.9).state_dict()
+    held = {"epoch": 3, name: weights(), "optimizer": optimiser, "notes": {}, "best": None}
+    assert same(read_weights(write(tmp_path / "net.tar", held)), weights())
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        ({"model": {"a": torch.ones(1)}, "ema": {"a": torch.ones(1)}}, "holds 2 state dicts: 'model', 'ema'"),
+        ({"model": {"a": torch.ones(1)}, "b": torch.ones(1)}, "'model' is a dict, no tensor"),
+        ({"a": torch.ones(1), "b": 2.5}, "'b' is a float, no tensor"),
+        ({"net": {"inner": {"a": torch.ones(1)}}}, "'net' is a dict, no tensor"),
+        ({1: torch.ones(1)}, "under 1, which is no name"),
+        ({}, "holds no tensors"),
+        ([torch.ones(1)], "holds a list, no state dict"),
+        (torch.ones(3), "holds a Tensor, no state dict"),
+        ({"a": torch.tensor([1.0, float("nan")])}, "a holds a NaN or an infinity"),
+        ({"a": torch.tensor([float("-inf")])}, "a holds a NaN or an infinity"),
+        ({"a": torch.ones(2, dtype=torch.complex64)}, "a is no plain tensor"),
+        ({"a": torch.ones(2, device="meta")}, "a is no plain tensor"),
+        ({"a": torch.ones(1).expand(10**13)}, "a is no plain tensor"),
+        ({"a": torch.ones(2).to(torch.float8_e5m2)}, "a is no plain tensor"),
+    ],
+)
+def test_what_is_no_state_dict(tmp_path: Path, held: Any, said: str) -> None:
+    """Each with what it is instead."""
+    refused(write(tmp_path / "net.pth", held), said)
+
+
+def test_numbers_of_a_safetensors_file_are_finite_too(tmp_path: Path) -> None:
+    """The same rules for both kinds."""
+    refused(write(tmp_path / "net.safetensors", {"a": torch.tensor([float("nan")])}), "a holds a NaN")
+
+
+@SUFFIXES
+def test_what_is_no_file(tmp_path: Path, suffix: str) -> None:
+    """Nothing there, a folder, a name that no file can have."""
+    refused(tmp_path / f"none{suffix}", "no such file")
+    (tmp_path / f"folder{suffix}").mkdir()
+    refused(tmp_path / f"folder{suffix}", "not a file")
+    refused(tmp_path / f"{'n' * 300}{suffix}", "cannot be read")
+
+
+@SUFFIXES
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_a_file_that_was_cut(tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject) -> None:
+    """Wherever: refused as what its name says it is."""
+    folder = tmp_path_factory.mktemp("cut")
+    whole = write(folder / f"whole{suffix}", {"a": torch.ones(20), "b": torch.zeros(2, 3)}).read_bytes()
+    path = folder / f"cut{suffix}"
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    refused(path, "cannot be read as a s")
+
+
+@SUFFIXES
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_damage_is_refused_or_harmless(tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject) -> None:
+    """Any byte may be another: then there are finite tensors, or a refusal, and nothing else."""
+    folder = tmp_path_factory.mktemp("damaged")
+    path = write(folder / f"net{suffix}", {"a": torch.ones(20), "b": torch.zeros(2, 3)})
+    held = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        held[data.draw(st.integers(0, len(held) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(held)
+    try:
+        read = read_weights(path)
+    except DataRefused as error:
+        assert error.context["path"] == str(path)
+    else:
+        assert all(bool(torch.isfinite(w).all()) for w in read.values())
+
+
+@pytest.mark.parametrize("held", [b"", b"weights", b"PK\x05\x06" + bytes(18), b"\x89PNG\r\n\x1a\n", bytes(100)])
+@SUFFIXES
+def test_what_is_another_kind_of_file(tmp_path: Path, suffix: str, held: bytes) -> None:
+    """A text, an image, an empty archive."""
+    path = tmp_path / f"net{suffix}"
+    path.write_bytes(held)
+    refused(path, "cannot be read as a s")
+
+
+def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
+    """A pickle that makes a folder when it is opened, bare and in an archive of torch's; a whole network, which is code."""
+    made = tmp_path / "made"
+    hostile = f"cos\nmkdir\n(S'{made}'\ntR.".encode()
+    bare = tmp_path / "bare.pth"
+    bare.write_bytes(hostile)
+    refused(bare, "(UnpicklingError)")
+    kept, packed = write(tmp_path / "kept.pth", weights()), tmp_path / "packed.pth"
+    with zipfile.ZipFile(kept) as old, zipfile.ZipFile(packed, "w") as new:
+        for member in old.infolist():
+            new.writestr(member.filename, hostile if member.filename.endswith("data.pkl") else old.read(member))
+    refused(packed, "(UnpicklingError)")
+    refused(write(tmp_path / "net.pth", nets.build(WORLD)), "(UnpicklingError)")
+    assert not made.exists()
+
+
+def without(name: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    """All but one tensor."""
+    return lambda w: {n: t for n, t in w.items() if n != name}
+
+
+def test_what_fits_has_no_differences() -> None:
+    """In any order of names, and in other dtypes."""
+    w = weights()
+    assert differences(WORLD, w) == ()
+    assert differences(WORLD, {name: w[name].double() for name in reversed(w)}) == ()
+
+
+def test_differences_stand_in_the_networks_order() -> None:
+    """What is missing or has another shape by the network's names, then what it does not have."""
+    w = without("features.backbone.3.bias")(weights(World(inputs=(3, 8, 8), classes=7, model="lenet_bn")))
+    assert differences(WORLD, {"extra": torch.ones(2), **w}) == (
+        "features.backbone.0.weight is 16 x 3 x 5 x 5; the network has: 16 x 1 x 5 x 5",
+        "features.backbone.3.bias is missing, which is 32",
+        "classifier.weight is 7 x 128; this world has 3 classes: 3 x 128",
+        "classifier.bias is 7; this world has 3 classes: 3",
+        "extra is not in the network",
+    )
+
+
+def test_fitted_names_three_and_counts_the_rest() -> None:
+    """The first differences, how many more there are, and the place."""
+    with pytest.raises(ConfigRefused) as refusal:
+        fitted(WORLD, {"extra": torch.ones(2)})
+    what, count = refusal.value.what, len(weights()) + 1
+    assert what.startswith("The weights do not fit lenet_bn: features.backbone.0.weight is missing")
+    assert what.count("is missing") == 3 and what.endswith(f"; and {count - 3} more")
+    assert refusal.value.todo and refusal.value.context["path"] == "world.model"
+    with pytest.raises(ConfigRefused) as refusal:
+        fitted(WORLD, weights() | {"extra": torch.ones(2)})
+    assert refusal.value.what == "The weights do not fit lenet_bn: extra is not in the network"
+
+
+def test_a_world_without_a_network_is_refused() -> None:
+    """By its own refusal, before anything is compared."""
+    for asked in (differences, fitted, with_backbone):
+        with pytest.raises(ConfigRefused) as refusal:
+            asked(World(model="lenett"), weights())
+        assert refusal.value.context["path"] == "world.model"
+
+
+def test_fitted_gives_the_networks_order_and_dtypes() -> None:
+    """Half or double precision becomes the network's; a network can be filled with it."""
+    w = weights()
+    given = {name: w[name].to(torch.float64 if w[name].is_floating_point() else torch.int32) for name in reversed(w)}
+    got = fitted(WORLD, given)
+    assert same(got, w)
+    assert same(nets.weights_of(nets.loaded(WORLD, got)), w)
+
+
+def test_fitted_is_a_copy(tmp_path: Path) -> None:
+    """Neither the file nor the given tensors change it, nor does it change them; views are laid out anew."""
+    w = weights() | {"features.bottleneck.linear.weight": weights()["features.bottleneck.linear.weight"].T.contiguous().T}
+    got = fitted(WORLD, w)
+    assert all(t.is_contiguous() and t.untyped_storage().nbytes() == t.nbytes for t in got.values())
+    assert not any(got[name].data_ptr() == w[name].data_ptr() for name in w)
+    path = write(tmp_path / "net.pth", weights())
+    kept = fitted(WORLD, read_weights(path))
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    assert same(kept, weights())
+
+
+def test_numbers_that_the_network_cannot_hold() -> None:
+    """Finite in double precision, infinite in the network's."""
+    w = weights()
+    w["classifier.bias"] = torch.tensor([0.0, 1e300, 0.0], dtype=torch.float64)
+    with pytest.raises(ConfigRefused, match=r"classifier.bias holds a number that torch.float32 cannot"):
+        fitted(WORLD, w)
+
+
+@pytest.fixture(scope="module")
+def published() -> dict[str, Tensor]:
+    """A state dict as torchvision publishes them, with numbers of its own in every tensor."""
+    from torchvision.models import resnet18
+
+    torch.manual_seed(5)
+    return {name: torch.rand(w.shape).to(w.dtype) + 1 for name, w in resnet18(weights=None).state_dict().items()}
+
+
+def test_a_published_backbone_is_taken(published: dict[str, Tensor]) -> None:
+    """Every tensor but those of fc under its new name; bottleneck and classifier as the seed draws them."""
+    got = with_backbone(PHOTOS, published, seed=0)
+    start = weights(PHOTOS)
+    assert list(got) == list(start) and differences(PHOTOS, got) == ()
+    for name, w in got.items():
+        old = name.removeprefix("features.backbone.")
+        assert torch.equal(w, published[old] if old != name else start[name]), name
+    assert {n.removeprefix("features.backbone.") for n in got} & published.keys() == published.keys() - {"fc.weight", "fc.bias"}
+
+
+def test_the_global_generator_stays_as_it_was(published: dict[str, Tensor]) -> None:
+    """With a seed; without one the drawn part is torch's next."""
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    seeded = with_backbone(PHOTOS, published, seed=0)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert same(with_backbone(PHOTOS, published), seeded)
+    assert not torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_old_published_file_has_no_counters(published: dict[str, Tensor]) -> None:
+    """They start at zero; a file that was trained without fc is taken as well."""
+    old = {n: w for n, w in published.items() if not n.endswith("num_batches_tracked") and not n.startswith("fc.")}
+    got = with_backbone(PHOTOS, old, seed=0)
+    assert int(got["features.backbone.bn1.num_batches_tracked"]) == 0
+    assert torch.equal(got["features.backbone.bn1.running_var"], published["bn1.running_var"])
+
+
+def test_a_backbone_of_another_network_is_refused(published: dict[str, Tensor]) -> None:
+    """In torchvision's names; so is a network that has no such backbone."""
+    with pytest.raises(ConfigRefused) as refusal:
+        with_backbone(PHOTOS, {n: w for n, w in published.items() if not n.startswith("layer4.1")} | {"extra": torch.ones(1)})
+    assert "do not fit resnet18: layer4.1.conv1.weight is missing, which is 512 x 512 x 3 x 3" in refusal.value.what
+    assert refusal.value.what.endswith("; and 8 more")
+    with pytest.raises(ConfigRefused, match=r"conv1\.weight is 64 x 1 x 7 x 7; the network has: 64 x 3 x 7 x 7"):
+        with_backbone(PHOTOS, published | {"conv1.weight": torch.ones(64, 1, 7, 7)})
+    with pytest.raises(ConfigRefused, match=r"lenet_bn.* no backbone of torchvision's"):
+        with_backbone(WORLD, published)

@@ -1,0 +1,127 @@
+"""Parts of weights: f and g, the first and the last layer, parameters of layers as vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tideline import nets
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import World
+from tideline.nets.layers import backbone_of, classifier_of, first_layer, known_layers, last_layer, layer
+
+WORLD = World(inputs=(3, 32, 32), classes=5, model="lenet_bn")
+SMALL = World(inputs=(1, 8, 8), classes=3, model="lenet_bn")
+WITH_F = sorted(set(nets.NETS) - {"linear"})
+
+
+def weights(world: World = SMALL) -> dict[str, Tensor]:
+    """A network's weights, its batch norm no longer at its start."""
+    torch.manual_seed(0)
+    net = nets.build(world)
+    net.train()(torch.randn(4, *world.inputs))
+    return nets.weights_of(net)
+
+
+def modules(name: str) -> Iterator[tuple[str, nn.Module]]:
+    """The convolutions and linear layers of f, in the order in which it was put together."""
+    with torch.device("meta"):
+        net = nets.build(World(inputs=WORLD.inputs, model=name))
+    for path, module in net.named_modules():
+        if isinstance(module, nn.Conv2d | nn.Linear) and path.startswith("features."):
+            yield path, module
+
+
+def test_f_and_g_are_the_whole() -> None:
+    """Each tensor is in one of them, the same one."""
+    whole = weights()
+    f, g = backbone_of(whole), classifier_of(whole)
+    assert list(g) == ["classifier.weight", "classifier.bias"]
+    assert not f.keys() & g.keys() and all((f | g)[name] is w for name, w in whole.items())
+    assert "features.bottleneck.norm.running_mean" in f
+
+
+@pytest.mark.parametrize("name", WITH_F)
+def test_first_and_last(name: str) -> None:
+    """Of the weights as a network has them, and as a message has them: sorted, and of f alone."""
+    f = [path for path, _ in modules(name)]
+    whole = nets.template(World(inputs=WORLD.inputs, model=name))
+    for each in (whole, dict(sorted(whole.items())), dict(reversed(backbone_of(whole).items()))):
+        assert (first_layer(each), last_layer(each)) == (f[0], f[-1])
+
+
+def test_numbers_in_names_count_as_numbers() -> None:
+    """The tenth layer does not come before the second."""
+    many = {f"features.{i}.weight": torch.zeros(2, 2) for i in (10, 2, 9)}
+    assert (first_layer(many), last_layer(many)) == ("features.2", "features.10")
+    assert known_layers(many) == ["features.2", "features.9", "features.10"]
+
+
+def test_without_f() -> None:
+    """The linear classifier's first layer is its only one, and it has no last."""
+    whole = nets.template(World(inputs=(4,), model="linear"))
+    assert first_layer(whole) == "classifier"
+    with pytest.raises(ConfigRefused, match="no last layer"):
+        last_layer(whole)
+
+
+def test_a_layer_is_its_parameters() -> None:
+    """Flattened, in the order of their names, in float64."""
+    w = weights()
+    got = layer(w, "features.backbone.0")
+    assert got.dtype is torch.float64
+    parts = [w["features.backbone.0.bias"], w["features.backbone.0.weight"].flatten()]
+    assert torch.equal(got, torch.cat(parts).double())
+    assert torch.equal(layer(w, "first"), got)
+    assert torch.equal(layer(w, "last"), layer(w, "features.bottleneck.linear"))
+
+
+def test_buffers_are_no_parameters() -> None:
+    """Of a norm its weight and bias; of f all that is trained, and nothing of g."""
+    w = weights()
+    norm = layer(w, "features.bottleneck.norm")
+    assert torch.equal(norm, torch.cat([torch.zeros(128), torch.ones(128)]).double())
+    trained = [p.numel() for n, p in nets.build(SMALL).named_parameters() if not n.startswith("classifier.")]
+    assert len(layer(w, "all")) == sum(trained)
+    assert torch.equal(layer(w, "all"), layer(backbone_of(w), "all"))
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.permutations(list(weights())), st.sampled_from(["all", "first", "last", "features.bottleneck", "classifier"]))
+def test_the_order_of_a_mapping_does_not_matter(names: list[str], which: str) -> None:
+    """Weights that came in a message are compared with weights that did not."""
+    w = weights()
+    assert torch.equal(layer({name: w[name] for name in names}, which), layer(w, which))
+
+
+def test_a_group_of_layers() -> None:
+    """The beginning of a name, whole steps of it: `layer1` is not `layer10`, nor half a word."""
+    w = {f"features.{name}.weight": torch.full((1, 2), i) for i, name in enumerate(("layer1.0", "layer1.1", "layer10.0"))}
+    assert layer(w, "features.layer1").tolist() == [0, 0, 1, 1]
+    with pytest.raises(ConfigRefused):
+        layer(w, "features.lay")
+
+
+def test_a_normed_weight_belongs_to_its_layer() -> None:
+    """Length and direction are kept apart; both are the classifier's."""
+    w = nets.template(World(inputs=WORLD.inputs, classes=5, model="resnet18_wn"))
+    assert known_layers(w)[-1] == "classifier"
+    assert known_layers(w)[:2] == ["features.backbone.bn1", "features.backbone.conv1"]
+
+
+def test_a_layer_that_is_none_is_refused() -> None:
+    """With what was meant, some that exist, and how many more there are."""
+    with pytest.raises(ConfigRefused) as refusal:
+        layer(weights(), "features.bottleneck.linaer", path="config.cluster_on")
+    said = str(refusal.value)
+    assert said.startswith("config.cluster_on is 'features.bottleneck.linaer'; the network has no such layer")
+    assert "all, first, last, features.backbone.0" in said and "and 2 more" in said
+    assert "did you mean features.bottleneck.linear?" in said
+    assert refusal.value.context["path"] == "config.cluster_on"
+    with pytest.raises(ConfigRefused, match="no such layer"):
+        layer(weights(), "")
