@@ -26,7 +26,7 @@ from tideline_agent import forgetting, identity
 from tideline_agent.finding import find, introduced, note
 from tideline_agent.identity import only_one
 from tideline_agent.keys import Keys
-from tideline_agent.link import Doors, EnrolReply, GrpcLink
+from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool, counting
 from tideline_agent.notes import Teller, Witness
 from tideline_agent.policy import read_policy
@@ -75,7 +75,7 @@ def run_agent(settings: AgentSettings) -> None:
         witness = Witness(teller.tell, settings.folder)
         command = (vault.folder, settings.data, settings.methods, settings.device)
         pool = TrainerPool(*command, settings.trainer_idle, died=witness.died)
-        if not admission(link, settings, keys, doors):
+        if not admission(link, settings, keys, partial(note, settings, doors)):
             return
         teller.start()
         metrics = AgentMetrics(__version__)
@@ -111,14 +111,19 @@ def tell(what: str, order: Order, error: FederationError | None) -> None:
     note("reply", verdict=what, run=order.run, phase=order.phase, round=order.round, order=order.id, **why)
 
 
-def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, doors: Doors) -> bool:
+def nothing() -> None:
+    """Nobody has to know."""
+
+
+def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, known: Callable[[], object] = nothing) -> bool:
     """Enrol, and wait until a person has approved it. False if the agent is stopped before.
 
-    The home knows where it has enrolled before anybody is told: whoever starts the agent again then needs no token.
+    known: called once the coordinator knows this agent, before anybody is told so: the home remembers where that was, and
+    whoever starts the agent again needs no token.
     """
     told = False
     reply = enrol(link, settings, keys)
-    note(settings, doors)
+    known()
     while reply.standing == "pending":
         if not told:
             log.warning("approval_awaited", name=settings.name, fingerprint=keys.fingerprint, coordinator=settings.coordinator)

@@ -68,9 +68,8 @@ def events(federation: Net, run: str) -> list[dict[str, Any]]:
     return list(federation.client().events(run))
 
 
-@pytest.mark.parametrize(
-    "leave", [pytest.param(0, marks=pytest.mark.long), 3 * MESSAGE + MESSAGE // 2], ids=["nothing", "the replies, not the state"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("leave", [0, 3 * MESSAGE + MESSAGE // 2], ids=["nothing", "the replies, not the state"])
 def test_a_coordinator_without_room_for_parts(tmp_path: Path, data: dict[str, Path], disk: Disk, leave: int) -> None:
     """Replies are kept at their sites, or the round stays open; the reason is told; the run goes on by itself."""
     with net(tmp_path, "tests.acceptance.gated:METHODS") as federation:

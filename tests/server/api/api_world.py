@@ -97,8 +97,12 @@ class Coordinator:
         f, other = self.federation, copy(self)
         other.services = replace(self.services, office=Office(journal, f.mill, self.bell, f.clock), journal=journal)
         other.app = create_app(other.services, settings)
-        other.app.openapi()  # builds the routes, which first requests in several threads would else do side by side
         return other
+
+    def built(self) -> Coordinator:
+        """With its routes built, which first requests in several threads would else do side by side, warnings and all."""
+        self.app.openapi()
+        return self
 
     async def asend(self, method: str, path: str, address: str = "127.0.0.1", **how: Any) -> httpx.Response:
         """One request, within a running loop."""

@@ -87,7 +87,9 @@ def test_whatever_dies_it_is_done_once(name: str, tries: list[list[Fault]], stal
     assert ask.times() == {1}
 
 
-@pytest.mark.parametrize("kind", ["dies after", "cut after"])  # before a call is after the one before it
+@pytest.mark.parametrize(
+    "kind", ["dies after", pytest.param("cut after", marks=pytest.mark.long)]
+)  # before a call is after the one before it
 @pytest.mark.parametrize("name", NAMES)
 def test_every_moment_is_survived(name: str, kind: str) -> None:
     """A death or a cut at each call of the journal in turn, until all are through: done once, and the answer comes."""

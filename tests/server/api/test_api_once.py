@@ -235,7 +235,7 @@ def journals(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[J
 def test_sixteen_at_once_start_one_run(coordinator: Coordinator, journals: tuple[Journal, Journal]) -> None:
     """Eight at each of two coordinators send the same call with the same key: one run, one answer, told once as the first."""
     patient = ApiSettings(patience_seconds=LONG)
-    doors = [coordinator.beside(journal, patient) for journal in journals]
+    doors = [coordinator.beside(journal, patient).built() for journal in journals]
     answers = at_once([lambda door=door: door.post("/runs", EXPERIMENT, headers=KEY) for door in doors for _ in range(8)])
     assert {(a.status_code, a.content, a.headers["location"]) for a in answers} == {
         (201, answers[0].content, f"/runs/{answers[0].json()['run']}")
@@ -247,7 +247,7 @@ def test_sixteen_at_once_start_one_run(coordinator: Coordinator, journals: tuple
 
 def test_sixteen_hasty_ones_start_one_run(coordinator: Coordinator, journals: tuple[Journal, Journal]) -> None:
     """Those that take the others for dead at once, at four coordinators: some are told to come again, and there is one run."""
-    doors = [coordinator.beside(journal, ApiSettings(patience_seconds=0.0)) for journal in journals * 2]
+    doors = [coordinator.beside(journal, ApiSettings(patience_seconds=0.0)).built() for journal in journals * 2]
     answers = at_once([lambda door=door: door.post("/runs", EXPERIMENT, headers=KEY) for door in doors for _ in range(4)])
     assert {a.status_code for a in answers} <= {201, 409, 503} and 201 in {a.status_code for a in answers}
     assert len({a.content for a in answers if a.status_code == 201}) == 1
