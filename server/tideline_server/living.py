@@ -35,7 +35,7 @@ class Living:
             self._writing = asyncio.ensure_future(self._written())
 
     async def ended(self) -> None:
-        """Wait for what is under way."""
+        """Wait for what is under way. Raises nothing: what failed is in the log."""
         if self._writing is not None:
             await self._writing
 
@@ -45,6 +45,9 @@ class Living:
             await self._run(self._work)
         except FederationError as error:
             log.warning("signs_of_life_wait", reason=str(error))
+            await self._pause(self._again)
+        except Exception:  # nobody awaits this task but a door that closes, which has more to close
+            log.exception("signs_of_life_failed")
             await self._pause(self._again)
 
     async def _pause(self, seconds: float) -> None:

@@ -80,3 +80,21 @@ def test_a_database_that_is_away_is_left_alone_for_a_while() -> None:
         play(test)
     assert tried == ["tried"]
     assert [each["event"] for each in logs] == ["signs_of_life_wait"]
+
+
+def test_what_nobody_foresaw_keeps_no_door_open() -> None:
+    """It is in the log, and whoever closes goes on closing."""
+
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    async def test() -> None:
+        closing = asyncio.Event()
+        living = Living(broken, at_once, closing, gather=0.0, again=HOUR)
+        living.write()
+        closing.set()
+        await living.ended()
+
+    with capture_logs() as logs:
+        play(test)
+    assert [each["event"] for each in logs] == ["signs_of_life_failed"]

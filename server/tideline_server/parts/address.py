@@ -13,7 +13,7 @@ from tideline.core.errors import ConfigRefused
 SCHEME = "s3://"
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 STEP = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._=-]+")
-TODO = "Write s3://BUCKET/PREFIX, or the path of a directory"
+WRITE_SO = "Write s3://BUCKET/PREFIX, or the path of a directory"
 # As the usual tools name it, the one that wins first.
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
@@ -36,10 +36,10 @@ def read_address(where: str) -> Address | Path:
     if "@" in where:  # what cannot be read is not repeated: a password may stand anywhere in it
         raise wrong("The URL of --parts has an @", "Leave credentials out of it: they are taken from AWS_ACCESS_KEY_ID and so on")
     if not where.startswith(SCHEME):
-        raise wrong(f"--parts is {where!r}: parts cannot lie there", TODO)
+        raise wrong(f"--parts is {where!r}: parts cannot lie there", WRITE_SO)
     bucket, _, prefix = where.removeprefix(SCHEME).partition("/")
     if not BUCKET.fullmatch(bucket):
-        raise wrong(f"--parts is {where!r}: {bucket!r} cannot name a bucket", TODO)
+        raise wrong(f"--parts is {where!r}: {bucket!r} cannot name a bucket", WRITE_SO)
     prefix = prefix.rstrip("/")
     if prefix and not all(STEP.fullmatch(step) for step in prefix.split("/")):
         todo = "Use letters, digits and . _ - = between single /"

@@ -51,14 +51,14 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A snapshot, from any thread."""
-        with self._timed("read"), self._used(), self._go(), translated(), self._readers.connect() as made, made.begin():
+        with self._timed("read"), self._used(), self._place(), translated(), self._readers.connect() as made, made.begin():
             yield made
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """A writer's turn: all of `work` is on the disk afterwards or, if anything raises, none. It may be called again."""
         for left in reversed(range(TRIES)):
             try:
-                with self._timed("write"), self._used(), self._turn(), self._go(), translated(), self._writers.begin() as made:
+                with self._timed("write"), self._used(), self._turn(), self._place(), translated(), self._writers.begin() as made:
                     return work(made)
             except GaveWay as error:
                 if not left:
@@ -99,12 +99,13 @@ class Store:
             self._writing.release()
 
     @contextmanager
-    def _go(self) -> Iterator[None]:
-        one_of_few = self._abreast.acquire(timeout=MOMENT_SECONDS)
+    def _place(self) -> Iterator[None]:
+        """One of the few places or, where none is had within a moment, beside them."""
+        had = self._abreast.acquire(timeout=MOMENT_SECONDS)
         try:
             yield
         finally:
-            if one_of_few:
+            if had:
                 self._abreast.release()
 
     @contextmanager

@@ -11,7 +11,7 @@ from tideline_server.store.errors import StoreRefused
 
 SQLITE, POSTGRES = "sqlite", "postgresql"
 DRIVERS = {SQLITE: SQLITE, POSTGRES: "postgresql+psycopg", "postgresql+psycopg": "postgresql+psycopg"}
-TODO = "Write postgresql://USER@HOST:PORT/DATABASE, or sqlite:///PATH"
+WRITE_SO = "Write postgresql://USER@HOST:PORT/DATABASE, or sqlite:///PATH"
 
 
 def read_address(where: Path | str) -> URL:
@@ -20,7 +20,7 @@ def read_address(where: Path | str) -> URL:
         return URL.create(SQLITE, database=str(where))
     url = parsed(where)
     if url.drivername not in DRIVERS:
-        raise StoreRefused(f"{url.drivername}: is no kind of database that a store can lie in", TODO)
+        raise StoreRefused(f"{url.drivername}: is no kind of database that a store can lie in", WRITE_SO)
     return checked(url.set(drivername=DRIVERS[url.drivername]))
 
 
@@ -31,7 +31,7 @@ def parsed(text: str) -> URL:
     try:
         return make_url(text)
     except (ArgumentError, ValueError):
-        raise StoreRefused("The database's URL cannot be read", TODO) from None
+        raise StoreRefused("The database's URL cannot be read", WRITE_SO) from None
 
 
 def checked(url: URL) -> URL:
@@ -40,7 +40,7 @@ def checked(url: URL) -> URL:
     if file and (url.host or url.query or url.database in (None, "", ":memory:")):
         raise StoreRefused("A URL of SQLite names a file and nothing else", "Write sqlite:///PATH; an absolute path has four /")
     if not file and not url.database:
-        raise StoreRefused(f"{shown(url)} names no database", TODO)
+        raise StoreRefused(f"{shown(url)} names no database", WRITE_SO)
     return url
 
 

@@ -230,7 +230,7 @@ class Desk:
             living, self._living = self._living, set()
         try:
             self.journal.saw_all(living, self.clock.now())
-        except FederationError:
+        except Exception:
             with self._lock:
                 self._living |= living
             raise

@@ -49,6 +49,6 @@ class LeNetBN(Bottlenecked):
     @classmethod
     def of(cls, world: World) -> Self:
         """For a world of images of 8 pixels or more. Raises ConfigRefused for others."""
-        channels, height, width = image_shape(world, lenet.LEAST, lenet.TODO)
+        channels, height, width = image_shape(world, lenet.LEAST, lenet.WRITE_SO)
         backbone = nn.Sequential(*lenet.convolutions(channels))
         return cls(backbone, lenet.convolved(height, width), Q_LENET, world.classes)

@@ -10,7 +10,7 @@ from tideline.core.run import World
 from tideline.nets.images import image_shape
 
 LEAST = 8
-TODO = "Write inputs: [1, 28, 28], or use model: mlp for features"
+WRITE_SO = "Write inputs: [1, 28, 28], or use model: mlp for features"
 
 
 class LeNet(nn.Module):
@@ -28,7 +28,7 @@ class LeNet(nn.Module):
     @classmethod
     def of(cls, world: World) -> Self:
         """For a world of images. Raises ConfigRefused for others."""
-        return cls(*image_shape(world, LEAST, TODO), world.classes)
+        return cls(*image_shape(world, LEAST, WRITE_SO), world.classes)
 
 
 def convolutions(channels: int) -> tuple[nn.Module, ...]:
