@@ -31,7 +31,8 @@ def direct(z: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]
         classes = [m for m in range(p.shape[1]) if p[:, m].sum() > 0]
         prototypes = np.array([(p[:, [m]] * z).sum(0) / p[:, m].sum() for m in classes])
         cos = cosine_similarity(z, prototypes)
-        labels = np.array(classes)[cos.argmax(1)]
+        # Of classes that differ by rounding alone the first: one row is as near to every prototype as to any other.
+        labels = np.array(classes)[(cos >= cos.max(1, keepdims=True) - 1e-13).argmax(1)]
         p = np.eye(p.shape[1])[labels]
     pairs = [float(cosine_similarity([a], [b])[0, 0]) for a, b in itertools.permutations(prototypes, 2)]
     return labels, cos.max(1), sum(pairs) / len(pairs) if pairs else 0.0

@@ -11,9 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tideline.numerics.cosine import cosines
-
-TIE = 1e-14  # similarities this close differ by rounding alone, which is not the same on every machine
+from tideline.numerics.cosine import cosines, nearest
 
 
 def first_neighbours(points: Tensor) -> Tensor:
@@ -79,11 +77,6 @@ def repaired(labels: Tensor, points: Tensor) -> Tensor:
     if len(points) == 1 or not bool(alone.any()):
         return ranks(first)
     return joined(torch.where(alone, first_neighbours(points).cpu(), first))
-
-
-def nearest(similarity: Tensor) -> Tensor:
-    """The first column of the largest entry of each row of (n, m), rounding apart: (n,) int64."""
-    return (similarity >= similarity.amax(1, keepdim=True) - TIE).byte().argmax(1)
 
 
 def joined(to: Tensor) -> Tensor:

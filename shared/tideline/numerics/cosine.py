@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 NUMBERS = 1 << 22  # of both operands together, that are turned into float64 at once
+TIE = 1e-14  # similarities this close differ by rounding alone, which is not the same on every machine
 
 
 def unit(x: Tensor) -> Tensor:
@@ -27,6 +28,11 @@ def cosines(a: Tensor, b: Tensor) -> Tensor:
         columns = slice(at, at + width)
         total.addmm_(a[:, columns].double() / length_a, (b[:, columns].double() / length_b).mT)
     return total.clamp_(-1, 1)
+
+
+def nearest(similarity: Tensor) -> Tensor:
+    """The first column of the largest entry of each row of (n, m), rounding apart: (n,) int64."""
+    return (similarity >= similarity.amax(1, keepdim=True) - TIE).byte().argmax(1)
 
 
 def lengths(x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from tideline.numerics.cosine import cosines
+from tideline.numerics.cosine import cosines, nearest
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def weighted_means(z: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 def assigned(z: Tensor, prototypes: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest prototype (M, q) that is present (M,) to each row of z (n, q): labels (n,) and cosines (n,)."""
     similarity = cosines(z, prototypes).masked_fill_(~present, -torch.inf)
-    labels = similarity.argmax(1)
+    labels = nearest(similarity)
     return labels, similarity.gather(1, labels[:, None]).squeeze(1)
 
 
