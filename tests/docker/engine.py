@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-IMAGES = {"PYTHON_IMAGE": "python:3.11-slim-bookworm", "POSTGRES_IMAGE": "postgres:16-alpine", "REDIS_IMAGE": "redis:7-alpine"}
+IMAGES = {
+    "python": "python:3.11-slim-bookworm",
+    "postgres": "postgres:16-alpine",
+    "redis": "redis:7-alpine",
+    "prometheus": "prom/prometheus:v2.53.2",
+}
 PATIENCE_SECONDS = 300.0
 # A socket to HOST PORT: what comes of it.
 PROBE = (
@@ -54,17 +59,16 @@ def composer() -> list[str]:
 
 def base_images() -> dict[str, str]:
     """See that the base images are here; build arguments that fit. Without a registry, stand-ins are made."""
-    if all(docker("image", "inspect", image, check=False).returncode == 0 for image in IMAGES.values()):
-        return settings_here()
-    if all(docker("pull", "--quiet", image, check=False).returncode == 0 for image in IMAGES.values()):
-        return {}
-    run([str(Path(__file__).with_name("stand_ins.sh")), *IMAGES.values()])
+    lacking = {name: image for name, image in IMAGES.items() if docker("image", "inspect", image, check=False).returncode}
+    lacking = {name: image for name, image in lacking.items() if docker("pull", "--quiet", image, check=False).returncode}
+    if lacking:
+        run([str(Path(__file__).with_name("stand_ins.sh")), *(f"{name}={image}" for name, image in lacking.items())])
     return settings_here()
 
 
 def settings_here() -> dict[str, str]:
     """A stand-in knows wheels that its machine keeps; what is not among them comes from where pip looks on this machine."""
-    wheels = docker("run", "--rm", IMAGES["PYTHON_IMAGE"], "ls", "/var/lib/wheels", check=False).stdout.split()
+    wheels = docker("run", "--rm", IMAGES["python"], "ls", "/var/lib/wheels", check=False).stdout.split()
     torch = next((f"torch=={name.split('-')[1]}" for name in wheels if name.startswith("torch-")), "")
     return {"BUILD_NETWORK": "host", "TORCH_INDEX": "", "TORCH": f"{torch} torchvision"} if torch else {}
 
@@ -74,7 +78,7 @@ class Containers:
 
     def __init__(self, settings: dict[str, str], *overlays: str) -> None:
         self.name = f"tideline-{uuid.uuid4().hex[:8]}"
-        self.env = settings | {"COMPOSE_PROJECT_NAME": self.name, "HTTP_PORT": "0"}
+        self.env = settings | {"COMPOSE_PROJECT_NAME": self.name, "HTTP_PORT": "0", "PROMETHEUS_PORT": "0"}
         files = ["docker-compose.yml", *(f"deploy/{name}.yml" for name in overlays)]
         self._command = composer() + [word for file in files for word in ("--file", file)]
 

@@ -8,7 +8,7 @@ from tests.docker.engine import Containers, docker
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 OVERLAYS = ("tls", "replicas", "metrics", "tls-replicas", "tls-metrics")
-SERVICES = ("demo", "coordinator-2", "scraper")  # all but Prometheus and Grafana, whose images are others'
+SERVICES = ("demo", "coordinator-2", "prometheus")  # all but Grafana
 BOTH = ("coordinator", "coordinator-2")
 SHAKE = (
     "import socket, ssl\n"
@@ -19,6 +19,11 @@ SHAKE = (
     "        print(line.version())"
 )
 PLAIN = "import urllib.request; urllib.request.urlopen('http://federation:7880/health', timeout=5)"
+TARGETS = (
+    "import json, urllib.request\n"
+    "found = json.load(urllib.request.urlopen('http://prometheus:9090/api/v1/targets', timeout=10))['data']['activeTargets']\n"
+    "print(*(each['health'] for each in found))"
+)
 SCRAPE = (
     "import ssl, urllib.request\n"
     "key = open('/scraper/key').read().strip()\n"
@@ -66,3 +71,12 @@ def test_prometheus_may_read_the_numbers(federation: Containers) -> None:
     assert federation.ended("scraper") == 0, federation.log("scraper")
     keys = federation.tideline("coordinator", "keys", "list")
     assert [(key["name"], key["revoked"]) for key in keys] == [("prometheus", None)]
+
+
+def test_prometheus_reads_both_replicas(federation: Containers) -> None:
+    """Found by their common name, over TLS, with the key that was made for it; nobody typed an address."""
+
+    def told() -> list[str]:
+        return federation.inside("coordinator", "python", "-c", TARGETS, check=False).split()
+
+    federation.until(lambda: told() == ["up", "up"], "both replicas to be read")
