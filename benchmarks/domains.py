@@ -24,11 +24,12 @@ SMALL = 500  # rows under which a domain is scored on all of them
 
 @dataclass(frozen=True)
 class Domain:
-    """Rows of one domain, as the sites read them. x (n, *inputs), y (n,), held out rows (m,)."""
+    """Rows of one domain, as the sites read them: x (n, *inputs), y (n,); which the set holds out, and which it trains on."""
 
     x: Tensor
     y: Tensor
     held: Tensor
+    train: Tensor
 
 
 def names(folder: Path, chosen: str) -> list[str]:
@@ -36,18 +37,19 @@ def names(folder: Path, chosen: str) -> list[str]:
     return chosen.split(",") if chosen else sorted(f.stem for f in folder.glob("*.npz"))
 
 
-def read(path: Path, name: str) -> Domain:
-    """One domain: images as 3 x 28 x 28, counts of visual words as the square root of their shares, reviews as log counts."""
+def read(path: Path, name: str, size: int = 28, inverted: bool = False) -> Domain:
+    """One domain: images as 3 x size x size, counts of visual words as the square root of their shares, reviews as log counts."""
     with np.load(path, allow_pickle=False) as arrays:
-        x, y, held = arrays["x"], arrays["y"], arrays["test_idx"]
+        x, y, held, train = arrays["x"], arrays["y"], arrays["test_idx"], arrays["train_idx"]
         if "top400" in arrays:
             x = np.log1p(x[:, arrays["top400"]].astype(np.float32))
     if x.ndim > 2:
         scale = 16.0 if path.stem == "optdigits" else 255.0
-        made = prepare((x / scale).astype(np.float32), (3, 28, 28))
+        made = prepare((x / scale).astype(np.float32), (3, size, size))
+        made = 1 - made if inverted else made
     else:
         made = torch.from_numpy(np.sqrt(x / x.sum(1, keepdims=True)) if "surf" in name else x).float()
-    return Domain(made, torch.from_numpy(y.astype(np.int64)), torch.from_numpy(held.astype(np.int64)))
+    return Domain(made, *(torch.from_numpy(each.astype(np.int64)) for each in (y, held, train)))
 
 
 def holdings(domain: Domain, name: str, at_target: bool, rows: int) -> Holdings:
@@ -91,3 +93,15 @@ def played(
     if result["status"] != "completed":
         sys.exit(f"{method} at {at}: {result['cause']}")
     return federation, run, result
+
+
+def played_with(
+    sites: Mapping[str, Holdings], roster: Mapping[str, str], method: str, config: Mapping[str, Any], seed: int, world: Any
+) -> dict[str, Any]:
+    """One run through the whole stack with these roles: its result."""
+    federation = Federation(METHODS, {name: SimSite(lambda w, r, own=sites[name]: own) for name in roster})
+    run = federation.start({"method": method, "config": dict(config), "roster": dict(roster), "seed": seed, "world": world})
+    result = federation.run(run)
+    if result["status"] != "completed":
+        sys.exit(f"{method}: {result['cause']}")
+    return result

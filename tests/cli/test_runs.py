@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from tests.cli.world import EXPERIMENT, KEY, Coordinator, tide
+from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.codec import decode
 from tideline.core.tokens import read_token
@@ -168,7 +169,7 @@ def test_a_stalled_run_ends_a_watch_and_can_be_resumed(there: Coordinator) -> No
     [
         ("method: fedavg\nroster: {anna: source}\nconfig:\n  rounds: 2\n  rats: 1\n", 5, "config.rats is not a known setting"),
         ("method: fedavg\nroster: {anna: source}\nconfig:\n\n  rounds: -1\n", 5, "it should be at least 0"),
-        ("method: fedavk\nroster: {anna: source}\n", 1, "Use one of: fedavg, feddadil, fedprox, local (did you mean fedavg?)"),
+        ("method: fedavk\nroster: {anna: source}\n", 1, f"Use one of: {', '.join(sorted(dict(METHODS)))} (did you mean fedavg?)"),
         ("method: fedavg\nroster:\n  bert: target\n", 2, "No member can teach"),
         ("method: fedavg\n\nselect:\n- labels: {site: x}\n  role: peer\n", 4, "No enrolled client has the labels"),
         ("method: fedavg\nroster: {anna: source}\npreset: huge\n", 3, "Use one of: demo, tiny"),

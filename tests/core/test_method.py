@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -113,6 +113,9 @@ def test_a_demonstration_has_a_role_for_every_site() -> None:
     assert TOY.casting(1) == (Role.TARGET,)
     alone = Algorithm("alone", "", "", Config, Nothing, start, plan, cast=(Role.PEER,))
     assert alone.casting(3) == (Role.PEER,) * 3
+    one_source = replace(TOY, cast=(Role.SOURCE, Role.TARGET, Role.TARGET))
+    assert one_source.casting(4) == (Role.SOURCE, *(Role.TARGET,) * 3)
+    assert [one_source.casting(n) for n in (1, 2)] == [(Role.TARGET,), (Role.SOURCE, Role.TARGET)]
 
 
 @given(st.permutations([ClientId(n) for n in ("a", "B", "b", "ä", "site-10", "site-2")]))

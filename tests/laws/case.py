@@ -30,6 +30,11 @@ BARS: Mapping[str, Bar] = {
     "fedprox": Bar(0.9),
     "local": Bar(0.9),
     "feddadil": Bar(0.95, config={"rounds": 3, "points": 60, "batch": 30, "encoder_rounds": 4}, role="target"),
+    "source_model": Bar(0.9, role="target"),
+    "shot": Bar(0.95, role="target"),
+    "fedavg_shot": Bar(0.95, role="target"),
+    "fedprox_pl": Bar(0.95, role="target"),
+    "fedwca": Bar(0.95, role="target"),
 }
 # Methods that work on images only.
 ON_IMAGES: frozenset[str] = frozenset()
@@ -37,11 +42,23 @@ ON_IMAGES: frozenset[str] = frozenset()
 SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
     # A number for each of the atoms'; a number for each feature; linear layers, and summaries with a point for each class.
     "feddadil": ("moments", "shift", "stretch", "candidates", "summaries", "heads"),
+    # Each site keeps a model, and sends one.
+    "source_model": ("f", "g"),
+    "shot": ("f", "g"),
+    "fedavg_shot": ("f", "g"),
+    "fedprox_pl": ("f", "g"),
+    "fedwca": ("f", "g"),
 }
 # Memory fields whose values a declared field of a reply sends too: method -> fields.
 ALSO_SENT: Mapping[str, tuple[str, ...]] = {
     # The mean of what sources sent: weights that no site changed are those of each of them. Moments of a site's features.
     "feddadil": ("model", "heads", "shift", "stretch"),
+    # A source model is what its only source sent, for all; means of sites' models are like it where no row reaches.
+    "source_model": ("f", "g"),
+    "shot": ("g",),
+    "fedavg_shot": ("f", "g"),
+    "fedprox_pl": ("f", "g"),
+    "fedwca": ("f", "g"),
 }
 
 

@@ -136,7 +136,7 @@ def repeated_phase(p: Phase) -> Phase:
         spare, before = copied(state), {c: digest(r) for c, r in replies.items()}
         first, second = twice(turn.rng, lambda: p.tell(state, replies, turn), lambda: p.tell(spare, replies, turn))
         assert digest(told(first).state) == digest(told(second).state), f"tell of {p.name} gives other bytes the second time"
-        assert told(first).marks == told(second).marks
+        assert replace(told(first), state=None) == replace(told(second), state=None)
         assert {c: digest(r) for c, r in replies.items()} == before, f"tell of {p.name} changes the replies"
         return first
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tideline.core.phase import Table
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.ports import Advance, Journal
 from tideline.engine.rows import JOIN, Client, Files, Invite, OrderRow, OrderStatus, PhaseFact, Reply, RoundRow, RunRow, Status
@@ -72,7 +73,10 @@ def advance(cursor: int, sent: Files = (), state: Files = (), run: RunId = RUN, 
     now = changes.pop("now", 20.0 + cursor)
     asked = {who: digest(("asked", cursor)) for who in TEAM}
     marks = {"chosen": TEAM[:1], "left out": TEAM[1:2]} if cursor % 2 else {}
-    closed = RoundRow(run, cursor, "train", cursor + 2, now - 1.0, now, TEAM[:2], cursor + 1, state, asked, marks)
+    groups = {"two": TEAM[1:], "one": TEAM[:1]} if cursor % 2 else {}
+    tables = {"weight, %": Table(TEAM, ("one", "twö"), ((0.1, -2.0), (1e-300, 1 / 3), (0.0, 7.0)))} if cursor % 3 else {}
+    told = {"marks": marks, "groups": groups, "tables": tables}
+    closed = RoundRow(run, cursor, "train", cursor + 2, now - 1.0, now, TEAM[:2], cursor + 1, state, asked, **told)
     final = changes.get("status") in (Status.COMPLETED, Status.FAILED)
     orders = () if final else tuple(order_row(cursor + 1, who, sent, run, created=now) for who in TEAM)
     given: dict[str, Any] = {"orders": orders, "cursor": cursor + 1, "deadline_at": now + 60.0, "status": Status.RUNNING}

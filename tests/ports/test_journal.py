@@ -148,7 +148,7 @@ def test_a_closed_round_is_written_whole(journal: Journal) -> None:
     members = ({"id": ANN, "role": "peer", "labelled": True},)
     step = advance(JOIN, files("m"), files("s"), members=members, fingerprint="cpu")
     assert journal.advance(step)
-    assert journal.rounds(RUN) == (step.closed,)
+    assert journal.rounds(RUN) == (step.closed,) and step.closed.groups and step.closed.tables
     changes = {"status": Status.RUNNING, "cursor": 0, "deadline_at": 79.0, "opened": 19.0, "started": 19.0}
     assert journal.run(RUN) == run_row(members=members, fingerprint="cpu", **changes)
     assert journal.orders(RUN, 0) == step.orders

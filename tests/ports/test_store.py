@@ -14,6 +14,7 @@ from journal_wear import four_openings, read_beside_a_writer, survive_kills
 from tideline.core.errors import FederationError, Refused, Unreachable
 from tideline.engine.rows import JOIN, Status
 from tideline_server.store import SqlJournal, StoreRefused
+from tideline_server.store.runs import weight
 from tideline_server.store.versions import newest
 
 
@@ -170,3 +171,9 @@ def test_a_large_plan_is_not_written_again_with_each_round(path: Path) -> None:
     assert run is not None and run.plan == plan
     journal.settle(RUN, (Status.RUNNING,), Status.CANCELLED, "", 9.0)
     journal.close()
+
+
+def test_a_remembered_round_weighs_its_files_and_its_tables() -> None:
+    """So that a method with much to tell does not fill a coordinator's memory."""
+    assert weight(advance(1, state=files("a", "b")).closed) == 2 + 3 * 2
+    assert weight(advance(3, state=files("a")).closed) == 1

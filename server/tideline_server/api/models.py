@@ -45,6 +45,15 @@ class RunLine(BaseModel):
     reference_of: str | None = Field(description="the run that this one is compared with")
 
 
+class Groups(BaseModel):
+    """Which sites a method took together."""
+
+    last: dict[str, list[str]] = Field(
+        description="a group's name -> its clients, as the newest closed round with groups told it"
+    )
+    adjusted_rand_index: float | None = Field(description="null: a coordinator does not know the sites' domains")
+
+
 class RunResult(BaseModel):
     """A run's result, or as much as there is of it. The same keys as `tideline simulate --json` writes."""
 
@@ -68,7 +77,10 @@ class RunResult(BaseModel):
     reference: str | None
     reference_status: str | None
     clients: list[dict[str, Any]] = Field(description="per site: role, samples, accuracy, source_only, bytes, failures")
-    phases: list[dict[str, Any]] = Field(description="the closed rounds: name, round, seconds, replies, clients, asked, bytes")
+    phases: list[dict[str, Any]] = Field(
+        description="the closed rounds: name, round, seconds, replies, clients, marks, groups, tables, asked, bytes"
+    )
+    groups: Groups | None = Field(description="the sites' last grouping; null where the method tells none")
     curve: list[dict[str, Any]] = Field(description="accuracy over the rounds, a point per site and scoring")
     history: list[dict[str, Any]] | None = Field(description="every metric told, an entry per reply; null unless asked for")
     contract: list[dict[str, Any]] = Field(description="everything that leaves a site, clause by clause")

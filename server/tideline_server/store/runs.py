@@ -10,12 +10,14 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, update
 
 from tideline.core.run import RunId
+from tideline.core.settings import plain as as_plain
 from tideline.engine.rows import Event, Headline, PhaseFact, RoundRow, RunRow, Status
+from tideline.engine.telling import groups_in, tables_in
 from tideline_server.store.listings import Listed, batches, files_of
 from tideline_server.store.schema import drafts, events, listings, rounds, runs
 
 KEPT_RUNS = 64  # runs whose unchanging facts stay decoded
-KEPT_FILES = 100_000  # a run's rounds are remembered up to so many files of states; later ones are read each time
+KEPT_FILES = 100_000  # a run's rounds are remembered up to so many files of states and values of tables; more are read each time
 
 ONE = select(runs).where(runs.c.id == bindparam("of"))
 LOCK = select(runs.c.id).where(runs.c.id == bindparam("of")).with_for_update(key_share=True)
@@ -70,10 +72,15 @@ class Remembered:
         with self._lock:
             known = self._rounds.get(run, ())
         every = known + rounds_since(connection, run, known[-1].cursor if known else None)
-        if every and sum(len(r.state) for r in every) <= KEPT_FILES:
+        if every and sum(map(weight, every)) <= KEPT_FILES:
             with self._lock:
                 self._rounds = newest(self._rounds, {run: every})
         return every
+
+
+def weight(closed: RoundRow) -> int:
+    """How much a remembered round holds: files of its state, and values of its tables."""
+    return len(closed.state) + sum(len(table.rows) * len(table.columns) for table in closed.tables.values())
 
 
 def newest(known: dict[RunId, Any], more: Mapping[RunId, Any]) -> dict[RunId, Any]:
@@ -142,7 +149,7 @@ def headlines(connection: Connection, limit: int | None, after: RunId | None) ->
 
 def write_round(connection: Connection, closed: RoundRow, known: Listed) -> None:
     """Write a closed round. `known`: the listing of its state."""
-    connection.execute(insert(rounds), {**vars(closed), "state": known[closed.state]})
+    connection.execute(insert(rounds), {**vars(closed), "state": known[closed.state], "tables": as_plain(closed.tables)})
 
 
 def rounds_since(connection: Connection, run: RunId, cursor: int | None) -> tuple[RoundRow, ...]:
@@ -157,9 +164,9 @@ def rounds_since(connection: Connection, run: RunId, cursor: int | None) -> tupl
 def round_of(row: Row[Any]) -> RoundRow:
     """A round from its columns, joined with its state's listing."""
     told = dict(row._mapping)
-    # Rounds of before there were marks have none.
-    marks = {word: tuple(clients) for word, clients in (row.marks or {}).items()}
-    told |= {"state": files_of(told.pop("files")), "folded": tuple(row.folded), "marks": marks}
+    told |= {"state": files_of(told.pop("files")), "folded": tuple(row.folded)}
+    # Rounds of before there were marks, groups and tables have none.
+    told |= {"marks": groups_in(row.marks), "groups": groups_in(row.groups), "tables": tables_in(row.tables)}
     return RoundRow(**told)
 
 

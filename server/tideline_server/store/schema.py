@@ -181,6 +181,8 @@ rounds = Table(
     whole("state", ForeignKey("listings.id"), null=True),
     plain("asked"),
     plain("marks"),
+    plain("groups"),
+    plain("tables"),
 )
 
 orders = Table(

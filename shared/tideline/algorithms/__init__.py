@@ -9,4 +9,9 @@ METHODS: Methods = (
     ("fedprox", "tideline.algorithms.averaging:fedprox"),
     ("local", "tideline.algorithms.personal:local"),
     ("feddadil", "tideline.algorithms.feddadil:feddadil"),
+    ("source_model", "tideline.algorithms.source_free:source_model"),
+    ("shot", "tideline.algorithms.source_free:shot"),
+    ("fedavg_shot", "tideline.algorithms.source_free:fedavg_shot"),
+    ("fedprox_pl", "tideline.algorithms.source_free:fedprox_pl"),
+    ("fedwca", "tideline.algorithms.fedwca:fedwca"),
 )

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 from tideline.cli.guard import REFUSED
 from tideline.cli.local import LEAST, MOST
 from tideline.cli.options import REGISTRY
+from tideline.core.algorithm import casting
 from tideline.core.errors import ConfigRefused, FederationError, Unreachable
 from tideline.core.registry import load_methods, resolve
 
@@ -83,6 +84,7 @@ class Children:
 
 def run_demo(method: str, agents: int, rounds: int | None, seed: int, out: Path | None, as_json: bool) -> int:
     """Run the demonstration; 0 if its run completed. Raises FederationError."""
+    from tideline.cli.domains import fill_in
     from tideline.cli.report import make_room, write_all
 
     began, where = time.monotonic(), out or Path("demo-out")
@@ -101,7 +103,8 @@ def run_demo(method: str, agents: int, rounds: int | None, seed: int, out: Path 
         pictures = draw_pictures(temporary, run, sites, where / "figures")
     for line in result["clients"]:
         site = next(s for s in sites if s.name == line["name"])
-        line.update(domain=site.domain, samples=site.samples)
+        line.update(samples=site.samples)
+    fill_in(result, {site.name: site.domain for site in sites})
     result["demo_seconds"] = time.monotonic() - began
     write_all(result, where, pictures)
     show(result, where, as_json)
@@ -181,13 +184,7 @@ def wait_for(children: Children, path: Path) -> None:
         time.sleep(0.05)
 
 
-def casting(cast: list[str], n: int) -> list[str]:
-    """Roles for n sites: the last takes the last role, the others cycle through the rest."""
-    rest = cast[:-1] or cast
-    return [rest[i % len(rest)] for i in range(n - 1)] + [cast[-1]]
-
-
-def write_sites(home: Path, roles: list[str]) -> list[DemoSite]:
+def write_sites(home: Path, roles: Sequence[str]) -> list[DemoSite]:
     """A data folder for each site: a domain each, or a random part of one where there are more sites than domains."""
     from tideline.learning.datasets import digits
     from tideline.learning.deals import by_domain

@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tideline.cli.charts import ROUNDS, Bar, Bars, Curves, Line, accuracy_charts, family_charts, metric_charts
+from tideline.cli.grids import draw_groups, draw_heat
+from tideline.cli.grids import height_of as height_of_grid
+from tideline.cli.looks import COLOURS, DPI, INCHES, NAME, WORDS
+from tideline.cli.maps import ClusterMap, HeatMap, cluster_map, heat_maps
 from tideline.cli.sums import Traffic, score_bars, traffic
 from tideline.cli.tables import size
 
@@ -20,13 +24,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Chart = Curves | Bars | Traffic
+Chart = Curves | Bars | Traffic | ClusterMap | HeatMap
 # With more lines than this the legend names the targets only, and with more targets nobody.
 LEGEND = 12
-# Narrow, so that the words can still be read where the page is as wide as a hand.
-INCHES, DPI, WORDS = 6.0, 200, 10.5
-# Colours that differ in lightness too (Okabe and Ito), and marks for those who see none.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a6d00")
+# For those who see no colours.
 MARKS = "osD^vPX*<>h"
 # What has no name of its own in a chart has no colour that is a site's own in another.
 OTHERS, TARGETS = "0.75", "0.25"
@@ -35,7 +36,6 @@ TONES = ("#332288", "#ddcc77", "#117733", "#88ccee", "#cc6677", "#999933", "#882
 HATCHES = ("", "//", "", "..", "\\\\", "xx", "", "--")
 POINTS = 10.0  # of percent that an axis spans at least
 TICKS = 8
-NAME = 22  # characters of a line beside bars
 MARKED = 12  # of a line's points
 WIDE = 1000.0  # what spans more than this is drawn on a logarithmic scale
 
@@ -43,8 +43,10 @@ WIDE = 1000.0  # what spans more than this is drawn on a logarithmic scale
 def charts(result: Mapping[str, Any]) -> tuple[Chart, ...]:
     """Everything that is drawn of a result (docs/result.md)."""
     sent = traffic(result)
+    groups = cluster_map(result)
     scored = (*accuracy_charts(result), *score_bars(result))
-    return (*scored, *metric_charts(result), *family_charts(result), *((sent,) if sent else ()))
+    maps = (*((groups,) if groups else ()), *(each for told in heat_maps(result).values() for each in told))
+    return (*scored, *metric_charts(result), *family_charts(result), *maps, *((sent,) if sent else ()))
 
 
 def write_figures(result: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -92,6 +94,10 @@ def figure_of(chart: Chart) -> Figure:
         draw_curves(figure, axes, chart)
     elif isinstance(chart, Bars):
         draw_bars(figure, axes, chart)
+    elif isinstance(chart, HeatMap):
+        draw_heat(figure, axes, chart)
+    elif isinstance(chart, ClusterMap):
+        legend(figure, draw_groups(axes, chart))
     else:
         draw_traffic(figure, axes, chart)
     return figure
@@ -101,6 +107,8 @@ def height_of(chart: Chart) -> float:
     """Inches: a row of bars has the room that its words need."""
     if isinstance(chart, Bars):
         return 1.7 + 0.19 * sum(len(known(row)) + 1 for row in chart.drawn)
+    if isinstance(chart, (ClusterMap, HeatMap)):
+        return height_of_grid(chart)
     return 3.7 if isinstance(chart, Curves) else 1.5 + 0.55 * len(chart.rows)
 
 

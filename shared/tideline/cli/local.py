@@ -74,14 +74,14 @@ def simulate(
     text = read_file(file).changed(settings or ())  # before torch is loaded: a typing error is told at once
 
     from tideline.cli.simulating import simulate_text
-    from tideline.cli.tables import marks_table, result_table, show
+    from tideline.cli.tables import groups_table, marks_table, result_table, show
     from tideline.core.registry import load_methods
 
     result = simulate_text(text, load_methods(methods), out)
     if as_json:
         say_json(result)
     else:
-        for each in filter(None, (result_table(result), marks_table(result))):
+        for each in filter(None, (result_table(result), marks_table(result), groups_table(result))):
             show(each)
         if result["cause"]:
             typer.echo(result["cause"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tideline.cli.charts import accuracy_charts, family_charts, metric_charts
 from tideline.cli.figures import Chart, png, write_figures
+from tideline.cli.maps import MOST_TABLES, cluster_map, heat_maps, told_tables
 from tideline.cli.sums import marks, score_bars, scores, traffic
 from tideline.cli.tables import size
 from tideline.core.errors import ConfigRefused
@@ -57,6 +58,8 @@ def write_report(result: dict[str, Any], path: Path, pictures: Mapping[str, Path
         charts("Families of metrics", OVER_NUMBERS, family_charts(result)),
         drawn_there(pictures),
         marked(result),
+        grouped(result),
+        tabled(result),
         sent(result),
         contract(result),
         footer(result),
@@ -206,6 +209,48 @@ def marked(result: dict[str, Any]) -> str:
     note += f"<p class='facts'>In how many of {found.rounds} rounds.</p>"
     table = f"<div class='wide'><table><tr><th>site</th>{head}</tr>{lines}</table></div>"
     return f"<h2>What was done with single sites</h2>{note}{table}"
+
+
+def grouped(result: dict[str, Any]) -> str:
+    """Which site was in which group, drawn and in words, and how well the last groups fit the true domains."""
+    found = cluster_map(result)
+    if found is None:
+        return ""
+    shown = [found.rounds[i] for i in found.drawn]
+    head = "<th>site</th><th>domain</th>" + "".join(
+        f"<th>{'round ' if each.isdigit() else ''}{escape(each)}</th>" for each in shown
+    )
+    lines = ""
+    for row in found.rows:
+        cells = (row.site, row.domain or "–", *(row.groups[i] or "–" for i in found.drawn))
+        lines += "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+    note = "<p class='facts'>A column for the first round that told groups, and one for each in which they changed"
+    note += (
+        f"; {len(shown)} of {len(found.rounds)}, all of them are in figures/groups.csv.</p>"
+        if len(shown) < len(found.rounds)
+        else ".</p>"
+    )
+    if found.agreement is not None:
+        fit = "1 is the same partition; as many sites put together by chance have about 0"
+        note += f"<p>Adjusted Rand index of the last groups and the true domains: <b>{found.agreement:.2f}</b> ({fit}).</p>"
+    table = f"<div class='wide'><table><tr>{head}</tr>{lines}</table></div>"
+    return f"<h2>Groups of sites</h2>{note}<div class='charts'>{figure(found)}</div>{table}"
+
+
+def tabled(result: dict[str, Any]) -> str:
+    """Heat maps of the tables that folds told: the first, the middle and the last round of each."""
+    drawn = heat_maps(result)
+    if not drawn:
+        return ""
+    told = "".join(
+        f"<h3>{escape(title)}</h3><div class='charts'>{''.join(map(figure, each))}</div>" for title, each in drawn.items()
+    )
+    more = len(told_tables(result)) - MOST_TABLES
+    rest = f" {more} more tables are in {RESULT}." if more > 0 else ""
+    note = (
+        "The first, the middle and the last round of each, in the same colours; sites stand by their last groups, then by name."
+    )
+    return f"<h2>Tables that the rounds told</h2><p class='facts'>{note}{rest}</p>{told}"
 
 
 def curve(result: dict[str, Any]) -> str:

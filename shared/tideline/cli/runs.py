@@ -194,10 +194,10 @@ def tell_result(result: Mapping[str, Any], as_json: bool) -> None:
         say_json(result)
         return
     from tideline.cli.guard import clean
-    from tideline.cli.tables import marks_table, result_table, show
+    from tideline.cli.tables import groups_table, marks_table, result_table, show
     from tideline.cli.watching import silences
 
-    for each in filter(None, (result_table(result), marks_table(result))):
+    for each in filter(None, (result_table(result), marks_table(result), groups_table(result))):
         show(each)
     for note in (result["waits_for"], *silences(result), result["cause"]):
         if note:

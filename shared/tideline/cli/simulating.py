@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tideline.cli.domains import fill_in
 from tideline.cli.experiments import ExperimentText
 from tideline.cli.exporting import export
 from tideline.cli.watching import Watcher
@@ -72,8 +73,7 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Fol
     result = result_of(federation.journal, run, federation.clock.now(), history=True)
     # The simulation's clock stands still between deadlines; people want to know how long they waited.
     result["seconds"] = time.monotonic() - begun
-    for client in result["clients"]:
-        client["domain"] = folders[client["name"]].domains
+    fill_in(result, {name: folder.domains for name, folder in folders.items()})
     if out is not None:
         write(federation, run, result, out)
     return result

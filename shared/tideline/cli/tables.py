@@ -111,6 +111,17 @@ def marks_table(result: Mapping[str, Any]) -> Table | None:
     return table("Rounds in which a site was", ["site", *found.words], rows, right=range(1, len(found.words) + 1))
 
 
+def groups_table(result: Mapping[str, Any]) -> Table | None:
+    """The last grouping of the sites, a line per group; None where there is none."""
+    from tideline.cli.maps import natural
+
+    if not result.get("groups"):  # a coordinator of before knows none
+        return None
+    last = result["groups"]["last"]
+    rows = ([group, ", ".join(sorted(last[group], key=natural))] for group in sorted(last, key=natural))
+    return table("Groups", ["group", "sites"], rows)
+
+
 def runs_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     """The list of runs."""
     columns = ("run", "name", "method", "status", "progress", "started", "cause")

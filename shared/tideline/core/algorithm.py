@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
@@ -17,6 +17,9 @@ from tideline.core.step import Site
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
+
+
+R = TypeVar("R")
 
 
 def settle_nothing(config: Any, site: Site) -> Nothing:
@@ -53,7 +56,7 @@ class Algorithm:
     fits    refuses worlds and rosters that the method cannot use, before anybody is asked (RosterRefused, ConfigRefused)
     sizes   named dims that every message is held to beside the world's: those that a reply names and its order does not
     notes   what the method will do otherwise than it was asked, in sentences, such as a number that is rounded
-    cast    the roles of a demonstration: the last site takes the last role, the others cycle through the rest
+    cast    the roles of a demonstration, as `casting` deals them
     claims  what is and is not claimed of what leaves a site beyond the contract, in sentences for those who own data
     keepsakes   what a site's owner may take out of its memory, by name: arrays by name. Nothing of it is ever sent
     """
@@ -93,8 +96,14 @@ class Algorithm:
 
     def casting(self, n: int) -> tuple[Role, ...]:
         """Roles for a demonstration with n sites."""
-        rest = self.cast[:-1] or self.cast
-        return (*(rest[i % len(rest)] for i in range(n - 1)), self.cast[-1])
+        return casting(self.cast, n)
+
+
+def casting(cast: Sequence[R], n: int) -> tuple[R, ...]:
+    """n of a cast: the first and the last as they stand, those between cycle through the middle, or are as the first."""
+    middle = cast[1:-1] or cast[:1]
+    between = (middle[i % len(middle)] for i in range(n - 2))
+    return (*cast[:1], *between, cast[-1])[-n:]
 
 
 def contract(algorithm: Algorithm, config: Any) -> Contract:

@@ -72,15 +72,30 @@ def never(state: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Told(Generic[S]):
-    """What a `tell` gives that has to say of single sites what it did with their replies.
+class Table:
+    """Numbers by row and column, such as a weight for each site and model: values[i][j] is that of rows[i] and columns[j]."""
 
-    marks: a word -> the clients, such as {"chosen": ("bert",), "left out": ("anna", "carl")}. They stand in the closed round's
-    entry of the run's result. Those of a phase without a step have no round, and are not kept.
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Told(Generic[S]):
+    """What a `tell` gives that has more for people than its state: of single sites, of groups of them, or numbers.
+
+    marks   a word -> the clients, such as {"chosen": ("bert",), "left out": ("anna", "carl")}
+    groups  a group's name -> its members, such as {"cluster 1": ("anna",)}; a client is in one of them at most
+    tables  a table's name -> the table
+
+    They stand in the closed round's entry of the run's result, and no site is told of them. Those of a phase without a step have
+    no round, and are not kept. How many there may be: engine.telling.
     """
 
     state: S
     marks: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    groups: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
 
 
 def told(given: Any) -> Told[Any]:

@@ -34,13 +34,16 @@ def setting(
     choices: tuple[Any, ...] | None = None,
     doc: str = "",
     late: bool = False,
+    kept: bool = False,
 ) -> Any:
     """A dataclass field with its bounds (inclusive), its allowed values and a sentence of documentation.
 
     late: a setting that came after sites were in use. Plain data have it only where it is not its default, so that sites of
     before read the rest.
+    kept: a setting that stays at the coordinator, such as one that says something of other sites. Sites have its default.
     """
-    meta = {"low": low, "high": high, "choices": choices, "doc": doc} | ({"late": True} if late else {})
+    meta = {"low": low, "high": high, "choices": choices, "doc": doc}
+    meta |= {name: True for name, on in (("late", late), ("kept", kept)) if on}
     if isinstance(default, Mapping):
         return dataclasses.field(default_factory=lambda: default, metadata=meta)
     return dataclasses.field(default=default, metadata=meta)

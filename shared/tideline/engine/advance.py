@@ -11,9 +11,10 @@ import torch
 
 from tideline.core.algorithm import Algorithm, round_of
 from tideline.core.errors import FederationError, RosterRefused, StepFailed
-from tideline.core.phase import Phase, Plan, Replies, Told, Turn, told
+from tideline.core.phase import Phase, Plan, Replies, Table, Told, Turn, told
 from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.engine.seeds import Purpose, seed_for
+from tideline.engine.telling import checked
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,15 @@ class Game:
 class Turned:
     """The state, the cursor that waits for replies (the plan's length when it has ended), and what each client is asked.
 
-    marks: what the fold that led here did with single sites (core.phase.Told).
+    marks, groups, tables: what the fold that led here told people (core.phase.Told).
     """
 
     state: Any
     cursor: int
     orders: Mapping[ClientId, Any]
     marks: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    groups: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
 
 
 def begin(game: Game) -> Turned:
@@ -71,7 +74,8 @@ def enter(game: Game, state: Any, cursor: int) -> Turned:
 def close(game: Game, state: Any, cursor: int, replies: Replies[Any]) -> Turned:
     """Fold the replies of the phase at the cursor, then ask onward."""
     folded = tell(game, game.plan[cursor], state, cursor, replies)
-    return replace(enter(game, folded.state, cursor + 1), marks=folded.marks)
+    turned = enter(game, folded.state, cursor + 1)
+    return replace(turned, marks=folded.marks, groups=folded.groups, tables=folded.tables)
 
 
 def ask(game: Game, phase: Phase, state: Any, cursor: int) -> Mapping[ClientId, Any]:
@@ -87,9 +91,9 @@ def ask(game: Game, phase: Phase, state: Any, cursor: int) -> Mapping[ClientId, 
 
 
 def tell(game: Game, phase: Phase, state: Any, cursor: int, replies: Replies[Any]) -> Told[Any]:
-    """The state after the phase's replies, and what was done with single ones."""
+    """The state after the phase's replies, and what people are told of the fold."""
     with reproducible(seed_for(game.seed, Purpose.TELL, cursor), game.threads) as rng, named(f"tell of {phase.name}"):
-        return told(phase.tell(state, replies, turn(game, cursor, rng)))
+        return checked(told(phase.tell(state, replies, turn(game, cursor, rng))), phase.name, [m.id for m in game.roster])
 
 
 def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn:

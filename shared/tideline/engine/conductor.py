@@ -16,6 +16,7 @@ from tideline.engine.progress import Expired, Progress, Verdict, newest, note, p
 from tideline.engine.rows import FINAL, JOIN, OPEN, OrderRow, OrderStatus, RoundRow, RunRow, Status
 from tideline.engine.seeds import Purpose, order_id, seed_for
 from tideline.engine.storeroom import Storeroom
+from tideline.engine.telling import groups_in, tables_in
 
 MOST_NAMED = 10  # sites in a cause
 
@@ -197,7 +198,9 @@ class Conductor:
             made["cursor"],
             tuple((Digest(d), int(n)) for d, n in made["state"]),
             asked,
-            {word: tuple(ClientId(c) for c in clients) for word, clients in made["marks"].items()},
+            groups_in(made["marks"]),
+            groups_in(made["groups"]),
+            tables_in(made["tables"]),
         )
 
     def order(self, run: RunRow, cursor: int, client: ClientId, files: Any, now: float) -> OrderRow:

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor
+from typing import Any
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
 from tideline.archive.intake import MAX_PART_BYTES, STREAMS, Intake, chunk_size, chunks
@@ -66,8 +67,9 @@ class Desk:
         fact = run.plan[row.cursor] if row.cursor >= 0 else None
         names = (fact.phase, fact.step, fact.round) if fact else ("join", "join", 1)
         left = max(run.deadline_at - self.clock.now(), 0.0)
-        keys = ("method", "config", "world", "threads", "keeps")
+        keys = ("method", "world", "threads", "keeps")
         brief = {k: run.spec[k] for k in keys} | {
+            "config": for_sites(run.spec),
             "contract": list(run.contract),
             "role": run.roster[row.client],
             "version": self.version,
@@ -256,6 +258,11 @@ class Desk:
         run = self.journal.run(row.run)
         assert run is not None, "orders refer to runs"
         return run
+
+
+def for_sites(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's settings without those that stay here. Runs from before there were any have none."""
+    return {name: value for name, value in spec["config"].items() if name not in spec.get("kept", ())}
 
 
 def count(tally: Counter[OrderId], order: OrderId, nbytes: int) -> None:

@@ -99,6 +99,7 @@ class NumericMill:
             "digest": contract_digest(clauses),
             "keeps": algorithm.memory is not Nothing,
             "notes": list(algorithm.notes(settings, place)),
+            "kept": [f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")],
         }
 
     def begin(self, spec: Any, roster: Any, keep: bool) -> dict[str, Any]:
@@ -185,6 +186,8 @@ class NumericMill:
             "state": state.files if state else (),
             "orders": {client: message.files for client, message in orders.items()},
             "marks": plain(turned.marks),
+            "groups": plain(turned.groups),
+            "tables": plain(turned.tables),
         }
 
     def messages(self, game: Game, turned: Turned, memo: Memo) -> dict[ClientId, Message]:
@@ -206,14 +209,19 @@ def members_of(roster: Any) -> Roster:
 def settings_of(config: type[Any]) -> list[dict[str, Any]]:
     """A config's settings: name, default, bounds, choices and their sentence."""
     return [
-        {"name": f.name, "type": str(f.type), "default": plain(f.default), **described(f.metadata)}
+        {"name": f.name, "type": str(f.type), "default": plain(default(f)), **described(f.metadata)}
         for f in dataclasses.fields(config)
     ]
 
 
+def default(setting: dataclasses.Field[Any]) -> Any:
+    """What a setting is where nobody says."""
+    return setting.default if setting.default_factory is dataclasses.MISSING else setting.default_factory()
+
+
 def described(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """What people are told of a setting."""
-    return {k: plain(v) for k, v in metadata.items() if k != "late"}
+    return {k: plain(v) for k, v in metadata.items() if k not in ("late", "kept")}
 
 
 def fingerprint(threads: int) -> str:

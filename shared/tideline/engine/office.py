@@ -146,6 +146,7 @@ class Office:
             "contract": made["digest"],
             "keeps": made["keeps"],
             "notes": made["notes"],
+            "kept": made["kept"],
             "waiting": plain(experiment.waiting),
             "checkpoint_every": experiment.checkpoint_every,
             "threads": experiment.threads,

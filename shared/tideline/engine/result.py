@@ -24,6 +24,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
     own = grouped(orders, lambda o: o.client)
     sibling = journal.run(run.reference) if run.reference else None
     theirs = own if sibling is None else grouped(compared(journal, sibling), lambda o: o.client)
+    closed = phases(journal, run, grouped(orders, lambda o: o.cursor))
     return {
         "run": run.id,
         "name": run.name,
@@ -43,7 +44,8 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "reference": run.reference,
         "reference_status": sibling.status.value if sibling else None,
         "clients": [client(run, c, own.get(c, ()), theirs.get(c, ())) for c in run.roster],
-        "phases": phases(journal, run, grouped(orders, lambda o: o.cursor)),
+        "phases": closed,
+        "groups": groups(closed),
         "curve": curve(run, orders),
         "history": told(run, orders) if history else None,
         "contract": list(run.contract),
@@ -107,10 +109,16 @@ def phases(journal: Journal, run: RunRow, orders: Mapping[int, Orders]) -> list[
     """The closed rounds, with the traffic of all attempts. `orders`: by cursor."""
     return [
         {"name": r.phase, "round": r.round, "seconds": r.closed - r.opened, "replies": len(r.folded), "clients": list(r.folded)}
-        | {"marks": plain(r.marks)}
+        | {"marks": plain(r.marks), "groups": plain(r.groups), "tables": plain(r.tables)}
         | traffic(orders.get(r.cursor, ()))
         for r in journal.rounds(run.id)
     ]
+
+
+def groups(closed: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The last grouping that a closed round told; None where none did. Whoever knows the domains adds how well it fits."""
+    told = [phase["groups"] for phase in closed if phase["groups"]]
+    return {"last": told[-1], "adjusted_rand_index": None} if told else None
 
 
 def traffic(orders: Orders) -> dict[str, int]:

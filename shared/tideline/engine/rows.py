@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from tideline.core.phase import Table
 from tideline.core.run import EMPTY, ClientId, Digest, OrderId, RunId
 
 JOIN = -1  # the cursor of the exchange before the first phase: a site looks at the contract and settles
@@ -212,7 +213,7 @@ class OrderRow:
 class RoundRow:
     """A closed round: whose replies were folded, and the state afterwards where it was checkpointed.
 
-    marks: what the fold did with single sites, a word -> the clients (core.phase.Told).
+    marks, groups, tables: what the fold told people (core.phase.Told).
     """
 
     run: RunId
@@ -226,6 +227,8 @@ class RoundRow:
     state: Files = ()
     asked: Mapping[ClientId, Digest] = field(default_factory=lambda: EMPTY)
     marks: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    groups: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True)

@@ -57,13 +57,19 @@ def layer(weights: Mapping[str, Tensor], name: str, path: str = "") -> Tensor:
     name: a layer or a group of them, by the beginning of their names (`features.backbone.layer1`); or `first`, `last` (of f),
     `all` (of f). Raises ConfigRefused for a name that fits none, with `path`, the dotted place of the setting that holds it.
     """
-    chosen = [weights[each] for each in names_of(weights, name)]
-    if not chosen:
+    chosen = [weights[each] for each in check_layer(weights, name, path)]
+    return torch.cat([w.detach().to("cpu", torch.float64).flatten() for w in chosen])
+
+
+def check_layer(weights: Mapping[str, Tensor], name: str, path: str = "") -> list[str]:
+    """The parameters that `layer` joins; of a template too. Raises ConfigRefused for a name that fits none."""
+    names = names_of(weights, name)
+    if not names:
         known = ["all", "first", "last", *known_layers(weights)]
         more = f" and {len(known) - TOLD} more" if len(known) > TOLD else ""
         todo = f"Use one of: {', '.join(known[:TOLD])}{more}{nearest(name, known)}"
         raise ConfigRefused(f"{path or 'The layer'} is {name!r}; the network has no such layer", todo, path=path)
-    return torch.cat([w.detach().to("cpu", torch.float64).flatten() for w in chosen])
+    return names
 
 
 def names_of(weights: Mapping[str, Tensor], name: str) -> list[str]:

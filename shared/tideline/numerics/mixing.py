@@ -99,16 +99,16 @@ def soft_weights(mix: Mix, mixing: str) -> Tensor:
 
 
 def start_weights(own: int, alpha: Tensor, beta: Tensor, soft: Tensor) -> Tensor:
-    """v_k (C,) with f_init = sum_c v_{k,c} f_c (eq. 8), for a client of cluster `own` with alpha (C,) and beta (2,).
+    """v_k (C,) with f_init = sum_c v_{k,c} f_c (eq. 8), for a client of cluster `own` with alpha (L,) and beta (2,).
 
-    soft (C, C): S of the soft models that alpha was measured on; the identity as long as f~_c = f_c. Not negative, and of sum
-    one. Raises ValueError for weights as in `mean_weights`, or a cluster that does not exist.
+    soft (L, C): S of the L soft models that alpha was measured on, as a rule C; the identity as long as f~_c = f_c. Not
+    negative, and of sum one. Raises ValueError for weights as in `mean_weights`, or a cluster that does not exist.
     """
-    C = len(soft)
+    L, C = soft.shape
     if not 0 <= own < C:
         raise ValueError(f"The client is in cluster {own}; there are {C}")
     beta = checked(beta, 2)
-    v = beta[1] * (checked(alpha, C) @ soft.double())
+    v = beta[1] * (checked(alpha, L) @ soft.double())
     v[own] += beta[0]
     return v
 

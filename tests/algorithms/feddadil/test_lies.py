@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import pytest
 import torch
 
 from tests.algorithms.feddadil.played import ALREADY, ROSTER, federation
+from tests.algorithms.lies import Change, told
 from tests.engine.toys import until
 from tests.laws.stage import Stage
 from tests.synthetic import experiment
 from tideline.algorithms.feddadil import Config, client, feddadil
-from tideline.archive.codec import LAX, decode, encode
-from tideline.archive.parts import MemoryParts
-from tideline.core.record import record
+from tideline.archive.codec import decode
 from tideline.core.run import ClientId, World
-from tideline.core.step import no_tick
-from tideline.engine.rows import Order, Receipt, Reply
+from tideline.engine.rows import Order
 
 BERT = ClientId("bert")
 PLAN = {"encoder_rounds": 0, "head_rounds": 2, "rounds": 1}
-Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def at(phase: str, **config: Any) -> tuple[Stage, Any, Order]:
@@ -36,34 +30,6 @@ def at(phase: str, **config: Any) -> tuple[Stage, Any, Order]:
     until(stage, run, [each.name for each in plan].index(phase))
     (order,) = stage.desk.orders(BERT)
     return stage, run, order
-
-
-def honest(stage: Stage, run: Any, order: Order) -> Any:
-    """What bert's agent would answer."""
-    head = stage.agents[BERT].ready(order, no_tick)
-    step = feddadil.plan(feddadil.configure(dict(stage.row(run).spec["config"])))[order.cursor].step
-    assert step is not None
-    return decode(step.gives, head.reply[0][0], stage.vaults[BERT].parts(run), LAX)
-
-
-def free(given: dict[str, Any], kind: type[Any]) -> Any:
-    """The same fields, held to nothing."""
-    hints = typing.get_type_hints(kind)
-    made: Any = record(type("Free", (), {"__annotations__": {name: hints[name] for name in given}}))
-    return made(**given)
-
-
-def told(stage: Stage, run: Any, order: Order, change: Change) -> Receipt:
-    """Bert's answer, changed."""
-    reply, parts = honest(stage, run, order), MemoryParts()
-    given = {f.name: getattr(reply, f.name) for f in fields(reply)}
-    files = encode(free(given | change(given), type(reply)), parts, LAX).files
-    arrivals = tuple((digest, size, 0) for digest, size in files)
-    with stage.desk.push(BERT, order.id, arrivals) as intake:
-        for digest, _ in files:
-            intake.write(parts.view(digest))
-        stage.desk.received(BERT, order.id, intake)
-    return stage.desk.report(BERT, Reply(order.id, files))
 
 
 def filled(name: str, value: float) -> Change:
@@ -94,7 +60,7 @@ REFUSED: dict[str, tuple[str, Change, str]] = {
 def test_a_reply_that_no_fold_could_take_is_refused(phase: str, change: Change, kind: str) -> None:
     """Its own order has failed, and the round goes on without it."""
     stage, run, order = at(phase)
-    receipt = told(stage, run, order, change)
+    receipt = told(stage, run, order, BERT, change)
     assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
     stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
     assert stage.journal.rounds(run)[order.cursor + 1].folded == ("anna", *(("carl",) if phase == "learn" else ()))
@@ -120,7 +86,7 @@ ADMITTED: dict[str, tuple[str, Change, dict[str, Any]]] = {
 def test_a_reply_that_is_taken_can_be_folded(phase: str, change: Change, config: dict[str, Any]) -> None:
     """The round closes, and what is sent next is of the type and size that the sites know."""
     stage, run, order = at(phase, **config)
-    assert told(stage, run, order, change).verdict == "accepted"
+    assert told(stage, run, order, BERT, change).verdict == "accepted"
     stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
     closed = stage.journal.rounds(run)[order.cursor + 1]
     assert "bert" in closed.folded and stage.row(run).status.value != "failed", stage.row(run).cause

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 
+from tests.engine.clusters import played
 from tideline.engine.result import result_of
 from tideline_server.api.examples import EXPERIMENTS
 from tideline_server.api.models import RunResult
@@ -30,6 +31,15 @@ def test_a_reference_runs_beside(coordinator: Coordinator) -> None:
     coordinator.play(answer["run"])
     sites = coordinator.get(f"/runs/{answer['run']}").json()["clients"]
     assert all(site["source_only"] is not None for site in sites)
+
+
+def test_groups_and_tables_are_told_over_http() -> None:
+    """The door's model takes what a method told, and leaves nothing out."""
+    on, run = played()
+    given = on.result(run) | {"plan_length": 4, "cursor": 4}
+    told = RunResult.model_validate(given).model_dump(mode="json")
+    assert given["groups"]["last"] and given["phases"][1]["tables"]
+    assert (told["groups"], told["phases"]) == (given["groups"], given["phases"])
 
 
 def test_runs_are_listed_in_one_line_each(finished: tuple[Coordinator, str]) -> None:

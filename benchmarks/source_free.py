@@ -1,0 +1,173 @@
+"""Source-free adaptation on real domains: each domain once the source, the others split over sites that have no labels.
+
+    python benchmarks/source_free.py --data DIR [--set digits] [--sources a,b] [--seeds 3] [--sites 3] [--json]
+
+DIR holds one folder a set, each with one .npz file a domain (x, y, train_idx, test_idx). For each source and seed a source model
+is trained once and brought to every method as a file would be. All methods take the same rounds and local epochs. A row: the mean
+accuracy over target domains (a domain's sites alike) on held-out rows, in percent, and that of each domain. `true` is one model
+for each true domain: FedAvg + SHOT among its sites, which nobody could have who does not know them. Labels serve these scores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import torch
+
+from benchmarks.domains import names, played_with, read
+from tideline.core.data import Data
+from tideline.learning.holdings import Holdings
+
+INVERTED = ("fonts",)  # dark on light in the set, light on dark here
+SMALL_SETS = {"scene": 3}  # domains that make no more sites than this, and never a source
+ALONE = {"clustering": "given", "weights": "one-hot", "two_models": False, "mu": 0.0}
+METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "source_model": ("source_model", {}),
+    "shot": ("shot", {}),
+    "fedavg_shot": ("fedavg_shot", {}),
+    "true": ("fedwca", ALONE),
+    "fedwca": ("fedwca", {}),
+    "fedwca_u1": ("fedwca", {"refresh_every": 1}),
+}
+ABLATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "plain": ("fedwca", {"labels": "predicted", "fixed_labels": False, "two_models": False, "mu": 0.0}),
+    "pp": ("fedwca", {"fixed_labels": False, "two_models": False, "mu": 0.0}),
+    "pp_fp": ("fedwca", {"two_models": False, "mu": 0.0}),
+    "pp_fp_tm": ("fedwca", {"mu": 0.0}),
+    "one-hot": ("fedwca", {"weights": "one-hot"}),
+    "equal": ("fedwca", {"weights": "equal"}),
+    "one-equal": ("fedwca", {"weights": "one-equal"}),
+    "one-equal-adaptive": ("fedwca", {"weights": "one-equal-adaptive"}),
+    "local": ("fedwca", {"weights": "local"}),
+    "row": ("fedwca", {"mixing": "row"}),
+    "given": ("fedwca", {"clustering": "given"}),
+    "last": ("fedwca", {"cluster_on": "last"}),
+    "all": ("fedwca", {"cluster_on": "all"}),
+}
+
+
+def main() -> int:
+    """A line a source, seed and method."""
+    args = arguments()
+    torch.set_num_threads(args.threads)
+    for row in rows(args):
+        sys.stdout.write((json.dumps(row) if args.json else line(row)) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def arguments() -> Any:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
+    parser.add_argument("--set", default="digits", help="folder of one set")
+    parser.add_argument("--domains", default="mnist,usps,mnistm,optdigits,fonts", help="domains, by commas")
+    parser.add_argument("--sources", default="", help="only these sources, by commas")
+    parser.add_argument("--methods", default=",".join(METHODS), help="which, by commas; also those of the ablation")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds, from 0")
+    parser.add_argument("--sites", type=int, default=3, help="sites of a target domain")
+    parser.add_argument("--rows", type=int, default=3000, help="training rows of a domain, at most")
+    parser.add_argument("--rounds", type=int, default=6, help="rounds of adaptation")
+    parser.add_argument("--epochs", type=int, default=2, help="local epochs a round")
+    parser.add_argument("--rate", type=float, default=1e-3, help="learning rate of adaptation")
+    parser.add_argument("--model", default="lenet_bn", help="network")
+    parser.add_argument("--size", type=int, default=28, help="pixels of a side")
+    parser.add_argument("--config", default="{}", help="more settings for every method that has them, as JSON")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
+    parser.add_argument("--json", action="store_true", help="a JSON line a row")
+    return parser.parse_args()
+
+
+def rows(args: Any) -> Iterator[dict[str, Any]]:
+    """Every run, in order."""
+    domains = {
+        name: read(args.data / args.set / f"{name}.npz", args.set, args.size, name in INVERTED)
+        for name in names(args.data / args.set, args.domains)
+    }
+    chosen = args.sources.split(",") if args.sources else [name for name in domains if name not in SMALL_SETS]
+    for source in chosen:
+        for seed in range(args.seeds):
+            yield from of_source(domains, source, seed, args)
+
+
+def of_source(domains: Mapping[str, Any], source: str, seed: int, args: Any) -> Iterator[dict[str, Any]]:
+    """All methods from one source model."""
+    sites = {source: whole(domains[source], source, args.rows, seed)}
+    for name in domains:
+        if name != source:
+            sites |= dealt(domains[name], name, min(args.sites, SMALL_SETS.get(name, args.sites)), args.rows, seed)
+    world = {"inputs": list(sites[source].train.x.shape[1:]), "classes": 1 + int(domains[source].y.max()), "model": args.model}
+    for method in args.methods.split(","):
+        name, config = {**METHODS, **ABLATIONS}[method]
+        begun = time.monotonic()
+        result = played_with(
+            sites,
+            {k: "source" if k == source else "target" for k in sites},
+            name,
+            settings(name, config, sites, source, args),
+            seed,
+            world,
+        )
+        yield {"source": source, "seed": seed, "method": method, "seconds": round(time.monotonic() - begun, 1), **scored(result)}
+
+
+def settings(method: str, config: Mapping[str, Any], sites: Mapping[str, Any], source: str, args: Any) -> dict[str, Any]:
+    """A method's settings: the same rounds for all."""
+    shared = {"source_epochs": 20, "source_rate": 1e-2}
+    if method != "source_model":
+        shared |= {"rounds": args.rounds, "epochs": args.epochs, "rate": args.rate, "evaluate_every": args.rounds}
+    if config.get("clustering") == "given":
+        shared["given"] = {k: k.rpartition("-")[0] for k in sites if k != source}
+    return {**shared, **config, **json.loads(args.config)}
+
+
+def scored(result: dict[str, Any]) -> dict[str, Any]:
+    """Accuracies in percent: of each domain, its sites alike, and the mean over domains."""
+    found: dict[str, list[float]] = {}
+    for client in result["clients"]:
+        if client["role"] == "target":
+            found.setdefault(client["name"].rpartition("-")[0], []).append(100 * client["accuracy"])
+    domains = {name: round(float(np.mean(values)), 2) for name, values in found.items()}
+    sent = {
+        "bytes_up": sum(c["bytes_up"] for c in result["clients"]),
+        "bytes_down": sum(c["bytes_down"] for c in result["clients"]),
+    }
+    return {"mean": round(float(np.mean(list(domains.values()))), 2), "domains": domains, **sent, "groups": result.get("groups")}
+
+
+def whole(domain: Any, name: str, rows: int, seed: int) -> Holdings:
+    """The source's rows."""
+    return next(iter(dealt(domain, name, 1, rows, seed).values()))
+
+
+def dealt(domain: Any, name: str, n: int, rows: int, seed: int) -> dict[str, Holdings]:
+    """A domain's rows over n sites at random: its training rows, and its held-out ones."""
+    rng = torch.Generator().manual_seed(1000 + seed)
+    train = domain.train[torch.randperm(len(domain.train), generator=rng)][:rows]
+    held = domain.held[torch.randperm(len(domain.held), generator=rng)]
+    made = zip(train.tensor_split(n), held.tensor_split(n), strict=True)
+    return {f"{name}-{i}": Holdings(taken(domain, t, name), taken(domain, h, name)) for i, (t, h) in enumerate(made)}
+
+
+def taken(domain: Any, rows: torch.Tensor, name: str) -> Data:
+    """Some rows."""
+    return Data(domain.x[rows], domain.y[rows], torch.zeros(len(rows), dtype=torch.int64), (name,))
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row for people."""
+    told = "  ".join(f"{name} {value:.1f}" for name, value in row["domains"].items())
+    return f"{row['source']:10s} {row['seed']} {row['method']:20s} {row['mean']:5.1f}   {told}   {row['seconds']:.0f} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""FedWCA at the coordinator: clusters, their models, and how these are mixed (algorithm 1, lines 7 to 10 and 17 to 22)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Generator, Tensor
+
+from tideline.algorithms.fedwca.clusters import assigned, clustered, parted, point
+from tideline.algorithms.fedwca.messages import Adapted, Mix, Start, State, Weighed
+from tideline.algorithms.source_free import source
+from tideline.algorithms.source_free.messages import Model, Taught
+from tideline.core.phase import Replies, Table, Told, Turn
+from tideline.core.record import Weights
+from tideline.core.run import EMPTY, ClientId, Role, Roster, World
+from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.mixing import mean_weights, mixed, soft_weights, start_weights
+
+if TYPE_CHECKING:
+    from tideline.algorithms.fedwca import Config
+
+FULL, ADAPTIVE, LOCAL, ONE_HOT, EQUAL, ONE_EQUAL = "full", "one-equal-adaptive", "local", "one-hot", "equal", "one-equal"
+# Those whose sites measure something; of the others the coordinator knows all weights.
+MEASURED = (FULL, ADAPTIVE, LOCAL)
+WEIGHTS = (*MEASURED, ONE_HOT, EQUAL, ONE_EQUAL)
+
+
+def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State:
+    """A network at random, which the sources train."""
+    return of_model(source.drawn(config, world, roster, rng))
+
+
+def begin_with(config: Config, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
+    """A source model that was brought."""
+    return of_model(source.parts(h))
+
+
+def of_model(h: Model) -> State:
+    """Nobody has a cluster yet."""
+    return State(h.f, h.g, (), {}, {}, {}, torch.zeros(0, 0, dtype=torch.float64), {})
+
+
+def take_source(state: State, replies: Replies[Taught], turn: Turn) -> State:
+    """h_S."""
+    return of_model(source.mean_of(replies))
+
+
+def source_to_targets(state: State, turn: Turn) -> dict[ClientId, Model]:
+    """h_S to every target, to be scored."""
+    return dict.fromkeys(turn.members(Role.TARGET), Model(state.f, state.g))
+
+
+def own_to_targets(state: State, turn: Turn) -> dict[ClientId, Model]:
+    """The model of its cluster to every target; h_S to one that has none."""
+    made = [Model(f, state.g) for f in state.models]
+    none = Model(state.f, state.g)
+    return {k: made[state.members[k]] if k in state.members else none for k in turn.members(Role.TARGET)}
+
+
+# The first round
+
+
+def source_to_adapt(state: State, turn: Turn) -> dict[ClientId, Start]:
+    """f_S to every target."""
+    return dict.fromkeys(turn.members(Role.TARGET), Start(state.f, None, state.g))
+
+
+def cluster(state: State, replies: Replies[Adapted], turn: Turn) -> Told[State]:
+    """Clusters of those who answered, by a layer of their f_k; the mean of each (lines 8 to 10)."""
+    layers: dict[str, Tensor] = {k: point(reply.f, turn.config) for k, reply in replies.items()}
+    members = clustered(layers, turn.config)
+    C = 1 + max(members.values())
+    models = tuple(mean_of([(1, replies[k].f) for k in of(members, c)]) for c in range(C))
+    state = replace(state, models=models, members=members, layers=layers, missed=dict.fromkeys(members, 0))
+    return told(replace(state, soft=first_soft(C, turn.config), v={}))
+
+
+def first_soft(C: int, config: Config) -> Tensor:
+    """S while nothing is known of weights: f~_c = f_c, or, for one-equal-adaptive, always the mean of all."""
+    return torch.full((1, C), 1 / C, dtype=torch.float64) if config.weights == ADAPTIVE else torch.eye(C, dtype=torch.float64)
+
+
+def of(members: Mapping[str, int], c: int) -> list[ClientId]:
+    """Who is in a cluster, sorted."""
+    return [ClientId(k) for k in sorted(members) if members[k] == c]
+
+
+def mean_of(terms: list[tuple[int, Weights]]) -> dict[str, Tensor]:
+    """The mean of models that count so many times."""
+    n = sum(count for count, _ in terms)
+    return weighted_sum((count / n, f) for count, f in terms)
+
+
+# Later rounds
+
+
+def models_to_mix(state: State, turn: Turn) -> dict[ClientId, Mix]:
+    """C + 1 models to each site with a cluster. One that has none adapts from f_S as in the first round."""
+    softs = tuple(mixed(state.models, row) for row in state.soft) if len(state.models) > 1 else ()
+    slots = torch.zeros(len(softs))
+    made = [Mix(f, softs, state.g, slots) for f in state.models]
+    none = Mix(state.f, (), state.g, torch.zeros(0))
+    return {k: made[state.members[k]] if k in state.members else none for k in turn.members(Role.TARGET)}
+
+
+def starts(state: State, turn: Turn) -> dict[ClientId, Start]:
+    """f_init and the own cluster's model to each site (appendix D); f_S to one that has no cluster."""
+    none = Start(state.f, None, state.g)
+    return {k: start_of(state, k, turn.config) if k in state.members else none for k in turn.members(Role.TARGET)}
+
+
+def start_of(state: State, k: ClientId, config: Config) -> Start:
+    """f_init = sum_c v_{k,c} f_c of now, with the weights of the last full round."""
+    own, v = state.members[k], shares(state, k, config)
+    alone = float(v[own]) == 1.0
+    return Start(state.models[own], None if alone else mixed(state.models, v), state.g)
+
+
+def shares(state: State, k: ClientId, config: Config) -> Tensor:
+    """v_k (C,): measured in the last full round, or by rule. All on the own cluster where nothing was measured."""
+    C, own = len(state.models), state.members[k]
+    v = torch.zeros(C, dtype=torch.float64)
+    v[own] = 1
+    if config.weights in MEASURED:
+        return state.v.get(k, v)
+    if config.weights == EQUAL:
+        return torch.full_like(v, 1 / C)
+    if config.weights == ONE_EQUAL and C > 1:
+        return torch.full_like(v, (1 - config.one_share) / (C - 1)).index_fill(0, torch.tensor([own]), config.one_share)
+    return v
+
+
+def fold(state: State, replies: Replies[Adapted] | Replies[Weighed], turn: Turn) -> Told[State]:
+    """The clusters' models after a round in which nothing was measured."""
+    return told(parted(averaged(assigned(state, replies, turn.config), replies), turn.config), before=state)
+
+
+def fold_measured(state: State, replies: Replies[Weighed], turn: Turn) -> Told[State]:
+    """The clusters' models after a full round, v of each site, and S for the next (lines 17 to 20, eq. 8)."""
+    joined = assigned(state, replies, turn.config)
+    measured = averaged(weighed(joined, state, replies, turn.config), replies)
+    return told(parted(measured, turn.config), before=state, with_weights=True)
+
+
+def averaged(state: State, replies: Mapping[ClientId, Any]) -> State:
+    """f_c: the mean over its members; one that did not answer counts as the model that it was to begin with.
+
+    So a cluster of which one site answered is not that site's model, which the others would be sent.
+    """
+    models = []
+    for c, f in enumerate(state.models):
+        members = of(state.members, c)
+        here = [k for k in members if k in replies]
+        absent = len(members) - len(here)
+        terms = [(1, replies[k].f) for k in here] + ([(absent, f)] if absent else [])
+        models.append(mean_of(terms) if here else f)
+    missed = {k: 0 if k in replies else state.missed.get(k, 0) + 1 for k in state.members}
+    return replace(state, models=tuple(models), missed=missed)
+
+
+def weighed(state: State, sent: State, replies: Replies[Weighed], config: Config) -> State:
+    """v of those who measured on the models that were sent, and S from the means over clusters."""
+    told = {k: (simplex(reply.alpha), simplex(reply.beta)) for k, reply in replies.items() if k in sent.members}
+    if len(sent.models) == 1:
+        return state
+    v: dict[str, Tensor] = {k: start_weights(sent.members[k], alpha, beta, sent.soft) for k, (alpha, beta) in told.items()}
+    state = replace(state, v={**state.v, **v})
+    if config.weights != FULL:
+        return state
+    clusters = [sent.members[k] for k in told]
+    means = mean_weights([a for a, _ in told.values()], [b for _, b in told.values()], clusters, len(sent.models))
+    return replace(state, soft=soft_weights(means, config.mixing))
+
+
+def simplex(w: Tensor) -> Tensor:
+    """Weights as a site told them, brought to sum one; equal ones where all are zero."""
+    w = w.double()
+    total = float(w.sum())
+    return w / total if total > 0 else torch.full_like(w, 1 / max(len(w), 1))
+
+
+def told(state: State, before: State | None = None, with_weights: bool = False) -> Told[State]:
+    """The state, and for people: who is in which cluster, where that changed, and v of each site, where it was measured."""
+    names = tuple(f"cluster {c + 1}" for c in range(len(state.models)))
+    changed = before is None or before.members != state.members
+    groups = {name: tuple(of(state.members, c)) for c, name in enumerate(names)} if changed else EMPTY
+    rows = tuple(sorted(state.v)) if with_weights else ()
+    values = tuple(tuple(state.v[k].tolist()) for k in rows)
+    tables = {"weights of the clusters' models, v": Table(rows, names, values)} if rows else EMPTY
+    return Told(state, groups=groups, tables=tables)

@@ -1,0 +1,156 @@
+"""Source-free adaptation: sites without labels adapt a model whose source data nobody has any more.
+
+The references of Mori et al. (Federated Source-free Domain Adaptation for Classification: Weighted Cluster Aggregation for
+Unlabeled Data): the source model as it is; SHOT at each site alone; SHOT under federated averaging, plain or with FedProx's term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tideline import nets
+from tideline.algorithms.source_free import scoring, source
+from tideline.algorithms.source_free.adapting import Penalty, adapt, own_labels
+from tideline.algorithms.source_free.messages import Adapted, Mine, Model
+from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Source
+from tideline.core.algorithm import Algorithm
+from tideline.core.data import View
+from tideline.core.phase import Phase, Plan, Replies, Turn
+from tideline.core.record import Nothing
+from tideline.core.run import Role
+from tideline.core.settings import setting
+from tideline.core.step import Outcome, Site, Step, step
+from tideline.learning.evaluate import accuracy
+from tideline.nets import layers
+from tideline.numerics.averaging import weighted_sum
+
+CAST = (Role.SOURCE, Role.TARGET, Role.TARGET)
+SHOT_PAPER = "Liang, Hu, Feng: Do We Really Need to Access the Source Data? Source Hypothesis Transfer, 2020"
+
+
+@dataclass(frozen=True)
+class SourceOnly(Source):
+    """Settings of the source model alone."""
+
+    rounds: int = setting(0, low=0, high=0, doc="always 0: nothing is adapted")
+
+
+@dataclass(frozen=True)
+class FedProx(Adapting):
+    """Settings of SHOT under FedProx."""
+
+    mu: float = setting(1e-2, low=0.0, doc="weight of the proximal term; 0 is SHOT under FedAvg, bit for bit")
+
+
+@step(metrics=("loss", "samples"))
+def alone(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    """E epochs of SHOT on the site's own model, labels anew before each; h_S is where it begins. Nothing leaves."""
+    net = source.network(site, memory.f or order.f, order.g)
+    loss = adapt(net, site, own_labels(site), fixed=False)
+    mine = Mine(layers.backbone_of(nets.weights_of(net)), order.g)
+    return Outcome(Nothing(), mine, {"loss": loss, "samples": len(site.data)})
+
+
+@step(metrics=("accuracy",), view=View.HELD_OUT)
+def score_own(order: Nothing, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    """The model that the site has made."""
+    value = accuracy(scoring.predict, Model(memory.f, memory.g), memory, site)
+    return Outcome(Nothing(), memory, {} if value is None else {"accuracy": value})
+
+
+def plan_of_shot(c: Adapting) -> Plan:
+    """Source, its score, then each target alone."""
+    work = Phase("adapt", alone, ask=scoring.to_targets)
+    return (*begun(c), *scoring.scored(c, lambda r: work, Phase("score", score_own, ask=nothing_to_targets)))
+
+
+def nothing_to_targets(state: Model, turn: Turn) -> dict[Any, Nothing]:
+    """Memory has the model already."""
+    return dict.fromkeys(turn.members(Role.TARGET), Nothing())
+
+
+def begun(c: Source) -> Plan:
+    """The source model, and what it is worth at the targets."""
+    return (*(source.phase(),) * c.source_rounds, scoring.source_only())
+
+
+def averaged(penalty: Callable[[Any, Model], Penalty]) -> Callable[[Any], Plan]:
+    """The plan of SHOT under averaging: f down, f_k up, the mean by n_k; labels by the model that came, for the whole round."""
+
+    def run(order: Model, memory: Mine, site: Site) -> Outcome[Adapted, Mine]:
+        net = source.network(site, order.f, order.g)
+        loss = adapt(net, site, own_labels(site), penalty=penalty(site.config, order))
+        f = layers.backbone_of(nets.weights_of(net))
+        return Outcome(Adapted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
+
+    work = Phase("adapt", Step("adapt", run, Model, Mine, Adapted, ("loss", "samples")), ask=scoring.to_targets, tell=mean)
+    return lambda c: (*begun(c), *scoring.scored(c, lambda r: work, scoring.score()))
+
+
+def mean(state: Model, replies: Replies[Adapted], turn: Turn) -> Model:
+    """f <- sum_k (n_k / n) f_k, buffers with the same shares; g stays."""
+    n = sum(reply.samples for reply in replies.values())
+    return Model(weighted_sum((reply.samples / n, reply.f) for reply in replies.values()), state.g)
+
+
+def none(config: Any, order: Model) -> Penalty:
+    """FedAvg has no term of its own."""
+    return lambda net: None
+
+
+def proximal(config: FedProx, order: Model) -> Penalty:
+    """(mu / 2) |f_k - f|^2 over what is trained; absent for mu = 0."""
+
+    def term(net: nn.Module) -> Tensor | None:
+        if config.mu == 0:
+            return None
+        moving = ((name, p) for name, p in net.named_parameters() if p.requires_grad)
+        return config.mu / 2 * sum((((p - order.f[name].to(p.device)) ** 2).sum() for name, p in moving), torch.tensor(0.0))
+
+    return term
+
+
+def method(name: str, paper: str, summary: str, config: type[Any], plan: Callable[[Any], Plan], **more: Any) -> Algorithm:
+    """A member of the family whose coordinator knows one model, h."""
+    given = {"cast": CAST, "memory": Mine, "settle": source.settle, "keepsakes": scoring.keepsakes, "fits": source.needs_both}
+    presets = more.pop("presets", {"tiny": TINY, "demo": DEMO})
+    return Algorithm(name, paper, summary, config, Model, source.drawn, plan, presets=presets, **{**given, **more})
+
+
+source_model = method(
+    "source_model",
+    "Reference point: the source model, applied to the target unchanged",
+    "The model of a labelled source, as it is",
+    SourceOnly,
+    lambda c: (*begun(c), scoring.score()),
+    presets={name: {k: v for k, v in of.items() if k.startswith("source_")} for name, of in (("tiny", TINY), ("demo", DEMO))},
+)
+
+shot = method(
+    "shot",
+    SHOT_PAPER,
+    "Each site without labels adapts the source model alone",
+    Adapting,
+    plan_of_shot,
+)
+
+fedavg_shot = method(
+    "fedavg_shot",
+    f"{SHOT_PAPER}; McMahan et al.: Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017",
+    "Sites without labels adapt one common model",
+    Adapting,
+    averaged(none),
+)
+
+fedprox_pl = method(
+    "fedprox_pl",
+    f"{SHOT_PAPER}; Li et al.: Federated Optimization in Heterogeneous Networks, 2020",
+    "Sites without labels adapt one common model, kept near it",
+    FedProx,
+    averaged(proximal),
+)

@@ -1,0 +1,57 @@
+"""Scores on each target's held-out rows; and the model that is the target's own stays with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+from typing import Any
+
+from torch import Tensor
+
+from tideline.algorithms.source_free.messages import Mine, Model
+from tideline.algorithms.source_free.source import network
+from tideline.core.data import View
+from tideline.core.phase import Phase, Plan, Turn
+from tideline.core.record import Nothing
+from tideline.core.run import ClientId, Role
+from tideline.core.step import Outcome, Site, Step
+from tideline.learning.evaluate import accuracy, evaluate, outputs
+
+Offer = Callable[[Any, Turn], Mapping[ClientId, Any]]
+
+
+def predict(order: Model, memory: Mine, site: Site, x: Tensor) -> Tensor:
+    """Outputs of the model that was sent."""
+    return outputs(network(site, order.f, order.g), x, site.device)
+
+
+def to_targets(state: Model, turn: Turn) -> dict[ClientId, Model]:
+    """The common model to every target."""
+    return dict.fromkeys(turn.members(Role.TARGET), Model(state.f, state.g))
+
+
+def source_only(offer: Offer = to_targets) -> Phase:
+    """h_S as it came, scored once: what adaptation is compared with."""
+    return evaluate(offer, predict, takes=Model, keeps=Mine, name="source_only", metrics=("source_only",))
+
+
+def score(offer: Offer = to_targets) -> Phase:
+    """The model that each target would use now. It keeps that, and its owner may take it out."""
+
+    def run(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+        value = accuracy(predict, order, memory, site)
+        return Outcome(Nothing(), Mine(order.f, order.g), {} if value is None else {"accuracy": value})
+
+    return Phase("score", Step("score", run, Model, Mine, Nothing, ("accuracy",), View.HELD_OUT), ask=offer)
+
+
+def keepsakes(config: Any, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:
+    """The site's own model as one state dict, once there is one."""
+    return {"model": {**memory.f, **memory.g}} if memory.f else {}
+
+
+def scored(c: Any, rounds: Callable[[int], Phase], grade: Phase) -> Plan:
+    """Round 1 .. R, each followed by a scoring where one is due; the last always. Of no rounds, a scoring."""
+    due = (r == c.rounds or r % c.evaluate_every == 0 for r in range(1, c.rounds + 1))
+    each = ((rounds(r), grade) if now else (rounds(r),) for r, now in enumerate(due, 1))
+    return tuple(chain.from_iterable(each)) or (grade,)

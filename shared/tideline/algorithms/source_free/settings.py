@@ -1,0 +1,42 @@
+"""What every method of the source-free family can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tideline.core.settings import setting
+
+PROTOTYPES, PREDICTED = "prototypes", "predicted"
+LABELS = (PROTOTYPES, PREDICTED)
+
+
+@dataclass(frozen=True)
+class Source:
+    """How the source model is trained, where a member of the run has the source's data."""
+
+    source_rounds: int = setting(1, low=1, doc="exchanges with the sources; more than one averages several sources as it goes")
+    source_epochs: int = setting(30, low=1, doc="epochs on the source's rows in such an exchange")
+    source_batch: int = setting(32, low=2, doc="rows in a mini-batch of the source")
+    source_rate: float = setting(1e-3, low=0.0, doc="learning rate of the source's SGD")
+    source_momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the source's SGD")
+    source_weight_decay: float = setting(1e-3, low=0.0, doc="weight decay of the source's SGD")
+    smoothing: float = setting(0.1, low=0.0, high=0.99, doc="label smoothing of the source's cross-entropy")
+
+
+@dataclass(frozen=True)
+class Adapting(Source):
+    """How a site without labels adapts: SGD on L_IM + lambda L_CE, the classifier g held."""
+
+    rounds: int = setting(20, low=0, high=100_000, doc="rounds of adaptation, R; 0 leaves the source model as it is")
+    epochs: int = setting(5, low=1, doc="local epochs a round, E")
+    batch: int = setting(32, low=2, doc="rows in a mini-batch")
+    rate: float = setting(1e-3, low=0.0, doc="learning rate of the local SGD, eta")
+    momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
+    weight_decay: float = setting(1e-3, low=0.0, doc="weight decay of the local SGD")
+    lam: float = setting(0.1, low=0.0, doc="weight of the pseudo-labels' cross-entropy, lambda")
+    labels: str = setting(PROTOTYPES, choices=LABELS, doc="pseudo-labels: nearest prototype (eq. 4), or the likeliest class")
+    evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
+
+
+TINY = {"rounds": 2, "epochs": 1, "batch": 16, "rate": 0.01, "source_epochs": 2, "source_batch": 16, "source_rate": 0.05}
+DEMO = {"rounds": 8, "epochs": 2, "rate": 0.01, "source_epochs": 8, "source_rate": 0.02, "evaluate_every": 2}

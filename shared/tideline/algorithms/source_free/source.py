@@ -1,0 +1,120 @@
+"""Phase 0: the source model h_S, trained where the source's data are, or brought as a file. Then the source leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from tideline import nets
+from tideline.algorithms.source_free.messages import Mine, Model, Taught
+from tideline.algorithms.source_free.settings import Source
+from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.phase import Phase, Replies, Turn
+from tideline.core.record import Weights
+from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.fit import fit
+from tideline.nets import layers
+from tideline.numerics.averaging import weighted_sum
+
+
+def settle(config: Any, site: Site) -> Mine:
+    """No model yet."""
+    return Mine({}, {})
+
+
+def parts(h: Weights) -> Model:
+    """h = g o f in its parts."""
+    return Model(layers.backbone_of(h), layers.classifier_of(h))
+
+
+def network(site: Site, f: Weights, g: Weights) -> nn.Module:
+    """g o f, on the site's device."""
+    return nets.loaded(site.world, {**f, **g}, site.device)
+
+
+def drawn(config: Source, world: World, roster: Roster, rng: Generator) -> Model:
+    """The first state: a network at random, which the sources train."""
+    return parts(nets.weights_of(nets.build(world)))
+
+
+@step(metrics=("loss", "samples"))
+def train(order: Model, memory: Mine, site: Site) -> Outcome[Taught, Mine]:
+    """Cross-entropy with smoothed labels on the source's rows."""
+    c: Source = site.config
+    net = network(site, order.f, order.g)
+    momentum, decay = c.source_momentum, c.source_weight_decay
+    optimiser = torch.optim.SGD(net.parameters(), lr=c.source_rate, momentum=momentum, weight_decay=decay)
+
+    def smoothed(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(net(x), y, label_smoothing=c.smoothing)
+
+    how: dict[str, Any] = {"epochs": c.source_epochs, "batch": c.source_batch, "rng": site.rng, "device": site.device}
+    loss = fit(net, site.data, smoothed, optimiser, **how, tick=site.tick)
+    made = parts(nets.weights_of(net))
+    return Outcome(Taught(made.f, made.g, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
+
+
+def sources(turn: Turn) -> tuple[ClientId, ...]:
+    """Who has the source's data, sorted."""
+    return tuple(sorted(m.id for m in turn.roster if m.role is Role.SOURCE and m.labelled))
+
+
+def to_sources(state: Model, turn: Turn) -> dict[ClientId, Model]:
+    """h to the sources; to nobody where the source model was brought, so that the phase passes by."""
+    return dict.fromkeys(sources(turn), Model(state.f, state.g))
+
+
+def mean_of(replies: Replies[Taught]) -> Model:
+    """h_S: the mean over sources by their numbers of rows. Of one source, its model."""
+    n = sum(reply.samples for reply in replies.values())
+    f = weighted_sum((reply.samples / n, reply.f) for reply in replies.values())
+    return Model(f, weighted_sum((reply.samples / n, reply.g) for reply in replies.values()))
+
+
+def taught(state: Model, replies: Replies[Taught], turn: Turn) -> Model:
+    """The coordinator's `tell` for methods whose state is h."""
+    return mean_of(replies)
+
+
+def phase(tell: Any = taught) -> Phase:
+    """One exchange with the sources."""
+    return Phase("source", train, ask=to_sources, tell=tell)
+
+
+def needs_both(config: Any, world: World, roster: Roster) -> None:
+    """A network with a classifier of its own, a source with labels, and a site to adapt. Raises ConfigRefused, RosterRefused."""
+    needs_targets(config, world, roster)
+    if not any(m.role is Role.SOURCE and m.labelled for m in roster):
+        raise RosterRefused(
+            "No member of the roster is a source with labels, and the run brings no source model",
+            "Give a labelled site the role source, or bring the model as a file: weights: FILE",
+            path="roster",
+        )
+
+
+def needs_targets(config: Any, world: World, roster: Roster) -> None:
+    """What a run needs that brings its source model. Raises ConfigRefused, RosterRefused."""
+    check_network(world)
+    peers = sorted(m.id for m in roster if m.role is Role.PEER)
+    if peers:
+        raise RosterRefused(
+            f"{peers[0]} is a peer, of which this method makes no use: it trains on sources' labels and adapts targets",
+            "Make it a source or a target",
+            path=f"roster.{peers[0]}",
+        )
+    if not any(m.role is Role.TARGET for m in roster):
+        raise RosterRefused("No member of the roster is a target, so nobody adapts", "Add a site as target", path="roster")
+
+
+def check_network(world: World) -> None:
+    """The network is h = g o f with a linear g. Raises ConfigRefused."""
+    template = nets.template(world)
+    if not layers.classifier_of(template) or not layers.backbone_of(template):
+        raise ConfigRefused(
+            f"world.model is {world.model}, which has nothing below its classifier that could adapt",
+            "Use a network with features, such as lenet_bn or resnet18 (docs/networks.md)",
+            path="world.model",
+        )

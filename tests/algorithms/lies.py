@@ -1,0 +1,51 @@
+"""What an agent that is not ours could answer: an honest reply, changed."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from tests.laws.stage import Stage
+from tideline.algorithms import METHODS
+from tideline.archive.codec import LAX, decode, decode_order, encode
+from tideline.archive.parts import MemoryParts
+from tideline.core.record import record
+from tideline.core.registry import resolve
+from tideline.core.run import ClientId
+from tideline.core.step import no_tick
+from tideline.engine.rows import Order, Receipt, Reply
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def honest(stage: Stage, run: Any, order: Order, who: ClientId) -> Any:
+    """What a site's own agent would answer."""
+    head = stage.agents[who].ready(order, no_tick)
+    row = stage.row(run)
+    algorithm = resolve(METHODS, row.method)
+    step = algorithm.plan(algorithm.configure(dict(row.spec["config"])))[order.cursor].step
+    assert step is not None
+    _, rules = decode_order(step.takes, order.files[0][0], stage.parts, LAX)
+    return decode(step.gives, head.reply[0][0], stage.vaults[who].parts(run), rules)
+
+
+def free(given: dict[str, Any], kind: type[Any]) -> Any:
+    """The same fields, held to nothing."""
+    hints = typing.get_type_hints(kind)
+    made: Any = record(type("Free", (), {"__annotations__": {name: hints[name] for name in given}}))
+    return made(**given)
+
+
+def told(stage: Stage, run: Any, order: Order, who: ClientId, change: Change) -> Receipt:
+    """A site's answer, changed."""
+    reply, parts = honest(stage, run, order, who), MemoryParts()
+    given = {f.name: getattr(reply, f.name) for f in fields(reply)}
+    files = encode(free(given | change(given), type(reply)), parts, LAX).files
+    arrivals = tuple((digest, size, 0) for digest, size in files)
+    with stage.desk.push(who, order.id, arrivals) as intake:
+        for digest, _ in files:
+            intake.write(parts.view(digest))
+        stage.desk.received(who, order.id, intake)
+    return stage.desk.report(who, Reply(order.id, files))

@@ -1,0 +1,140 @@
+"""The source-free family: the source model, SHOT alone and under averaging, and what all of them promise."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.algorithms.source_free.played import ROSTER, federation, mine, played, sent, site, states
+from tests.laws.values import raw
+from tests.synthetic import FEATURES, experiment
+from tideline.algorithms import METHODS
+from tideline.algorithms.source_free.messages import Model
+from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.registry import resolve
+from tideline.numerics.averaging import weighted_sum
+
+FAMILY = ("source_model", "shot", "fedavg_shot", "fedprox_pl", "fedwca")
+ADAPTING = FAMILY[1:]
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    """Whether weights are equal, bit for bit."""
+    return a.keys() == b.keys() and all(raw(a[name]) == raw(b[name]) for name in a)
+
+
+@pytest.mark.parametrize("method", FAMILY)
+def test_the_classifier_never_changes(method: str) -> None:
+    """g at the end, at the coordinator and at every target, has the bytes that the source sent."""
+    stage, run = played(method)
+    ((_, taught),) = sent(stage, run, "source").values()
+    assert same(dict(states(stage, run, resolve(METHODS, method).state)[-1].g), dict(taught.g))
+    for name in ("bert", "emil"):
+        assert same(dict(mine(stage, run, name).g), dict(taught.g))
+
+
+@pytest.mark.parametrize("method", FAMILY)
+def test_the_source_leaves(method: str) -> None:
+    """After the source model is made its site is asked nothing more; only its weights and the number of its rows have left it."""
+    stage, run = played(method)
+    asked = [o.cursor for o in stage.journal.orders(run) if o.client == "anna" and o.cursor >= 0]
+    assert asked == [0]
+    (cause,) = {c["source_only"] is not None for c in stage.result(run)["clients"] if c["role"] == "target"}
+    assert cause
+
+
+@pytest.mark.parametrize("method", ADAPTING)
+def test_only_the_feature_extractor_moves_and_helps(method: str) -> None:
+    """Each target's own model differs from the source's in f, and recognises at least as much of the far domain."""
+    stage, run = played(method, rounds=6, epochs=2)
+    ((_, taught),) = sent(stage, run, "source").values()
+    assert not same(dict(mine(stage, run, "dora").f), dict(taught.f))
+    far = [c for c in stage.result(run)["clients"] if c["name"] in ("dora", "emil")]
+    assert sum(c["accuracy"] - c["source_only"] for c in far) >= 0
+
+
+def test_no_rounds_leave_the_source_model() -> None:
+    """With rounds: 0 every method of the family is the source model."""
+    for method in ADAPTING[1:]:
+        stage, run = played(method, rounds=0)
+        assert {c["accuracy"] - c["source_only"] for c in stage.result(run)["clients"] if c["role"] == "target"} == {0.0}
+
+
+def test_two_sources_are_averaged_by_their_rows() -> None:
+    """h_S is the mean of what two sources send, by their numbers of rows."""
+    stage = federation(bert=site("bert", 20))
+    roster = {**ROSTER, "bert": "source"}
+    stage, run = played("source_model", stage, more={"roster": roster})
+    (_, a), (_, b) = (sent(stage, run, "source")[name, 1] for name in ("anna", "bert"))
+    assert (a.samples, b.samples) == (41, 20)
+    expected = weighted_sum([(41 / 61, {**a.f, **a.g}), (20 / 61, {**b.f, **b.g})])
+    found = states(stage, run, Model)[-1]
+    assert same({**found.f, **found.g}, expected)
+
+
+def test_without_its_term_fedprox_is_shot_under_fedavg() -> None:
+    """mu = 0: the same final bytes; mu > 0: others."""
+    ends = []
+    for method, config in (("fedavg_shot", {}), ("fedprox_pl", {"mu": 0.0}), ("fedprox_pl", {"mu": 1.0})):
+        stage, run = played(method, **config)
+        ends.append(dict(states(stage, run, Model)[-1].f))
+    assert same(ends[0], ends[1])
+    assert not same(ends[0], ends[2])
+
+
+def test_alone_nothing_leaves_a_target() -> None:
+    """SHOT alone: the replies of targets hold no tensor, and who else takes part changes nothing."""
+    stage, run = played("shot")
+    other, again = played("shot", more={"roster": {"anna": "source", "bert": "target"}})
+    assert not any(vars(reply) for _, reply in sent(stage, run, "adapt").values())
+    assert same(dict(mine(stage, run, "bert").f), dict(mine(other, again, "bert").f))
+
+
+def test_a_single_row_is_refused_by_its_site() -> None:
+    """Batch norm wants two rows: the site says so, and the run names it."""
+    stage = federation(dora=site("dora", 1))
+    run = stage.start(experiment("fedavg_shot", ROSTER))
+    row = stage.play(run)
+    assert row.status.value == "stalled"
+    assert "dora" in row.cause
+    assert "a single training row" in row.cause
+
+
+def test_fewer_rows_than_a_batch() -> None:
+    """Three rows and a batch of two: a lone last row joins the batch before it."""
+    stage, run = played("fedwca", federation(dora=site("dora", 3)), batch=2)
+    assert stage.row(run).status.value == "completed"
+
+
+@pytest.mark.parametrize("method", FAMILY)
+def test_rosters_without_use_are_refused(method: str) -> None:
+    """No source, no target, and a peer: each refusal says what to do."""
+    stage = federation()
+    wrong = (
+        ({"bert": "target", "carl": "target"}, "weights: FILE"),
+        ({"anna": "source"}, "as target"),
+        ({**ROSTER, "emil": "peer"}, "source or a target"),
+    )
+    for roster, todo in wrong:
+        with pytest.raises(RosterRefused) as refusal:
+            stage.start(experiment(method, roster))
+        assert todo in refusal.value.todo
+
+
+def test_a_network_without_features_is_refused() -> None:
+    """Of a linear classifier nothing could move."""
+    with pytest.raises(ConfigRefused, match="nothing below its classifier"):
+        federation().start(experiment("shot", ROSTER, world={**FEATURES, "model": "linear"}))
+
+
+def test_images_and_buffers() -> None:
+    """A network with batch norm: its running statistics travel with f, and counters take the maximum."""
+    world = {"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}
+    stage, run = played("fedavg_shot", more={"world": world})
+    f = states(stage, run, Model)[-1].f
+    replies = [reply.f for (_, r), (_, reply) in sent(stage, run, "adapt").items() if r == 2]
+    name = "features.bottleneck.norm.num_batches_tracked"
+    assert int(f[name]) == max(int(each[name]) for each in replies)
+    mean = torch.stack([each["features.bottleneck.norm.running_mean"] for each in replies]).mean(0)
+    torch.testing.assert_close(f["features.bottleneck.norm.running_mean"], mean)
