@@ -32,7 +32,7 @@ from tideline.engine.office import Office
 from tideline.engine.rows import Lease
 from tideline.engine.storeroom import Storeroom
 from tideline.engine.thrift import keep_freed_memory
-from tideline_server.api import Services, create_app
+from tideline_server.api import ApiSettings, Services, create_app
 from tideline_server.api.connections import HEAD_BYTES, bounded
 from tideline_server.api.services import Meeting
 from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
@@ -186,7 +186,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     room.own(settings.place[0])
     mill = ProcessMill(settings.place, settings.methods)
     mill.start()
-    office = Office(journal, mill, bell, clock)
+    office = Office(journal, mill, bell, clock, parts.has)
     desk = Desk(journal, room, mill, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"), metrics)
     leases = Leases(journal, SteadyClock(), holder(folder), settings.lease, partial(taken_over, metrics))
     conductor = Conductor(journal, room, mill, bell, clock, metrics)
@@ -214,7 +214,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         metrics=metrics.text,
         seen=metrics.http_request,
     )
-    people = QuietServer(http_config(settings, create_app(services)))
+    people = QuietServer(http_config(settings, create_app(services, ApiSettings(max_weights_bytes=settings.weights_bytes))))
     serving = asyncio.create_task(people.serve([http_socket]))
     agents = await open_door(door, f"{bracketed(settings.host)}:{grpc_port}", tls)
     bell.start()

@@ -41,6 +41,7 @@ class CoordinatorSettings(BaseSettings):
     rate: int = Field(3000, ge=0, description="requests a minute from one address at the people's door; 0: any number")
     rate_wrong_keys: int = Field(30, ge=0, description="requests a minute from one address without the right key; 0: any number")
     rate_enrol: int = Field(1200, ge=0, description="enrolments a minute from one address; 0: any number")
+    weights_limit: float = Field(4.0, gt=0, allow_inf_nan=False, description="GB of a file of weights that may be uploaded")
     methods: str = Field("tideline.algorithms:METHODS", description="the registry of methods, MODULE:TUPLE")
 
     @property
@@ -57,6 +58,11 @@ class CoordinatorSettings(BaseSettings):
     def place(self) -> tuple[str, Path, float]:
         """Where parts lie, the home that may hold a cache of them, and how many GB of it."""
         return self.parts or str(self.folder / "parts"), self.folder, self.parts_cache
+
+    @property
+    def weights_bytes(self) -> int:
+        """The most bytes of a file of weights that may be uploaded."""
+        return int(self.weights_limit * 10**9)
 
     @property
     def advertised(self) -> tuple[str, ...]:

@@ -35,8 +35,8 @@ class StoppingJournal(SqlJournal):
         stop("reserve")
         return done
 
-    def create_once(self, key: str, worker: str, runs: Iterable[Any], orders: Iterable[Any], by: str = "") -> None:
-        super().create_once(key, worker, runs, orders, by)
+    def create_once(self, key: str, worker: str, runs: Iterable[Any], orders: Iterable[Any], *more: Any) -> None:
+        super().create_once(key, worker, runs, orders, *more)
         stop("create_once")
 
     def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:

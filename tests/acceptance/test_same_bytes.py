@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save
 
 from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import Net
 from tests.laws.trace import answered, asked
+from tideline import nets
 from tideline.algorithms import METHODS
+from tideline.algorithms.averaging.messages import State
+from tideline.archive.codec import decode
+from tideline.cli.bringing import packed
+from tideline.cli.experiments import read_file
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import World
+from tideline.core.settings import parse
 from tideline.engine.simulate import Federation, SimSite
 from tideline.learning.folder import read_folder
 
@@ -60,3 +74,48 @@ def test_two_runs_at_once_do_not_touch_each_other(federation: Net, data: dict[st
     ends = {seed: federation.ended(run)["state_digest"] for seed, run in runs.items()}
     assert ends == {seed: simulated(data, experiment("fedavg", seed=seed))[2]["state_digest"] for seed in runs}
     assert len(set(ends.values())) == 3
+
+
+def test_weights_of_a_persons_give_the_same_bytes(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
+    """`tideline run start` brings a file to a coordinator of its own process, whose worker reads it: the digests, of the file,
+    of every order and of the end, are those of a simulation; without rounds the end is the file."""
+    saved = nets.weights_of(nets.build(parse(World, WORLD)))
+    (tmp_path / "net.safetensors").write_bytes(save(saved))
+    more: dict[str, Any] = {}
+    for rounds in (0, 2):
+        given = experiment("fedavg", weights="net.safetensors", config={"rounds": rounds})
+        (tmp_path / "e.json").write_text(json.dumps(given))
+        told = tideline("run", "start", str(tmp_path / "e.json"), "--home", str(federation.folder), "--json")
+        there = federation.ended(json.loads(told)["run"])
+        made = Federation(METHODS, {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES})
+        digest = made.bring(packed(read_file(tmp_path / "e.json"), tmp_path / "net.safetensors"))
+        run = made.start(given | {"weights": digest})
+        here = made.run(run)
+        assert there["status"] == here["status"] == "completed", there["cause"]
+        assert there["weights"] == here["weights"] == digest
+        assert there["state_digest"] == here["state_digest"]
+        with federation.journal() as journal:
+            assert asked(journal, there["run"]) == asked(made.journal, run)
+        more[str(rounds)] = decode(State, here["state_digest"], made.parts).model
+    assert all(torch.equal(more["0"][name], w) for name, w in saved.items())
+    assert not all(torch.equal(more["2"][name], w) for name, w in saved.items())
+
+
+def test_weights_that_do_not_fit_are_refused_by_a_coordinators_own_worker(federation: Net) -> None:
+    """What a person uploads by hand is read in the worker's process before the run is written: there is none."""
+    before = federation.client().get("/runs")
+    content = save({"classifier.weight": torch.ones(2, 2)})
+    digest = hashlib.sha256(content).hexdigest()
+    federation.client().bring(digest, len(content), lambda: iter([content]))
+    for weights, said in ((digest, "and 1 more"), ("0" * 64, "There are no weights")):
+        with pytest.raises(ConfigRefused, match=said) as refusal:
+            federation.run(experiment("fedavg", weights=weights))
+        assert refusal.value.context["path"] == "weights"
+    assert federation.client().get("/runs") == before
+
+
+def tideline(*args: str) -> str:
+    """A command in a process of its own; what it prints."""
+    done = subprocess.run([sys.executable, "-m", "tideline", *args], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -13,11 +13,13 @@ from tests.architecture.sources import sources
 # Modules of otherwise light packages that work on tensors. Everything else in those packages loads none.
 WITH_TORCH = {
     "tideline.archive.codec",
+    "tideline.archive.foreign",
     "tideline.archive.rules",
     "tideline.engine.advance",
     "tideline.engine.mill",
     "tideline.engine.stepper",
     "tideline.engine.simulate",
+    "tideline.engine.weights",
 }
 LIGHT = ("tideline.core", "tideline.archive", "tideline.engine")
 ENTRIES = ("tideline_agent.main", "tideline_server.main", "tideline.__main__")

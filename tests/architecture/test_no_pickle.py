@@ -15,6 +15,7 @@ ROOTS = ("shared", "server", "client_agent", "protos", "tests", "benchmarks", "t
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("shared/tideline/learning/weights.py", "torch.load"): "reads a person's own file, with weights_only=True (test_layers.py)",
     ("tests/learning/test_weights.py", "torch.save"): "writes the files that a person may bring",
+    ("tests/cli/test_weights.py", "torch.save"): "writes the files that a person may bring",
     ("tests/learning/test_folder.py", "exec"): "runs the examples of docs/data.md, as their readers do",
     ("tests/learning/test_folder.py", "compile"): "runs the examples of docs/data.md, as their readers do",
 }

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import save_file
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.cli.world import EXPERIMENT, Coordinator, tide
+from tideline import nets
 from tideline.cli import client
 from tideline.cli.client import passes
 from tideline.core.errors import Unreachable
+from tideline.core.run import World
+from tideline.core.settings import parse
 
 TRYING = "Trying again for 30 s"
 
@@ -130,3 +134,20 @@ def test_waiting_does_not_mend_a_certificate() -> None:
     """What cannot pass by itself is told at once."""
     assert passes(Unreachable("No coordinator answers at https://a: [Errno 111] Connection refused"))
     assert not passes(Unreachable("No coordinator answers at https://a: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed"))
+
+
+@pytest.mark.parametrize("troubles", [["cut"], ["", "cut"], ["", "503", "cut"], ["", "", "cut"], ["502", "cut", "", "cut"]])
+def test_weights_are_brought_through_troubles(
+    door: tuple[Coordinator, Troubled], file: Path, tmp_path: Path, troubles: list[str]
+) -> None:
+    """Whichever of the look, the file and the start gets no answer: one run begins, from the file, which is there whole."""
+    there, troubled = door
+    troubled.troubles = troubles
+    save_file(nets.weights_of(nets.build(parse(World, EXPERIMENT["world"]))), tmp_path / "net.safetensors")
+    started = tide("run", "start", file, "--home", there.home, "--set", f"weights={tmp_path / 'net.safetensors'}")
+    assert started.exit_code == 0, started.stderr
+    (row,) = there.federation.journal.headlines()
+    run = there.federation.office.find(row.id)
+    assert there.federation.parts.size(run.spec["weights"]) == run.spec["weights_bytes"]
+    assert {method for method, path, _ in troubled.keys if path.startswith("/weights/")} == {"GET", "PUT"}
+    assert not any(key for method, _, key in troubled.keys if method == "PUT")

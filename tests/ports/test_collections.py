@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 from bucket_values import opened
-from journal_values import ANN, JOIN, OTHER, RUN, advance, began, digest, files, first, push, reply
+from journal_values import ANN, JOIN, OTHER, RUN, advance, began, digest, files, first, push, reply, run_row
 from stores import SHARED, laid, place, store
 
 from tests.postgres import needed, with_options
 from tests.s3 import Server
 from tideline.archive.parts import Aside, MemoryParts, Parts
-from tideline.core.errors import Unreachable
+from tideline.core.errors import ConfigRefused, Unreachable
 from tideline.core.run import Digest
+from tideline.engine.brought import WHOSE
 from tideline.engine.memory import ManualClock
 from tideline.engine.ports import MOST_DROPPED, Journal
 from tideline.engine.rows import Files, OrderStatus
@@ -183,6 +184,39 @@ def test_one_who_needs_the_part_while_it_is_dropped(
     gate.open.set()
     collector.join(PATIENCE)
     assert whole(theirs, sent)
+
+
+@pytest.mark.parametrize("stopped", ["after", "destroy"])
+def test_a_run_that_names_weights_while_they_are_dropped(
+    journals: tuple[SqlJournal, SqlJournal], shelves: tuple[Parts, Parts], stopped: str
+) -> None:
+    """Whether the collection has committed or not, the run is refused and not written; uploaded again, they stay with it."""
+    (_, two), (mine, theirs) = journals, shelves
+    sent, gate = ((mine.put([BYTES]), len(BYTES)),), Gate()
+    row = run_row(spec={"weights": sent[0][0], "weights_bytes": len(BYTES)})
+    two.add_parts([sent[0][0]], *WHOSE, 5.0)
+    collector = threading.Thread(target=room(Hooked(mine, **{stopped: gate.pass_by}), two).collect)
+    collector.start()
+    assert gate.reached.wait(PATIENCE)
+    ends = list[BaseException]()
+
+    def start() -> None:
+        try:
+            two.create([row], [], "", theirs.has)
+        except ConfigRefused as error:
+            ends.append(error)
+
+    starting = threading.Thread(target=start)
+    starting.start()  # it waits for the part's row, where the collection has not committed
+    gate.open.set()
+    for each in (starting, collector):
+        each.join(PATIENCE)
+    assert [type(end) for end in ends] == [ConfigRefused]
+    assert two.run_ids() == () and not theirs.has(sent[0][0])
+    theirs.put([BYTES])
+    two.add_parts([sent[0][0]], *WHOSE, 1e6)
+    two.create([row], [], "", theirs.has)
+    assert room(theirs, two, 1e9).collect() == 0 and whole(theirs, sent)
 
 
 def test_one_who_needs_the_part_when_it_is_destroyed(

@@ -348,3 +348,20 @@ def test_a_kill_in_the_middle_of_a_write_leaves_no_part(folder: Path) -> None:
     parts.sweep()
     assert leftovers(folder) == []
     assert bytes(parts.view(parts.put([bytes(2000)]))) == bytes(2000)
+
+
+@pytest.mark.parametrize("at", [0, 100, len(BYTES)])
+def test_of_a_discarded_upload_nothing_stays(parts: Parts, at: int) -> None:
+    """However far it came, and also if it is finished but has no name yet; the same part may come again."""
+    upload = parts.upload(name(BYTES), len(BYTES), "-a")
+    upload.write(BYTES[:at])
+    if at == len(BYTES):
+        upload.finish()
+    upload.discard()
+    assert parts.arrived(name(BYTES), "-a") == 0 and not parts.has(name(BYTES))
+    again = parts.upload(name(BYTES), len(BYTES), "-a")
+    assert again.offset == 0
+    again.write(BYTES)
+    again.commit()
+    again.discard()
+    assert bytes(parts.view(name(BYTES))) == BYTES

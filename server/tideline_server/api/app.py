@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 
 from tideline.engine.keyring import Keyring
 from tideline.engine.refusals import Refusals
-from tideline_server.api import algorithms, audit, clients, events, files, health, keys, runs
+from tideline_server.api import algorithms, audit, clients, events, files, health, keys, runs, weights
 from tideline_server.api.access import KeyCheck
 from tideline_server.api.answers import add_handlers
 from tideline_server.api.counting import Counting
@@ -33,6 +33,7 @@ Every address but `/health`, `/ready` and these pages asks for `Authorization: B
 TAGS = [
     {"name": "runs", "description": "Experiments that were started, and how far they are."},
     {"name": "results", "description": "Files of final states."},
+    {"name": "weights", "description": "Files that runs begin from."},
     {"name": "algorithms", "description": "Methods, their settings, and what they make sites send."},
     {"name": "clients", "description": "Enrolled agents, and invitations."},
     {"name": "keys", "description": "Who may use this API, and for what."},
@@ -63,7 +64,10 @@ REFUSALS: Responses = {
     503: {"model": Problem, "description": "A store does not answer; try again"},
     507: {"model": Problem, "description": "The coordinator's disk is full"},
 }
-KEYED = (runs.router, events.router, files.router, algorithms.router, clients.router, keys.router, audit.router, health.numbers)
+KEYED = (
+    *(runs.router, events.router, files.router, weights.router, algorithms.router, clients.router, keys.router),
+    *(audit.router, health.numbers),
+)
 
 
 def create_app(desk_side: Services, settings: ApiSettings = DEFAULTS) -> FastAPI:

@@ -69,7 +69,7 @@ def describe(name: str, operation: dict[str, Any]) -> None:
     """Complete the description of one operation."""
     method = name.partition(" ")[0]
     parameters, responses = operation.setdefault("parameters", []), operation["responses"]
-    declare_key(method, operation)
+    declare_key(name, operation)
     if name in NEEDS:
         role = NEEDS[name].role.value
         operation["security"] = [{each: [role] for each in scheme} for scheme in operation.get("security", [])]

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tideline.archive.errors import TooLarge
 from tideline.core.errors import FederationError, Malformed
 from tideline_server.api.answers import LOG, answer
+from tideline_server.api.roles import streams
 from tideline_server.api.strict import check_json
 from tideline_server.errors import code_of
 
@@ -56,7 +57,7 @@ class Intake:
         self.app, self.max_bytes, self.seconds = app, max_bytes, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or streams(scope["method"], scope["path"]):
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
@@ -76,8 +77,7 @@ class Intake:
 
     async def take(self, headers: Mapping[str, str], receive: Receive) -> bytes:
         """The whole body. Raises TooLarge as soon as it announces or shows itself to be above the limit, Encoded unread."""
-        if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-            raise Encoded("The body is compressed, which is not undone here", "Send it plain, without Content-Encoding")
+        check_plain(headers)
         announced = headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > self.max_bytes:
             raise self.too_large()
@@ -97,6 +97,12 @@ class Intake:
         return TooLarge(f"The body is longer than {self.max_bytes} bytes", "No experiment needs that much", limit=self.max_bytes)
 
 
+def check_plain(headers: Mapping[str, str]) -> None:
+    """Raises Encoded for a body that is compressed."""
+    if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+        raise Encoded("The body is compressed, which is not undone here", "Send it plain, without Content-Encoding")
+
+
 class NotLabelled(Malformed):
     """A body that does not say that it is JSON. A browser cannot be tricked into sending one that does."""
 
@@ -109,6 +115,10 @@ class TooSlow(Malformed):
     """A body that did not come in time."""
 
 
+class NoLength(Malformed):
+    """A file whose length is not announced."""
+
+
 def refusal(error: FederationError) -> Response:
     """The answer to a body that was not taken. What is left of a slow one is not waited for."""
     if isinstance(error, NotLabelled):
@@ -116,6 +126,8 @@ def refusal(error: FederationError) -> Response:
         return answer(415, error, kind="Malformed", headers=more)
     if isinstance(error, TooSlow):
         return answer(408, error, kind="Malformed", headers={"Connection": "close"})
+    if isinstance(error, NoLength):
+        return answer(411, error, kind="Malformed")
     return answer(code_of(error).http, error)
 
 

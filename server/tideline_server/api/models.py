@@ -65,6 +65,7 @@ class RunResult(BaseModel):
     config: dict[str, Any] = Field(description="the method's settings, defaults included")
     world: dict[str, Any] = Field(description="what all members agree on")
     seed: int
+    weights: str | None = Field(description="SHA-256 of the file of weights that it began from; null: it brought none")
     rounds: int | None
     notes: list[str] = Field(description="what the method does otherwise than it was asked, in sentences")
     status: str
@@ -100,6 +101,13 @@ class RunFiles(BaseModel):
     files: list[Line] = Field(description="(digest, bytes), the root first; see /parts/{digest}")
 
 
+class Weights(BaseModel):
+    """A file of weights that is here, for runs to begin from."""
+
+    digest: str = Field(description="SHA-256 of its bytes, which `weights` of an experiment names")
+    bytes: int = Field(description="how many they are")
+
+
 class Method(BaseModel):
     """A method in one line."""
 
@@ -111,6 +119,7 @@ class Method(BaseModel):
 class MethodDetail(Method):
     """A method's settings and presets."""
 
+    weights: bool = Field(description="whether a run of it may begin from weights that a person brings")
     settings: list[dict[str, Any]] = Field(description="name, type, default, bounds, choices and a sentence")
     presets: dict[str, dict[str, Any]] = Field(description="named settings to begin from")
     cast: list[str] = Field(

@@ -37,6 +37,7 @@ NEEDS: Mapping[str, Need] = {
     "GET /runs/{run}": LOOK,
     "GET /runs/{run}/events": LOOK,
     "GET /runs/{run}/files": LOOK,
+    "GET /weights/{digest}": Need(KeyRole.OPERATOR, "looking for weights"),
     "GET /whoami": LOOK,
     "POST /runs": Need(KeyRole.OPERATOR, "starting a run"),
     "POST /runs/{run}/cancel": Need(KeyRole.OPERATOR, "cancelling a run"),
@@ -44,6 +45,7 @@ NEEDS: Mapping[str, Need] = {
     "POST /invites": Need(KeyRole.OPERATOR, "inviting an agent"),
     "POST /clients/{name}/approve": Need(KeyRole.OPERATOR, "approving an agent"),
     "POST /parts/sweep": Need(KeyRole.OPERATOR, "sweeping the parts"),
+    "PUT /weights/{digest}": Need(KeyRole.OPERATOR, "uploading weights"),
     "POST /clients/{name}/revoke": Need(KeyRole.ADMIN, "revoking an agent"),
     "POST /clients/{name}/rotate": Need(KeyRole.ADMIN, "having an agent change its keys"),
     "GET /audit": Need(KeyRole.ADMIN, "reading the audit log"),
@@ -52,6 +54,7 @@ NEEDS: Mapping[str, Need] = {
     "POST /keys": Need(KeyRole.ADMIN, "making a key"),
     "DELETE /keys/{name}": Need(KeyRole.ADMIN, "revoking a key"),
 }
+STREAMED = frozenset({"PUT /weights/{digest}"})  # whose bodies are files, which no door before the operation takes in
 TEMPLATES = [(path, compile_path(path)[0]) for path in sorted({row.partition(" ")[2] for row in NEEDS})]
 PATTERNS = [(row.partition(" ")[0], compile_path(row.partition(" ")[2])[0], need) for row, need in NEEDS.items()]
 
@@ -59,6 +62,11 @@ PATTERNS = [(row.partition(" ")[0], compile_path(row.partition(" ")[2])[0], need
 def need_of(method: str, path: str) -> Need | None:
     """What a request needs; None for one that no route takes, which every key may hear."""
     return next((need for allowed, pattern, need in PATTERNS if allowed == method and pattern.match(path)), None)
+
+
+def streams(method: str, path: str) -> bool:
+    """Whether a request's body is a file, which the operation itself takes in while it comes."""
+    return f"{method} {route_of(path)}" in STREAMED
 
 
 def route_of(path: str) -> str:

@@ -79,6 +79,7 @@ class ApiSettings:
     body_seconds: float = 30.0  # in which the whole of a body has to come
     keep_alive_seconds: float = 15.0
     patience_seconds: float = 5.0  # for which a call waits for another with the same Idempotency-Key
+    max_weights_bytes: int = 4 * 10**9  # of a file of weights that a person uploads
 
 
 DEFAULTS = ApiSettings()

@@ -185,10 +185,18 @@ class BucketUpload:
 
     def close(self) -> None:
         with self._lock:
-            sending, self._sending = self._sending, None
-            if sending is not None:
-                sending.abort()
+            self._abort()
             self._local.close()
+
+    def discard(self) -> None:
+        with self._lock:
+            self._abort()
+            self._local.discard()
+
+    def _abort(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.abort()
 
     def _finish(self) -> None:
         with self._parts.cache.relieved():

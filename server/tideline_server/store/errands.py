@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, null, select, update
 
+from tideline.core.run import Digest
 from tideline.engine.errands import KEPT_SECONDS, free, overtaken
 from tideline.engine.rows import Answer, Errand, OrderRow, RunRow
 from tideline_server.store import moves, runs
@@ -71,14 +72,19 @@ def locked(connection: Connection, key: str, worker: str) -> Errand:
 
 
 def create_once(
-    connection: Connection, ours: tuple[str, str], new: tuple[RunRow, ...], asked: Iterable[OrderRow], by: str
+    connection: Connection,
+    ours: tuple[str, str],
+    new: tuple[RunRow, ...],
+    asked: Iterable[OrderRow],
+    by: str,
+    here: Callable[[Digest], bool],
 ) -> bool:
-    """Write new runs, unless the first of them is there (False). `ours`: the errand's key, and its worker."""
+    """Write new runs as `create` does, unless the first of them is there (False). `ours`: the errand's key, and its worker."""
     if locked(connection, *ours).answer is not None:
         raise overtaken()
     if runs.status_of(connection, new[0].id) is not None:
         return False
-    moves.create(connection, new, asked, by)
+    moves.create(connection, new, asked, by, here)
     return True
 
 

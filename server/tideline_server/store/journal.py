@@ -154,11 +154,17 @@ class SqlJournal:
     def used_key(self, key_id: str, now: float) -> None:
         self._store.write(lambda connection: keys.used(connection, key_id, now))
 
-    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "") -> None:
+    def create(
+        self,
+        runs: Iterable[RunRow],
+        orders: Iterable[OrderRow],
+        by: str = "",
+        here: Callable[[Digest], bool] = anything,
+    ) -> None:
         new, asked = tuple(runs), tuple(orders)
 
         def work(connection: Connection) -> bool:
-            moves.create(connection, new, asked, by)
+            moves.create(connection, new, asked, by, here)
             return True
 
         self._do(work, *(deeds.run_started(row, by) for row in new))
@@ -359,10 +365,18 @@ class SqlJournal:
     def choose(self, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._store.write(lambda connection: errands.choose(connection, key, plan))
 
-    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "") -> None:
+    def create_once(
+        self,
+        key: str,
+        worker: str,
+        runs: Iterable[RunRow],
+        orders: Iterable[OrderRow],
+        by: str = "",
+        here: Callable[[Digest], bool] = anything,
+    ) -> None:
         new, asked = tuple(runs), tuple(orders)
         done = [deeds.run_started(row, by) for row in new]
-        self._do(lambda connection: errands.create_once(connection, (key, worker), new, asked, by), *done)
+        self._do(lambda connection: errands.create_once(connection, (key, worker), new, asked, by, here), *done)
 
     def conclude(self, key: str, worker: str, answer: Answer) -> Answer:
         return self._store.write(lambda connection: errands.conclude(connection, key, worker, answer))

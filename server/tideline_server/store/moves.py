@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
 
-from tideline.core.run import ClientId, RunId
+from tideline.core.run import ClientId, Digest, RunId
+from tideline.engine import brought
 from tideline.engine.entries import advanced, answered, closed_event, late_event, reply_event, revoked_reply, told_by
 from tideline.engine.ports import Advance
 from tideline.engine.rows import FINAL, Client, OrderRow, OrderStatus, Reply, RunRow, Status
 from tideline_server.store import holdings, leases, orders, runs
 from tideline_server.store.holdings import Claim
-from tideline_server.store.listings import Listed, interned
+from tideline_server.store.listings import Listed, digests_in, interned
 
 
-def create(connection: Connection, new: Iterable[RunRow], asked: Iterable[OrderRow], by: str = "") -> None:
-    """Write new runs and their first orders."""
+def create(
+    connection: Connection, new: Sequence[RunRow], asked: Iterable[OrderRow], by: str, here: Callable[[Digest], bool]
+) -> None:
+    """Write new runs and their first orders. Raises ConfigRefused where weights that a run brings are not here."""
+    begin_from(connection, new, here)
     for run in new:
         runs.write(connection, run)
         leases.begin(connection, run.id)
         runs.note(connection, run.id, "created", told_by({"method": run.method}, by), run.created)
     for order in asked:
         offer(connection, [order], order.created)
+
+
+def begin_from(connection: Connection, new: Sequence[RunRow], here: Callable[[Digest], bool]) -> None:
+    """Refer to the weights that new runs bring. When that reference ends they wait for another run, as after an upload."""
+    claims = [Claim("start", run.id, brought.START, files) for run in new if (files := brought.brought_by(run))]
+    for digest in sorted({digest for claim in claims for digest, _ in claim.files}):
+        if not holdings.present(connection, [digest], here):
+            raise brought.gone(digest)
+    if claims:
+        now = max(run.created for run in new)
+        holdings.lay(connection, claims, now)
+        holdings.refer(connection, claims, interned(connection, [claim.files for claim in claims], keep=True))
+        holdings.touch(connection, digests_in(claim.files for claim in claims), now)
 
 
 def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Claim) -> Listed:

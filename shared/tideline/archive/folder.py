@@ -284,6 +284,11 @@ class FolderUpload:
         with self._lock:
             self._end()
 
+    def discard(self) -> None:
+        with self._lock:
+            self._end()
+            self._path.unlink(missing_ok=True)
+
     def _finish(self) -> None:
         """Check, and fsync. Done once; a message of a thousand parts holds no thousand files open."""
         if self._finished:

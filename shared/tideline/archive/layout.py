@@ -69,9 +69,9 @@ class Header:
     data_start: int
 
 
-def nbytes(dtype: str, shape: Iterable[int]) -> int:
-    """Bytes of a tensor."""
-    return ITEM_BYTES[dtype] * math.prod(shape)
+def nbytes(dtype: str, shape: Iterable[int], items: Mapping[str, int] = ITEM_BYTES) -> int:
+    """Bytes of a tensor. `items`: of one number of each dtype."""
+    return items[dtype] * math.prod(shape)
 
 
 def build(
@@ -100,20 +100,30 @@ def build(
 
 def parse(buffer: memoryview, limits: Limits = LIMITS) -> Header:
     """The header of a whole file, every rule checked. Raises the named errors of archive.errors."""
+    raw, start = read_header(buffer, limits)
+    meta = metadata(raw.pop(META, {}))
+    few_enough(len(raw), limits)
+    if start % ALIGN:
+        raise errors.Misaligned(f"The buffers begin at byte {start}, which is no multiple of {ALIGN}")
+    return Header(entries_in(raw, len(buffer) - start, limits), meta, start)
+
+
+def read_header(buffer: memoryview, limits: Limits) -> tuple[dict[str, Any], int]:
+    """The JSON object at the beginning of a file, and where its buffers begin."""
     if len(buffer) < 8:
         raise errors.TooShort(f"An archive of {len(buffer)} bytes has no header")
     size = int.from_bytes(buffer[:8], "little")
     small_enough(size, limits)
     if 8 + size > len(buffer):
         raise errors.HeaderTruncated(f"The header claims {size} bytes; the file has {len(buffer) - 8} after its length")
-    raw = load_json(bytes(buffer[8 : 8 + size]), limits)
-    meta = metadata(raw.pop(META, {}))
-    few_enough(len(raw), limits)
-    if (8 + size) % ALIGN:
-        raise errors.Misaligned(f"The buffers begin at byte {8 + size}, which is no multiple of {ALIGN}")
-    entries = {name: entry(name, raw.pop(name), limits) for name in tuple(raw)}
-    cover(entries.values(), len(buffer) - 8 - size)
-    return Header(entries, meta, 8 + size)
+    return load_json(bytes(buffer[8 : 8 + size]), limits), 8 + size
+
+
+def entries_in(raw: dict[str, Any], size: int, limits: Limits, items: Mapping[str, int] = ITEM_BYTES) -> Mapping[str, Entry]:
+    """The entries of a header, which is emptied, over so many bytes of buffers. `items`: the dtypes that may stand there."""
+    entries = {name: entry(name, raw.pop(name), limits, items) for name in tuple(raw)}
+    cover(entries.values(), size)
+    return entries
 
 
 def small_enough(size: int, limits: Limits) -> None:
@@ -213,30 +223,32 @@ def check_name(name: str, limits: Limits = LIMITS) -> str:
     return name
 
 
-def entry(name: str, raw: Any, limits: Limits) -> Entry:
+def entry(name: str, raw: Any, limits: Limits, items: Mapping[str, int] = ITEM_BYTES) -> Entry:
     """One entry, every rule checked that needs no other entry."""
     check_name(name, limits)
     if not isinstance(raw, dict) or raw.keys() != ENTRY_KEYS:
         raise errors.BadEntry(f"The entry of {name!r} must have exactly dtype, shape and data_offsets")
     dtype, offsets = raw["dtype"], raw["data_offsets"]
-    shape = check_shape(name, dtype, raw["shape"], limits)
+    shape = check_shape(name, dtype, raw["shape"], limits, items)
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(whole, offsets)) or offsets[0] > offsets[1]:
         raise errors.BadOffsets(f"The offsets of {name!r} are {show(offsets)}")
     begin, end = offsets
-    if end - begin != nbytes(dtype, shape):
-        raise errors.SizeMismatch(f"{name!r} spans {end - begin} bytes; its shape needs {nbytes(dtype, shape)}")
-    if begin % ITEM_BYTES[dtype]:
-        raise errors.Misaligned(f"{name!r} begins at {begin}, which is no multiple of its item's {ITEM_BYTES[dtype]} bytes")
+    if end - begin != nbytes(dtype, shape, items):
+        raise errors.SizeMismatch(f"{name!r} spans {end - begin} bytes; its shape needs {nbytes(dtype, shape, items)}")
+    if begin % items[dtype]:
+        raise errors.Misaligned(f"{name!r} begins at {begin}, which is no multiple of its item's {items[dtype]} bytes")
     return Entry(name, dtype, shape, begin, end)
 
 
-def check_shape(name: str, dtype: Any, shape: Any, limits: Limits = LIMITS) -> tuple[int, ...]:
+def check_shape(
+    name: str, dtype: Any, shape: Any, limits: Limits = LIMITS, items: Mapping[str, int] = ITEM_BYTES
+) -> tuple[int, ...]:
     """A shape of whole numbers whose size is within the limit. A zero hides no overflow: strides are made of the other axes."""
-    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
-        raise errors.UnknownDtype(f"{name!r} has the dtype {show(dtype)}; known are {', '.join(ITEM_BYTES)}")
+    if not isinstance(dtype, str) or dtype not in items:
+        raise errors.UnknownDtype(f"{name!r} has the dtype {show(dtype)}; known are {', '.join(items)}")
     if not isinstance(shape, list) or len(shape) > limits.axes or not all(map(whole, shape)):
         raise errors.BadShape(f"{name!r} has the shape {show(shape)}")
-    span = nbytes(dtype, shape) or nbytes(dtype, filter(None, shape))
+    span = nbytes(dtype, shape, items) or nbytes(dtype, filter(None, shape), items)
     if span > limits.total_bytes:
         raise errors.BadShape(f"{name!r} would span {span} bytes; the limit is {limits.total_bytes}")
     return tuple(shape)

@@ -46,6 +46,10 @@ class Upload(Protocol):
         """Let go; what was written stays for a later upload of the same digest."""
         ...
 
+    def discard(self) -> None:
+        """Let go, and forget what was written and not committed."""
+        ...
+
 
 class Aside(Protocol):
     """Parts that are put aside before they are destroyed: as long as `destroy` has not been called, none is lost.
@@ -240,6 +244,9 @@ class MemoryUpload:
     def close(self) -> None:
         return
 
+    def discard(self) -> None:
+        self._parts._arriving.pop((self._digest, self._sender), None)
+
 
 def within(offset: int, size: int) -> int:
     """The offset, if no more was sent than announced."""
@@ -252,7 +259,10 @@ def agree(wanted: Digest, got: Digest) -> None:
     """Bytes fit their name."""
     if wanted != got:
         raise DigestMismatch(
-            f"The bytes of part {wanted[:12]} have the digest {got[:12]}", "The transfer is tried again by itself"
+            f"The bytes of part {wanted[:12]} have the digest {got[:12]}",
+            "The transfer is tried again by itself",
+            wanted=wanted,
+            got=got,
         )
 
 

@@ -26,6 +26,7 @@ from tideline.core.errors import (
     FederationError,
     IdentityRefused,
     Malformed,
+    NotFound,
     Refused,
     Underway,
     Unreachable,
@@ -41,6 +42,8 @@ AGENTS_PORT = 7800
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 # The stream says every 15 s that it is alive.
 STREAM_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+# Once a file is there, the coordinator syncs it to its disk or sends it on to a bucket before it answers.
+UPLOAD_TIMEOUT = httpx.Timeout(30.0, connect=5.0, read=600.0)
 PATIENCE_SECONDS = 60.0
 # What changes something is sent again for so long after the first try failed: a restart takes less.
 AGAIN_SECONDS = 30.0
@@ -107,9 +110,31 @@ class Client:
         """Ask for something to be ended, in the same way."""
         return self._change("DELETE", path, None)
 
+    def bring(self, digest: str, size: int, content: Callable[[], Iterator[bytes]]) -> None:
+        """Upload weights, unless they are there. Raises ConfigRefused for more bytes than the coordinator takes.
+
+        content: the file's bytes, once more each time that it is called.
+        """
+        path = f"/weights/{digest}"
+        try:
+            self._insist(lambda: self.get(path))  # from here on they wait for the run that is to name them
+            return
+        except NotFound as error:
+            check_limit(self.base_url, size, error.context.get("limit"))
+        self._insist(lambda: self._put(path, size, content()))
+
+    def _put(self, path: str, size: int, content: Iterator[bytes]) -> None:
+        headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
+        with self._reached():
+            answer = self._http.put(self.base_url + path, content=content, headers=headers, timeout=UPLOAD_TIMEOUT)
+        self._check(answer)
+
     def _change(self, method: str, path: str, body: Any) -> Any:
         key = {"Idempotency-Key": str(uuid.uuid4())}
-        ask = functools.partial(self._call, method, path, body, key)
+        return self._insist(functools.partial(self._call, method, path, body, key))
+
+    def _insist(self, ask: Callable[[], Any]) -> Any:
+        """The answer to what may be asked again; asked again for a while where none came."""
         try:
             return ask()
         except (Unreachable, Underway) as error:
@@ -203,6 +228,15 @@ def patiently(ask: Callable[[], Any], patience: float) -> Any:
             if time.monotonic() >= until:
                 raise
             time.sleep(PAUSE_SECONDS)
+
+
+def check_limit(url: str, size: int, limit: Any) -> None:
+    """Raises ConfigRefused for weights of more bytes than a coordinator takes, which says so where it takes any."""
+    if not isinstance(limit, int):
+        raise ConfigRefused(f"The coordinator at {url} takes no weights", "Upgrade it, or leave weights out", path="weights")
+    if size > limit:
+        what = f"The weights have {size} bytes; the coordinator at {url} takes {limit} at most"
+        raise ConfigRefused(what, "Start it with a larger --weights-limit", path="weights")
 
 
 def passes(error: FederationError) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tideline.cli.yamlines import Document, read_yaml, refuse
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
+from tideline.engine.brought import DIGEST
 
 MAX_BYTES = 1 << 20
 
@@ -48,6 +49,19 @@ class ExperimentText:
         while path and path not in self.places:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.places[path] if path else self.name
+
+    @property
+    def weights_file(self) -> Path | None:
+        """The file that `weights` names, seen from the experiment's folder or, of --set, from this one; None: it names none."""
+        named = self.value.get("weights")
+        if not isinstance(named, str) or not named or DIGEST.fullmatch(named):
+            return None
+        beside = Path() if self.place("weights").startswith("--set ") else Path(self.name).parent
+        return beside / Path(named).expanduser()
+
+    def with_weights(self, digest: str) -> ExperimentText:
+        """With the digest of a file that is there now, in its place."""
+        return replace(self, value={**self.value, "weights": digest})
 
     def changed(self, settings: Iterable[str]) -> ExperimentText:
         """With the values of --set. Raises ConfigRefused."""

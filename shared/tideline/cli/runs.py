@@ -31,7 +31,7 @@ def start(
     experiment = read_file(file).changed(settings or ())
     with Client.of(door) as there:
         with experiment.located():
-            started = there.post("/runs", experiment.value)
+            started = there.post("/runs", brought(experiment, there).value)
         for note in started["notes"]:
             typer.echo(f"Note: {clean(note)}", err=True)
         if watch:
@@ -42,6 +42,15 @@ def start(
     else:
         beside = f" and, to compare with, {started['reference']}" if started["reference"] else ""
         typer.echo(f"Started {started['run']}{beside}. Follow it: tideline run watch {started['run']}")
+
+
+def brought(experiment: Any, there: Any) -> Any:
+    """The experiment once its file of weights, if it names one, is at the coordinator."""
+    if experiment.weights_file is None:
+        return experiment
+    from tideline.cli.bringing import uploaded
+
+    return uploaded(experiment, there)
 
 
 @app.command("list")

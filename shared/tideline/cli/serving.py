@@ -54,6 +54,7 @@ def coordinator(
     ] = None,
     oldest_protocol: Annotated[int | None, typer.Option(help="The oldest protocol whose agents are let in. [default: 1]")] = None,
     insecure: Annotated[bool | None, typer.Option("--insecure", help="Listen beyond this machine without TLS.")] = None,
+    weights_limit: Annotated[float | None, typer.Option(help="GB of weights that may be uploaded at once. [default: 4]")] = None,
     methods: Annotated[str | None, typer.Option(metavar="MODULE:TUPLE", help="The registry of methods.")] = None,
     log_json: Annotated[bool, LOG_JSON] = False,
     log_level: LogLevel = "info",
@@ -89,6 +90,7 @@ def coordinator(
         "advertise": advertise,
         "oldest_protocol": oldest_protocol,
         "insecure": insecure,
+        "weights_limit": weights_limit,
         "methods": methods,
     }
     settings = coordinator_settings({name: value for name, value in given.items() if value is not None})

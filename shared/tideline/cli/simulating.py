@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tideline.cli.bringing import packed
 from tideline.cli.domains import fill_in
 from tideline.cli.experiments import ExperimentText
 from tideline.cli.exporting import export
@@ -66,7 +67,7 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Fol
     """Start, watch to the end, and write what is asked for."""
     begun = time.monotonic()
     with text.located():
-        run = federation.start(text.value)
+        run = federation.start(brought(text, federation).value)
     with Watcher() as watcher:
         ended = federation.run(run, lambda seen: watcher.show(seen | progress(federation, run)))
         watcher.show(ended | progress(federation, run))
@@ -77,6 +78,16 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Fol
     if out is not None:
         write(federation, run, result, out)
     return result
+
+
+def brought(text: ExperimentText, federation: Federation) -> ExperimentText:
+    """The experiment once its file of weights, if it names one, is in the federation. Raises ConfigRefused."""
+    if text.weights_file is not None:
+        return text.with_weights(federation.bring(packed(text, text.weights_file)))
+    if text.value.get("weights"):
+        what = "weights names a file by its digest, and a simulation has none that were uploaded"
+        raise ConfigRefused(what, "Name the file itself", path="weights")
+    return text
 
 
 def progress(federation: Federation, run: RunId) -> dict[str, int]:

@@ -62,6 +62,7 @@ def title(result: Mapping[str, Any]) -> str:
     words = [f"Run {result['run']}", result["method"], result["status"]]
     words += [] if seconds is None else [f"{seconds:.1f} s"]
     words += [f"state {result['state_digest'][:12]}"] if result.get("state_digest") else []
+    words += [f"from weights {result['weights'][:12]}"] if result.get("weights") else []
     return ", ".join(words)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.privacy import TO_COORDINATOR, Clause, Contract, Exposure
-from tideline.core.record import Nothing, leaves
+from tideline.core.record import Nothing, Weights, leaves
 from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import nearest, parse
 from tideline.core.step import Site
@@ -47,6 +47,18 @@ def fits_all(config: Any, world: World, roster: Roster) -> None:
 
 
 @dataclass(frozen=True)
+class Supplied:
+    """How a method begins from weights that a person brings. They are the world's network's: names, shapes, dtypes are checked.
+
+    begin  the coordinator's first state, from them
+    fits   refuses worlds and rosters that such a run cannot use, in place of the method's own (RosterRefused, ConfigRefused)
+    """
+
+    begin: Callable[[Any, World, Roster, Generator, Weights], Any]
+    fits: Callable[[Any, World, Roster], None] = fits_all
+
+
+@dataclass(frozen=True)
 class Algorithm:
     """One method. `config` is a frozen dataclass of settings that has `rounds`; `state` and `memory` are record types.
 
@@ -59,6 +71,7 @@ class Algorithm:
     cast    the roles of a demonstration, as `casting` deals them
     claims  what is and is not claimed of what leaves a site beyond the contract, in sentences for those who own data
     keepsakes   what a site's owner may take out of its memory, by name: arrays by name. Nothing of it is ever sent
+    supplied    how it begins from weights that a person brings; None: it takes none, and a run that brings some is refused
     """
 
     name: str
@@ -77,6 +90,7 @@ class Algorithm:
     notes: Callable[[Any, World], tuple[str, ...]] = no_notes
     sizes: Callable[[Any, World], Mapping[str, int]] = no_sizes
     claims: tuple[str, ...] = ()
+    supplied: Supplied | None = None
 
     def configure(self, given: Mapping[str, Any], preset: str | None = None) -> Any:
         """The method's config from plain data over a preset. Raises ConfigRefused."""

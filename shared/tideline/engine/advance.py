@@ -12,6 +12,7 @@ import torch
 from tideline.core.algorithm import Algorithm, round_of
 from tideline.core.errors import FederationError, RosterRefused, StepFailed
 from tideline.core.phase import Phase, Plan, Replies, Table, Told, Turn, told
+from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.engine.seeds import Purpose, seed_for
 from tideline.engine.telling import checked
@@ -50,11 +51,20 @@ class Turned:
     tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
 
 
-def begin(game: Game) -> Turned:
-    """The first state, and what is asked first. Raises RosterRefused or ConfigRefused."""
+def begin(game: Game, weights: Weights | None = None) -> Turned:
+    """The first state, from a person's weights if there are any, and what is asked first. Raises RosterRefused, ConfigRefused."""
     with reproducible(seed_for(game.seed, Purpose.BEGIN, 0), game.threads) as rng, named("begin"):
-        state = game.algorithm.begin(game.config, game.world, game.roster, rng)
+        state = first_state(game, rng, weights)
     return enter(game, state, 0)
+
+
+def first_state(game: Game, rng: torch.Generator, weights: Weights | None) -> Any:
+    """The method's own first state, or the one that it makes of a person's weights."""
+    asked = (game.config, game.world, game.roster, rng)
+    if weights is None:
+        return game.algorithm.begin(*asked)
+    assert game.algorithm.supplied is not None, "a run that brings weights is refused where its method takes none"
+    return game.algorithm.supplied.begin(*asked, weights)
 
 
 def enter(game: Game, state: Any, cursor: int) -> Turned:

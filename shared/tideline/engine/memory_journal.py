@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine import deeds
+from tideline.engine import brought, deeds
 from tideline.engine.entries import (
     REMEMBERED_SECONDS,
     advanced,
@@ -64,9 +64,17 @@ class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
         self._dropped: dict[Digest, float] = {}
         self._pushed: set[tuple[Digest, RunId, ClientId]] = set()
 
-    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "") -> None:
+    def create(
+        self,
+        runs: Iterable[RunRow],
+        orders: Iterable[OrderRow],
+        by: str = "",
+        here: Callable[[Digest], bool] = anything,
+    ) -> None:
+        new = tuple(runs)
         with self._lock:
-            for run in runs:
+            self._begin_from(new, here)
+            for run in new:
                 self._runs[run.id] = run
                 self._rounds[run.id] = []
                 self._leases[run.id] = Lease(run.id)
@@ -332,12 +340,20 @@ class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
     def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
         return tuple(self._events.get(run, ())[max(after, 0) :])
 
-    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "") -> None:
+    def create_once(
+        self,
+        key: str,
+        worker: str,
+        runs: Iterable[RunRow],
+        orders: Iterable[OrderRow],
+        by: str = "",
+        here: Callable[[Digest], bool] = anything,
+    ) -> None:
         new = tuple(runs)
         with self._lock, self._errands_lock:
             self._held(key, worker)
             if new[0].id not in self._runs:
-                self.create(new, orders, by)
+                self.create(new, orders, by, here)
 
     def _age(self, run: RunId) -> tuple[float, RunId]:
         return self._runs[run].created, run
@@ -355,6 +371,17 @@ class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
             self._refs[(owner, run, cursor)] = files
             self._parts.update({digest: now for digest, _ in files})
             self._once_referred.update(digest for digest, _ in files)
+
+    def _begin_from(self, runs: tuple[RunRow, ...], here: Callable[[Digest], bool]) -> None:
+        """Refer to the weights that new runs bring, all or none."""
+        for digest in (digest for run in runs for digest, _ in brought.brought_by(run)):
+            if digest not in self._parts or (digest in self._dropped and not here(digest)):
+                raise brought.gone(digest)
+        for run in runs:
+            files = brought.brought_by(run)
+            self._vouch(digest for digest, _ in files)
+            self._refer("start", run.id, brought.START, files, run.created)
+            self._once_referred.difference_update(digest for digest, _ in files)
 
     def _trim(self, run: RunId, keep_from: int) -> None:
         self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k[2] >= keep_from}

@@ -11,8 +11,8 @@ import torch
 
 from tideline.archive.codec import Memo, Message, Rules, decode, decode_order, encode
 from tideline.archive.parts import Parts
-from tideline.core.algorithm import contract, rounds_of
-from tideline.core.errors import Diverged, Malformed, NotFound, StepFailed
+from tideline.core.algorithm import Algorithm, contract, rounds_of
+from tideline.core.errors import ConfigRefused, Diverged, Malformed, NotFound, StepFailed
 from tideline.core.phase import Replies
 from tideline.core.privacy import contract_digest, to_json
 from tideline.core.record import Nothing
@@ -21,6 +21,7 @@ from tideline.core.run import ClientId, Digest, Member, Role, Roster, World, pla
 from tideline.core.settings import parse, plain
 from tideline.engine import advance
 from tideline.engine.advance import Game, Turned
+from tideline.engine.weights import check_brought, read_brought
 
 LIVE_RUNS = 16  # runs whose state is held between checkpoints: nobody tells of one that was cancelled there
 
@@ -30,7 +31,7 @@ class NumericMill:
 
     methods()                                    names and summaries
     describe(method)                             settings, presets, contract
-    draft(method, preset, config, world, roster) the checked config, the plan's facts, the contract
+    draft(method, preset, config, world, roster, weights) the checked config, the plan's facts, the contract
     begin(spec, roster, keep)                    the first state and what is asked first
     close(spec, roster, checkpoint, history, closing, keep)   the next state and what is asked next
     check(spec, cursor, asked, reply)            nothing, or a Malformed error
@@ -76,15 +77,20 @@ class NumericMill:
             "contract": to_json(clauses),
             "sentences": [c.sentence() for c in clauses],
             "claims": list(algorithm.claims),
+            "weights": algorithm.supplied is not None,
             "digest": contract_digest(clauses),
         }
 
-    def draft(self, method: str, preset: str | None, config: Any, world: Any, roster: Any) -> dict[str, Any]:
-        """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
+    def draft(self, method: str, preset: str | None, config: Any, world: Any, roster: Any, weights: str = "") -> dict[str, Any]:
+        """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`.
+
+        weights: digest of the file that it begins from, if it brings one; then it comes back with the file's bytes.
+        """
         algorithm = resolve(self.methods, method)
         settings = algorithm.configure(config, preset)
         place = world_in(world)
-        algorithm.fits(settings, place, members_of(roster))
+        self.fits(algorithm, weights)(settings, place, members_of(roster))
+        brought = {"weights": weights, "weights_bytes": check_brought(self.parts, place, Digest(weights))} if weights else {}
         clauses = contract(algorithm, settings)
         plan = algorithm.plan(settings)
         facts = [
@@ -100,13 +106,26 @@ class NumericMill:
             "keeps": algorithm.memory is not Nothing,
             "notes": list(algorithm.notes(settings, place)),
             "kept": [f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")],
+            **brought,
         }
+
+    def fits(self, algorithm: Algorithm, weights: str) -> Callable[[Any, World, Roster], None]:
+        """What holds world and roster to the method, with weights or without. Raises ConfigRefused where it takes none."""
+        if not weights:
+            return algorithm.fits
+        if algorithm.supplied is None:
+            takers = [name for name, _ in self.methods if resolve(self.methods, name).supplied is not None]
+            instead = f", or use one of: {', '.join(takers)}" if takers else ""
+            what = f"{algorithm.name} begins from no weights that a person brings"
+            raise ConfigRefused(what, f"Leave weights out{instead}", path="weights")
+        return algorithm.supplied.fits
 
     def begin(self, spec: Any, roster: Any, keep: bool) -> dict[str, Any]:
         """The first state and the first orders."""
-        game = self.game(spec, roster)
-        game.algorithm.fits(game.config, game.world, game.roster)
-        return self.encoded(game, advance.begin(game), keep) | {"fingerprint": fingerprint(game.threads)}
+        game, digest = self.game(spec, roster), spec.get("weights", "")
+        self.fits(game.algorithm, digest)(game.config, game.world, game.roster)
+        weights = read_brought(self.parts, game.world, Digest(digest)) if digest else None
+        return self.encoded(game, advance.begin(game, weights), keep) | {"fingerprint": fingerprint(game.threads)}
 
     def close(self, spec: Any, roster: Any, checkpoint: Any, history: Any, closing: Any, keep: bool) -> dict[str, Any]:
         """Fold the closing round; rounds since the checkpoint are computed again where the mill does not hold their state."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tideline.core.errors import NotFound, Refused, RosterRefused
-from tideline.core.run import ClientId, Role, RunId
+from tideline.core.run import ClientId, Digest, Role, RunId
 from tideline.core.settings import nearest, plain
+from tideline.engine import brought
 from tideline.engine.enrolment import Enrolment, check_client_name, secret_hash
 from tideline.engine.entries import revocation
 from tideline.engine.errands import Identity, done_since, last_seen
 from tideline.engine.experiment import Experiment, Reference, read_experiment
-from tideline.engine.ports import Bell, Clock, Journal, Mill
+from tideline.engine.ports import Bell, Clock, Journal, Mill, anything
 from tideline.engine.progress import newest
 from tideline.engine.rows import JOIN, OPEN, Client, Keys, OrderRow, OrderStatus, PhaseFact, RunRow, Standing, Status
 from tideline.engine.seeds import Purpose, order_id, seed_for
@@ -22,10 +23,13 @@ CANCELLED, RESUMED = "cancelled by a person", "resumed by a person"
 
 
 class Office:
-    """The people's side of the desk. What an earlier try of a request has done, a later one of the same identity leaves."""
+    """The people's side of the desk. What an earlier try of a request has done, a later one of the same identity leaves.
 
-    def __init__(self, journal: Journal, mill: Mill, bell: Bell, clock: Clock) -> None:
-        self.journal, self.mill, self.bell, self.clock = journal, mill, bell, clock
+    here  whether a part's bytes are in the store: asked of weights that a run names
+    """
+
+    def __init__(self, journal: Journal, mill: Mill, bell: Bell, clock: Clock, here: Callable[[Digest], bool] = anything) -> None:
+        self.journal, self.mill, self.bell, self.clock, self.here = journal, mill, bell, clock, here
         self.people = Enrolment(journal, clock)
         self.invite, self.invited, self.enrol = self.people.invite, self.people.invited, self.people.enrol
 
@@ -54,6 +58,7 @@ class Office:
         if identity.errand and self.journal.run(run):
             return self.started(run)
         experiment = read_experiment(given)
+        self.check_brought(experiment.weights)
         roster = self.roster(experiment)
         main = self.draft(run, experiment, roster)
         rows = [main]
@@ -67,9 +72,16 @@ class Office:
     def write(self, identity: Identity, rows: list[RunRow], orders: list[OrderRow]) -> None:
         """Write new runs. What another try has written meanwhile stays as it is."""
         if identity.errand:
-            self.journal.create_once(identity.errand, identity.worker, rows, orders, identity.by)
+            self.journal.create_once(identity.errand, identity.worker, rows, orders, identity.by, self.here)
         else:
-            self.journal.create(rows, orders, identity.by)
+            self.journal.create(rows, orders, identity.by, self.here)
+
+    def check_brought(self, weights: str) -> None:
+        """The file that a run is to begin from was uploaded and is here; its collection is put off. Raises ConfigRefused."""
+        brought.check_name(weights)
+        digest = Digest(weights)
+        if weights and not (self.journal.held(((digest, 0),), *brought.WHOSE, self.clock.now()) and self.here(digest)):
+            raise brought.gone(weights)
 
     def started(self, run: RunId) -> RunId:
         """A run that is there; an earlier try may have died before it rang."""
@@ -126,18 +138,17 @@ class Office:
     def draft(self, run: RunId, experiment: Experiment, roster: Mapping[ClientId, Role]) -> RunRow:
         """The run's row, if the method can use what was asked for."""
         assumed = [{"id": n, "role": r.value, "labelled": r is not Role.TARGET} for n, r in sorted(roster.items())]
-        made = self.mill.call(
-            "draft",
-            {
-                "method": experiment.method,
-                "preset": experiment.preset,
-                "config": plain(experiment.config),
-                "world": plain(experiment.world),
-                "roster": assumed,
-            },
-        )
+        asked = {
+            "method": experiment.method,
+            "preset": experiment.preset,
+            "config": plain(experiment.config),
+            "world": plain(experiment.world),
+            "roster": assumed,
+            "weights": experiment.weights,
+        }
+        made = self.mill.call("draft", asked)
         now = self.clock.now()
-        spec = {
+        spec: dict[str, Any] = {
             "id": run,
             "method": experiment.method,
             "config": made["config"],
@@ -151,6 +162,7 @@ class Office:
             "checkpoint_every": experiment.checkpoint_every,
             "threads": experiment.threads,
         }
+        spec |= {key: made[key] for key in ("weights", "weights_bytes") if key in made}
         return RunRow(
             run,
             experiment.name or experiment.method,
@@ -238,14 +250,19 @@ def joins(row: RunRow, now: float) -> list[OrderRow]:
 
 
 def reference_of(experiment: Experiment, main: RunRow, mill: Mill) -> Experiment:
-    """The experiment to compare with: the reference's method, with the settings that both methods have."""
+    """The experiment to compare with: the reference's method, with the settings that both methods have.
+
+    It begins from the same weights if its method takes any; else as it always does.
+    """
     reference = experiment.reference
     assert isinstance(reference, Reference)
-    names = {s["name"] for s in mill.call("describe", {"method": reference.method})["settings"]}
+    described = mill.call("describe", {"method": reference.method})
+    names, weights = {s["name"] for s in described["settings"]}, experiment.weights if described["weights"] else ""
     shared = {k: v for k, v in main.spec["config"].items() if k in names}
     roles = {"roles": [r.value for r in reference.roles]} if "roles" in names else {}
     config = {**shared, **roles, **reference.config}
-    return replace(experiment, method=reference.method, name=f"{main.name} reference", preset=None, config=config, reference=None)
+    same = replace(experiment, method=reference.method, preset=None, reference=None)
+    return replace(same, name=f"{main.name} reference", config=config, weights=weights)
 
 
 def tells_source_only(run: RunRow) -> bool:

@@ -162,8 +162,18 @@ class Journal(Protocol):
         """Note that a key was used; a later time that is known stays."""
         ...
 
-    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "") -> None:
-        """Write new runs and their first orders. `by`: who asked, as the event tells; so in `settle` and `reopen`."""
+    def create(
+        self,
+        runs: Iterable[RunRow],
+        orders: Iterable[OrderRow],
+        by: str = "",
+        here: Callable[[Digest], bool] = anything,
+    ) -> None:
+        """Write new runs and their first orders. `by`: who asked, as the event tells; so in `settle` and `reopen`.
+
+        A run refers to the weights that it begins from until its first state is kept; they may wait for another run from then
+        on as if they had been uploaded now. `here`: as in `advance`. Raises ConfigRefused if they are not here.
+        """
         ...
 
     def run(self, run: RunId) -> RunRow | None: ...
@@ -309,7 +319,15 @@ class Journal(Protocol):
         """Write what an errand goes by, unless that was chosen before; what was chosen."""
         ...
 
-    def create_once(self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "") -> None:
+    def create_once(
+        self,
+        key: str,
+        worker: str,
+        runs: Iterable[RunRow],
+        orders: Iterable[OrderRow],
+        by: str = "",
+        here: Callable[[Digest], bool] = anything,
+    ) -> None:
         """As `create`, as this worker of an errand; if the first run is there already, nothing is written.
 
         Raises Unreachable if the errand is another worker's by now: that one does it.

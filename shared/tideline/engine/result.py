@@ -32,6 +32,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "config": dict(run.spec["config"]),
         "world": dict(run.spec["world"]),
         "seed": run.spec["seed"],
+        "weights": run.spec.get("weights"),
         "rounds": run.spec["config"].get("rounds"),
         "notes": list(run.spec.get("notes", ())),  # runs from before there were notes have none
         "status": run.status.value,

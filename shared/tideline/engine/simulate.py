@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tideline.archive.folder import FolderParts
-from tideline.archive.parts import MemoryParts, Parts
+from tideline.archive.parts import Buffer, MemoryParts, Parts
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.registry import Methods
-from tideline.core.run import ClientId, RunId
+from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.agent import Agent
+from tideline.engine.brought import WHOSE
 from tideline.engine.conductor import Conductor
 from tideline.engine.desk import Desk
 from tideline.engine.memory import LocalLink, ManualClock, MemoryVault, QuietBell
@@ -45,7 +46,7 @@ class Federation:
         self.room = Storeroom(self.parts, self.journal, self.clock)
         self.mill = NumericMill(self.parts, methods)
         self.desk = Desk(self.journal, self.room, self.mill, self.bell, self.clock)
-        self.office = Office(self.journal, self.mill, self.bell, self.clock)
+        self.office = Office(self.journal, self.mill, self.bell, self.clock, self.parts.has)
         self.conductor = Conductor(self.journal, self.room, self.mill, self.bell, self.clock)
         self.agents = {ClientId(n): self.agent(ClientId(n), site, methods, home, device) for n, site in sorted(sites.items())}
 
@@ -56,6 +57,12 @@ class Federation:
         vault = MemoryVault(lambda run: store(home, f"site-{name}/{run}"))
         pool = Stepper(methods, vault.parts, site.open_shelf, device)
         return Agent(client.name, LocalLink(client.name, self.desk), vault, pool, site.policy)
+
+    def bring(self, buffers: Sequence[Buffer]) -> Digest:
+        """Take in a file of weights, the joined buffers; what an experiment calls it."""
+        digest = self.parts.put(buffers)
+        self.journal.add_parts([digest], *WHOSE, self.clock.now())
+        return digest
 
     def start(self, experiment: Mapping[str, Any]) -> RunId:
         """Start an experiment on the sites."""

@@ -14,6 +14,7 @@ from tideline.archive.parts import Parts, Upload
 from tideline.core.errors import ConfigRefused, FederationError
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine import deeds
+from tideline.engine.brought import WHOSE
 from tideline.engine.ports import MOST_DROPPED, Clock, Journal
 from tideline.engine.rows import Files
 
@@ -67,6 +68,14 @@ class Storeroom:
     def offset(self, digest: Digest, size: int, run: RunId, client: ClientId) -> int:
         """How much of a part an earlier, cut upload left."""
         return min(self.parts.arrived(digest, sender(run, client)), size)
+
+    def shelve(self, digest: Digest, size: int) -> Upload:
+        """Take in weights that a person brings. Two that send the same do not meet: each has a place of its own."""
+        return self.parts.upload(digest, size, f"-weights-{secrets.token_hex(8)}")
+
+    def shelved(self, digest: Digest) -> bool:
+        """Whether weights of a person's are here; their collection is put off, so that a run may name them."""
+        return not self.missing(((digest, 0),), *WHOSE)
 
     def probe(self, data: bytes) -> tuple[bytes, float]:
         """Write a part, read it and drop it: its bytes as they came back, and the seconds that it took. Raises StorageFull.

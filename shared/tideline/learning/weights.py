@@ -31,6 +31,7 @@ DTYPES = (
 TOLD = 3  # differences that a refusal names
 SAVE = "Save the network's state dict alone: torch.save(net.state_dict(), FILE), or safetensors.torch.save_file"
 COUNTERS = ".num_batches_tracked"
+STEM = "conv1.weight"  # as torchvision calls the first layer of its residual networks
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
@@ -140,9 +141,20 @@ def differences(world: World, weights: Mapping[str, Tensor]) -> tuple[str, ...]:
 
 def fitted(world: World, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights in the network's order and dtypes, copied out of their file. Raises ConfigRefused if they differ."""
+    return dict(each_fitted(world, weights))
+
+
+def each_fitted(world: World, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """The same one after the other, for who needs no copy of all. Raises ConfigRefused, before the first if they differ."""
     template = nets.template(world)
     check(world, list(compare(template, weights, classes_of(world))))
-    return {name: cast(name, weights[name], like) for name, like in template.items()}
+    for name, like in template.items():
+        yield name, cast(name, weights[name], like)
+
+
+def is_backbone(world: World, weights: Mapping[str, Tensor]) -> bool:
+    """Whether weights have torchvision's own names, and the world's network is one that can be put over them."""
+    return world.model in KINDS and STEM in weights
 
 
 def with_backbone(world: World, weights: Mapping[str, Tensor], seed: int | None = None) -> dict[str, Tensor]:

@@ -49,9 +49,10 @@ def test_every_route_has_a_role() -> None:
 
 
 def test_looking_is_for_viewers_and_changing_is_not() -> None:
-    """By method: no row lets a viewer change anything, and only keys and the audit log are hidden from one."""
+    """By method: no row lets a viewer change anything; hidden from one: keys, the audit log, and weights (a look keeps them)."""
+    hidden = ("GET /keys", "GET /audit", "GET /audit/tip", "GET /weights/{digest}")
     for name, need in NEEDS.items():
-        looks = name.startswith("GET ") and name not in ("GET /keys", "GET /audit", "GET /audit/tip")
+        looks = name.startswith("GET ") and name not in hidden
         assert (need.role is KeyRole.VIEWER) == looks, name
 
 

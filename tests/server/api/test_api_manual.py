@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ ROUTES = [
     "GET /runs/{run}",
     "GET /runs/{run}/events",
     "GET /runs/{run}/files",
+    "GET /weights/{digest}",
     "GET /whoami",
     "POST /clients/{name}/approve",
     "POST /clients/{name}/revoke",
@@ -44,6 +46,7 @@ ROUTES = [
     "POST /runs",
     "POST /runs/{run}/cancel",
     "POST /runs/{run}/resume",
+    "PUT /weights/{digest}",
 ]
 OPEN = ("GET /health", "GET /ready")  # what needs no key
 UNFAILING = ("GET /health",)  # what takes nothing and asks nobody
@@ -68,12 +71,12 @@ def test_the_surface_is_a_decision(openapi: dict[str, Any]) -> None:
 
 def test_every_address_is_in_the_manual(openapi: dict[str, Any]) -> None:
     """docs/http-api.md has a paragraph and one curl line for each address, and for none that does not exist."""
-    sections = re.findall(r"\*\*`((?:GET|POST|DELETE) [^`]+)`\*\*[^`].*?```sh\n([^\n]+)\n```", PAGE.read_text(), re.S)
+    sections = re.findall(r"\*\*`((?:GET|POST|PUT|DELETE) [^`]+)`\*\*[^`].*?```sh\n([^\n]+)\n```", PAGE.read_text(), re.S)
     assert sorted(name for name, _ in sections) == ROUTES
     for name, line in sections:
         pattern = re.sub(r"\\{\w+\\}", r"[^/?\\s\"]+", re.escape(name.partition(" ")[2]))
         assert re.search(rf"\$URL{pattern}(\?|\"|$)", line), line
-        assert name.startswith("GET") == ("--json" not in line and "-X" not in line), line
+        assert name.startswith("GET") == ("--json" not in line and "-X" not in line and "-T" not in line), line
 
 
 def test_every_operation_is_good_reading(openapi: dict[str, Any]) -> None:
@@ -90,11 +93,14 @@ def test_every_operation_is_good_reading(openapi: dict[str, Any]) -> None:
 
 
 def test_what_changes_something_takes_a_key(openapi: dict[str, Any]) -> None:
-    """By method and not by name: each such operation declares the header, its form and the mark of a repeat; no other does."""
+    """By method and not by name: each such operation declares the header, its form and the mark of a repeat; no other does.
+
+    One whose address says what is sent needs none: a PUT.
+    """
     for name, op in operations(openapi).items():
         keys = [each for each in op.get("parameters", []) if each["name"] == "Idempotency-Key"]
         marked = {status for status, r in op["responses"].items() if "Idempotent-Replayed" in r.get("headers", {})}
-        if name.startswith("GET "):
+        if name.startswith(("GET ", "PUT ")):
             assert not keys and not marked, name
         else:
             (key,) = keys
@@ -114,7 +120,8 @@ def test_the_experiments_schema_is_that_of_the_reader(openapi: dict[str, Any]) -
     """The manual's experiment has the settings of the engine's, with documentation, bounds and words."""
     body = operations(openapi)["POST /runs"]["requestBody"]["content"]["application/json"]
     schema = body["schema"]
-    assert set(schema["properties"]) == set(plain(read_experiment(EXPERIMENT)))
+    assert set(schema["properties"]) == {field.name for field in fields(Experiment)}
+    assert set(plain(read_experiment(EXPERIMENT))) == set(schema["properties"]) - {"weights"}
     assert schema["required"] == ["method"] and schema["additionalProperties"] is False
     assert schema["properties"]["roster"]["additionalProperties"] == {"type": "string", "enum": ["source", "target", "peer"]}
     assert schema["properties"]["threads"]["minimum"] == 1 and schema["properties"]["threads"]["maximum"] == 1024

@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from tideline import nets
 from tideline.algorithms.averaging import folds
 from tideline.algorithms.averaging.messages import Model, State, Update
-from tideline.core.algorithm import Algorithm
+from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import RosterRefused
 from tideline.core.phase import Phase, Plan, Turn
 from tideline.core.record import Nothing, Weights
@@ -101,7 +101,11 @@ def averaging(
         return tuple(chain.from_iterable(rounds)) or (score,)
 
     return Algorithm(
-        name, paper, summary, config, State, begin, plan, fits=needs_learners, presets=presets or PRESETS, notes=folds.notes
+        *(name, paper, summary, config, State, begin, plan),
+        fits=needs_learners,
+        presets=presets or PRESETS,
+        notes=folds.notes,
+        supplied=Supplied(begin_from, needs_learners_to_train),
     )
 
 
@@ -120,6 +124,20 @@ def due(c: Any, r: int) -> bool:
 def begin(config: Any, world: World, roster: Roster, rng: Generator) -> State:
     """w at random."""
     return State(nets.weights_of(nets.build(world)))
+
+
+def begin_from(config: Any, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
+    """w as it was brought."""
+    return State(weights)
+
+
+def needs_learners_to_train(config: Any, world: World, roster: Roster) -> None:
+    """As `needs_learners`; but weights that were brought may be scored, in no rounds, where nobody has labels to learn from."""
+    if config.rounds:
+        needs_learners(config, world, roster)
+    else:
+        nets.check(world)
+        folds.check(config)
 
 
 def needs_learners(config: Any, world: World, roster: Roster) -> None:

@@ -18,7 +18,7 @@ from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, own_labels
 from tideline.algorithms.source_free.messages import Adapted, Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Source
-from tideline.core.algorithm import Algorithm
+from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.data import View
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.record import Nothing
@@ -117,7 +117,14 @@ def proximal(config: FedProx, order: Model) -> Penalty:
 
 def method(name: str, paper: str, summary: str, config: type[Any], plan: Callable[[Any], Plan], **more: Any) -> Algorithm:
     """A member of the family whose coordinator knows one model, h."""
-    given = {"cast": CAST, "memory": Mine, "settle": source.settle, "keepsakes": scoring.keepsakes, "fits": source.needs_both}
+    given: dict[str, Any] = {
+        "cast": CAST,
+        "memory": Mine,
+        "settle": source.settle,
+        "keepsakes": scoring.keepsakes,
+        "fits": source.needs_both,
+    }
+    given["supplied"] = Supplied(source.brought, source.needs_targets)
     presets = more.pop("presets", {"tiny": TINY, "demo": DEMO})
     return Algorithm(name, paper, summary, config, Model, source.drawn, plan, presets=presets, **{**given, **more})
 

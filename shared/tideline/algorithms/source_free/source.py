@@ -40,6 +40,11 @@ def drawn(config: Source, world: World, roster: Roster, rng: Generator) -> Model
     return parts(nets.weights_of(nets.build(world)))
 
 
+def brought(config: Source, world: World, roster: Roster, rng: Generator, h: Weights) -> Model:
+    """The first state: a source model that was brought, or that sources of the run go on from."""
+    return parts(h)
+
+
 @step(metrics=("loss", "samples"))
 def train(order: Model, memory: Mine, site: Site) -> Outcome[Taught, Mine]:
     """Cross-entropy with smoothed labels on the source's rows."""

@@ -1,0 +1,44 @@
+"""Weights that one process uploads are read by another: over a shared folder, and over a bucket of which it has no copy."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save
+from stores import SHARED, store
+
+from tideline import nets
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import Digest, World
+from tideline.engine.brought import WHOSE
+from tideline.engine.memory import ManualClock
+from tideline.engine.memory_journal import MemoryJournal
+from tideline.engine.storeroom import Storeroom
+from tideline.engine.weights import check_brought, read_brought
+
+WORLD = World(inputs=(1, 64, 64), classes=40, model="mlp")  # of about a megabyte, as a large object is
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_weights_are_read_where_they_were_not_uploaded(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    """As a numeric worker reads them: checked, then copied; what is cut, or gone, is refused at its place."""
+    here, there = (store(kind, request, tmp_path / name) for name in ("one", "two"))
+    weights = nets.weights_of(nets.build(WORLD))
+    content = save(weights)
+    digest = Digest(hashlib.sha256(content).hexdigest())
+    room = Storeroom(here, MemoryJournal(), ManualClock())
+    upload = room.shelve(digest, len(content))
+    with pytest.raises(ConfigRefused, match="There are no weights"):
+        check_brought(there, WORLD, digest)
+    upload.write(content)
+    room.keep([upload], *WHOSE)
+    assert check_brought(there, WORLD, digest) == len(content)
+    read = read_brought(there, WORLD, digest)
+    assert list(read) == list(weights) and all(torch.equal(read[name], w) for name, w in weights.items())
+    there.drop(digest)
+    with pytest.raises(ConfigRefused, match="There are no weights") as refusal:
+        check_brought(store(kind, request, tmp_path / "three"), WORLD, digest)
+    assert refusal.value.context["path"] == "weights"
