@@ -96,12 +96,19 @@ def played(
 
 
 def played_with(
-    sites: Mapping[str, Holdings], roster: Mapping[str, str], method: str, config: Mapping[str, Any], seed: int, world: Any
-) -> dict[str, Any]:
-    """One run through the whole stack with these roles: its result."""
+    sites: Mapping[str, Holdings],
+    roster: Mapping[str, str],
+    method: str,
+    config: Mapping[str, Any],
+    seed: int,
+    world: Mapping[str, Any],
+    weights: bytes = b"",
+) -> tuple[Federation, str, dict[str, Any]]:
+    """One run through the whole stack with these roles, and with weights if a safetensors file is given."""
     federation = Federation(METHODS, {name: SimSite(lambda w, r, own=sites[name]: own) for name in roster})
-    run = federation.start({"method": method, "config": dict(config), "roster": dict(roster), "seed": seed, "world": world})
+    given = {"method": method, "config": dict(config), "roster": dict(roster), "seed": seed, "world": dict(world)}
+    run = federation.start(given | ({"weights": federation.bring([weights])} if weights else {}))
     result = federation.run(run)
     if result["status"] != "completed":
         sys.exit(f"{method}: {result['cause']}")
-    return result
+    return federation, run, result

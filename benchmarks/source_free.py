@@ -22,9 +22,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import torch
+from safetensors.torch import save
+from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.domains import names, played_with, read
+from tideline.algorithms.source_free.messages import Model
+from tideline.archive.codec import LAX, decode
 from tideline.core.data import Data
+from tideline.core.run import RunId
 from tideline.learning.holdings import Holdings
 
 INVERTED = ("fonts",)  # dark on light in the set, light on dark here
@@ -76,6 +81,8 @@ def arguments() -> Any:
     parser.add_argument("--seeds", type=int, default=3, help="seeds, from 0")
     parser.add_argument("--sites", type=int, default=3, help="sites of a target domain")
     parser.add_argument("--rows", type=int, default=3000, help="training rows of a domain, at most")
+    parser.add_argument("--source-epochs", type=int, default=20, help="epochs of the source model")
+    parser.add_argument("--source-rate", type=float, default=1e-2, help="learning rate of the source model")
     parser.add_argument("--rounds", type=int, default=6, help="rounds of adaptation")
     parser.add_argument("--epochs", type=int, default=2, help="local epochs a round")
     parser.add_argument("--rate", type=float, default=1e-3, help="learning rate of adaptation")
@@ -106,27 +113,32 @@ def of_source(domains: Mapping[str, Any], source: str, seed: int, args: Any) -> 
         if name != source:
             sites |= dealt(domains[name], name, min(args.sites, SMALL_SETS.get(name, args.sites)), args.rows, seed)
     world = {"inputs": list(sites[source].train.x.shape[1:]), "classes": 1 + int(domains[source].y.max()), "model": args.model}
+    targets = {name: "target" for name in sites if name != source}
+    weights = taught(sites, source, seed, world, args)
     for method in args.methods.split(","):
         name, config = {**METHODS, **ABLATIONS}[method]
         begun = time.monotonic()
-        result = played_with(
-            sites,
-            {k: "source" if k == source else "target" for k in sites},
-            name,
-            settings(name, config, sites, source, args),
-            seed,
-            world,
-        )
-        yield {"source": source, "seed": seed, "method": method, "seconds": round(time.monotonic() - begun, 1), **scored(result)}
+        *_, result = played_with(sites, targets, name, settings(name, config, targets, args), seed, world, weights)
+        row = {"source": source, "seed": seed, "method": method, "seconds": round(time.monotonic() - begun, 1)}
+        yield {**row, **scored(result)}
 
 
-def settings(method: str, config: Mapping[str, Any], sites: Mapping[str, Any], source: str, args: Any) -> dict[str, Any]:
+def taught(sites: Mapping[str, Any], source: str, seed: int, world: Mapping[str, Any], args: Any) -> bytes:
+    """The source model as a safetensors file."""
+    roster = {source: "source", next(name for name in sites if name != source): "target"}
+    config = {"source_epochs": args.source_epochs, "source_rate": args.source_rate}
+    federation, run, _ = played_with(sites, roster, "source_model", config, seed, world)
+    state = decode(Model, federation.journal.rounds(RunId(run))[-1].state[0][0], federation.parts, LAX)
+    return save({**state.f, **state.g})
+
+
+def settings(method: str, config: Mapping[str, Any], targets: Mapping[str, Any], args: Any) -> dict[str, Any]:
     """A method's settings: the same rounds for all."""
-    shared = {"source_epochs": 20, "source_rate": 1e-2}
+    shared: dict[str, Any] = {}
     if method != "source_model":
         shared |= {"rounds": args.rounds, "epochs": args.epochs, "rate": args.rate, "evaluate_every": args.rounds}
     if config.get("clustering") == "given":
-        shared["given"] = {k: k.rpartition("-")[0] for k in sites if k != source}
+        shared["given"] = {k: k.rpartition("-")[0] for k in targets}
     return {**shared, **config, **json.loads(args.config)}
 
 
@@ -141,7 +153,18 @@ def scored(result: dict[str, Any]) -> dict[str, Any]:
         "bytes_up": sum(c["bytes_up"] for c in result["clients"]),
         "bytes_down": sum(c["bytes_down"] for c in result["clients"]),
     }
-    return {"mean": round(float(np.mean(list(domains.values()))), 2), "domains": domains, **sent, "groups": result.get("groups")}
+    return {"mean": round(float(np.mean(list(domains.values()))), 2), "domains": domains, **sent, "groups": groups_of(result)}
+
+
+def groups_of(result: dict[str, Any]) -> dict[str, Any] | None:
+    """The clusters, and how well they are the true domains."""
+    if result["groups"] is None:
+        return None
+    last = result["groups"]["last"]
+    place = {k: name for name, members in last.items() for k in members}
+    names = sorted(place)
+    index = float(adjusted_rand_score([k.rpartition("-")[0] for k in names], [place[k] for k in names]))
+    return {"last": last, "adjusted_rand_index": round(index, 3)}
 
 
 def whole(domain: Any, name: str, rows: int, seed: int) -> Holdings:

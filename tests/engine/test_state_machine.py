@@ -42,6 +42,7 @@ RULES = (
 )
 SECONDS = (6.0, 16.0, 61.0, 101.0, 101.0, 4000.0)  # signs of life, a lease, deadlines, the time for which loose parts are kept
 OFTEN, SELDOM = ("sites answer", "others wait", "time is up"), ("parts are forgotten", "a site dies", "a person cancels")
+PERSONS = ("a person cancels", "a person resumes")
 CLOSING = ("advance", "advance", "close", "begin", "rounds", "last_answer", "settle", "settle")  # on the way of a turn
 CONDUCTING = (*CLOSING, "advance", "advance", "claim", "run", "orders", "collect", "event")
 LOOKING = ("claim", "claim", "renew", "leases", "release")
@@ -50,6 +51,8 @@ ANSWERING = (*DELIVERING, "answer", "answer", "fetch", "commit", "reported", "pu
 SMALL = st.integers(0, 11)
 EVERY = st.integers(1, 3)
 OTHERS = st.lists(st.sampled_from(OFTEN * 2 + SELDOM), max_size=3)
+LATE = st.just(["sites answer"])  # after the round was looked at, before it is written
+OTHER_PEOPLE = st.lists(st.sampled_from(PERSONS + OFTEN), max_size=3)
 
 
 def one_of(options: list[Any], at: int) -> list[Any]:
@@ -69,6 +72,7 @@ TEAM = st.permutations(sorted(ROSTER)).flatmap(
 MEANWHILE = st.tuples(st.lists(SMALL, max_size=1), st.lists(WHO, max_size=1))
 ANY = ("freeze", "freeze", "twice", "twice", "crash", "cut", "lost")
 TURNS = fates(ANY, CONDUCTING)
+TWICE = st.just(Fate("twice", "advance"))  # the write that must count once
 LOOKS = fates(ANY, LOOKING)
 ORDERS = fates((*ANY, "fail"), ANSWERING)
 PEOPLE = fates(ANY, ("run", "orders", "settle", "reopen"))
@@ -137,7 +141,13 @@ class Machine(RuleBasedStateMachine):
                 c.clock.advance(patience)
             self.world.play(c.life, "look", c.leases.look, fate)
 
-    @move(2, who=TEAM, at=SMALL, run=SMALL, fate=TURNS)
+    @move(at=SMALL, others=OTHERS, fate=LOOKS)
+    def slow_look(self, at: int, others: list[str], fate: Fate) -> None:
+        """A look is frozen on its way, maybe with a free lease in sight, while others take it or its holder gives a sign."""
+        self.look(at, 16.0, Fate("freeze", "claim"))
+        self.while_frozen(others, fate)
+
+    @move(2, who=TEAM, at=SMALL, run=SMALL, fate=TURNS | TWICE)
     def turn(self, who: list[ClientId], at: int, run: int, fate: Fate) -> None:
         """Some sites answer, or time is up, and a coordinator takes a turn on a run: most often the one that holds it."""
         self.meanwhile([], who)
@@ -148,7 +158,7 @@ class Machine(RuleBasedStateMachine):
                 c.clock.advance(max(row.deadline_at - c.clock.now(), 0.0))
             self.world.turn(c, row.id, fate)
 
-    @move(4, who=TEAM, at=SMALL, run=SMALL, where=st.sampled_from(CLOSING), others=OTHERS, fate=TURNS)
+    @move(4, who=TEAM, at=SMALL, run=SMALL, where=st.sampled_from(CLOSING), others=OTHERS | LATE, fate=TURNS)
     def slow_turn(self, who: list[ClientId], at: int, run: int, where: str, others: list[str], fate: Fate) -> None:
         """A turn is frozen on its way, maybe with a closed round in hand, while others go on."""
         self.turn(who, at, run, Fate("freeze", where))
@@ -240,6 +250,14 @@ class Machine(RuleBasedStateMachine):
             wish = c.office.cancel if row.status in OPEN and at > 9 else c.office.resume
             self.world.play(c.life, "person", partial(wish, row.id), fate)
 
+    @move(at=SMALL, run=SMALL, others=OTHER_PEOPLE, fate=PEOPLE)
+    def slow_resume(self, at: int, run: int, others: list[str], fate: Fate) -> None:
+        """A person's wish to resume a stalled run is frozen on its way, while others resume or cancel it."""
+        stalled = [row.id for row in self.world.witness.runs() if row.status is Status.STALLED]
+        for c, one in zip(one_of(self.up(), at), one_of(stalled, run), strict=False):
+            self.world.play(c.life, "person", partial(c.office.resume, one), Fate("freeze", "reopen"), one)
+            self.while_frozen(others, fate)
+
     # What goes on beside it
 
     def meanwhile(self, conducting: list[int], answering: list[ClientId]) -> None:
@@ -265,8 +283,9 @@ class Machine(RuleBasedStateMachine):
         if what == "a site dies" and task.life in (site.life for site in self.world.sites.values()):
             self.crash(ClientId(task.life.name))
         for c in others:
-            if what == "a person cancels" and task.subject:
-                self.world.play(c.life, "person", partial(c.office.cancel, task.subject))
+            if what in PERSONS and task.subject:
+                wish = c.office.cancel if what == "a person cancels" else c.office.resume
+                self.world.play(c.life, "person", partial(wish, task.subject))
             if what in ("others wait", "time is up"):
                 self.look(self.up().index(c), 16.0 if what == "others wait" else 101.0, CALM)
                 self.world.conduct(c)

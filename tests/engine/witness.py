@@ -161,6 +161,33 @@ class Witness:
         self.expect(len(folded) >= rule(before, len(orders))[1], "R8", f"{place} is closed without a quorum")
         self.folds[place] = {c: (orders[c].id, root(orders[c].reply)) for c in folded if c in orders}
 
+    def waits(self, run: RunId, now: float) -> None:
+        """A run waits from now on for as long as its rules say: no round has what another has left of its time."""
+        row = self.truth.run(run)
+        assert row is not None
+        seconds = row.deadline_at - now
+        self.expect(row.status not in OPEN or seconds == row.spec["waiting"]["deadline"], "R7", f"{run} waits for {seconds} s")
+
+    def turned(self, run: RunId, life: object, now: float) -> None:
+        """A conductor has taken a turn, and nothing was in its way: whatever was due in a run that is its own has been done."""
+        row = self.truth.run(run)
+        if row is None or row.status not in OPEN or self.holders.get((run, self.tokens.get(run, 0))) is not life:
+            return
+        orders = self.asked(row)
+        awaited = any(o.status is OrderStatus.OPEN for o in orders.values())
+        self.expect(not self.due(row, len(answered(orders)), now), "R8", f"{run} may be closed at {row.cursor}, and is not")
+        self.expect(awaited and now < row.deadline_at, "R7", f"{run} waits on at {row.cursor}, for nobody or beyond its time")
+
+    def asked_again(self, run: RunId, before: Orders) -> None:
+        """A run was resumed: whoever had answered is not asked again, and his reply stays. The others are asked the same."""
+        row = self.truth.run(run)
+        assert row is not None
+        after = self.asked(row)
+        lost = set(answered(before)) - set(answered(after))
+        self.expect(not lost, "R1", f"{sorted(lost)} of {run} had answered at {row.cursor}, and are asked again")
+        others = [c for c, o in after.items() if (o.files, o.seed) != (before[c].files, before[c].seed)]
+        self.expect(not others, "R1", f"{others} of {run} are asked something else at {row.cursor}")
+
     def stalled(self, row: RunRow, now: float) -> None:
         """A conductor gives a run up."""
         task, orders = current(), self.asked(row)
@@ -177,6 +204,12 @@ class Witness:
             self.expect(good, "R8", f"a reply to {run.id} at {before.cursor} is accepted; the run is at {run.cursor}")
         if after is EXPIRED:
             self.expect(self.truth.events(run.id)[-1].kind == "late", "R8", f"a late reply to {run.id} is not recorded as late")
+
+    def acknowledged(self, order: OrderId, verdict: str) -> None:
+        """A site was told that its reply, or the reason why there is none, is accepted: then it is written down."""
+        row = self.truth.order(order)
+        kept = row is not None and row.answered is not None
+        self.expect(kept or verdict != "accepted", "R1", f"the answer to order {order[:8]} is accepted and nowhere written down")
 
 
 class Witnessed:
@@ -207,11 +240,20 @@ class Witnessed:
         return taken
 
     def renew(self, held: Iterable[Lease]) -> tuple[Lease, ...]:
+        before = set(self._witness.truth.leases())
         kept = self._journal.renew(held)
         for lease in kept:
             own = self._witness.holders.get((lease.run, lease.token)) is self._life
             self._witness.expect(own, "R2", f"a sign of life for {lease}, which is another's")
+            self._witness.expect(lease not in before, "R2", f"a sign of life for {lease} that nobody can see")
         return kept
+
+    def release(self, held: Iterable[Lease]) -> None:
+        before = set(self._witness.truth.leases())
+        self._journal.release(held)
+        for lease in set(self._witness.truth.leases()) - before:
+            own = self._witness.holders.get((lease.run, lease.token)) is self._life
+            self._witness.expect(own, "R2", f"{lease.run} is let go of by one who does not hold it")
 
     def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
         before = self._witness.truth.run(step.run)
@@ -220,6 +262,7 @@ class Witnessed:
         done = self._witness.written(step.run, step.token, lambda: self._journal.advance(step, here))
         if done:
             self._witness.closed(step, before, orders)
+            self._witness.waits(step.run, step.closed.closed)
         return done
 
     def settle(
@@ -241,10 +284,14 @@ class Witnessed:
         return done
 
     def reopen(self, run: RunId, status: Status, cause: str, now: float, *rest: Any) -> bool:
-        done = self._journal.reopen(run, status, cause, now, *rest)
         row = self._witness.truth.run(run)
-        if done and row is not None:
-            self._witness.expect(row.deadline_at > now, "R7", f"{run} is resumed with no time left")
+        assert row is not None
+        before = self._witness.asked(row)
+        done = self._journal.reopen(run, status, cause, now, *rest)
+        if done:
+            self._witness.expect(row.status is Status.STALLED, "R7", f"{run} is resumed though it was {row.status}")
+            self._witness.waits(run, now)
+            self._witness.asked_again(run, before)
         return done
 
     def answer(

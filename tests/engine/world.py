@@ -160,7 +160,9 @@ class Line:
 
     def report(self, order: Order, reply: Reply) -> Receipt:
         self.posted.append(reply)
-        return self.insist(lambda: self.link().report(order, reply))  # type: ignore[no-any-return]
+        receipt: Receipt = self.insist(lambda: self.link().report(order, reply))
+        self.world.witness.acknowledged(order.id, receipt.verdict)
+        return receipt
 
 
 class Pool:
@@ -271,8 +273,11 @@ class World:
             self.turn(at, run)
 
     def turn(self, at: Coordinator, run: RunId, fate: Fate = CALM) -> None:
-        """A coordinator takes a turn on a run, if it can have its lease."""
-        self.play(at.life, "turn", lambda: at.conducting.turn(run), fate, run)
+        """A coordinator takes a turn on a run, if it can have its lease. Where nothing goes wrong, nothing is left undone."""
+        taken: list[object] = []
+        self.play(at.life, "turn", lambda: taken.append(at.conducting.turn(run)), fate, run)
+        if taken and fate == CALM and not at.away:
+            self.witness.turned(run, at.life, at.clock.now())
 
     def answer(self, site: Site, order: Order, fate: Fate = CALM) -> None:
         """A site lives an order. One at a time of a run."""
