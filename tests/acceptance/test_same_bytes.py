@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from tests.acceptance.conftest import SITES, WORLD
-from tests.acceptance.harness import Net
+from tests.acceptance.conftest import SITES, WORLD, write_blobs
+from tests.acceptance.harness import Net, net
 from tests.laws.trace import answered, asked
 from tideline import nets
 from tideline.algorithms import METHODS
@@ -66,6 +66,30 @@ def test_a_robust_fold_gives_the_same_bytes_and_names_the_same_sites(federation:
     marks = [[phase["marks"] for phase in told["phases"]] for told in (there, here)]
     assert marks[0] == marks[1] and [len(each["clipped"]) for each in marks[0] if each] == [1, 1]
     assert there["state_digest"] == here["state_digest"] and there["notes"] == here["notes"] != []
+
+
+@pytest.mark.long
+def test_clusters_over_the_network(tmp_path: Path) -> None:
+    """Five processes at sites, two true domains: the same clusters and bytes as in one process, and no agent was told a group."""
+    names, groups = ("a", "b", "c", "d", "e"), {"b": "near", "c": "near", "d": "far", "e": "far"}
+    roster = {"a": "source", **dict.fromkeys(groups, "target")}
+    where = {name: write_blobs(tmp_path / "data" / name, 3 * i) for i, name in enumerate(names)}
+    config = {"rounds": 4, "refresh_every": 2, "clustering": "given", "given": groups}
+    given = experiment("fedwca", roster=roster, config=config, reference=None)
+    (tmp_path / "net").mkdir()
+    with net(tmp_path / "net") as made:
+        made.coordinator()
+        for name, role in roster.items():
+            made.agent(name, where[name], role)
+        there = made.ended(made.run(given))
+        logs = "".join(made.log(name) for name in names)
+    local = Federation(METHODS, {n: SimSite(lambda w, r, n=n: read_folder(where[n], w, r)) for n in names})
+    here = local.run(local.start(given))
+    assert there["state_digest"] == here["state_digest"] is not None, there["cause"]
+    assert there["groups"] == here["groups"] and there["groups"]["last"] == {"cluster 1": ["b", "c"], "cluster 2": ["d", "e"]}
+    kept = [file for file in (tmp_path / "net").glob("home-[b-e]/**/*") if file.is_file()]
+    assert kept and "near" not in logs
+    assert not [file for file in kept if b'"near"' in file.read_bytes()]
 
 
 def test_two_runs_at_once_do_not_touch_each_other(federation: Net, data: dict[str, Path]) -> None:

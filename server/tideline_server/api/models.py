@@ -123,8 +123,9 @@ class MethodDetail(Method):
     settings: list[dict[str, Any]] = Field(description="name, type, default, bounds, choices and a sentence")
     presets: dict[str, dict[str, Any]] = Field(description="named settings to begin from")
     cast: list[str] = Field(
-        description="roles of a demonstration: the last site takes the last, the others cycle through the rest"
+        description="roles of a demonstration: the first and the last site take theirs, those between the ones between"
     )
+    network: str = Field(description="network of a demonstration")
     digest: str = Field(description="SHA-256 of the default contract")
 
 

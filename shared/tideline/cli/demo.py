@@ -220,7 +220,7 @@ def experiment(
         "method": method,
         "preset": "demo" if "demo" in description["presets"] else None,
         "config": {} if rounds is None else {"rounds": rounds},
-        "world": {"model": "lenet", "inputs": list(SHAPE), "classes": 10},
+        "world": {"model": description["network"], "inputs": list(SHAPE), "classes": 10},
         "roster": {site.name: site.role for site in sites},
         "seed": seed,
         "waiting": {"deadline": 600},

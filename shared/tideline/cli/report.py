@@ -143,7 +143,7 @@ def table(result: dict[str, Any]) -> str:
     row = "".join(f"<th class='{c}'>{h}</th>" for h, c in HEADS)
     lines = "".join(line(client) for client in result["clients"])
     note = (
-        "<p class='facts'>Result and source-only are accuracies on held-out rows. Source-only: federated averaging over the"
+        "<p class='facts'>Result and source-only are accuracies on held-out rows. Source-only: the model of the"
         " labelled sites alone. A target's labels (shaded) are used for this score and for nothing else.</p>"
     )
     return f"<h2>Sites</h2><div class='wide'><table><tr>{row}</tr>{lines}</table></div>{note}"

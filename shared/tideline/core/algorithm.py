@@ -69,6 +69,7 @@ class Algorithm:
     sizes   named dims that every message is held to beside the world's: those that a reply names and its order does not
     notes   what the method will do otherwise than it was asked, in sentences, such as a number that is rounded
     cast    the roles of a demonstration, as `casting` deals them
+    network the network of a demonstration
     claims  what is and is not claimed of what leaves a site beyond the contract, in sentences for those who own data
     keepsakes   what a site's owner may take out of its memory, by name: arrays by name. Nothing of it is ever sent
     supplied    how it begins from weights that a person brings; None: it takes none, and a run that brings some is refused
@@ -86,6 +87,7 @@ class Algorithm:
     fits: Callable[[Any, World, Roster], None] = fits_all
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY)
     cast: tuple[Role, ...] = (Role.SOURCE, Role.TARGET)
+    network: str = "lenet"
     keepsakes: Callable[[Any, Any], Mapping[str, Mapping[str, Tensor]]] = keeps_nothing
     notes: Callable[[Any, World], tuple[str, ...]] = no_notes
     sizes: Callable[[Any, World], Mapping[str, int]] = no_sizes

@@ -74,6 +74,7 @@ class NumericMill:
             "settings": settings_of(algorithm.config),
             "presets": {k: dict(v) for k, v in algorithm.presets.items()},
             "cast": [role.value for role in algorithm.cast],
+            "network": algorithm.network,
             "contract": to_json(clauses),
             "sentences": [c.sentence() for c in clauses],
             "claims": list(algorithm.claims),

@@ -13,6 +13,7 @@ from tideline.core.phase import Phase, Turn, unchanged
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, Step
+from tideline.nets import rows_of
 
 Offer = Callable[[Any, Turn], Mapping[ClientId, Any]]
 Predict = Callable[[Any, Any, Site, Tensor], Tensor]
@@ -61,4 +62,4 @@ def outputs(net: nn.Module, x: Tensor, device: str) -> Tensor:
     """A network's outputs in evaluation mode: x (b, *inputs) -> (b, classes), on the CPU."""
     net.eval()
     with torch.no_grad():
-        return torch.cat([net(rows.to(device)).cpu() for rows in torch.split(x, ROWS)])
+        return torch.cat([net(rows.to(device)).cpu() for rows in torch.split(x, rows_of(x))])

@@ -15,7 +15,8 @@ from tideline.nets.lenet import LeNet
 from tideline.nets.mlp import MLP
 from tideline.nets.resnet import KINDS, ResNet
 
-ROWS = 512  # rows that pass through a network at once
+ROWS = 512  # rows that pass through a network at once, at most
+NUMBERS = 1 << 22  # of their inputs: a first layer makes some twenty times as many
 NETS: Mapping[str, Callable[[World], nn.Module]] = {
     "lenet": LeNet.of,
     "mlp": MLP.of,
@@ -65,7 +66,12 @@ def features(net: nn.Module, x: Tensor, device: str = "cpu") -> Tensor:
     """What a network's encoder makes of rows, in evaluation mode: x (n, *inputs) -> (n, d), on the CPU."""
     net.eval()
     with torch.no_grad():
-        return torch.cat([net.get_submodule("features")(part.to(device)).cpu() for part in torch.split(x, ROWS)])
+        return torch.cat([net.get_submodule("features")(part.to(device)).cpu() for part in torch.split(x, rows_of(x))])
+
+
+def rows_of(x: Tensor) -> int:
+    """How many of the rows x (n, *inputs) pass through a network at once: fewer of large images."""
+    return max(1, min(ROWS, NUMBERS // max(1, x[:1].numel())))
 
 
 def width(world: World) -> int:

@@ -26,15 +26,17 @@ COORDINATORS = ("one", "two")
 SITES = {"a": "source", "b": "source", "c": "target"}
 FEATURES = 600
 WORLD = {"inputs": [FEATURES], "classes": 3, "model": "mlp"}
-ROUNDS = {"fedavg": 8, "feddadil": 6}
+ROUNDS = {"fedavg": 8, "feddadil": 6, "fedwca": 7}
+# Where one site has labels and the others adapt; the site between allows both roles.
+ADAPTING = {"a": "source", "b": "target", "c": "target"}
 LEASE = 2.0  # seconds
 
 
 def experiment(seed: int) -> dict[str, Any]:
-    """FedAvg and FedDaDiL by turns; their messages are large enough to be cut in the middle."""
-    method = sorted(ROUNDS)[seed % 2]
-    config = {"rounds": ROUNDS[method]}
-    given = {"method": method, "preset": "tiny", "config": config, "world": WORLD, "roster": SITES, "seed": seed}
+    """FedAvg, FedDaDiL and FedWCA by turns; their messages are large enough to be cut in the middle."""
+    method = sorted(ROUNDS)[seed % len(ROUNDS)]
+    config, roster = {"rounds": ROUNDS[method]}, ADAPTING if method == "fedwca" else SITES
+    given = {"method": method, "preset": "tiny", "config": config, "world": WORLD, "roster": roster, "seed": seed}
     return given | {"name": f"seed {seed}", "reference": None}
 
 
@@ -66,7 +68,9 @@ class World(Net):
             self.coordinator(*shared, name=name)
         for name, role in SITES.items():
             token = self.client("one").post("/invites", {"name": name, "ttl_seconds": 600})["token"]
-            self.start(name, *self.agent_command(name, self.data[name], role, token))
+            roles = sorted({role, ADAPTING[name]})
+            more = [each for other in roles if other != role for each in ("--role", other)]
+            self.start(name, *self.agent_command(name, self.data[name], role, token), *more)
 
     def asked(self, path: str) -> Any:
         """What either coordinator answers; None if neither does."""

@@ -131,6 +131,7 @@ fedwca = Algorithm(
     supplied=Supplied(server.begin_with, needs_targets),
     keepsakes=scoring.keepsakes,
     cast=(Role.SOURCE, Role.TARGET, Role.TARGET),
+    network="lenet_bn",
     claims=CLAIMS,
     presets={
         "tiny": {**TINY, "rounds": 3, "refresh_every": 2},

@@ -124,6 +124,7 @@ def method(name: str, paper: str, summary: str, config: type[Any], plan: Callabl
         "keepsakes": scoring.keepsakes,
         "fits": source.needs_both,
     }
+    given["network"] = "lenet_bn"
     given["supplied"] = Supplied(source.brought, source.needs_targets)
     presets = more.pop("presets", {"tiny": TINY, "demo": DEMO})
     return Algorithm(name, paper, summary, config, Model, source.drawn, plan, presets=presets, **{**given, **more})

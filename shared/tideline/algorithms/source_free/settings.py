@@ -39,4 +39,4 @@ class Adapting(Source):
 
 
 TINY = {"rounds": 2, "epochs": 1, "batch": 16, "rate": 0.01, "source_epochs": 2, "source_batch": 16, "source_rate": 0.05}
-DEMO = {"rounds": 8, "epochs": 2, "rate": 0.01, "source_epochs": 8, "source_rate": 0.02, "evaluate_every": 2}
+DEMO = {"rounds": 6, "epochs": 2, "rate": 2e-3, "source_epochs": 8, "source_rate": 0.02, "evaluate_every": 2}
