@@ -1,3 +1,12 @@
+"""Networks by name."""
+
+from __future__ import annotations
+
+import torch
+
+from tideline import nets
+
+
 def test_few_large_images_pass_at_once() -> None:
     """A photograph's first layer takes hundreds of megabytes for every few rows; digits go by the half thousand."""
     assert nets.rows_of(torch.empty(9, 1, 28, 28)) == 512

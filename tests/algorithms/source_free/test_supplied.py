@@ -8,7 +8,6 @@ import pytest
 from safetensors.torch import save
 
 from tests.algorithms.source_free.played import ROSTER, played, sent, site
-from tests.laws.values import raw
 from tests.synthetic import FEATURES, experiment
 from tideline.algorithms import METHODS
 from tideline.core.errors import ConfigRefused, RosterRefused
@@ -65,7 +64,7 @@ def test_a_model_of_another_world_is_refused() -> None:
     with pytest.raises(ConfigRefused, match=r"classifier\.weight is 3 x 64; this world has 4 classes") as refusal:
         there.start(experiment("fedwca", TARGETS, weights=digest, world={**FEATURES, "classes": 4}))
     assert refusal.value.context["path"]
-    with pytest.raises(ConfigRefused, match="and [0-9]+ more"):
+    with pytest.raises(ConfigRefused, match=r"and [0-9]+ more"):
         there.start(experiment("fedwca", TARGETS, weights=digest, world={"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}))
 
 
