@@ -172,6 +172,21 @@ def test_accuracies_stand_side_by_side(result: dict[str, Any]) -> None:
     assert scores(result | {"clients": unscored}) is None
 
 
+def test_domains_of_several_targets_have_means(result: dict[str, Any]) -> None:
+    """Where several targets share a domain and there is another; a source of it does not count."""
+
+    def told(*domains: str | None) -> Any:
+        clients = [
+            {**result["clients"][0], "name": f"site-{i}", "role": "target" if i else "source", "domain": domain}
+            | {"accuracy": i / 10, "source_only": 0.0, "metrics": {}}
+            for i, domain in enumerate(domains)
+        ]
+        return scores(result | {"clients": clients})
+
+    assert told("x", "x", "y", "x").domains == (("x", 2, (pytest.approx(0.2), 0.0)), ("y", 1, (0.2, 0.0)))
+    assert told("x", "x", "y").domains == told("x", "y", "y").domains == told("x", None, None).domains == ()
+
+
 def test_a_reference_gives_source_only(result: dict[str, Any]) -> None:
     """What only the run beside it knows stands in the table."""
     clients = [dict(c, metrics={"accuracy": 0.5}, source_only=0.125) for c in result["clients"]]

@@ -179,6 +179,7 @@ def side_by_side(result: dict[str, Any]) -> str:
     # A long name breaks after an underscore, so that a table of many fits.
     heads = "".join(f"<th class='n metric'>{escape(metric).replace('_', '_<wbr>')}</th>" for metric in told.metrics)
     rows = [(site, ", ".join(filter(None, [domain, role])), role, values) for site, domain, role, values in told.rows]
+    rows += [("mean", f"{domain}, {n} {'target' if n == 1 else 'targets'}", "mean", values) for domain, n, values in told.domains]
     rows += [("mean", "over targets", "mean", told.means)] if told.means else []
     lines = "".join(line_of(who, what, kind, map(percent, values)) for who, what, kind, values in rows)
     note = (

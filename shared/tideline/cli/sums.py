@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,15 @@ from tideline.core.privacy import Exposure
 
 @dataclass(frozen=True)
 class Scores:
-    """The newest accuracies side by side. rows: (site, domain, role, a share or None per metric); means: over the targets."""
+    """The newest accuracies side by side. rows: (site, domain, role, a share or None per metric); means: over the targets.
+
+    domains: (domain, its number of targets, means over them), where several targets share a domain and more than one is known.
+    """
 
     metrics: tuple[str, ...]
     rows: tuple[tuple[str, str | None, str, tuple[float | None, ...]], ...]
     means: tuple[float | None, ...]
+    domains: tuple[tuple[str, int, tuple[float | None, ...]], ...] = ()
 
 
 def scores(result: Mapping[str, Any]) -> Scores | None:
@@ -27,8 +31,27 @@ def scores(result: Mapping[str, Any]) -> Scores | None:
     metrics = tuple(m for m in (*ALWAYS, *words) if any(m in each for each in told.values()))
     scored = [c for c in result["clients"] if told[c["name"]]]
     rows = tuple((c["name"], c["domain"], c["role"], tuple(map(told[c["name"]].get, metrics))) for c in scored)
-    targets = [values for _, _, role, values in rows if role == "target"]
-    return Scores(metrics, rows, tuple(map(average, zip(*targets, strict=True)))) if rows else None
+    targets = [(domain, values) for _, domain, role, values in rows if role == "target"]
+    return Scores(metrics, rows, means(values for _, values in targets), by_domain(targets)) if rows else None
+
+
+Values = tuple[float | None, ...]
+
+
+def means(rows: Iterable[Values]) -> Values:
+    """The mean of each column, where every row has a value."""
+    return tuple(map(average, zip(*rows, strict=True)))
+
+
+def by_domain(targets: Iterable[tuple[str | None, Values]]) -> tuple[tuple[str, int, Values], ...]:
+    """Means over the targets of each known domain; nothing where each target has a domain of its own, or all the same one."""
+    found: defaultdict[str, list[Values]] = defaultdict(list)
+    for domain, values in targets:
+        if domain:
+            found[domain].append(values)
+    if len(found) < 2 or all(len(rows) == 1 for rows in found.values()):
+        return ()
+    return tuple((domain, len(rows), means(rows)) for domain, rows in sorted(found.items()))
 
 
 def accuracies(client: Mapping[str, Any]) -> dict[str, float]:

@@ -96,6 +96,7 @@ def scores_table(result: Mapping[str, Any]) -> Table | None:
     if found is None or len(found.metrics) < 2:
         return None
     rows = [[name, role, *map(share, values)] for name, _, role, values in found.rows]
+    rows += [["mean", domain, *map(share, values)] for domain, _, values in found.domains]
     rows += [["mean", "targets", *map(share, found.means)]] if found.means else []
     columns = ["site", "role", *(m.removeprefix("accuracy_") for m in found.metrics)]
     return table("Accuracies on held-out rows", columns, rows, right=range(2, len(columns)))
