@@ -309,3 +309,12 @@ def test_a_backbone_of_another_network_is_refused(published: dict[str, Tensor]) 
         with_backbone(PHOTOS, published | {"conv1.weight": torch.ones(64, 1, 7, 7)})
     with pytest.raises(ConfigRefused, match=r"lenet_bn.* no backbone of torchvision's"):
         with_backbone(WORLD, published)
+
+
+def test_an_exported_state_with_one_model_is_a_file_of_weights(tmp_path: Path) -> None:
+    """Without the fields that it lay in; of two models, whose names would be the same, nothing is taken for the other."""
+    one, two = tmp_path / "one.safetensors", tmp_path / "two.safetensors"
+    save_file({"f/features.1.weight": torch.ones(2), "g/classifier.weight": torch.zeros(3)}, one)
+    assert set(read_weights(one)) == {"features.1.weight", "classifier.weight"}
+    save_file({"models/0/features.1.weight": torch.ones(2), "models/1/features.1.weight": torch.zeros(2)}, two)
+    assert all("/" in name for name in read_weights(two))

@@ -83,7 +83,7 @@ def mappable(file: Path) -> bool:
 
 def checked(held: Any) -> dict[str, Tensor]:
     """The state dict in what was read, each tensor held to what weights are. Raises DataRefused."""
-    weights = {name: tensor.detach() for name, tensor in state_dict_in(held).items()}
+    weights = {name: tensor.detach() for name, tensor in of_a_state(state_dict_in(held)).items()}
     for name, tensor in weights.items():
         check_tensor(name, tensor)
     return weights
@@ -102,6 +102,12 @@ def state_dict_in(held: Any) -> Mapping[str, Tensor]:
     if inside and not any(isinstance(value, Tensor) for value in held.values()):
         return next(iter(inside.values()))
     raise strange(held)
+
+
+def of_a_state(weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """A model's own names, where a run's final state was exported with one model in it: without the fields that it lay in."""
+    own = {name.rpartition("/")[2]: tensor for name, tensor in weights.items() if "/" in name}
+    return own if len(own) == len(weights) else weights
 
 
 def is_state_dict(value: Any) -> bool:
