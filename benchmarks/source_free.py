@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,9 @@ def main() -> int:
     """A line a source, seed and method."""
     args = arguments()
     torch.set_num_threads(args.threads)
+    if args.table:
+        sys.stdout.write(table([json.loads(each) for each in args.table.read_text().splitlines()], args.against))
+        return 0
     for row in rows(args):
         sys.stdout.write((json.dumps(row) if args.json else line(row)) + "\n")
         sys.stdout.flush()
@@ -73,7 +76,7 @@ def main() -> int:
 def arguments() -> Any:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
+    parser.add_argument("--data", type=Path, default=Path(), help="folder of the sets")
     parser.add_argument("--set", default="digits", help="folder of one set")
     parser.add_argument("--domains", default="mnist,usps,mnistm,optdigits,fonts", help="domains, by commas")
     parser.add_argument("--sources", default="", help="only these sources, by commas")
@@ -91,6 +94,8 @@ def arguments() -> Any:
     parser.add_argument("--config", default="{}", help="more settings for every method that has them, as JSON")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     parser.add_argument("--json", action="store_true", help="a JSON line a row")
+    parser.add_argument("--table", type=Path, help="run nothing: a table of such lines, from a file")
+    parser.add_argument("--against", default="fedwca", help="the method whose lead over each other the table tells")
     return parser.parse_args()
 
 
@@ -184,6 +189,34 @@ def dealt(domain: Any, name: str, n: int, rows: int, seed: int) -> dict[str, Hol
 def taken(domain: Any, rows: torch.Tensor, name: str) -> Data:
     """Some rows."""
     return Data(domain.x[rows], domain.y[rows], torch.zeros(len(rows), dtype=torch.int64), (name,))
+
+
+def table(rows: Sequence[Mapping[str, Any]], against: str) -> str:
+    """Means and spreads over seeds by source, and how far one method leads each other, paired over sources and seeds."""
+    methods, sources = (list(dict.fromkeys(row[key] for row in rows)) for key in ("method", "source"))
+    found = {(row["method"], row["source"], row["seed"]): row["mean"] for row in rows}
+    lines = [["source", *methods], ["---"] * (1 + len(methods))]
+    for source in sources:
+        lines.append([source, *(spread([v for (m, s, _), v in found.items() if (m, s) == (each, source)]) for each in methods)])
+    lines.append(["mean", *(spread([v for (m, *_), v in found.items() if m == each]) for each in methods)])
+    lines.append([f"{against} leads by", *(spread(leads(found, against, each)) for each in methods)])
+    lines.append(["adjusted Rand index", *(spread(indices(rows, each), 2) for each in methods)])
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def leads(found: Mapping[tuple[str, str, int], float], against: str, method: str) -> list[float]:
+    """How far one method leads another where both were run."""
+    return [found[against, s, i] - v for (m, s, i), v in found.items() if m == method and (against, s, i) in found]
+
+
+def indices(rows: Sequence[Mapping[str, Any]], method: str) -> list[float]:
+    """How well a method's clusters are the true domains, where it has any."""
+    return [row["groups"]["adjusted_rand_index"] for row in rows if row["method"] == method and row["groups"]]
+
+
+def spread(values: Sequence[float], digits: int = 1) -> str:
+    """Mean and standard deviation."""
+    return f"{np.mean(values):.{digits}f} ± {np.std(values):.{digits}f}" if len(values) else ""
 
 
 def line(row: dict[str, Any]) -> str:
