@@ -15,12 +15,11 @@ import ctypes
 import gc
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +47,22 @@ MB = 1e6
 def main() -> int:
     """A line a size."""
     args = arguments()
+    if args.one:
+        kind, _, size = args.one.partition("=")
+        sys.stdout.write(json.dumps(mixed(int(size), args.model) if kind == "clusters" else dense(int(size))))
+        return 0
     for kind, sizes in (("clusters", args.clusters), ("rows", args.rows)):
         for size in map(int, sizes.split(",")):
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
-                row = alone.submit(mixed, size, args.model).result() if kind == "clusters" else alone.submit(dense, size).result()
+            row = apart(kind, size, args.model)
             sys.stdout.write((json.dumps(row) if args.json else "  ".join(f"{k} {v}" for k, v in row.items())) + "\n")
             sys.stdout.flush()
     return 0
+
+
+def apart(kind: str, size: int, model: str) -> Any:
+    """One row, measured in a process of its own."""
+    command = [sys.executable, __file__, "--one", f"{kind}={size}", "--model", model]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def arguments() -> Any:
@@ -63,6 +71,7 @@ def arguments() -> Any:
     parser.add_argument("--clusters", default="2,5,10", help="numbers of clusters, by commas")
     parser.add_argument("--rows", default="2000,20000,100000", help="numbers of rows, by commas")
     parser.add_argument("--model", default="resnet18", help="network")
+    parser.add_argument("--one", default="", help="one row in this process, such as clusters=5")
     parser.add_argument("--json", action="store_true", help="a JSON object a line")
     return parser.parse_args()
 

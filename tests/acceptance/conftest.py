@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -40,13 +41,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: write_blobs(home / name, seed) for seed, name in enumerate(SITES)}
 
 
+@contextmanager
+def federated(home: Path, data: dict[str, Path], *more: str) -> Iterator[Net]:
+    """A coordinator and three agents that know the shipped methods. more: options of the agents."""
+    with net(home) as made:
+        made.coordinator()
+        for name, role in SITES.items():
+            made.agent(name, data[name], role, *more)
+        for name in SITES:
+            made.until(lambda name=name: "enrolled" in made.log(name), f"{name} to enrol")  # type: ignore[misc]
+        yield made
+
+
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[Net]:
     """A coordinator and three agents that know the shipped methods."""
-    with net(tmp_path_factory.mktemp("net")) as made:
-        made.coordinator()
-        for name, role in SITES.items():
-            made.agent(name, data[name], role)
-        for name in SITES:
-            made.until(lambda name=name: "enrolled" in made.log(name), f"{name} to enrol")  # type: ignore[misc]
+    with federated(tmp_path_factory.mktemp("net"), data) as made:
         yield made

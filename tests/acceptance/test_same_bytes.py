@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from tests.acceptance.conftest import SITES, WORLD, write_blobs
+from tests.acceptance.conftest import SITES, WORLD, federated, write_blobs
 from tests.acceptance.harness import Net, net
 from tests.laws.trace import answered, asked
 from tideline import nets
@@ -23,13 +24,26 @@ from tideline.archive.codec import decode
 from tideline.cli.bringing import packed
 from tideline.cli.experiments import read_file
 from tideline.core.errors import ConfigRefused
+from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.engine.simulate import Federation, SimSite
 from tideline.learning.folder import read_folder
 
 pytestmark = pytest.mark.processes
+# What some method asks of owners beyond the default policy.
+POLICY = DEFAULT_POLICY | {(Exposure.STATISTIC, Audience.PEERS)}
 VOLATILE = {"run", "reference", "seconds", "phases", "plan_length", "cursor"}
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[Net]:
+    """A coordinator and three agents, whose owners let every shipped method work."""
+    home = tmp_path_factory.mktemp("net")
+    policy = home / "policy.toml"
+    policy.write_text('[allow]\nstatistic = ["peers"]\n')
+    with federated(home, data, "--policy", str(policy)) as made:
+        yield made
 
 
 def experiment(method: str, **more: Any) -> dict[str, Any]:
@@ -39,7 +53,7 @@ def experiment(method: str, **more: Any) -> dict[str, Any]:
 
 def simulated(data: dict[str, Path], given: dict[str, Any]) -> tuple[Federation, str, dict[str, Any]]:
     """The same experiment in this process."""
-    made = Federation(METHODS, {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES})
+    made = Federation(METHODS, {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r), POLICY) for n in SITES})
     run = made.start(given)
     return made, run, made.run(run)
 
@@ -111,7 +125,7 @@ def test_weights_of_a_persons_give_the_same_bytes(federation: Net, data: dict[st
         (tmp_path / "e.json").write_text(json.dumps(given))
         told = tideline("run", "start", str(tmp_path / "e.json"), "--home", str(federation.folder), "--json")
         there = federation.ended(json.loads(told)["run"])
-        made = Federation(METHODS, {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES})
+        made = Federation(METHODS, {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r), POLICY) for n in SITES})
         digest = made.bring(packed(read_file(tmp_path / "e.json"), tmp_path / "net.safetensors"))
         run = made.start(given | {"weights": digest})
         here = made.run(run)

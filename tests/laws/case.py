@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.laws.stage import Cuts, HoardingParts, Stage
 from tests.synthetic import FEATURES, IMAGES, NAMES, experiment, sites
 from tideline.core.algorithm import Algorithm
+from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
 from tideline.core.registry import Methods, resolve
 from tideline.core.run import EMPTY, RunId
 from tideline.engine.simulate import SimSite
@@ -24,6 +25,8 @@ class Bar:
     role: str = ""  # only sites of this role count; empty: all
 
 
+# A source of 41 images.
+LONGER: Mapping[str, Any] = {"source_epochs": 30, "source_rate": 0.03}
 # One line a method. A registered method without a line fails law 8.
 BARS: Mapping[str, Bar] = {
     "fedavg": Bar(0.9),
@@ -34,10 +37,17 @@ BARS: Mapping[str, Bar] = {
     "shot": Bar(0.95, role="target"),
     "fedavg_shot": Bar(0.95, role="target"),
     "fedprox_pl": Bar(0.95, role="target"),
+    "fedamp_pl": Bar(0.95, role="target"),
+    "ifca_pl": Bar(0.95, role="target"),
+    "fedpcl_pl": Bar(0.95, role="target"),
+    "ladd": Bar(0.9, config=LONGER, role="target"),
+    "ladd_pl": Bar(0.95, config=LONGER, role="target"),
     "fedwca": Bar(0.95, role="target"),
 }
+# What owners let out beyond the default policy, for methods that need their word.
+ALLOWED: Mapping[str, Policy] = {"fedpcl_pl": frozenset({(Exposure.STATISTIC, Audience.PEERS)})}
 # Methods that work on images only.
-ON_IMAGES: frozenset[str] = frozenset()
+ON_IMAGES: frozenset[str] = frozenset({"ladd", "ladd_pl"})
 # Memory fields whose shapes a declared field of a reply happens to share; their values are looked for all the same.
 SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
     # A number for each of the atoms'; a number for each feature; linear layers, and summaries with a point for each class.
@@ -47,6 +57,10 @@ SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
     "shot": ("f", "g"),
     "fedavg_shot": ("f", "g"),
     "fedprox_pl": ("f", "g"),
+    # The mean of what sites send, and a number for each class.
+    "fedpcl_pl": ("mean", "present"),
+    "ladd": ("f", "g", "source", "teacher"),
+    "ladd_pl": ("f", "g"),
     "fedwca": ("f", "g"),
 }
 # Memory fields whose values a declared field of a reply sends too: method -> fields.
@@ -58,6 +72,11 @@ ALSO_SENT: Mapping[str, tuple[str, ...]] = {
     "shot": ("g",),
     "fedavg_shot": ("f", "g"),
     "fedprox_pl": ("f", "g"),
+    "fedamp_pl": ("f", "g"),
+    "ifca_pl": ("f", "g"),
+    "fedpcl_pl": ("f", "g"),
+    "ladd": ("f", "g", "source"),
+    "ladd_pl": ("f", "g"),
     "fedwca": ("f", "g"),
 }
 
@@ -92,8 +111,9 @@ class Case:
         return experiment(self.name, more.pop("roster", self.roster), world=world, **more)
 
     def sites(self) -> dict[str, SimSite]:
-        """Its sites."""
-        return sites(tuple(self.roster))
+        """Its sites, whose owners agree to what it sends."""
+        policy = DEFAULT_POLICY | ALLOWED.get(self.name, frozenset())
+        return {name: replace(site, policy=policy) for name, site in sites(tuple(self.roster)).items()}
 
     def stage(self, methods: Methods | None = None, cuts: Cuts | None = None, **sites: SimSite) -> Stage:
         """A federation that forgets no part; some sites may be exchanged."""

@@ -220,7 +220,7 @@ def kinds(stage: Stage, run: RunId, client: str) -> list[str]:
 
 def site_data_stay(case: Case) -> None:
     """Rows, runs of labels and memory never appear among the bytes that pass a link, and nothing has a row per sample."""
-    stage = case.stage(**{name: planted(i) for i, name in enumerate(case.roster)})
+    stage = case.stage(**{name: planted(i, site) for i, (name, site) in enumerate(case.sites().items())})
     run = stage.start(case.experiment())
     stage.play(run)
     assert stage.row(run).status is Status.COMPLETED, stage.row(run).cause
@@ -237,9 +237,9 @@ def site_data_stay(case: Case) -> None:
     no_shape_of_memory(case, stage, run, open_rows)
 
 
-def planted(domain: int) -> SimSite:
+def planted(domain: int, site: SimSite) -> SimSite:
     """A site whose first rows, and the order of whose labels, are recognisable."""
-    return SimSite(lambda world, role: canary_rows(domain, world))
+    return replace(site, open_shelf=lambda world, role: canary_rows(domain, world))
 
 
 def canary_rows(domain: int, world: World) -> Rows:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tideline import nets
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
-from tideline.nets.layers import backbone_of, classifier_of, first_layer, known_layers, last_layer, layer
+from tideline.nets.layers import backbone_of, classifier_of, first_layer, known_layers, last_layer, layer, norms
 
 WORLD = World(inputs=(3, 32, 32), classes=5, model="lenet_bn")
 SMALL = World(inputs=(1, 8, 8), classes=3, model="lenet_bn")
@@ -53,6 +53,18 @@ def test_first_and_last(name: str) -> None:
     whole = nets.template(World(inputs=WORLD.inputs, model=name))
     for each in (whole, dict(sorted(whole.items())), dict(reversed(backbone_of(whole).items()))):
         assert (first_layer(each), last_layer(each)) == (f[0], f[-1])
+
+
+@pytest.mark.parametrize("name", sorted(nets.NETS))
+def test_norms(name: str) -> None:
+    """The layers of batch norm, as torch calls them."""
+    world = World(inputs=WORLD.inputs, model=name)
+    with torch.device("meta"):
+        net = nets.build(world)
+    kinds = nn.BatchNorm1d | nn.BatchNorm2d
+    expected = {path for path, module in net.named_modules() if isinstance(module, kinds)}
+    found = norms(nets.template(world))
+    assert set(found) == expected and len(found) == len(expected)
 
 
 def test_numbers_in_names_count_as_numbers() -> None:

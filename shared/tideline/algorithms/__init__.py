@@ -13,5 +13,10 @@ METHODS: Methods = (
     ("shot", "tideline.algorithms.source_free:shot"),
     ("fedavg_shot", "tideline.algorithms.source_free:fedavg_shot"),
     ("fedprox_pl", "tideline.algorithms.source_free:fedprox_pl"),
+    ("fedamp_pl", "tideline.algorithms.fedamp_pl:fedamp_pl"),
+    ("ifca_pl", "tideline.algorithms.ifca_pl:ifca_pl"),
+    ("fedpcl_pl", "tideline.algorithms.fedpcl_pl:fedpcl_pl"),
+    ("ladd", "tideline.algorithms.ladd:ladd"),
+    ("ladd_pl", "tideline.algorithms.ladd:ladd_pl"),
     ("fedwca", "tideline.algorithms.fedwca:fedwca"),
 )

@@ -46,16 +46,23 @@ def fits_all(config: Any, world: World, roster: Roster) -> None:
     """A method that can use every world and roster."""
 
 
+def nothing_of_note(config: Any, world: World, roster: Roster) -> tuple[str, ...]:
+    """Nothing that a run does otherwise because it brings weights."""
+    return ()
+
+
 @dataclass(frozen=True)
 class Supplied:
     """How a method begins from weights that a person brings. They are the world's network's: names, shapes, dtypes are checked.
 
     begin  the coordinator's first state, from them
     fits   refuses worlds and rosters that such a run cannot use, in place of the method's own (RosterRefused, ConfigRefused)
+    notes  what such a run will do otherwise than it was asked, in sentences beside the method's own
     """
 
     begin: Callable[[Any, World, Roster, Generator, Weights], Any]
     fits: Callable[[Any, World, Roster], None] = fits_all
+    notes: Callable[[Any, World, Roster], tuple[str, ...]] = nothing_of_note
 
 
 @dataclass(frozen=True)

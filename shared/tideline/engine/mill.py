@@ -11,7 +11,7 @@ import torch
 
 from tideline.archive.codec import Memo, Message, Rules, decode, decode_order, encode
 from tideline.archive.parts import Parts
-from tideline.core.algorithm import Algorithm, contract, rounds_of
+from tideline.core.algorithm import Algorithm, contract, nothing_of_note, rounds_of
 from tideline.core.errors import ConfigRefused, Diverged, Malformed, NotFound, StepFailed
 from tideline.core.phase import Replies
 from tideline.core.privacy import contract_digest, to_json
@@ -91,6 +91,7 @@ class NumericMill:
         settings = algorithm.configure(config, preset)
         place = world_in(world)
         self.fits(algorithm, weights)(settings, place, members_of(roster))
+        noted = algorithm.supplied.notes if weights and algorithm.supplied else nothing_of_note
         brought = {"weights": weights, "weights_bytes": check_brought(self.parts, place, Digest(weights))} if weights else {}
         clauses = contract(algorithm, settings)
         plan = algorithm.plan(settings)
@@ -105,7 +106,7 @@ class NumericMill:
             "contract": to_json(clauses),
             "digest": contract_digest(clauses),
             "keeps": algorithm.memory is not Nothing,
-            "notes": list(algorithm.notes(settings, place)),
+            "notes": [*algorithm.notes(settings, place), *noted(settings, place, members_of(roster))],
             "kept": [f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")],
             **brought,
         }

@@ -80,6 +80,11 @@ def names_of(weights: Mapping[str, Tensor], name: str) -> list[str]:
     return [each for each in parameters(weights) if each.startswith(f"{named}.")]
 
 
+def norms(weights: Mapping[str, Tensor]) -> list[str]:
+    """The layers of batch norm, in the order of their names: those that keep a running mean."""
+    return sorted((layer_of(name) for name in weights if name.endswith(".running_mean")), key=steps)
+
+
 def known_layers(weights: Mapping[str, Tensor]) -> list[str]:
     """The layers with parameters, norms among them, in the order of their names."""
     return list(dict.fromkeys(layer_of(name) for name in parameters(weights)))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algorithms.source_free.played import ROSTER, federation, mine, played, sent, site, states
+from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, mine, played, sent, site, states
 from tests.laws.values import raw
 from tests.synthetic import FEATURES, experiment
 from tideline.algorithms import METHODS
@@ -15,7 +15,7 @@ from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.registry import resolve
 from tideline.numerics.averaging import weighted_sum
 
-FAMILY = ("source_model", "shot", "fedavg_shot", "fedprox_pl", "fedwca")
+FAMILY = ("source_model", "shot", "fedavg_shot", "fedprox_pl", "fedamp_pl", "ifca_pl", "fedwca")
 ADAPTING = FAMILY[1:]
 
 
@@ -91,6 +91,15 @@ def test_alone_nothing_leaves_a_target() -> None:
     assert same(dict(mine(stage, run, "bert").f), dict(mine(other, again, "bert").f))
 
 
+def test_alone_a_site_that_missed_every_round_has_no_score() -> None:
+    """The others have theirs, and the run completes."""
+    stage = federation()
+    stage, run = played("shot", stage, away(stage, "emil", ("adapt", 1), ("adapt", 2)), WAITING)
+    told = {c["name"]: c["accuracy"] for c in stage.result(run)["clients"] if c["role"] == "target"}
+    assert told.pop("emil") is None
+    assert None not in told.values()
+
+
 def test_a_single_row_is_refused_by_its_site() -> None:
     """Batch norm wants two rows: the site says so, and the run names it."""
     stage = federation(dora=site("dora", 1))
@@ -107,7 +116,7 @@ def test_fewer_rows_than_a_batch() -> None:
     assert stage.row(run).status.value == "completed"
 
 
-@pytest.mark.parametrize("method", FAMILY)
+@pytest.mark.parametrize("method", [*FAMILY, "fedpcl_pl"])
 def test_rosters_without_use_are_refused(method: str) -> None:
     """No source, no target, and a peer: each refusal says what to do."""
     stage = federation()

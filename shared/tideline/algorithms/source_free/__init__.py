@@ -10,12 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 from tideline import nets
 from tideline.algorithms.source_free import scoring, source
-from tideline.algorithms.source_free.adapting import Penalty, adapt, own_labels
+from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
 from tideline.algorithms.source_free.messages import Adapted, Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Source
 from tideline.core.algorithm import Algorithm, Supplied
@@ -58,7 +55,9 @@ def alone(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
 
 @step(metrics=("accuracy",), view=View.HELD_OUT)
 def score_own(order: Nothing, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
-    """The model that the site has made."""
+    """The model that the site has made; nothing is told of a site that has missed every round, and has none."""
+    if not memory.f:
+        return Outcome(Nothing(), memory)
     value = accuracy(scoring.predict, Model(memory.f, memory.g), memory, site)
     return Outcome(Nothing(), memory, {} if value is None else {"accuracy": value})
 
@@ -105,29 +104,24 @@ def none(config: Any, order: Model) -> Penalty:
 
 def proximal(config: FedProx, order: Model) -> Penalty:
     """(mu / 2) |f_k - f|^2 over what is trained; absent for mu = 0."""
-
-    def term(net: nn.Module) -> Tensor | None:
-        if config.mu == 0:
-            return None
-        moving = ((name, p) for name, p in net.named_parameters() if p.requires_grad)
-        return config.mu / 2 * sum((((p - order.f[name].to(p.device)) ** 2).sum() for name, p in moving), torch.tensor(0.0))
-
-    return term
+    return near(config.mu, order.f)
 
 
 def method(name: str, paper: str, summary: str, config: type[Any], plan: Callable[[Any], Plan], **more: Any) -> Algorithm:
-    """A member of the family whose coordinator knows one model, h."""
+    """A member of the family. Unless `more` says otherwise, its coordinator knows one model, h, and a site keeps one."""
     given: dict[str, Any] = {
+        "state": Model,
+        "begin": source.drawn,
         "cast": CAST,
         "memory": Mine,
         "settle": source.settle,
         "keepsakes": scoring.keepsakes,
         "fits": source.needs_both,
+        "supplied": Supplied(source.brought, source.needs_targets),
+        "presets": {"tiny": TINY, "demo": DEMO},
+        "network": "lenet_bn",
     }
-    given["network"] = "lenet_bn"
-    given["supplied"] = Supplied(source.brought, source.needs_targets)
-    presets = more.pop("presets", {"tiny": TINY, "demo": DEMO})
-    return Algorithm(name, paper, summary, config, Model, source.drawn, plan, presets=presets, **{**given, **more})
+    return Algorithm(name, paper, summary, config, plan=plan, **{**given, **more})
 
 
 source_model = method(

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tideline import nets
-from tideline.algorithms.source_free.settings import PREDICTED, Adapting
+from tideline.algorithms.source_free.settings import PREDICTED, Adapting, Local
 from tideline.core.errors import DataRefused
+from tideline.core.record import Weights
 from tideline.core.step import Site
 from tideline.learning.fit import fit
 from tideline.numerics.prototypes import Labelled, information_maximisation, pseudo_labels
@@ -45,6 +46,18 @@ class Aim:
 def no_penalty(net: nn.Module) -> Tensor | None:
     """L_IM + lambda L_CE alone."""
     return None
+
+
+def near(weight: float, f: Weights) -> Penalty:
+    """(weight / 2) |f_k - f|^2 over what is trained; absent for a weight of 0."""
+
+    def term(net: nn.Module) -> Tensor | None:
+        if weight == 0:
+            return None
+        moving = ((name, p) for name, p in net.named_parameters() if p.requires_grad)
+        return weight / 2 * sum((((p - f[name].to(p.device)) ** 2).sum() for name, p in moving), torch.tensor(0.0))
+
+    return term
 
 
 def seen(net: nn.Module, site: Site) -> Seen:
@@ -89,14 +102,7 @@ def adapt(
     DataRefused for a site with a single row, whose batch has no variance.
     """
     c: Adapting = site.config
-    if len(site.data) < 2:
-        raise DataRefused(
-            "The site has a single training row, and batch norm wants two or more", "Leave the site out, or give it more data"
-        )
-    for parameter in net.get_submodule("classifier").parameters():
-        parameter.requires_grad_(False)
-    moving = [p for p in net.parameters() if p.requires_grad]
-    optimiser = torch.optim.SGD(moving, lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
+    optimiser = optimiser_of(net, site)
     # A row's number goes where its label would: the aim has more to say of a row than one.
     rows = replace(site.data, y=torch.arange(len(site.data)))
     value, parts = 0.0, 1 if fixed else c.epochs
@@ -106,6 +112,19 @@ def adapt(
         tick = partial(of_parts, site.tick, part, parts)
         value = fit(net, rows, loss, optimiser, **many, rng=site.rng, device=site.device, tick=tick)
     return value
+
+
+def optimiser_of(net: nn.Module, site: Site) -> torch.optim.Optimizer:
+    """SGD over f, with g held. Raises DataRefused for a site with a single row."""
+    c: Local = site.config
+    if len(site.data) < 2:
+        raise DataRefused(
+            "The site has a single training row, and batch norm wants two or more", "Leave the site out, or give it more data"
+        )
+    for parameter in net.get_submodule("classifier").parameters():
+        parameter.requires_grad_(False)
+    moving = [p for p in net.parameters() if p.requires_grad]
+    return torch.optim.SGD(moving, lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
 
 
 def of_parts(tick: Callable[[float], None], part: int, parts: int, done: float) -> None:

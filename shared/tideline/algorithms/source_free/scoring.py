@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -20,7 +21,7 @@ from tideline.learning.evaluate import accuracy, evaluate, outputs
 Offer = Callable[[Any, Turn], Mapping[ClientId, Any]]
 
 
-def predict(order: Model, memory: Mine, site: Site, x: Tensor) -> Tensor:
+def predict(order: Model, memory: Any, site: Site, x: Tensor) -> Tensor:
     """Outputs of the model that was sent."""
     return outputs(network(site, order.f, order.g), x, site.device)
 
@@ -30,22 +31,26 @@ def to_targets(state: Model, turn: Turn) -> dict[ClientId, Model]:
     return dict.fromkeys(turn.members(Role.TARGET), Model(state.f, state.g))
 
 
-def source_only(offer: Offer = to_targets) -> Phase:
-    """h_S as it came, scored once: what adaptation is compared with."""
-    return evaluate(offer, predict, takes=Model, keeps=Mine, name="source_only", metrics=("source_only",))
+def source_only(offer: Offer = to_targets, keeps: type[Any] = Mine) -> Phase:
+    """h_S as it came, scored once: what adaptation is compared with. keeps: the method's memory, which stays as it is."""
+    return evaluate(offer, predict, takes=Model, keeps=keeps, name="source_only", metrics=("source_only",))
 
 
-def score(offer: Offer = to_targets) -> Phase:
-    """The model that each target would use now. It keeps that, and its owner may take it out."""
+def score(offer: Offer = to_targets, keeps: type[Any] = Mine) -> Phase:
+    """The model that each target would use now. It keeps that, and its owner may take it out.
 
-    def run(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    keeps: the method's memory, a record with f and g.
+    """
+
+    def run(order: Model, memory: Any, site: Site) -> Outcome[Nothing, Any]:
         value = accuracy(predict, order, memory, site)
-        return Outcome(Nothing(), Mine(order.f, order.g), {} if value is None else {"accuracy": value})
+        mine = replace(memory, f=order.f, g=order.g)
+        return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
 
-    return Phase("score", Step("score", run, Model, Mine, Nothing, ("accuracy",), View.HELD_OUT), ask=offer)
+    return Phase("score", Step("score", run, Model, keeps, Nothing, ("accuracy",), View.HELD_OUT), ask=offer)
 
 
-def keepsakes(config: Any, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:
+def keepsakes(config: Any, memory: Any) -> Mapping[str, Mapping[str, Tensor]]:
     """The site's own model as one state dict, once there is one."""
     return {"model": {**memory.f, **memory.g}} if memory.f else {}
 

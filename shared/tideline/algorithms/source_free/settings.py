@@ -24,8 +24,8 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Adapting(Source):
-    """How a site without labels adapts: SGD on L_IM + lambda L_CE, the classifier g held."""
+class Local(Source):
+    """How a site without labels trains, the classifier g held."""
 
     rounds: int = setting(20, low=0, high=100_000, doc="rounds of adaptation, R; 0 leaves the source model as it is")
     epochs: int = setting(5, low=1, doc="local epochs a round, E")
@@ -33,9 +33,15 @@ class Adapting(Source):
     rate: float = setting(1e-3, low=0.0, doc="learning rate of the local SGD, eta")
     momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
     weight_decay: float = setting(1e-3, low=0.0, doc="weight decay of the local SGD")
+    evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
+
+
+@dataclass(frozen=True)
+class Adapting(Local):
+    """How it adapts: SGD on L_IM + lambda L_CE."""
+
     lam: float = setting(0.1, low=0.0, doc="weight of the pseudo-labels' cross-entropy, lambda")
     labels: str = setting(PROTOTYPES, choices=LABELS, doc="pseudo-labels: nearest prototype (eq. 4), or the likeliest class")
-    evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
 
 
 TINY = {"rounds": 2, "epochs": 1, "batch": 16, "rate": 0.01, "source_epochs": 2, "source_batch": 16, "source_rate": 0.05}

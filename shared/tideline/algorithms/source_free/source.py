@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -48,18 +50,29 @@ def brought(config: Source, world: World, roster: Roster, rng: Generator, h: Wei
 @step(metrics=("loss", "samples"))
 def train(order: Model, memory: Mine, site: Site) -> Outcome[Taught, Mine]:
     """Cross-entropy with smoothed labels on the source's rows."""
+    message, told = trained(order.f, order.g, site)
+    return Outcome(message, memory, told)
+
+
+def as_it_is(x: Tensor) -> Tensor:
+    """A batch that nothing is done to."""
+    return x
+
+
+def trained(f: Weights, g: Weights, site: Site, change: Callable[[Tensor], Tensor] = as_it_is) -> tuple[Taught, dict[str, float]]:
+    """What a source sends after its epochs, and what it tells. change(x (b, *inputs)): what each batch is trained on instead."""
     c: Source = site.config
-    net = network(site, order.f, order.g)
+    net = network(site, f, g)
     momentum, decay = c.source_momentum, c.source_weight_decay
     optimiser = torch.optim.SGD(net.parameters(), lr=c.source_rate, momentum=momentum, weight_decay=decay)
 
     def smoothed(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(net(x), y, label_smoothing=c.smoothing)
+        return nn.functional.cross_entropy(net(change(x)), y, label_smoothing=c.smoothing)
 
     how: dict[str, Any] = {"epochs": c.source_epochs, "batch": c.source_batch, "rng": site.rng, "device": site.device}
     loss = fit(net, site.data, smoothed, optimiser, **how, tick=site.tick)
     made = parts(nets.weights_of(net))
-    return Outcome(Taught(made.f, made.g, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
+    return Taught(made.f, made.g, len(site.data)), {"loss": loss, "samples": len(site.data)}
 
 
 def sources(turn: Turn) -> tuple[ClientId, ...]:
@@ -84,9 +97,9 @@ def taught(state: Model, replies: Replies[Taught], turn: Turn) -> Model:
     return mean_of(replies)
 
 
-def phase(tell: Any = taught) -> Phase:
-    """One exchange with the sources."""
-    return Phase("source", train, ask=to_sources, tell=tell)
+def phase(tell: Any = taught, keeps: type[Any] = Mine) -> Phase:
+    """One exchange with the sources. keeps: the method's memory, which stays as it is."""
+    return Phase("source", replace(train, keeps=keeps), ask=to_sources, tell=tell)
 
 
 def needs_both(config: Any, world: World, roster: Roster) -> None:

@@ -1,0 +1,158 @@
+"""LADD at a site: its style; training on images in the styles of others; adaptation under a teacher, or by prototype labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tideline import nets
+from tideline.algorithms.ladd.messages import Lesson, Pupil, SharedStyle, Start, Style
+from tideline.algorithms.source_free import source
+from tideline.algorithms.source_free.adapting import adapt, optimiser_of, own_labels, seen
+from tideline.algorithms.source_free.messages import Adapted, Mine, Model, Taught
+from tideline.core.errors import DataRefused
+from tideline.core.record import Nothing, Weights
+from tideline.core.step import Outcome, Site, Step, step
+from tideline.learning.fit import fit
+from tideline.nets import layers
+from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.confidence import NONE, confident
+from tideline.numerics.styles import mean_style, transfer
+
+if TYPE_CHECKING:
+    from tideline.algorithms.ladd import Ladd
+
+IMAGES = 100  # of a site, for its style
+TRANSFERRED = 0.5  # of a source's images, on average
+
+
+# Style
+
+
+def describing(shared: bool, keeps: type[Any]) -> Step:
+    """The step that tells a site's style: to the coordinator alone, or for sources too. keeps: the method's memory."""
+    gives = SharedStyle if shared else Style
+
+    def run(order: Nothing, memory: Any, site: Site) -> Outcome[Any, Any]:
+        return Outcome(gives(own_style(site)), memory)
+
+    return Step("describe", run, Nothing, keeps, gives)
+
+
+def own_style(site: Site) -> Tensor:
+    """The mean style of up to 100 training images, drawn at random: (c, s, s). Raises DataRefused for fewer than two.
+
+    Of one image the style would be its own, and batch norm wants two or more later.
+    """
+    if len(site.data) < 2:
+        few = "a single training row" if len(site.data) else "no training row"
+        raise DataRefused(
+            f"The site has {few}, and a style is a mean over two or more", "Leave the site out, or give it more data"
+        )
+    chosen = torch.randperm(len(site.data), generator=site.rng)[:IMAGES]
+    return mean_style(site.data.x[chosen]).float()
+
+
+def teaching(keeps: type[Any]) -> Step:
+    """The step that trains the source model on images in the targets' styles. keeps: the method's memory."""
+
+    def run(order: Lesson, memory: Any, site: Site) -> Outcome[Taught, Any]:
+        message, told = source.trained(order.f, order.g, site, restyled(order.styles, site))
+        return Outcome(message, memory, told)
+
+    return Step("train_in_styles", run, Lesson, keeps, Taught, ("loss", "samples"))
+
+
+def restyled(styles: Tensor, site: Site) -> Callable[[Tensor], Tensor]:
+    """What gives each image of a batch, every other time, the style of a client drawn for it.
+
+    The valid range is that of the source's own images, channel by channel: they need not lie between 0 and 1.
+    """
+    by_channel = site.data.x.transpose(0, 1).flatten(1)
+    low, high = (of[:, None, None].to(site.device) for of in (by_channel.amin(1), by_channel.amax(1)))
+
+    def change(x: Tensor) -> Tensor:
+        taken = (torch.rand(len(x), generator=site.rng) < TRANSFERRED).nonzero().flatten()
+        drawn = styles[torch.randint(len(styles), (len(taken),), generator=site.rng)]
+        made = x.clone()
+        made[taken.to(x.device)] = transfer(x[taken.to(x.device)], drawn.to(x.device), low, high)
+        return made
+
+    return change
+
+
+# Adaptation
+
+
+@step(metrics=("loss", "labelled", "samples"))
+def follow(order: Start, memory: Pupil, site: Site) -> Outcome[Adapted, Pupil]:
+    """E epochs from the cluster's model on the labels of which the teacher is sure, held to what h_S says."""
+    memory, teacher = taught_by(order, memory, site)
+    labels = confident(seen(source.network(site, teacher, order.g), site).p)
+    before = seen(source.network(site, order.source, order.g), site).p
+    net = source.network(site, order.f, order.g)
+    loss = distil(net, site, labels, before)
+    share = float((labels != NONE).double().mean())
+    return answer(net, replace(memory, source=order.source), site, {"loss": loss, "labelled": share})
+
+
+@step(metrics=("loss", "samples"))
+def by_prototypes(order: Model, memory: Mine, site: Site) -> Outcome[Adapted, Mine]:
+    """E epochs from the cluster's model on L_IM + lambda L_CE, with its own prototype labels for the whole round."""
+    net = source.network(site, order.f, order.g)
+    return answer(net, memory, site, {"loss": adapt(net, site, own_labels(site))})
+
+
+def answer(net: nn.Module, memory: Any, site: Site, told: dict[str, float]) -> Outcome[Adapted, Any]:
+    """f_i, n_i, and what is told of them."""
+    f, n = layers.backbone_of(nets.weights_of(net)), len(site.data)
+    return Outcome(Adapted(f, n), memory, {**told, "samples": n})
+
+
+def taught_by(order: Start, memory: Pupil, site: Site) -> tuple[Pupil, Weights]:
+    """The teacher's f: the cluster's model as it came; from round t_s on the mean of those that came since, which is kept.
+
+    A site that missed rounds has the mean of what it was sent.
+    """
+    if site.round < first_mean(site.config):
+        return memory, order.f
+    m = memory.taken
+    terms = [(m / (m + 1), memory.teacher)] if m else []
+    teacher = weighted_sum([*terms, (1 / (m + 1), order.f)])
+    return replace(memory, teacher=teacher, taken=m + 1), teacher
+
+
+def first_mean(c: Ladd) -> int:
+    """t_s: as set, or half of the rounds."""
+    return c.teacher_from or max(1, c.rounds // 2)
+
+
+def distil(net: nn.Module, site: Site, labels: Tensor, before: Tensor) -> float:
+    """E epochs of SGD in place, g held: the mean loss of the last. labels (n,), -1 for none; before (n, M): outputs of h_S.
+
+    Raises DataRefused for a site with a single row.
+    """
+    c: Ladd = site.config
+    rows = replace(site.data, y=torch.arange(len(site.data)))
+
+    def loss(net: nn.Module, x: Tensor, at: Tensor) -> Tensor:
+        at = at.cpu()
+        return followed(net(x), labels[at].to(x.device), before[at].to(x.device), c.lambda_kd)
+
+    many: dict[str, Any] = {"epochs": c.epochs, "batch": c.batch}
+    return fit(net, rows, loss, optimiser_of(net, site), **many, rng=site.rng, device=site.device, tick=site.tick)
+
+
+def followed(logits: Tensor, labels: Tensor, before: Tensor, lambda_kd: float) -> Tensor:
+    """CE with the pseudo-labels, over the rows that have one, + lambda_kd KL(h_S(x) || h(x)), over all: a scalar.
+
+    logits (b, M), labels (b,) with -1 for none, before (b, M) probabilities. A batch without any label has no first term.
+    """
+    some = int((labels != NONE).sum())
+    ce = functional.cross_entropy(logits, labels, ignore_index=NONE, reduction="sum") / max(some, 1)
+    return ce + lambda_kd * functional.kl_div(logits.log_softmax(1), before, reduction="batchmean")
