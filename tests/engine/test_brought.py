@@ -165,6 +165,12 @@ def test_files_that_are_none_are_refused_at_the_start(federation: Federation, co
     refused(federation, content, said)
 
 
+def test_numbers_of_another_network_are_not_looked_at(federation: Federation) -> None:
+    """Names and shapes are compared first: to look at one huge tensor takes several times its bytes."""
+    error = refused(federation, save({"huge": torch.full((1 << 12,), torch.nan)}), "features.1.bias is missing")
+    assert "NaN" not in error.what
+
+
 def test_a_method_that_takes_none_says_which_do(federation: Federation) -> None:
     """Before the file is looked at."""
     error = refused(federation, save(weights()), "local begins from no weights", "local")

@@ -107,8 +107,19 @@ def test_a_cancelled_step_stops_at_the_next_batch() -> None:
 def test_it_trains_in_training_mode() -> None:
     """Batch norm's statistics move, whatever mode the network was left in."""
     net = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2)).double().eval()
+    before = net[0].running_mean.clone()
     fit(net, line(), cross_entropy, torch.optim.SGD(net.parameters()), epochs=1, batch=5, rng=seeded())
-    assert int(net[0].num_batches_tracked) == 2
+    assert not torch.equal(net[0].running_mean, before)
+
+
+def test_counters_of_batches_stay_as_they_were() -> None:
+    """A network is not to tell how many rows it has seen; what is measured moves as ever."""
+    net = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2)).double()
+    net[0].num_batches_tracked.fill_(7)
+    before = net[0].running_mean.clone()
+    fit(net, line(), cross_entropy, torch.optim.SGD(net.parameters()), epochs=1, batch=5, rng=seeded())
+    assert int(net[0].num_batches_tracked) == 7
+    assert not torch.equal(net[0].running_mean, before)
 
 
 def test_rows_without_labels_cannot_be_fitted() -> None:

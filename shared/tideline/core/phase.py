@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 G = TypeVar("G", covariant=True)
 S = TypeVar("S")
+MOST_TABLES, MOST_VALUES = 32, 10_000  # that are kept of one round, so that no method fills the database
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Told(Generic[S]):
     tables  a table's name -> the table
 
     They stand in the closed round's entry of the run's result, and no site is told of them. Those of a phase without a step have
-    no round, and are not kept. How many there may be: engine.telling.
+    no round, and are not kept. How many there may be: MOST_TABLES of MOST_VALUES in all, and what engine.telling holds names to.
     """
 
     state: S

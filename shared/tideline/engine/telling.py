@@ -9,11 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from tideline.core.errors import StepFailed
-from tideline.core.phase import Table, Told
+from tideline.core.phase import MOST_TABLES, MOST_VALUES, Table, Told
 from tideline.core.run import ClientId
 
-# Of one round, so that no method fills the database.
-MOST_TABLES, MOST_VALUES = 32, 10_000
 MOST_LETTERS = 200  # of a name: of a group, a table, a row or a column
 SHOWN = 40  # letters of a wrong name in an error
 

@@ -9,7 +9,7 @@ from tideline.core.errors import ConfigRefused, DataRefused, Malformed
 from tideline.core.record import Weights
 from tideline.core.run import Digest, World
 from tideline.engine.brought import gone
-from tideline.learning.weights import SAVE, checked, each_fitted, fitted
+from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, state_dict_in
 
 
 def check_brought(parts: Parts, world: World, digest: Digest) -> int:
@@ -19,7 +19,7 @@ def check_brought(parts: Parts, world: World, digest: Digest) -> int:
     except PartMissing:
         raise gone(digest) from None
     try:
-        for _ in each_fitted(world, brought(view)):
+        for _ in each_fitted(world, brought(world, view)):
             pass  # each is copied, which shows that it can be, and let go
     except Malformed as error:
         raise refused(f"The weights cannot be read as a safetensors file: {error.what}", SAVE) from error
@@ -32,12 +32,18 @@ def check_brought(parts: Parts, world: World, digest: Digest) -> int:
 
 def read_brought(parts: Parts, world: World, digest: Digest) -> Weights:
     """A copy of the file's weights, as the world's network has them. Raises PartMissing, and what the check before it told."""
-    return fitted(world, brought(parts.view(digest)))
+    return fitted(world, brought(world, parts.view(digest)))
 
 
-def brought(view: memoryview) -> Weights:
-    """The tensors over a file's bytes, each plain and finite. Raises Malformed, DataRefused."""
-    return checked(tensors_in(view))
+def brought(world: World, view: memoryview) -> Weights:
+    """The tensors over a file's bytes, which are the network's by names and shapes, each plain and finite.
+
+    Their numbers are looked at last: of one large tensor that takes several times its bytes, which no file of another network
+    is to cost. Raises Malformed, DataRefused, ConfigRefused.
+    """
+    weights = state_dict_in(tensors_in(view))
+    check_fit(world, weights)
+    return checked(weights)
 
 
 def refused(what: str, todo: str) -> ConfigRefused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Generator, Tensor, nn
@@ -31,6 +32,19 @@ def batches(n: int, size: int, rng: Generator) -> Iterator[Tensor]:
     yield from order.tensor_split(cuts)
 
 
+@contextmanager
+def uncounted(net: nn.Module) -> Iterator[None]:
+    """Leave batch norm's counters of batches as they are found.
+
+    Nothing is computed from them, and they would tell everybody who gets the network how many rows it was trained on.
+    """
+    found = {name: b.clone() for name, b in net.named_buffers() if not b.is_floating_point()}
+    yield
+    for name, b in net.named_buffers():
+        if name in found:
+            b.copy_(found[name])
+
+
 def fit(
     net: nn.Module,
     data: Data,
@@ -43,18 +57,19 @@ def fit(
     device: str = "cpu",
     tick: Callable[[float], None] = no_tick,
 ) -> float:
-    """Train in place on labelled rows; gives the mean loss of the last epoch. Raises nothing of its own."""
+    """Train in place on labelled rows; gives the mean loss of the last epoch. Batch norm's counters stay (`uncounted`)."""
     assert data.y is not None, "only labelled rows can be fitted"
     net.train()
     mean = 0.0
-    for epoch in range(epochs):
-        mean, seen = 0.0, 0
-        for rows in batches(len(data), batch, rng):
-            value = loss(net, data.x[rows].to(device), data.y[rows].to(device))
-            optimiser.zero_grad(set_to_none=True)
-            value.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            seen += len(rows)
-            mean += (float(value.detach()) - mean) * len(rows) / seen
-            tick((epoch + seen / len(data)) / epochs)
+    with uncounted(net):
+        for epoch in range(epochs):
+            mean, seen = 0.0, 0
+            for rows in batches(len(data), batch, rng):
+                value = loss(net, data.x[rows].to(device), data.y[rows].to(device))
+                optimiser.zero_grad(set_to_none=True)
+                value.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+                seen += len(rows)
+                mean += (float(value.detach()) - mean) * len(rows) / seen
+                tick((epoch + seen / len(data)) / epochs)
     return mean

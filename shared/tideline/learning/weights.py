@@ -152,10 +152,14 @@ def fitted(world: World, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def each_fitted(world: World, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """The same one after the other, for who needs no copy of all. Raises ConfigRefused, before the first if they differ."""
-    template = nets.template(world)
-    check(world, list(compare(template, weights, classes_of(world))))
-    for name, like in template.items():
+    check_fit(world, weights)
+    for name, like in nets.template(world).items():
         yield name, cast(name, weights[name], like)
+
+
+def check_fit(world: World, weights: Mapping[str, Tensor]) -> None:
+    """Raises ConfigRefused unless the weights have the network's names and shapes. Costs no memory: no number is looked at."""
+    check(world, list(differences(world, weights)))
 
 
 def is_backbone(world: World, weights: Mapping[str, Tensor]) -> bool:

@@ -8,16 +8,19 @@ import pytest
 import torch
 
 from tests.algorithms.fedwca.test_method import GIVEN, ORIGINAL, TARGETS, close, same
-from tests.algorithms.lies import Change, told
+from tests.algorithms.lies import Change
+from tests.algorithms.lies import told as lied
 from tests.algorithms.source_free.played import ROSTER, TRUE, WAITING, away, federation, played, sent, states
 from tests.engine.toys import until
 from tests.synthetic import experiment
 from tideline.algorithms.fedwca import Config, fedwca
-from tideline.algorithms.fedwca.clusters import moved, parted
+from tideline.algorithms.fedwca.clusters import moved, parted, widened
 from tideline.algorithms.fedwca.messages import State
+from tideline.algorithms.fedwca.server import WEIGHTS, told
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId
 from tideline.engine.rows import OrderStatus
+from tideline.engine.telling import checked
 from tideline.numerics.averaging import weighted_sum
 
 BERT = ClientId("bert")
@@ -50,6 +53,32 @@ def test_a_given_group_waits_for_its_latecomer() -> None:
     stage, run = played("fedwca", stage, away(stage, "emil", ("first", 1)), WAITING, rounds=3, **GIVEN, **ORIGINAL)
     members = states(stage, run, State)[-1].members
     assert members["emil"] == members["dora"] != members["bert"]
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("refresh_every", [1, 5])
+def test_a_given_group_may_be_late_as_a_whole(refresh_every: int, weights: str) -> None:
+    """It gets a cluster when the first of it comes, and is in nobody else's."""
+    stage = federation()
+    late = [("first", 1)] if refresh_every == 1 else [("first", 1), ("full", 1)]
+    emil, dora = away(stage, "emil", *late), away(stage, "dora", *late)
+    config = {"rounds": 5, "refresh_every": refresh_every, "weights": weights}
+    stage, run = played("fedwca", stage, lambda orders: emil(dora(orders)), WAITING, **config, **GIVEN)
+    before, last = (next(s for s in states(stage, run, State) if s.members), states(stage, run, State)[-1])
+    assert (before.members, len(before.models)) == ({"bert": 0, "carl": 0}, 1)
+    assert (last.members, len(last.models)) == ({"bert": 0, "carl": 0, "dora": 1, "emil": 1}, 2)
+    assert last.soft.sum(1).tolist() == pytest.approx([1.0] * len(last.soft))
+    assert {len(v) for v in last.v.values()} <= {2}
+
+
+def test_a_cluster_more_is_given_no_weight() -> None:
+    """What is known of the others stays, until its sites have measured; the mean of all is of it, too."""
+    state = state_of({"a": 0, "b": 1}, {"a": 0, "b": 0})
+    wider = widened(state, {"w": torch.full((2,), 9.0)}, Config())
+    assert wider.soft.tolist() == [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
+    assert {k: v.tolist() for k, v in wider.v.items()} == {"a": [1.0, 0.0, 0.0], "b": [0.0, 1.0, 0.0]}
+    assert [float(f["w"][0]) for f in wider.models] == [0.0, 1.0, 9.0]
+    assert widened(state, {}, Config(weights="one-equal-adaptive")).soft.tolist() == [[1 / 3] * 3]
 
 
 def test_one_who_is_silent_for_a_round_counts_as_what_it_was_sent() -> None:
@@ -99,6 +128,29 @@ def test_a_cluster_of_one_joins_its_nearest_and_of_none_disappears() -> None:
     assert parted(everybody, Config(lost_after=3)) is everybody
 
 
+@pytest.mark.parametrize("clustering", ["given", "agglomerative"])
+def test_where_clusters_may_be_of_one_only_those_of_none_disappear(clustering: str) -> None:
+    """The others close the gap, whichever is gone, and keep their models."""
+    members = {"a": 0, "b": 0, "c": 1, "d": 1, "e": 2, "f": 2}
+    lost = {"a": 0, "b": 3, "c": 3, "d": 3, "e": 0, "f": 0}
+    left = parted(state_of(members, lost), Config(lost_after=3, clustering=clustering))
+    assert left.members == {"a": 0, "e": 1, "f": 1}
+    assert [float(f["w"][0]) for f in left.models] == [0.0, 2.0]
+    assert left.soft.tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    assert {k: v.tolist() for k, v in left.v.items()} == {"a": [1.0, 0.0], "e": [0.0, 1.0], "f": [0.0, 1.0]}
+
+
+@pytest.mark.parametrize(("sites", "clusters", "rows"), [(100, 50, 100), (200, 60, 60), (300, 101, 0)])
+def test_many_sites_tell_no_more_than_is_kept(sites: int, clusters: int, rows: int) -> None:
+    """v of each; of too many the means of clusters; or nothing. No run ends for what people are told."""
+    members = {f"site-{i:03}": i % clusters for i in range(sites)}
+    state = state_of(members, dict.fromkeys(members, 0))
+    given = checked(told(state, state, with_weights=True), "full", [ClientId(k) for k in members])
+    assert [len(table.rows) for table in given.tables.values()] == [rows] * bool(rows)
+    for table in given.tables.values():
+        assert [sum(line) for line in table.values] == [1.0] * rows
+
+
 def test_weights_of_what_is_gone_are_shared_out() -> None:
     """In proportion; equally, where no other cluster had any."""
     rows = torch.tensor([[0.5, 0.3, 0.2], [0.0, 0.0, 1.0]], dtype=torch.float64)
@@ -142,7 +194,7 @@ def in_full_round() -> tuple[Any, Any, Any]:
 def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -> None:
     """Its order has failed, and the round goes on without it."""
     stage, run, order = in_full_round()
-    receipt = told(stage, run, order, BERT, change)
+    receipt = lied(stage, run, order, BERT, change)
     assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
     stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
     assert BERT not in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded
@@ -152,7 +204,7 @@ def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -
 def test_a_reply_that_is_taken_can_be_folded(change: Change) -> None:
     """Weights are brought to the simplex; the round closes."""
     stage, run, order = in_full_round()
-    assert told(stage, run, order, BERT, change).verdict == "accepted"
+    assert lied(stage, run, order, BERT, change).verdict == "accepted"
     stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
     closed = next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor)
     assert BERT in closed.folded and stage.row(run).status.value != "failed", stage.row(run).cause

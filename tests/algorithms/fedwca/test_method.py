@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from tests.algorithms.source_free.played import ROSTER, TRUE, federation, mine, played, sent, site, states
+from tests.laws.stage import HoardingParts, Stage
 from tests.laws.values import raw
 from tideline import nets
+from tideline.algorithms import METHODS
 from tideline.algorithms.fedwca import Config, fedwca
 from tideline.algorithms.fedwca.client import pour
 from tideline.algorithms.fedwca.messages import State
@@ -43,6 +45,12 @@ def simplex(w: Tensor) -> Tensor:
     return w.double() / w.double().sum()
 
 
+def places(full: Any, r: int) -> list[int]:
+    """The clusters, near 0 and far 1, in the order in which a full round sends their soft models: by their models' numbers."""
+    ours = [full[k, r][0].f for k in ("bert", "dora")]
+    return sorted((0, 1), key=lambda c: [float(w.double().sum()) for w in ours[c].values()])
+
+
 def test_the_first_round_makes_clusters_of_means() -> None:
     """f_c is the mean of the f_k of its members, and every target has a cluster of at least two."""
     stage, run = played("fedwca", rounds=1)
@@ -62,8 +70,9 @@ def test_soft_models_and_starts_are_the_equations(mixing: str) -> None:
     full, light = sent(stage, run, "full"), sent(stage, run, "light")
     # Rounds: first, full 1, light 1, full 2, light 2, full 3.
     order, _ = full["bert", 1]
-    close(order.soft[0], order.f)  # at first f~_c = f_c
-    weights = {k: (simplex(full[k, 1][1].alpha), simplex(full[k, 1][1].beta)) for k in TARGETS}
+    near, far = (places(full, 1).index(c) for c in (0, 1))
+    close(order.soft[near], order.f)  # at first f~_c = f_c
+    weights = {k: (simplex(full[k, 1][1].alpha)[[near, far]], simplex(full[k, 1][1].beta)) for k in TARGETS}
     f = {c: light[k, 1][0].f for c, k in enumerate(("bert", "dora"))}
     for k in TARGETS:
         alpha, beta = weights[k]
@@ -78,7 +87,22 @@ def test_soft_models_and_starts_are_the_equations(mixing: str) -> None:
     for c in (0, 1):
         mixed = weighted_sum((float(A[other, c]), sent_models[other]) for other in (0, 1))
         expected = weighted_sum([(float(b[c, 0]), sent_models[c]), (float(b[c, 1]), mixed)])
-        close(full["bert", 2][0].soft[c], expected)
+        close(full["bert", 2][0].soft[places(full, 2).index(c)], expected)
+
+
+def test_the_place_of_a_soft_model_tells_no_number() -> None:
+    """The same sites under other names, so that their clusters change numbers: the same models in the same order."""
+    names = {"bert": "zora", "carl": "zeno"}
+    stage, run = played("fedwca", rounds=3, **GIVEN)
+    roster = {names.get(k, k): role for k, role in ROSTER.items()}
+    renamed = Stage(METHODS, {names.get(k, k): site(k) for k in ROSTER}, parts=HoardingParts())
+    groups = {"clustering": "given", "given": {names.get(k, k): group for k, group in TRUE.items()}}
+    other, again = played("fedwca", renamed, more={"roster": roster}, rounds=3, **groups)
+    assert states(stage, run, State)[-1].members["bert"] == 0 and states(other, again, State)[-1].members["zora"] == 1
+    for on, which, who in ((stage, run, "bert"), (other, again, "zora")):
+        order = sent(on, which, "full")[who, 1][0]
+        sums = [[float(w.double().sum()) for w in f.values()] for f in order.soft]
+        assert sums == sorted(sums)
 
 
 def test_the_site_pours_what_equation_8_says() -> None:
@@ -197,6 +221,15 @@ def test_what_a_site_is_sent_tells_nothing_of_members() -> None:
     by_round = {r: {k: sent(stage, run, "full")[k, r][0] for k in TARGETS} for r in (1, 2)}
     for told in by_round.values():
         assert same(told["bert"].soft[0], told["emil"].soft[0])
+
+
+def test_no_counter_tells_how_many_rows_a_site_has() -> None:
+    """Batch norm counts batches, and a mean takes the largest counter: none leaves a site, so no mate reads its size."""
+    world = {"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}
+    stage, run = played("fedwca", federation(carl=site("carl", 200)), more={"world": world}, rounds=3, **GIVEN)
+    models = [m for phase in ("first", "full", "light") for pair in sent(stage, run, phase).values() for m in pair]
+    counters = {int(w) for m in models for name, w in m.f.items() if not w.is_floating_point()}
+    assert models and counters == {0}
 
 
 def test_the_plan_is_the_paper() -> None:

@@ -114,7 +114,8 @@ CLAIMS = (
     "The number of soft models that a full round sends is the number of clusters.",
     "alpha and beta tell the coordinator which clusters' models suit a site: how like other sites its data are.",
     "Not claimed: that a site cannot guess. Of a cluster of two, its model and the site's own give the other's.",
-    "Counts of rows are not sent: every member of a cluster counts alike.",
+    "With clustering given or agglomerative a cluster may have one member: all others are then sent that site's model.",
+    "Counts of rows are not sent, nor batch norm's counters: every member of a cluster counts alike.",
 )
 
 fedwca = Algorithm(

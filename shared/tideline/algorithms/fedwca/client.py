@@ -108,7 +108,7 @@ def adapted(net: nn.Module, site: Site, second: Labelled | None) -> tuple[dict[s
     c: Config = site.config
     agreed: list[float] = []
     loss = adapt(net, site, aim_with(second, site, agreed), fixed=c.fixed_labels, mu=c.mu)
-    return layers.backbone_of(nets.weights_of(net)), {"loss": loss, "agree": agreed[-1]}
+    return layers.backbone_of(nets.weights_of(net)), {"loss": loss, "agree": round(agreed[-1], 2)}
 
 
 def aim_with(second: Labelled | None, site: Site, agreed: list[float]) -> Callable[[nn.Module], Aim]:

@@ -13,13 +13,14 @@ from tideline.algorithms.fedwca.messages import State
 from tideline.core.record import Weights
 from tideline.core.run import ClientId
 from tideline.nets import layers
-from tideline.numerics.clustering import agglomerative, finch, nearest_cluster, repaired
+from tideline.numerics.clustering import agglomerative, finch, nearest_cluster, ranks, repaired
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedwca import Config
 
 FINCH, AGGLOMERATIVE, GIVEN = "finch", "agglomerative", "given"
 KINDS = (FINCH, AGGLOMERATIVE, GIVEN)
+ADAPTIVE = "one-equal-adaptive"  # the weights for which the one soft model is the mean of all
 
 
 def point(f: Weights, config: Config) -> Tensor:
@@ -40,20 +41,39 @@ def clustered(points: Mapping[str, Tensor], config: Config) -> dict[str, int]:
 
 
 def assigned(state: State, replies: Mapping[ClientId, Any], config: Config) -> State:
-    """Those who answered and have no cluster join that of the site with the nearest layer, or of their given group."""
+    """Those who answered and have no cluster join that of the site with the nearest layer, or of their given group.
+
+    A given group of whom nobody was here gets a cluster.
+    """
     for k in (k for k in replies if k not in state.members):
         here = point(replies[k].f, config)
         c = place_of(state, k, here, config)
+        if c == len(state.models):
+            state = widened(state, replies[k].f, config)
         state = replace(state, members={**state.members, k: c}, layers={**state.layers, k: here})
     return state
 
 
+def widened(state: State, f: Weights, config: Config) -> State:
+    """The state with one cluster more. What was known of weights stays: none is given to it, and its soft model is its own."""
+    C = len(state.models)
+    soft = first_soft(C + 1, config)
+    if config.weights != ADAPTIVE:
+        soft[:C, :C] = state.soft
+    v = {k: torch.cat([v, v.new_zeros(1)]) for k, v in state.v.items()}
+    return replace(state, models=(*state.models, f), soft=soft, v=v)
+
+
+def first_soft(C: int, config: Config) -> Tensor:
+    """S while nothing is known of weights: f~_c = f_c, or, for one-equal-adaptive, always the mean of all."""
+    return torch.full((1, C), 1 / C, dtype=torch.float64) if config.weights == ADAPTIVE else torch.eye(C, dtype=torch.float64)
+
+
 def place_of(state: State, k: ClientId, here: Tensor, config: Config) -> int:
-    """The cluster that a site joins."""
+    """The cluster that a site joins; one after the last, where its given group has none."""
     if config.clustering == GIVEN:
         mates = [c for other, c in sorted(state.members.items()) if config.given[other] == config.given[k]]
-        if mates:
-            return mates[0]
+        return mates[0] if mates else len(state.models)
     names = sorted(state.members)
     labels = torch.tensor([state.members[each] for each in names])
     return nearest_cluster(here, torch.stack([state.layers[each] for each in names]), labels)
@@ -67,9 +87,9 @@ def parted(state: State, config: Config) -> State:
     left = sorted(k for k, n in state.missed.items() if n < config.lost_after)
     if not left or len(left) == len(state.members):
         return state
-    labels = torch.tensor([state.members[k] for k in left])
-    if config.clustering == FINCH:
-        labels = repaired(labels, torch.stack([state.layers[k] for k in left]))
+    old = torch.tensor([state.members[k] for k in left])
+    # Numbers without gaps, whichever cluster is gone.
+    labels = repaired(old, torch.stack([state.layers[k] for k in left])) if config.clustering == FINCH else ranks(old)
     return renumbered(state, dict(zip(left, labels.tolist(), strict=True)))
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Generator, Tensor
 
-from tideline.algorithms.fedwca.clusters import assigned, clustered, parted, point
+from tideline.algorithms.fedwca.clusters import ADAPTIVE, assigned, clustered, first_soft, parted, point
 from tideline.algorithms.fedwca.messages import Adapted, Mix, Start, State, Weighed
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.messages import Model, Taught
-from tideline.core.phase import Replies, Table, Told, Turn
+from tideline.core.phase import MOST_VALUES, Replies, Table, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.numerics.averaging import weighted_sum
@@ -22,7 +22,7 @@ from tideline.numerics.mixing import mean_weights, mixed, soft_weights, start_we
 if TYPE_CHECKING:
     from tideline.algorithms.fedwca import Config
 
-FULL, ADAPTIVE, LOCAL, ONE_HOT, EQUAL, ONE_EQUAL = "full", "one-equal-adaptive", "local", "one-hot", "equal", "one-equal"
+FULL, LOCAL, ONE_HOT, EQUAL, ONE_EQUAL = "full", "local", "one-hot", "equal", "one-equal"
 # Those whose sites measure something; of the others the coordinator knows all weights.
 MEASURED = (FULL, ADAPTIVE, LOCAL)
 WEIGHTS = (*MEASURED, ONE_HOT, EQUAL, ONE_EQUAL)
@@ -78,11 +78,6 @@ def cluster(state: State, replies: Replies[Adapted], turn: Turn) -> Told[State]:
     return told(replace(state, soft=first_soft(C, turn.config), v={}))
 
 
-def first_soft(C: int, config: Config) -> Tensor:
-    """S while nothing is known of weights: f~_c = f_c, or, for one-equal-adaptive, always the mean of all."""
-    return torch.full((1, C), 1 / C, dtype=torch.float64) if config.weights == ADAPTIVE else torch.eye(C, dtype=torch.float64)
-
-
 def of(members: Mapping[str, int], c: int) -> list[ClientId]:
     """Who is in a cluster, sorted."""
     return [ClientId(k) for k in sorted(members) if members[k] == c]
@@ -99,11 +94,27 @@ def mean_of(terms: list[tuple[int, Weights]]) -> dict[str, Tensor]:
 
 def models_to_mix(state: State, turn: Turn) -> dict[ClientId, Mix]:
     """C + 1 models to each site with a cluster. One that has none adapts from f_S as in the first round."""
-    softs = tuple(mixed(state.models, row) for row in state.soft) if len(state.models) > 1 else ()
+    softs = tuple(mixed(state.models, state.soft[c]) for c in shown(state)) if len(state.models) > 1 else ()
     slots = torch.zeros(len(softs))
     made = [Mix(f, softs, state.g, slots) for f in state.models]
     none = Mix(state.f, (), state.g, torch.zeros(0))
     return {k: made[state.members[k]] if k in state.members else none for k in turn.members(Role.TARGET)}
+
+
+def shown(state: State) -> list[int]:
+    """The rows of S in the order in which their models are sent: by the numbers in the clusters' models.
+
+    Clusters count in the order of their first members' names, and where f~_c = f_c, a site finds its own among the soft ones.
+    """
+    rows = range(len(state.soft))
+    if len(state.soft) != len(state.models):
+        return list(rows)
+    return sorted(rows, key=lambda c: [float(w.sum(dtype=torch.float64)) for _, w in sorted(state.models[c].items())])
+
+
+def by_cluster(alpha: Tensor, order: list[int]) -> Tensor:
+    """Weights of soft models as they were sent, in the order of the clusters."""
+    return torch.empty_like(alpha).index_copy_(0, torch.tensor(order, dtype=torch.int64), alpha)
 
 
 def starts(state: State, turn: Turn) -> dict[ClientId, Start]:
@@ -140,9 +151,8 @@ def fold(state: State, replies: Replies[Adapted] | Replies[Weighed], turn: Turn)
 
 def fold_measured(state: State, replies: Replies[Weighed], turn: Turn) -> Told[State]:
     """The clusters' models after a full round, v of each site, and S for the next (lines 17 to 20, eq. 8)."""
-    joined = assigned(state, replies, turn.config)
-    measured = averaged(weighed(joined, state, replies, turn.config), replies)
-    return told(parted(measured, turn.config), before=state, with_weights=True)
+    measured = assigned(weighed(state, replies, turn.config), replies, turn.config)
+    return told(parted(averaged(measured, replies), turn.config), before=state, with_weights=True)
 
 
 def averaged(state: State, replies: Mapping[ClientId, Any]) -> State:
@@ -161,17 +171,18 @@ def averaged(state: State, replies: Mapping[ClientId, Any]) -> State:
     return replace(state, models=tuple(models), missed=missed)
 
 
-def weighed(state: State, sent: State, replies: Replies[Weighed], config: Config) -> State:
-    """v of those who measured on the models that were sent, and S from the means over clusters."""
-    told = {k: (simplex(reply.alpha), simplex(reply.beta)) for k, reply in replies.items() if k in sent.members}
-    if len(sent.models) == 1:
+def weighed(state: State, replies: Replies[Weighed], config: Config) -> State:
+    """v of those who measured on the models that the state sent, and S from the means over clusters."""
+    if len(state.models) == 1:
         return state
-    v: dict[str, Tensor] = {k: start_weights(sent.members[k], alpha, beta, sent.soft) for k, (alpha, beta) in told.items()}
+    order, here = shown(state), ((k, reply) for k, reply in replies.items() if k in state.members)
+    told = {k: (by_cluster(simplex(reply.alpha), order), simplex(reply.beta)) for k, reply in here}
+    v: dict[str, Tensor] = {k: start_weights(state.members[k], alpha, beta, state.soft) for k, (alpha, beta) in told.items()}
     state = replace(state, v={**state.v, **v})
     if config.weights != FULL:
         return state
-    clusters = [sent.members[k] for k in told]
-    means = mean_weights([a for a, _ in told.values()], [b for _, b in told.values()], clusters, len(sent.models))
+    clusters = [state.members[k] for k in told]
+    means = mean_weights([a for a, _ in told.values()], [b for _, b in told.values()], clusters, len(state.models))
     return replace(state, soft=soft_weights(means, config.mixing))
 
 
@@ -187,7 +198,17 @@ def told(state: State, before: State | None = None, with_weights: bool = False) 
     names = tuple(f"cluster {c + 1}" for c in range(len(state.models)))
     changed = before is None or before.members != state.members
     groups = {name: tuple(of(state.members, c)) for c, name in enumerate(names)} if changed else EMPTY
-    rows = tuple(sorted(state.v)) if with_weights else ()
-    values = tuple(tuple(state.v[k].tolist()) for k in rows)
-    tables = {"weights of the clusters' models, v": Table(rows, names, values)} if rows else EMPTY
-    return Told(state, groups=groups, tables=tables)
+    return Told(state, groups=groups, tables=tables(state, names) if with_weights else EMPTY)
+
+
+def tables(state: State, names: tuple[str, ...]) -> Mapping[str, Table]:
+    """v of each site; the means of clusters where that is more than is kept of a round; nothing where these are, too."""
+    rows = {k: state.v[k] for k in sorted(state.v)}
+    what = "weights of the clusters' models, v"
+    if len(rows) * len(names) > MOST_VALUES:
+        members = {name: [k for k in of(state.members, c) if k in rows] for c, name in enumerate(names)}
+        rows = {name: torch.stack([rows[k] for k in here]).mean(0) for name, here in members.items() if here}
+        what = "weights of the clusters' models, mean v of a cluster's sites"
+    if not rows or len(rows) * len(names) > MOST_VALUES:
+        return EMPTY
+    return {what: Table(tuple(rows), names, tuple(tuple(v.tolist()) for v in rows.values()))}

@@ -54,23 +54,17 @@ def alone(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
 
 
 @step(metrics=("accuracy",), view=View.HELD_OUT)
-def score_own(order: Nothing, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
-    """The model that the site has made; nothing is told of a site that has missed every round, and has none."""
-    if not memory.f:
-        return Outcome(Nothing(), memory)
-    value = accuracy(scoring.predict, Model(memory.f, memory.g), memory, site)
-    return Outcome(Nothing(), memory, {} if value is None else {"accuracy": value})
+def score_own(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    """The model that the site has made; h_S, which came, where it has made none yet."""
+    own = memory if memory.f else Mine(order.f, order.g)
+    value = accuracy(scoring.predict, Model(own.f, own.g), own, site)
+    return Outcome(Nothing(), own, {} if value is None else {"accuracy": value})
 
 
 def plan_of_shot(c: Adapting) -> Plan:
     """Source, its score, then each target alone."""
     work = Phase("adapt", alone, ask=scoring.to_targets)
-    return (*begun(c), *scoring.scored(c, lambda r: work, Phase("score", score_own, ask=nothing_to_targets)))
-
-
-def nothing_to_targets(state: Model, turn: Turn) -> dict[Any, Nothing]:
-    """Memory has the model already."""
-    return dict.fromkeys(turn.members(Role.TARGET), Nothing())
+    return (*begun(c), *scoring.scored(c, lambda r: work, Phase("score", score_own, ask=scoring.to_targets)))
 
 
 def begun(c: Source) -> Plan:
