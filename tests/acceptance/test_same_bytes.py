@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save
 
 from tests.acceptance.conftest import SITES, WORLD, federated, write_blobs
 from tests.acceptance.harness import Net, net
+from tests.laws.case import ON_IMAGES
 from tests.laws.trace import answered, asked
 from tideline import nets
 from tideline.algorithms import METHODS
@@ -46,6 +48,26 @@ def federation(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) 
         yield made
 
 
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Net, dict[str, Path]]]:
+    """A federation whose sites have pictures, for methods that work on nothing else; and the folders."""
+    home = tmp_path_factory.mktemp("pictures")
+    data = {name: write_pictures(home / name, seed) for seed, name in enumerate(SITES)}
+    with federated(home, data) as made:
+        yield made, data
+
+
+def write_pictures(folder: Path, seed: int) -> Path:
+    """Pictures of 8 x 8 pixels in three classes, brighter from site to site."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    y = np.arange(60) % 3
+    x = rng.integers(0, 80, (60, 8, 8)) + 40 * seed
+    x[np.arange(60), 2 * y] += 80
+    np.savez(folder / "pictures.npz", x=x.astype(np.uint8), y=y)
+    return folder
+
+
 def experiment(method: str, **more: Any) -> dict[str, Any]:
     """A small run of a method on the three sites."""
     return {"method": method, "preset": "tiny", "world": WORLD, "roster": SITES, "seed": 5, "reference": {}, **more}
@@ -58,12 +80,23 @@ def simulated(data: dict[str, Path], given: dict[str, Any]) -> tuple[Federation,
     return made, run, made.run(run)
 
 
-@pytest.mark.parametrize("method", [name for name, _ in METHODS])
+@pytest.mark.parametrize("method", [name for name, _ in METHODS if name not in ON_IMAGES])
 def test_a_network_gives_the_bytes_of_a_simulation(federation: Net, data: dict[str, Path], method: str) -> None:
     """Orders, replies, seeds, final state and what people read of them are equal in one process and over gRPC."""
-    run = federation.run(experiment(method))
+    same_bytes(federation, data, experiment(method))
+
+
+@pytest.mark.parametrize("method", sorted(ON_IMAGES))
+def test_so_it_does_on_pictures(pictures: tuple[Net, dict[str, Path]], method: str) -> None:
+    """For methods that work on pictures only."""
+    same_bytes(*pictures, experiment(method, world={"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}))
+
+
+def same_bytes(federation: Net, data: dict[str, Path], given: dict[str, Any]) -> None:
+    """A run over the network, and the same in this process."""
+    run = federation.run(given)
     there = federation.ended(run)
-    local, here_run, here = simulated(data, experiment(method))
+    local, here_run, here = simulated(data, given)
     with federation.journal() as journal:
         assert asked(journal, run) == asked(local.journal, here_run)
         assert answered(journal, run) == answered(local.journal, here_run)

@@ -106,7 +106,7 @@ def check(config: Styled, world: World) -> None:
     if len(world.inputs) != 3:
         raise ConfigRefused(
             f"world.inputs is {list(world.inputs)}; styles are compared of images: channels, height, width",
-            "Write inputs: [1, 28, 28], or use fedwca, which clusters without looking at rows",
+            "Write inputs: [1, 28, 28], or use a method that clusters without looking at rows",
             path="world.inputs",
         )
     own_names(layers.backbone_of(nets.template(world)), config)
