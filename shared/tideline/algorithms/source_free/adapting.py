@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from tideline import nets
 from tideline.algorithms.source_free.settings import PREDICTED, Adapting, Local
-from tideline.core.errors import DataRefused
+from tideline.algorithms.source_free.source import check_rows
 from tideline.core.record import Weights
 from tideline.core.step import Site
 from tideline.learning.fit import fit
@@ -117,10 +117,7 @@ def adapt(
 def optimiser_of(net: nn.Module, site: Site) -> torch.optim.Optimizer:
     """SGD over f, with g held. Raises DataRefused for a site with a single row."""
     c: Local = site.config
-    if len(site.data) < 2:
-        raise DataRefused(
-            "The site has a single training row, and batch norm wants two or more", "Leave the site out, or give it more data"
-        )
+    check_rows(site)
     for parameter in net.get_submodule("classifier").parameters():
         parameter.requires_grad_(False)
     moving = [p for p in net.parameters() if p.requires_grad]

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from tideline import nets
 from tideline.algorithms.source_free.messages import Mine, Model, Taught
 from tideline.algorithms.source_free.settings import Source
-from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.phase import Phase, Replies, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, Role, Roster, World
@@ -62,6 +62,7 @@ def as_it_is(x: Tensor) -> Tensor:
 def trained(f: Weights, g: Weights, site: Site, change: Callable[[Tensor], Tensor] = as_it_is) -> tuple[Taught, dict[str, float]]:
     """What a source sends after its epochs, and what it tells. change(x (b, *inputs)): what each batch is trained on instead."""
     c: Source = site.config
+    check_rows(site)
     net = network(site, f, g)
     momentum, decay = c.source_momentum, c.source_weight_decay
     optimiser = torch.optim.SGD(net.parameters(), lr=c.source_rate, momentum=momentum, weight_decay=decay)
@@ -73,6 +74,14 @@ def trained(f: Weights, g: Weights, site: Site, change: Callable[[Tensor], Tenso
     loss = fit(net, site.data, smoothed, optimiser, **how, tick=site.tick)
     made = parts(nets.weights_of(net))
     return Taught(made.f, made.g, len(site.data)), {"loss": loss, "samples": len(site.data)}
+
+
+def check_rows(site: Site) -> None:
+    """Raises DataRefused for a site with a single row, whose batch has no variance."""
+    if len(site.data) < 2:
+        raise DataRefused(
+            "The site has a single training row, and batch norm wants two or more", "Leave the site out, or give it more data"
+        )
 
 
 def sources(turn: Turn) -> tuple[ClientId, ...]:
