@@ -134,9 +134,11 @@ def journals(address: str) -> Iterator[tuple[SqlJournal, SqlJournal]]:
     """The journals of two coordinators on one database, which soon ends a frozen transaction of the first."""
     needed()
     with ExitStack() as stack:
-        one, two = SqlJournal(with_options(address, FROZEN)), SqlJournal(address)
-        stack.callback(one.close)
+        # The patient one first: it makes the tables, which may take long where much else goes on.
+        two = SqlJournal(address)
         stack.callback(two.close)
+        one = SqlJournal(with_options(address, FROZEN))
+        stack.callback(one.close)
         yield one, two
 
 
