@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tideline.algorithms import METHODS
 from tideline.core.data import Data
+from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.run import World
 from tideline.engine.simulate import Federation, SimSite
 from tideline.learning.holdings import Holdings
@@ -103,9 +104,10 @@ def played_with(
     seed: int,
     world: Mapping[str, Any],
     weights: bytes = b"",
+    policy: Policy = DEFAULT_POLICY,
 ) -> tuple[Federation, str, dict[str, Any]]:
     """One run through the whole stack with these roles, and with weights if a safetensors file is given."""
-    federation = Federation(METHODS, {name: SimSite(lambda w, r, own=sites[name]: own) for name in roster})
+    federation = Federation(METHODS, {name: SimSite(lambda w, r, own=sites[name]: own, policy) for name in roster})
     given = {"method": method, "config": dict(config), "roster": dict(roster), "seed": seed, "world": dict(world)}
     run = federation.start(given | ({"weights": federation.bring([weights])} if weights else {}))
     result = federation.run(run)

@@ -29,6 +29,7 @@ from benchmarks.domains import names, played_with, read
 from tideline.algorithms.source_free.messages import Model
 from tideline.archive.codec import LAX, decode
 from tideline.core.data import Data
+from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import RunId
 from tideline.learning.holdings import Holdings
 
@@ -43,6 +44,15 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "fedwca": ("fedwca", {}),
     "fedwca_u1": ("fedwca", {"refresh_every": 1}),
 }
+OTHERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "fedprox_pl": ("fedprox_pl", {}),
+    "fedamp_pl": ("fedamp_pl", {}),
+    "ifca_pl": ("ifca_pl", {}),  # as many models as there are true domains
+    "ladd": ("ladd", {}),
+    "ladd_pl": ("ladd_pl", {}),
+    "fedpcl_pl": ("fedpcl_pl", {"normalise": True, "tau": 0.07}),
+}
+PEERS_SEE = DEFAULT_POLICY | {(Exposure.STATISTIC, Audience.PEERS)}  # FedPCL's prototypes go to all sites
 ABLATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "plain": ("fedwca", {"labels": "predicted", "fixed_labels": False, "two_models": False, "mu": 0.0}),
     "pp": ("fedwca", {"fixed_labels": False, "two_models": False, "mu": 0.0}),
@@ -121,9 +131,9 @@ def of_source(domains: Mapping[str, Any], source: str, seed: int, args: Any) -> 
     targets = {name: "target" for name in sites if name != source}
     weights = taught(sites, source, seed, world, args)
     for method in args.methods.split(","):
-        name, config = {**METHODS, **ABLATIONS}[method]
+        name, config = {**METHODS, **OTHERS, **ABLATIONS}[method]
         begun = time.monotonic()
-        *_, result = played_with(sites, targets, name, settings(name, config, targets, args), seed, world, weights)
+        *_, result = played_with(sites, targets, name, settings(name, config, targets, args), seed, world, weights, PEERS_SEE)
         row = {"source": source, "seed": seed, "method": method, "seconds": round(time.monotonic() - begun, 1)}
         yield {**row, **scored(result)}
 
@@ -143,8 +153,15 @@ def settings(method: str, config: Mapping[str, Any], targets: Mapping[str, Any],
     if method != "source_model":
         shared |= {"rounds": args.rounds, "epochs": args.epochs, "rate": args.rate, "evaluate_every": args.rounds}
     if config.get("clustering") == "given":
-        shared["given"] = {k: k.rpartition("-")[0] for k in targets}
+        shared["given"] = true_domains(targets)
+    if method == "ifca_pl":
+        shared["k"] = len(set(true_domains(targets).values()))
     return {**shared, **config, **json.loads(args.config)}
+
+
+def true_domains(targets: Mapping[str, Any]) -> dict[str, str]:
+    """The domain of each site."""
+    return {k: k.rpartition("-")[0] for k in targets}
 
 
 def scored(result: dict[str, Any]) -> dict[str, Any]:

@@ -49,3 +49,11 @@ def told(stage: Stage, run: Any, order: Order, who: ClientId, change: Change) ->
             intake.write(parts.view(digest))
         stage.desk.received(who, order.id, intake)
     return stage.desk.report(who, Reply(order.id, files))
+
+
+def refused_alone(stage: Stage, run: Any, order: Order, who: ClientId, change: Change, kind: str) -> None:
+    """A changed answer is refused by name: its order has failed, and the round goes on without it."""
+    receipt = told(stage, run, order, who, change)
+    assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
+    stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
+    assert who not in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded

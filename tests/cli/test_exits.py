@@ -97,6 +97,7 @@ def test_wrong_usage_ends_with_2() -> None:
         (["--agents", "65"], "Invalid value for '--agents'"),
         (["--method", "fedavk"], "There is no method 'fedavk'"),
         (["--out", "taken"], "taken/figures cannot be written"),
+        (["--policy", "absent.toml"], "The policy file absent.toml does not exist"),
     ],
 )
 def test_a_demonstration_that_cannot_be_is_refused_early(
@@ -110,7 +111,7 @@ def test_a_demonstration_that_cannot_be_is_refused_early(
     assert [p.name for p in tmp_path.iterdir()] == ["taken"]
     assert "2<=x<=64" in tide("demo", "--help").stdout
     with pytest.raises(errors.ConfigRefused, match="--agents is 1; it should be between 2 and 64"):
-        demo.refuse_early("fedavg", 1)
+        demo.refuse_early(demo.Asked("fedavg", 1))
 
 
 def test_nobody_at_home(tmp_path: Path) -> None:

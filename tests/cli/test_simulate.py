@@ -77,6 +77,36 @@ def test_sites_in_folders_beside_the_file(tmp_path: Path) -> None:
     assert [(c["domain"], c["role"]) for c in json.loads(ended.stdout)["clients"]][2] == ("optdigits", "peer")
 
 
+PEERS_SEE = '[allow]\nstatistic = ["peers"]\n'
+
+
+def test_every_site_goes_by_the_policy(tmp_path: Path) -> None:
+    """A method that needs the owners' word stalls without it, and completes with it."""
+    (tmp_path / "policy.toml").write_text(PEERS_SEE)
+    data = {"c": {**BASE["data"]["b"], "domain": "coloured"}, **BASE["data"]}
+    file = write(tmp_path, method="fedpcl_pl", data=data, world={"model": "lenet", "inputs": [3, 28, 28]})
+    declined = tide("simulate", file, "--json")
+    assert declined.exit_code == 1 and "statistic" in json.loads(declined.stdout)["cause"].lower()
+    allowed = tide("simulate", file, "--json", "--policy", tmp_path / "policy.toml")
+    assert allowed.exit_code == 0 and json.loads(allowed.stdout)["status"] == "completed", allowed.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "does not exist"),
+        ("allow = [", "is not TOML"),
+        ('[allow]\nstatistics = ["peers"]', "allow.statistics is no exposure"),
+    ],
+)
+def test_a_policy_that_cannot_be_read(tmp_path: Path, text: str | None, words: str) -> None:
+    """It is refused before a site is asked."""
+    if text is not None:
+        (tmp_path / "policy.toml").write_text(text)
+    ended = tide("simulate", write(tmp_path), "--policy", tmp_path / "policy.toml")
+    assert ended.exit_code == 2 and words in ended.stderr and "What to do" in ended.stderr
+
+
 def test_a_run_that_stalls_ends_with_1(tmp_path: Path) -> None:
     """A site whose data do not fit the world refuses to join; the run stalls and the cause is printed."""
     path = write(tmp_path, world={"model": "mlp", "inputs": [7]})

@@ -77,6 +77,14 @@ def test_no_rounds_end_in_the_weights(federation: Federation, method: str) -> No
     assert all(client["accuracy"] is not None for client in result["clients"])
 
 
+@pytest.mark.parametrize("within", ["model", "a/b"])
+def test_an_exported_state_is_a_file_of_weights(federation: Federation, within: str) -> None:
+    """A run's final state with one model in it, as `run export` writes it, begins another run as the model alone does."""
+    exported = save({f"{within}/{name}": w for name, w in weights().items()})
+    ends = {started(federation, content, config=SCORED)["state_digest"] for content in (exported, save(weights()))}
+    assert len(ends) == 1
+
+
 def test_rounds_go_on_from_the_weights(federation: Federation) -> None:
     """The digest is another than from random numbers, and than from other weights; the same weights give the same."""
     ends = {seed: started(federation, save(weights(seed)))["state_digest"] for seed in (3, 4)}

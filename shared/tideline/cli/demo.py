@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tideline.cli.guard import REFUSED
-from tideline.cli.local import LEAST, MOST
-from tideline.cli.options import REGISTRY
+from tideline.cli.options import LEAST, MOST, REGISTRY
 from tideline.core.algorithm import casting
 from tideline.core.errors import ConfigRefused, FederationError, Unreachable
 from tideline.core.registry import load_methods, resolve
@@ -31,6 +30,17 @@ SHAPE = (3, 28, 28)
 START_SECONDS = 60.0
 STOP_SECONDS = 8.0
 POLL_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a demonstration is to show. `rounds`: None as the method's preset says; `policy`: a file, what every site lets out."""
+
+    method: str
+    agents: int
+    rounds: int | None = None
+    seed: int = 0
+    policy: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -82,22 +92,22 @@ class Children:
                 process.wait()
 
 
-def run_demo(method: str, agents: int, rounds: int | None, seed: int, out: Path | None, as_json: bool) -> int:
+def run_demo(asked: Asked, out: Path | None, as_json: bool) -> int:
     """Run the demonstration; 0 if its run completed. Raises FederationError."""
     from tideline.cli.domains import fill_in
     from tideline.cli.report import make_room, write_all
 
     began, where = time.monotonic(), out or Path("demo-out")
-    refuse_early(method, agents)
+    refuse_early(asked)
     make_room(where)
     say = quiet if as_json else console
     with terminable(), folder() as temporary, federation(temporary, say) as (children, client):
         say(f"coordinator ready at {client.base_url}")
-        description = client.get(f"/algorithms/{method}")
-        sites = write_sites(temporary, casting(description["cast"], agents))
-        start_agents(children, client, sites, temporary)
+        description = client.get(f"/algorithms/{asked.method}")
+        sites = write_sites(temporary, casting(description["cast"], asked.agents))
+        start_agents(children, client, sites, temporary, asked.policy)
         say(f"{len(sites)} agents started: " + ", ".join(f"{s.name} ({s.domain}, {s.role})" for s in sites))
-        run = client.post("/runs", experiment(method, description, sites, rounds, seed))["run"]
+        run = client.post("/runs", experiment(asked, description, sites))["run"]
         watch(children, client, run, as_json)
         result = client.get(f"/runs/{run}?history=true")
         pictures = draw_pictures(temporary, run, sites, where / "figures")
@@ -111,14 +121,17 @@ def run_demo(method: str, agents: int, rounds: int | None, seed: int, out: Path 
     return 0 if result["status"] == "completed" else 1
 
 
-def refuse_early(method: str, agents: int) -> None:
+def refuse_early(asked: Asked) -> None:
     """What can be refused before a process is started. Raises ConfigRefused, NotFound."""
-    if not LEAST <= agents <= MOST:
-        what = f"--agents is {agents}; it should be between {LEAST} and {MOST}"
+    from tideline_agent.policy import read_policy
+
+    if not LEAST <= asked.agents <= MOST:
+        what = f"--agents is {asked.agents}; it should be between {LEAST} and {MOST}"
         raise ConfigRefused(what, "Correct the number", path="agents")
     known = load_methods(REGISTRY)
-    if method not in dict(known):
-        resolve(known, method)  # refuses; a method that is known is not loaded here
+    if asked.method not in dict(known):
+        resolve(known, asked.method)  # refuses; a method that is known is not loaded here
+    read_policy(asked.policy)
 
 
 @contextlib.contextmanager
@@ -199,7 +212,7 @@ def write_sites(home: Path, roles: Sequence[str]) -> list[DemoSite]:
     return sites
 
 
-def start_agents(children: Children, client: Any, sites: list[DemoSite], home: Path) -> None:
+def start_agents(children: Children, client: Any, sites: list[DemoSite], home: Path, policy: Path | None) -> None:
     """Invite each site and start its agent."""
     address = json.loads((home / "coordinator" / "coordinator.json").read_text())["grpc"]
     for site in sites:
@@ -208,21 +221,20 @@ def start_agents(children: Children, client: Any, sites: list[DemoSite], home: P
             site.name,
             *("agent", "--coordinator", address, "--token", token, "--name", site.name, "--role", site.role),
             *("--data", str(site.folder), "--home", str(home / f"home-{site.name}"), "--device", "cpu"),
+            *(("--policy", str(policy)) if policy else ()),
         )
 
 
-def experiment(
-    method: str, description: Mapping[str, Any], sites: list[DemoSite], rounds: int | None, seed: int
-) -> dict[str, Any]:
+def experiment(asked: Asked, description: Mapping[str, Any], sites: list[DemoSite]) -> dict[str, Any]:
     """The demonstration's experiment: the method's own demo preset, with FedAvg over the labelled sites beside it."""
     return {
-        "name": f"demo of {method}",
-        "method": method,
+        "name": f"demo of {asked.method}",
+        "method": asked.method,
         "preset": "demo" if "demo" in description["presets"] else None,
-        "config": {} if rounds is None else {"rounds": rounds},
+        "config": {} if asked.rounds is None else {"rounds": asked.rounds},
         "world": {"model": description["network"], "inputs": list(SHAPE), "classes": 10},
         "roster": {site.name: site.role for site in sites},
-        "seed": seed,
+        "seed": asked.seed,
         "waiting": {"deadline": 600},
         "reference": {"method": "fedavg"},
     }
@@ -268,17 +280,16 @@ def ended(result: Mapping[str, Any]) -> bool:
 def show(result: dict[str, Any], where: Path, as_json: bool) -> None:
     """The table, or the JSON."""
     from tideline.cli.guard import clean, say_json
-    from tideline.cli.tables import result_table, scores_table
+    from tideline.cli.tables import groups_table, result_table, scores_table
     from tideline.cli.tables import show as show_table
 
     if as_json:
         say_json(result)
         return
     show_table(result_table(result))
-    side_by_side = scores_table(result)
-    if side_by_side is not None:
+    for more in filter(None, (scores_table(result), groups_table(result))):
         sys.stdout.write("\n")
-        show_table(side_by_side)
+        show_table(more)
     cause = f"{result['status']}: {clean(result['cause'])}\n" if result["cause"] else ""
     files = f"result  {where / 'result.json'}\nreport  {where / 'report.html'}\n"
     sys.stdout.write(f"\n{cause}{files}{result['demo_seconds']:.0f} s in all\n")

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from tideline.cli.guard import code_of_run, say_json
-from tideline.cli.options import REGISTRY, ExperimentFile, Json, Methods, Settings
+from tideline.cli.options import LEAST, MOST, REGISTRY, ExperimentFile, Json, Methods, Settings, SitePolicyFile
 
-LEAST, MOST = 2, 64  # agents of a demonstration: one to learn from, one to learn for
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the results into this folder.")]
 
 
@@ -65,6 +64,7 @@ def simulate(
     file: ExperimentFile,
     out: Out = None,
     settings: Settings = None,
+    policy: SitePolicyFile = None,
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
@@ -76,8 +76,9 @@ def simulate(
     from tideline.cli.simulating import simulate_text
     from tideline.cli.tables import groups_table, marks_table, result_table, show
     from tideline.core.registry import load_methods
+    from tideline_agent.policy import read_policy
 
-    result = simulate_text(text, load_methods(methods), out)
+    result = simulate_text(text, load_methods(methods), out, read_policy(policy).allowed)
     if as_json:
         say_json(result)
     else:
@@ -93,6 +94,7 @@ def demo(
     agents: Annotated[int, typer.Option(min=LEAST, max=MOST, help="How many agents.")] = 4,
     rounds: Annotated[int | None, typer.Option(min=0, help="Rounds. [default: the method's preset for demonstrations]")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
+    policy: SitePolicyFile = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
@@ -100,9 +102,9 @@ def demo(
 
     A coordinator and agents are started, digits of four styles are learnt, and the result is shown.
     """
-    from tideline.cli.demo import run_demo
+    from tideline.cli.demo import Asked, run_demo
 
-    raise typer.Exit(run_demo(method, agents, rounds, seed, out, as_json))
+    raise typer.Exit(run_demo(Asked(method, agents, rounds, seed, policy), out, as_json))
 
 
 def version(as_json: Json = False) -> None:

@@ -14,6 +14,7 @@ import typer
 from tideline.cli.guard import JSON_WANTED
 
 REGISTRY = "tideline.algorithms:METHODS"
+LEAST, MOST = 2, 64  # agents of a demonstration: one to learn from, one to learn for
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ ExperimentFile = Annotated[Path, typer.Argument(metavar="FILE", help="The experi
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, such as config.rounds=5. Repeatable.")
 ]
+SitePolicyFile = Annotated[Path | None, typer.Option("--policy", metavar="FILE", help="What every site lets out (TOML).")]
 Methods = Annotated[str, typer.Option("--methods", metavar="MODULE:TUPLE", help="The registry of methods.")]
 Url = Annotated[str | None, typer.Option("--url", envvar="TIDELINE_URL", help="The coordinator's HTTP address.")]
 ApiKey = Annotated[str | None, typer.Option("--api-key", envvar="TIDELINE_API_KEY", help="A key of the coordinator.")]

@@ -17,6 +17,7 @@ from tideline.cli.experiments import ExperimentText
 from tideline.cli.exporting import export
 from tideline.cli.watching import Watcher
 from tideline.core.errors import ConfigRefused
+from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.registry import Methods
 from tideline.core.run import Digest, Role, RunId, World
 from tideline.engine.experiment import Experiment, SiteData, read_experiment
@@ -46,8 +47,10 @@ class Folder:
         return ", ".join(find(self.path))
 
 
-def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = None) -> dict[str, Any]:
-    """Run an experiment; its result. `out` takes result.json and, of a completed run, the final state."""
+def simulate_text(
+    text: ExperimentText, methods: Methods, out: Path | None = None, policy: Policy = DEFAULT_POLICY
+) -> dict[str, Any]:
+    """Run an experiment, its sites under one policy; its result. `out` takes result.json and, of a completed run, the state."""
     with text.located():
         experiment = read_experiment(text.value)
         roster = roster_of(experiment)
@@ -59,7 +62,7 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
     with tempfile.TemporaryDirectory(prefix="tideline-") as scratch:
         with placed.located():
             folders = {n: folder_of(n, site, text, Path(scratch) / n) for n, site in experiment.data.items()}
-        federation = Federation(methods, {name: SimSite(folder) for name, folder in folders.items()})
+        federation = Federation(methods, {name: SimSite(folder, policy) for name, folder in folders.items()})
         return play(federation, placed, folders, out)
 
 

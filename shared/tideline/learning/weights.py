@@ -83,7 +83,7 @@ def mappable(file: Path) -> bool:
 
 def checked(held: Any) -> dict[str, Tensor]:
     """The state dict in what was read, each tensor held to what weights are. Raises DataRefused."""
-    weights = {name: tensor.detach() for name, tensor in of_a_state(state_dict_in(held)).items()}
+    weights = {name: tensor.detach() for name, tensor in state_dict_in(held).items()}
     for name, tensor in weights.items():
         check_tensor(name, tensor)
     return weights
@@ -94,7 +94,7 @@ def state_dict_in(held: Any) -> Mapping[str, Tensor]:
     if not isinstance(held, Mapping):
         raise DataRefused(f"the file holds a {type(held).__name__}, no state dict", SAVE)
     if is_state_dict(held):
-        return held
+        return of_a_state(held)
     inside = {name: value for name, value in held.items() if is_state_dict(value)}
     if len(inside) > 1:
         names = ", ".join(map(show, inside))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.lies import Change, told
+from tests.algorithms.lies import Change, refused_alone, told
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, mine, played, sent, states
 from tests.engine.toys import until
 from tests.laws.values import raw
@@ -160,10 +160,7 @@ def in_first_round() -> tuple[Any, Any, Any]:
 def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -> None:
     """Its order has failed, and the round goes on without it."""
     stage, run, order = in_first_round()
-    receipt = told(stage, run, order, BERT, change)
-    assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
-    stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
-    assert BERT not in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded
+    refused_alone(stage, run, order, BERT, change, kind)
 
 
 def test_a_model_beyond_all_measure_is_folded() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.algorithms.feddadil.played import ALREADY, ROSTER, federation
-from tests.algorithms.lies import Change, told
+from tests.algorithms.lies import Change, refused_alone, told
 from tests.engine.toys import until
 from tests.laws.stage import Stage
 from tests.synthetic import experiment
@@ -60,9 +60,7 @@ REFUSED: dict[str, tuple[str, Change, str]] = {
 def test_a_reply_that_no_fold_could_take_is_refused(phase: str, change: Change, kind: str) -> None:
     """Its own order has failed, and the round goes on without it."""
     stage, run, order = at(phase)
-    receipt = told(stage, run, order, BERT, change)
-    assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
-    stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
+    refused_alone(stage, run, order, BERT, change, kind)
     assert stage.journal.rounds(run)[order.cursor + 1].folded == ("anna", *(("carl",) if phase == "learn" else ()))
 
 

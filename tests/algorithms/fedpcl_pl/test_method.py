@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tests.algorithms.lies import Change, told
+from tests.algorithms.lies import Change, refused_alone, told
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, played, sent, site, states
 from tests.engine.toys import until
 from tests.laws.stage import Stage
@@ -229,10 +229,7 @@ def in_first_exchange() -> tuple[Any, Any, Any]:
 def test_prototypes_that_no_fold_could_take_are_refused(change: Change, kind: str) -> None:
     """Their order has failed, and the exchange goes on without them."""
     stage, run, order = in_first_exchange()
-    receipt = told(stage, run, order, BERT, change)
-    assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
-    stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
-    assert BERT not in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded
+    refused_alone(stage, run, order, BERT, change, kind)
 
 
 @pytest.mark.parametrize("change", ADMITTED.values(), ids=ADMITTED)

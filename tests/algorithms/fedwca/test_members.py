@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.algorithms.fedwca.test_method import GIVEN, ORIGINAL, TARGETS, close, same
-from tests.algorithms.lies import Change
+from tests.algorithms.lies import Change, refused_alone
 from tests.algorithms.lies import told as lied
 from tests.algorithms.source_free.played import ROSTER, TRUE, WAITING, away, federation, played, sent, states
 from tests.engine.toys import until
@@ -194,10 +194,7 @@ def in_full_round() -> tuple[Any, Any, Any]:
 def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -> None:
     """Its order has failed, and the round goes on without it."""
     stage, run, order = in_full_round()
-    receipt = lied(stage, run, order, BERT, change)
-    assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
-    stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
-    assert BERT not in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded
+    refused_alone(stage, run, order, BERT, change, kind)
 
 
 @pytest.mark.parametrize("change", ADMITTED.values(), ids=ADMITTED)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save
 
 from tests.algorithms.ladd.played import BOTH, NORM, TARGETS, WORLD, open_federation, played, same
-from tests.algorithms.lies import Change, told
+from tests.algorithms.lies import Change, refused_alone, told
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, sent, site, states
 from tests.engine.toys import until
 from tests.laws.laws import EVERYTHING
@@ -129,10 +129,7 @@ def in_phase(method: str, phase: str, **config: Any) -> tuple[Any, Any, Any]:
 def test_a_reply_that_no_fold_could_take_is_refused(phase: str, change: Change, kind: str) -> None:
     """Its order has failed, and the round goes on without it."""
     stage, run, order = in_phase("ladd", phase)
-    receipt = told(stage, run, order, BERT, change)
-    assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
-    stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
-    assert BERT not in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded
+    refused_alone(stage, run, order, BERT, change, kind)
 
 
 @pytest.mark.parametrize(("phase", "change"), ADMITTED.values(), ids=ADMITTED)
