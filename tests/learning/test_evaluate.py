@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tideline.core.data import Data, View
+from tideline.core.phase import Replies, Told
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
-from tideline.learning.evaluate import ROWS, accuracy, evaluate, outputs
+from tideline.learning.evaluate import RIGHT, ROWS, WRONG, accuracy, evaluate, outputs
+from tideline.numerics.calibration import BINS
 
 
 def data(n: int, labelled: bool = True) -> Data:
@@ -84,3 +86,30 @@ def test_outputs_are_those_of_evaluation_mode() -> None:
 def test_a_target_is_scored_with_its_held_out_labels() -> None:
     """The role does not matter to a scoring."""
     assert accuracy(by_number, None, None, replace(site(data(4)), role=Role.SOURCE)) == 0.5
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 2 * ROWS))
+def test_confidences_are_told_beside_the_same_accuracy(n: int) -> None:
+    """The histogram has every row once; outputs that are one-hot have one confidence, e / (e + 2)."""
+    phase = evaluate(lambda state, turn: {}, by_number, metrics=("accuracy", "source_only"), confidence=True)
+    assert phase.step is not None and phase.step.metrics == ("accuracy", "source_only", "ece")
+    outcome = phase.step.run(Nothing(), Nothing(), site(data(n)))
+    share = ((n + 1) // 2) / n
+    confidence = torch.tensor([1.0, 0, 0]).softmax(0)[0].item()
+    assert outcome.metrics["accuracy"] == outcome.metrics["source_only"] == share
+    assert outcome.metrics["ece"] == pytest.approx(abs(share - confidence))
+    assert int(outcome.message.right.sum()) == (n + 1) // 2 and int((outcome.message.right + outcome.message.wrong).sum()) == n
+
+
+def test_the_histograms_are_told_to_people_as_tables() -> None:
+    """A row for each site that had rows to score; the state stays as it is."""
+    phase = evaluate(lambda state, turn: {}, by_number, confidence=True)
+    assert phase.step is not None
+    answers = {name: phase.step.run(Nothing(), Nothing(), site(given)) for name, given in (("b", data(7)), ("a", data(3, False)))}
+    assert dict(answers["a"].metrics) == {}
+    told = phase.tell("state", Replies({ClientId(k): lambda each=each: each.message for k, each in answers.items()}), None)
+    assert isinstance(told, Told) and told.state == "state" and set(told.tables) == {RIGHT, WRONG}
+    assert told.tables[RIGHT].rows == ("b",) and sum(told.tables[RIGHT].values[0]) == 4 and sum(told.tables[WRONG].values[0]) == 3
+    assert len(told.tables[RIGHT].columns) == BINS
+    assert phase.tell("state", Replies({}), None) == "state"

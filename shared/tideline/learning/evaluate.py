@@ -9,15 +9,28 @@ import torch
 from torch import Tensor, nn
 
 from tideline.core.data import View
-from tideline.core.phase import Phase, Turn, unchanged
-from tideline.core.record import Nothing
+from tideline.core.phase import MOST_VALUES, Phase, Replies, Table, Told, Turn, unchanged
+from tideline.core.privacy import Exposure
+from tideline.core.record import Nothing, field, record
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, Step
 from tideline.nets import rows_of
+from tideline.numerics.calibration import BINS, Tally, calibration_error, nothing, tally
 
 Offer = Callable[[Any, Turn], Mapping[ClientId, Any]]
 Predict = Callable[[Any, Any, Site, Tensor], Tensor]
 ROWS = 512  # rows scored at once
+# Tables of a scoring with confidences: a row for each site, a column for each bin. The result's readers know these names.
+RIGHT, WRONG = "confidence of right predictions", "confidence of wrong predictions"
+BIN_NAMES = tuple(f"{b / BINS:.2f} to {(b + 1) / BINS:.2f}" for b in range(BINS))
+
+
+@record
+class Histogram:
+    """What a scoring tells of confidences: how many held-out rows of each bin were predicted right, and wrong."""
+
+    right: Tensor = field(f"{BINS}", Exposure.COUNT, doc="held-out rows predicted right, by confidence")
+    wrong: Tensor = field(f"{BINS}", Exposure.COUNT, doc="held-out rows predicted wrong, by confidence")
 
 
 def evaluate(
@@ -28,13 +41,17 @@ def evaluate(
     keeps: type[Any] = Nothing,
     name: str = "score",
     metrics: tuple[str, ...] = ("accuracy",),
+    confidence: bool = False,
 ) -> Phase:
     """A phase that scores each asked client's held-out rows.
 
     offer(state, turn) -> {client: what it needs to predict with}; predict(message, memory, site, x (b, *inputs)) ->
     probabilities or logits (b, classes). The accuracy in [0, 1] is told under each of `metrics`; where a site has no labels
-    to score with, nothing is told.
+    to score with, nothing is told. With `confidence` the calibration error `ece` and the histogram of confidences are told too,
+    of what must then be logits, or logarithms of probabilities.
     """
+    if confidence:
+        return with_confidence(offer, predict, takes, keeps, name, metrics)
 
     def score(order: Any, memory: Any, site: Site) -> Outcome[Nothing, Any]:
         value = accuracy(predict, order, memory, site)
@@ -42,6 +59,50 @@ def evaluate(
 
     step = Step(name, score, takes, keeps, Nothing, metrics, View.HELD_OUT)
     return Phase(name, step, ask=offer, tell=unchanged)
+
+
+def with_confidence(
+    offer: Offer, predict: Predict, takes: type[Any], keeps: type[Any], name: str, metrics: tuple[str, ...]
+) -> Phase:
+    """The phase that tells confidences too."""
+
+    def score(order: Any, memory: Any, site: Site) -> Outcome[Histogram, Any]:
+        found = tallied(predict, order, memory, site)
+        return Outcome(Histogram(found.right, found.wrong), memory, told_of(found, metrics))
+
+    step = Step(name, score, takes, keeps, Histogram, (*metrics, "ece"), View.HELD_OUT)
+    return Phase(name, step, ask=offer, tell=histograms)
+
+
+def told_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:
+    """The accuracy under each name, and the calibration error; nothing of no row."""
+    n = int((found.right + found.wrong).sum())
+    share = int(found.right.sum()) / n if n else 0.0
+    return {**dict.fromkeys(metrics, share), "ece": calibration_error(found)} if n else {}
+
+
+def tallied(predict: Predict, order: Any, memory: Any, site: Site) -> Tally:
+    """The confidences of a site's held-out rows; none without labels."""
+    found, data = nothing(), site.data
+    with torch.no_grad():
+        for at in range(0, len(data) if data.y is not None else 0, ROWS):
+            assert data.y is not None
+            found += tally(predict(order, memory, site, data.x[at : at + ROWS]).cpu(), data.y[at : at + ROWS])
+            site.tick(min(at + ROWS, len(data)) / len(data))
+    return found
+
+
+def histograms(state: Any, replies: Replies[Histogram], turn: Turn) -> Any:
+    """The state as it is, and for people the histogram of each site that had rows to score."""
+    read = dict(replies.items())
+    rows = tuple(k for k, each in read.items() if int(each.right.sum() + each.wrong.sum()))
+    if not rows or 2 * len(rows) * BINS > MOST_VALUES:
+        return state
+    tables = {
+        name: Table(rows, BIN_NAMES, tuple(tuple(map(float, getattr(read[k], side).tolist())) for k in rows))
+        for name, side in ((RIGHT, "right"), (WRONG, "wrong"))
+    }
+    return Told(state, tables=tables)
 
 
 def accuracy(predict: Predict, order: Any, memory: Any, site: Site) -> float | None:

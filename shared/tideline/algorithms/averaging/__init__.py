@@ -25,24 +25,33 @@ from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate, outputs
 from tideline.learning.fit import cross_entropy, fit
+from tideline.learning.optimisers import OPTIMISERS, optimiser
 
 
 @dataclass(frozen=True)
-class FedAvg:
-    """Settings of federated averaging."""
+class Averaging:
+    """Settings that all of the family have, and other methods whose sites train alike."""
 
     rounds: int = setting(10, low=0, high=100_000, doc="rounds of averaging, R")
     epochs: int = setting(1, low=1, doc="local epochs a round, E")
     batch: int = setting(32, low=1, doc="rows in a mini-batch")
-    rate: float = setting(1e-2, low=0.0, doc="learning rate of the local SGD, eta")
+    rate: float = setting(1e-2, low=0.0, doc="learning rate of local training, eta")
     momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
-    weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of the local SGD")
+    weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of local training")
     weighting: str = setting("samples", choices=("samples", "uniform"), doc="coefficients of the mean: n_i / n, or 1 / N")
+    evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
+    roles: tuple[Role, ...] = setting((Role.SOURCE, Role.PEER), doc="whose labels are learnt from")
+    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of local training; adam has no use for momentum", late=True)
+    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too", late=True)
+
+
+@dataclass(frozen=True)
+class FedAvg(Averaging):
+    """Settings of federated averaging."""
+
     robust: str = setting("none", choices=folds.RULES, doc="how replies are folded: the mean, or a robust rule", late=True)
     byzantine: int = setting(0, low=0, doc="how many sites may be wrong, f, for all rules but none and clip", late=True)
     clip_norm: float = setting(0.0, low=0.0, doc="for clip, the largest |w_i - w|; 0: the round's lower median", late=True)
-    evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
-    roles: tuple[Role, ...] = setting((Role.SOURCE, Role.PEER), doc="whose labels are learnt from")
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,7 @@ def averaging(
     def plan(c: Any) -> Plan:
         least, needs = folds.floor(c)
         fold = Phase("train", train, ask=model_to_learners, tell=folds.fold, floor=least, needs=needs)
-        score = evaluate(model_to_all, predict, takes=Model, metrics=told)
+        score = evaluate(model_to_all, predict, takes=Model, metrics=told, confidence=c.confidence)
         rounds = ((fold, score) if due(c, r) else (fold,) for r in range(1, c.rounds + 1))
         return tuple(chain.from_iterable(rounds)) or (score,)
 
@@ -112,8 +121,8 @@ def averaging(
 def local_sgd(net: nn.Module, site: Site, loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> float:
     """The family's local training, in place; gives the mean loss of the last epoch."""
     c = site.config
-    optimiser = torch.optim.SGD(net.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
-    return fit(net, site.data, loss, optimiser, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
+    by = optimiser(c, net.parameters())
+    return fit(net, site.data, loss, by, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
 
 
 def due(c: Any, r: int) -> bool:
