@@ -33,7 +33,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
 }
 TOP = ("tideline.__main__", "tideline.cli")
 # Families of methods that others build on; every other method keeps out of its neighbours' folders.
-FAMILIES = ("averaging", "personal", "source_free")
+FAMILIES = ("averaging", "hypernetworks", "personal", "source_free")
 OURS = ("tideline", "tideline_server", "tideline_agent", "tideline_protos")
 # Where a person's own file of weights is read: the one `torch.load`, which there says weights_only=True in so many words.
 WEIGHTS = "tideline.learning.weights"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -348,12 +349,16 @@ def test_a_tensor_without_a_version_is_never_remembered() -> None:
     assert parts.large == 2
 
 
-def test_a_memo_holds_its_tensors() -> None:
-    """A tensor that was let go cannot lend its identity to another one."""
-    parts, memo = MemoryParts(), Memo()
+def test_a_memo_knows_a_tensor_from_its_successor() -> None:
+    """A tensor that was let go cannot lend its identity to another one; and it is let go."""
+    parts, memo, gone = MemoryParts(), Memo(), []
     for i in range(20):
-        sent = encode(Flags(torch.full((PART_BYTES,), float(i))), parts, memo=memo)
+        big = torch.full((PART_BYTES,), float(i))
+        sent = encode(Flags(big), parts, memo=memo)
         assert decode(Flags, sent.digest, parts).on[0].item() == i
+        gone.append(ref(big))
+        del big
+    assert not any(each() is not None for each in gone)
 
 
 def test_extra_records_of_another_type_are_malformed() -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.engine.toys import METHODS, ROSTER, stage, start, toy
 from tests.synthetic import NAMES, SimSite, blobs, experiment, sites
 from tideline.core.data import Data, View
-from tideline.core.errors import NotFound
-from tideline.core.phase import Phase, Replies
+from tideline.core.errors import NotFound, RosterRefused, StepFailed
+from tideline.core.phase import Each, Phase, Replies
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import EMPTY, ClientId, Digest, Member, Role, RunId, World
 from tideline.core.step import Outcome, Site, step
@@ -72,6 +72,49 @@ def test_an_empty_plan_ends_where_it_begins() -> None:
     """A plan without phases gives the first state."""
     turned = advance.begin(game())
     assert (turned.state.said, turned.cursor, turned.orders) == ("begun", 0, EMPTY)
+
+
+def one_by_one(looked: list[str], *clients: str) -> Any:
+    """An ask whose messages are made when they are looked at, from torch's global generator."""
+
+    def make(client: ClientId) -> Log:
+        looked.append(client)
+        return Log(f"{client} {torch.get_num_threads()} {float(torch.rand(())):.6f}")
+
+    return lambda state, turn: Each(map(ClientId, clients), make)
+
+
+def test_messages_may_be_made_one_by_one() -> None:
+    """In the order of names, when they are looked at and no sooner; each as in the ask itself: its seed, its threads."""
+    looked: list[str] = []
+    turned = advance.begin(game(Phase("ask", idle, ask=one_by_one(looked, "carl", "anna"))))
+    assert list(turned.orders) == ["anna", "carl"] and len(turned.orders) == 2 and looked == []
+    torch.manual_seed(9)
+    first = {client: order.said for client, order in turned.orders.items()}
+    assert looked == ["anna", "carl"] and first["anna"].split()[1:] == first["carl"].split()[1:]
+    torch.manual_seed(10)
+    assert {client: order.said for client, order in turned.orders.items()} == first
+    with pytest.raises(KeyError):
+        turned.orders[ClientId("bert")]
+
+
+def test_who_is_asked_one_by_one_is_a_member() -> None:
+    """A stranger is refused before anything is made."""
+    looked: list[str] = []
+    with pytest.raises(RosterRefused, match="'dora', who is no member"):
+        advance.begin(game(Phase("ask", idle, ask=one_by_one(looked, "dora"))))
+    assert looked == []
+
+
+def test_an_error_in_a_message_that_is_made_later_is_the_asks() -> None:
+    """It names the ask that it belongs to."""
+
+    def make(client: ClientId) -> Log:
+        raise ZeroDivisionError("no such thing")
+
+    turned = advance.begin(game(Phase("ask", idle, ask=lambda state, turn: Each([ClientId("anna")], make))))
+    with pytest.raises(StepFailed, match="ask of ask raised ZeroDivisionError: no such thing"):
+        list(turned.orders.values())
 
 
 def test_replies_are_read_in_sorted_order() -> None:

@@ -33,6 +33,8 @@ BARS: Mapping[str, Bar] = {
     "fedprox": Bar(0.9),
     "local": Bar(0.9),
     "feddadil": Bar(0.95, config={"rounds": 3, "points": 60, "batch": 30, "encoder_rounds": 4}, role="target"),
+    "hfedf": Bar(0.95),
+    "pfedhn": Bar(0.95),
     "source_model": Bar(0.9, role="target"),
     "shot": Bar(0.95, role="target"),
     "fedavg_shot": Bar(0.95, role="target"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from tideline.archive.codec import Rules, decode, encode
 from tideline.archive.parts import MemoryParts
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Replies, Turn, told
+from tideline.core.record import is_record, specs
 from tideline.core.step import Outcome, Site
 
 Check = Callable[[str, Any], None]
@@ -31,8 +33,14 @@ def copied(value: Any) -> Any:
 
 
 def like(*values: Any) -> Rules:
-    """No rules but that weights are like those of these records."""
-    return Rules(like=values, finite=False)
+    """No rules but that weights are like those of these records; of one that names what it does not hold, like itself."""
+    return Rules(like=(*values, *map(itself, values)), finite=False)
+
+
+def itself(value: Any) -> Any:
+    """The weights of a record by the names that they are declared to be like."""
+    named = (s for s in specs(type(value)) if s.dims.startswith("like ")) if is_record(type(value)) else ()
+    return SimpleNamespace(**{s.dims.removeprefix("like "): getattr(value, s.name) for s in named})
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

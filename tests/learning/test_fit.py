@@ -135,3 +135,38 @@ def test_rows_without_labels_cannot_be_fitted() -> None:
             batch=5,
             rng=seeded(),
         )
+
+
+@pytest.mark.parametrize("steps", [1, 4, 7, 12])
+def test_steps_count_mini_batches(steps: int) -> None:
+    """So many are taken, in as many passes over the rows as that needs; the last one is cut short."""
+    net, told = linear(), list[float]()
+    by, seen = torch.optim.SGD(net.parameters(), lr=0.1), list[int]()
+
+    def counted(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        seen.append(len(x))
+        return cross_entropy(net, x, y)
+
+    fit(net, line(), counted, by, epochs=99, batch=3, rng=seeded(), steps=steps, tick=told.append)
+    assert len(seen) == steps
+    assert told == [pytest.approx((i + 1) / steps) for i in range(steps)]
+
+
+def test_as_many_steps_as_epochs_have_are_the_epochs() -> None:
+    """Bit for bit."""
+    nets = [linear(), linear()]
+    for net, more in zip(nets, ({"epochs": 2}, {"epochs": 1, "steps": 6}), strict=True):
+        by = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        fit(net, line(), cross_entropy, by, batch=3, rng=seeded(), **more)  # type: ignore[arg-type]
+    assert nets[0].weight.equal(nets[1].weight)
+
+
+def test_a_long_gradient_is_shortened() -> None:
+    """One step of rate 1 moves by the largest norm that is let through; a short one moves as it would."""
+    moved = {}
+    for clip in (0.0, 1e-3, 1e3):
+        net = linear()
+        by = torch.optim.SGD(net.parameters(), lr=1.0)
+        fit(net, line(), cross_entropy, by, epochs=1, batch=10, rng=seeded(), clip=clip)
+        moved[clip] = float(torch.cat([p.detach().flatten() for p in net.parameters()]).norm())
+    assert moved[1e-3] == pytest.approx(1e-3, rel=1e-3) and moved[1e3] == moved[0.0] > 0.01

@@ -9,6 +9,8 @@ METHODS: Methods = (
     ("fedprox", "tideline.algorithms.averaging:fedprox"),
     ("local", "tideline.algorithms.personal:local"),
     ("feddadil", "tideline.algorithms.feddadil:feddadil"),
+    ("hfedf", "tideline.algorithms.hfedf:hfedf"),
+    ("pfedhn", "tideline.algorithms.pfedhn:pfedhn"),
     ("source_model", "tideline.algorithms.source_free:source_model"),
     ("shot", "tideline.algorithms.source_free:shot"),
     ("fedavg_shot", "tideline.algorithms.source_free:fedavg_shot"),

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -65,21 +66,25 @@ class Message:
 
 @dataclass
 class Memo:
-    """Parts written during one turn, by tensor: what is sent and kept at once is hashed and written once."""
+    """Parts written during one turn, by tensor: what is sent and kept at once is hashed and written once.
 
-    known: dict[int, tuple[Tensor, int, Digest, int]] = field(default_factory=dict)
+    Tensors are not held: a turn may make a model for each client, one after the other.
+    """
+
+    known: dict[int, tuple[ref[Tensor], int, Digest, int]] = field(default_factory=dict)
 
     def get(self, tensor: Tensor) -> tuple[Digest, int] | None:
         """The part of this very tensor, unless it was changed in place since."""
         kept = self.known.get(id(tensor))
-        if kept is None or kept[1] != tensor._version:
+        # An id is lent again once its tensor is gone.
+        if kept is None or kept[0]() is not tensor or kept[1] != tensor._version:
             return None
         return kept[2], kept[3]
 
     def put(self, tensor: Tensor, digest: Digest, size: int) -> None:
-        """Remember a part. The tensor is held, so its id stays its own. Without a version a change could not be seen."""
+        """Remember a part. Without a version a change could not be seen."""
         if not tensor.is_inference():
-            self.known[id(tensor)] = (tensor, tensor._version, digest, size)
+            self.known[id(tensor)] = (ref(tensor), tensor._version, digest, size)
 
 
 def encode(value: Any, parts: Parts, rules: Rules = RULES, memo: Memo | None = None) -> Message:

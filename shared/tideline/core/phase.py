@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -55,6 +55,28 @@ class Replies(Mapping[ClientId, G], Generic[G]):
 
     def __len__(self) -> int:
         return len(self._load)
+
+
+class Each(Mapping[ClientId, G], Generic[G]):
+    """What an `ask` gives that has a message of its own for each client: each made when it is looked at, so that one is held.
+
+    make(client) gives the same message each time. The kernel looks at each once.
+    """
+
+    def __init__(self, clients: Iterable[ClientId], make: Callable[[ClientId], G]) -> None:
+        self._clients = tuple(sorted(clients))
+        self._make = make
+
+    def __getitem__(self, client: ClientId) -> G:
+        if client not in self._clients:
+            raise KeyError(client)
+        return self._make(client)
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return iter(self._clients)
+
+    def __len__(self) -> int:
+        return len(self._clients)
 
 
 def unchanged(state: S, replies: Replies[Any], turn: Turn) -> S:

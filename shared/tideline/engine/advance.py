@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 
 from tideline.core.algorithm import Algorithm, round_of
 from tideline.core.errors import FederationError, RosterRefused, StepFailed
-from tideline.core.phase import Phase, Plan, Replies, Table, Told, Turn, told
+from tideline.core.phase import Each, Phase, Plan, Replies, Table, Told, Turn, told
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.engine.seeds import Purpose, seed_for
@@ -92,12 +92,25 @@ def ask(game: Game, phase: Phase, state: Any, cursor: int) -> Mapping[ClientId, 
     """What the phase asks, in sorted client order."""
     if phase.step is None:
         return EMPTY
-    with reproducible(seed_for(game.seed, Purpose.ASK, cursor), game.threads) as rng, named(f"ask of {phase.name}"):
+    seed, half = seed_for(game.seed, Purpose.ASK, cursor), f"ask of {phase.name}"
+    with reproducible(seed, game.threads) as rng, named(half):
         orders = phase.ask(state, turn(game, cursor, rng))
     strangers = sorted(set(orders) - {m.id for m in game.roster})
     if strangers:
         raise RosterRefused(f"The phase {phase.name} asks {strangers[0]!r}, who is no member", "Ask members of turn.roster only")
+    if isinstance(orders, Each):
+        return Each(orders, later(orders, seed, half, game.threads))
     return {client: orders[client] for client in sorted(orders)}
+
+
+def later(orders: Each[Any], seed: int, half: str, threads: int) -> Callable[[ClientId], Any]:
+    """A message that is made later, as it would have been in the `ask`: with its threads and seed, its errors named."""
+
+    def make(client: ClientId) -> Any:
+        with reproducible(seed, threads), named(half):
+            return orders[client]
+
+    return make
 
 
 def tell(game: Game, phase: Phase, state: Any, cursor: int, replies: Replies[Any]) -> Told[Any]:

@@ -13,7 +13,7 @@ from tideline.archive.codec import Memo, Message, Rules, decode, decode_order, e
 from tideline.archive.parts import Parts
 from tideline.core.algorithm import Algorithm, contract, nothing_of_note, rounds_of
 from tideline.core.errors import ConfigRefused, Diverged, Malformed, NotFound, StepFailed
-from tideline.core.phase import Replies
+from tideline.core.phase import Each, Replies
 from tideline.core.privacy import contract_digest, to_json
 from tideline.core.record import Nothing
 from tideline.core.registry import Methods, resolve
@@ -212,9 +212,11 @@ class NumericMill:
         }
 
     def messages(self, game: Game, turned: Turned, memo: Memo) -> dict[ClientId, Message]:
-        """What is asked, encoded: one object that goes to many is encoded once."""
-        once: dict[int, Message] = {}
+        """What is asked, encoded: one object that goes to many is encoded once. Those that are made one by one are let go."""
         made, rules = {}, Rules(game.sizes)
+        if isinstance(turned.orders, Each):
+            return {client: encode(order, self.parts, rules, memo) for client, order in turned.orders.items()}
+        once: dict[int, Message] = {}
         for client, order in turned.orders.items():
             if id(order) not in once:
                 once[id(order)] = encode(order, self.parts, rules, memo)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
 import torch
 from torch import Generator, Tensor, nn
@@ -56,20 +57,36 @@ def fit(
     rng: Generator,
     device: str = "cpu",
     tick: Callable[[float], None] = no_tick,
+    steps: int = 0,
+    clip: float = 0.0,
 ) -> float:
-    """Train in place on labelled rows; gives the mean loss of the last epoch. Batch norm's counters stay (`uncounted`)."""
+    """Train in place on labelled rows; gives the mean loss of the last epoch. Batch norm's counters stay (`uncounted`).
+
+    steps: if not 0, so many mini-batches in place of epochs, the last epoch cut short. clip: if not 0, the largest norm of a
+    gradient, longer ones are shortened to it.
+    """
     assert data.y is not None, "only labelled rows can be fitted"
     net.train()
-    mean = 0.0
+    mean, done = 0.0, 0
     with uncounted(net):
-        for epoch in range(epochs):
+        for epoch in count() if steps else range(epochs):
             mean, seen = 0.0, 0
             for rows in batches(len(data), batch, rng):
-                value = loss(net, data.x[rows].to(device), data.y[rows].to(device))
-                optimiser.zero_grad(set_to_none=True)
-                value.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-                seen += len(rows)
-                mean += (float(value.detach()) - mean) * len(rows) / seen
-                tick((epoch + seen / len(data)) / epochs)
+                value = descend(net, loss, data.x[rows].to(device), data.y[rows].to(device), optimiser, clip)
+                seen, done = seen + len(rows), done + 1
+                mean += (value - mean) * len(rows) / seen
+                tick(done / steps if steps else (epoch + seen / len(data)) / epochs)
+                if done == steps:
+                    return mean
     return mean
+
+
+def descend(net: nn.Module, loss: Loss, x: Tensor, y: Tensor, optimiser: Optimizer, clip: float) -> float:
+    """One step on a mini-batch; its loss before the step."""
+    value = loss(net, x, y)
+    optimiser.zero_grad(set_to_none=True)
+    value.backward()  # type: ignore[no-untyped-call]
+    if clip:
+        nn.utils.clip_grad_norm_(net.parameters(), clip)
+    optimiser.step()
+    return float(value.detach())

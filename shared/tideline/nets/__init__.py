@@ -11,6 +11,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
 from tideline.core.settings import nearest
 from tideline.nets.bottleneck import LeNetBN
+from tideline.nets.inception import InceptionNet
 from tideline.nets.lenet import LeNet
 from tideline.nets.mlp import MLP
 from tideline.nets.resnet import KINDS, ResNet
@@ -22,6 +23,7 @@ NETS: Mapping[str, Callable[[World], nn.Module]] = {
     "mlp": MLP.of,
     "linear": MLP.linear,
     "lenet_bn": LeNetBN.of,
+    "inception": InceptionNet.of,
     **dict.fromkeys(KINDS, ResNet.of),
 }
 

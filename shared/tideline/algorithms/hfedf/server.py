@@ -1,0 +1,65 @@
+"""hFedF at the coordinator: the fold of a round, algorithm 1 with algorithms 3 and 4."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tideline.algorithms.hypernetworks.messages import State
+from tideline.algorithms.hypernetworks.server import NU, averaged, graded, gradients, optimised, pulled, rows_of_nu
+from tideline.core.phase import Replies, Table, Told, Turn
+from tideline.core.run import World
+from tideline.numerics.alignment import alignment
+from tideline.numerics.hypernetwork import Pulled
+from tideline.numerics.server_step import step_
+
+
+def fuse(state: State, replies: Replies[Any], turn: Turn) -> Told[State]:
+    """One step of the optimiser on sum_i w_i g_i, then the moving average; the rest is averaged. Consumes the state."""
+    c = turn.config
+    found = pulled(state, tuple(replies), [reply.delta for reply in replies.values()], turn)
+    w = weights(found, c)
+    learnt = rows_of_nu(state, tuple(replies), found, w) if c.embeddings == "learned" else ()
+    after = step_(
+        *(optimised(state), chain(gradients(found, w), learnt)),
+        optimiser=c.server_optimiser,
+        rate=c.server_rate,
+        weight_decay=c.server_weight_decay,
+        ema=c.ema if turn.round > c.warm_up else 1.0,
+    )
+    made = replace(
+        *(state,),
+        theta=redrawn(after.theta, turn) if c.embeddings == "random" else after.theta,
+        steps=after.steps,
+        rest=averaged(state.rest, replies, c.weighting),
+    )
+    told = Table(tuple(replies), ("weight",), tuple((each,) for each in w.tolist()))
+    return Told(made, tables={"weights of the clients (GradAlign)": told})
+
+
+def weights(found: Pulled, c: Any) -> Tensor:
+    """softmax(gamma) (algorithm 3), or 1 / N."""
+    if c.grad_align:
+        return alignment(found.gram, c.align_sign)
+    return torch.full((len(found.gram),), 1 / len(found.gram), dtype=torch.float64)
+
+
+def redrawn(theta: Any, turn: Turn) -> dict[str, Tensor]:
+    """Embeddings at random, anew after every step (appendix A.1.4)."""
+    return {**theta, NU: torch.randn(theta[NU].shape, generator=turn.rng, dtype=theta[NU].dtype)}
+
+
+def grade(state: State, replies: Replies[Any], turn: Turn) -> Told[State]:
+    """The state as it is, and what a scoring tells people."""
+    return graded(state, replies, turn, state)
+
+
+def notes(c: Any, world: World) -> tuple[str, ...]:
+    """What is done otherwise than asked, and what nobody may take for granted."""
+    said = "each site's change of its model is needed apart, so secure summation cannot be used"
+    idle = f"the moving average begins after round {c.warm_up}, and there are {c.rounds}"
+    return (said, idle) if c.ema != 1 and 0 < c.rounds <= c.warm_up else (said,)

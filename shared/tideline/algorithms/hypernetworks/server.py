@@ -1,0 +1,120 @@
+"""The coordinator's half: a hypernetwork's beginning, the models that it generates, and what replies come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from tideline import nets
+from tideline.algorithms.hypernetworks.messages import Model, Models, State
+from tideline.algorithms.hypernetworks.settings import LINEAR, Hyper, generated, learners
+from tideline.core.phase import Each, Replies, Table, Told, Turn
+from tideline.core.record import Weights
+from tideline.core.run import ClientId, Roster, World
+from tideline.learning.evaluate import histograms
+from tideline.numerics.chunked import ChunkedPull, begin_chunked, generate_chunked
+from tideline.numerics.hypernetwork import LinearPull, Pulled, begin_heads, begin_trunk, generate, match_heads, pull, trunk
+from tideline.numerics.server_step import Optimised
+from tideline.numerics.server_step import begin as fresh
+from tideline.numerics.spread import spread
+
+NU = "nu"
+Gradients = Iterator[tuple[str, slice, Tensor]]
+
+
+def begin(c: Hyper, world: World, roster: Roster, rng: Generator) -> State:
+    """A hypernetwork at random, embeddings standard normal; with matched heads around a draw of the client's network."""
+    drawn = nets.weights_of(nets.build(world))
+    return first(c, world, roster, rng, drawn, matched=c.head_init == "matched")
+
+
+def begin_from(c: Hyper, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
+    """Matched heads around weights that were brought."""
+    return first(c, world, roster, rng, weights, matched=True)
+
+
+def first(c: Hyper, world: World, roster: Roster, rng: Generator, model: Weights, *, matched: bool) -> State:
+    """The first state; `model` gives the rest, and what matched heads generate."""
+    shapes, clients = generated(c, world), learners(c, roster)
+    e = c.embedding_size or 1 + len(clients) // 4
+    nu = torch.randn(len(clients), e, generator=rng)
+    heads = begin_heads(shapes, rng) if c.heads == LINEAR else begin_chunked(shapes, c.chunk, rng)
+    theta = begin_trunk(e, rng) | heads
+    if matched:
+        theta = match_heads(theta, trunk(theta, nu), {name: model[name] for name in shapes})
+    begun = fresh({**theta, NU: nu}, c.server_optimiser)
+    rest = {name: w for name, w in model.items() if name not in shapes}
+    return State(begun.theta, begun.m, begun.v, begun.steps, rest, clients)
+
+
+def phi(state: State, turn: Turn, client: str) -> dict[str, Tensor]:
+    """phi_i = h(nu_i; theta) with the rest: a whole state dict of the client's network."""
+    c, row = turn.config, state.theta[NU][state.clients.index(client)]
+    made = generate if c.heads == LINEAR else generate_chunked
+    return {**made(state.theta, trunk(state.theta, row), generated(c, turn.world)), **state.rest}
+
+
+def to_learners(state: State, turn: Turn) -> Each[Model]:
+    """phi_i to each client that learns."""
+    return Each(map(ClientId, state.clients), lambda client: Model(phi(state, turn, client)))
+
+
+def to_be_scored(state: State, turn: Turn) -> Each[Models]:
+    """phi_i to client i; to every other member, such as a domain that nobody trains on, the models of all clients."""
+
+    def made(client: ClientId) -> Models:
+        whose = (client,) if client in state.clients else state.clients
+        return Models(tuple(phi(state, turn, each) for each in whose))
+
+    return Each(turn.members(), made)
+
+
+def pulled(state: State, clients: Sequence[str], deltas: Sequence[Weights], turn: Turn) -> Pulled:
+    """What the deltas of these clients come to."""
+    nu = state.theta[NU][[state.clients.index(client) for client in clients]]
+    f, shapes = trunk(state.theta, nu), generated(turn.config, turn.world)
+    kind = LinearPull if turn.config.heads == LINEAR else ChunkedPull
+    return pull(state.theta, nu, kind.of(state.theta, f, deltas, shapes))
+
+
+def gradients(found: Pulled, weights: Tensor) -> Gradients:
+    """sum_i w_i g_i of the heads and the trunk."""
+    yield from found.heads.gradients(weights)
+    for name, each in found.trunk.items():
+        yield name, slice(None), torch.tensordot(weights.to(each.dtype), each, 1)
+
+
+def rows_of_nu(state: State, clients: Sequence[str], found: Pulled, weights: Tensor) -> Gradients:
+    """w_i g_i of each client's own row; zero where a client did not answer."""
+    whole = torch.zeros_like(state.theta[NU])
+    whole[[state.clients.index(client) for client in clients]] = weights.to(whole.dtype)[:, None] * found.nu
+    yield NU, slice(None), whole
+
+
+def optimised(state: State) -> Optimised:
+    """What the optimiser steps on."""
+    return Optimised(state.theta, state.m, state.v, state.steps)
+
+
+def averaged(rest: Weights, replies: Replies[Any], weighting: str) -> dict[str, Tensor]:
+    """rest + sum_i p_i Delta_i, p_i = n_i / n or 1 / N; whole numbers stay."""
+    counts = [reply.samples if weighting == "samples" else 1 for reply in replies.values()] if rest else []
+    made = {name: w.clone() for name, w in rest.items()}
+    for count, reply in zip(counts, replies.values() if rest else (), strict=True):
+        for name, w in made.items():
+            if w.is_floating_point():
+                w.add_(reply.delta[name], alpha=count / sum(counts))
+    return made
+
+
+def graded(state: Any, replies: Replies[Any], turn: Turn, hyper: State) -> Told[Any]:
+    """The state as it is; for people the spread of the clients' models, and confidences where sites tell them."""
+    apart = spread(phi(hyper, turn, client) for client in hyper.clients)
+    names = [name for name in apart if hyper.rest.get(name) is None]
+    table = Table(tuple(names), ("standard deviation",), tuple((apart[name],) for name in names))
+    tables: Mapping[str, Table] = {"spread of the clients' models": table}
+    seen = histograms(state, replies, turn) if turn.config.confidence else state
+    return Told(state, tables={**tables, **(seen.tables if isinstance(seen, Told) else {})})

@@ -1,0 +1,101 @@
+"""Settings of a hypernetwork at the coordinator, and which tensors it generates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from tideline import nets
+from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.run import Role, Roster, World
+from tideline.core.settings import nearest, setting
+from tideline.learning.optimisers import OPTIMISERS
+from tideline.nets.layers import parameters
+from tideline.numerics.chunked import K, total
+from tideline.numerics.hypernetwork import HIDDEN, Shapes
+
+LINEAR, CHUNKED = "linear", "chunked"
+GB, FLOAT = 1e9, 4
+TOLD = 4  # names in a refusal
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Settings that both methods have."""
+
+    server_optimiser: str = setting("adam", choices=OPTIMISERS, doc="of the hypernetwork's parameters and embeddings")
+    server_rate: float = setting(1e-3, low=0.0, doc="its learning rate, alpha")
+    server_weight_decay: float = setting(1e-5, low=0.0, doc="its weight decay")
+    embedding_size: int = setting(
+        0, low=0, high=10_000, doc="numbers of a client's embedding, e; 0: floor(1 + N / 4) of N clients"
+    )
+    heads: str = setting(LINEAR, choices=(LINEAR, CHUNKED), doc="a linear head for each tensor, or one for chunks of all (ours)")
+    chunk: int = setting(4096, low=1, high=1 << 24, doc="numbers of a chunk, s, with chunked heads")
+    head_init: str = setting(
+        "default",
+        choices=("default", "matched"),
+        doc="linear heads as layers are drawn; or around a draw of the clients' network",
+    )
+    generate: tuple[str, ...] = setting(("*",), doc="globs of the tensors that are generated; the rest is averaged")
+    memory_limit: float = setting(8.0, low=1e-6, doc="GB that hypernetwork, its gradient and moments may take; more is refused")
+    weighting: str = setting("uniform", choices=("uniform", "samples"), doc="of the rest and of buffers: 1 / N, or n_i / n")
+    evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
+    roles: tuple[Role, ...] = setting((Role.SOURCE, Role.PEER), doc="whose labels are learnt from")
+    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")
+
+
+def generated(c: Hyper, world: World) -> Shapes:
+    """The tensors that are generated: trained ones that fit a glob. Costs no memory. Raises ConfigRefused for an idle glob."""
+    template = nets.template(world)
+    trained = parameters(template)
+    for glob in c.generate:
+        if not any(fnmatchcase(name, glob) for name in trained):
+            more = f" and {len(trained) - TOLD} more" if len(trained) > TOLD else ""
+            todo = f"Its tensors: {', '.join(trained[:TOLD])}{more}{nearest(glob, trained)}"
+            raise ConfigRefused(
+                f"config.generate has {glob!r}, which no tensor of {world.model} fits", todo, path="config.generate"
+            )
+    chosen = [name for name in trained if any(fnmatchcase(name, glob) for glob in c.generate)]
+    if not chosen:
+        raise ConfigRefused(
+            "config.generate is empty, so nothing would be generated", "Leave it out: all is", path="config.generate"
+        )
+    return {name: template[name].shape for name in chosen}
+
+
+def numbers(c: Hyper, world: World) -> int:
+    """How many numbers the hypernetwork's heads have: 51 for each that linear ones generate."""
+    P = total(generated(c, world))
+    return (HIDDEN + 1) * P if c.heads == LINEAR else (HIDDEN + 1) * c.chunk + -(-P // c.chunk) * K
+
+
+def check(c: Hyper, world: World, roster: Roster) -> None:
+    """Network and world fit, somebody teaches, the hypernetwork is within its limit. Raises ConfigRefused, RosterRefused."""
+    nets.check(world)
+    check_memory(c, world)
+    if c.heads == CHUNKED and c.head_init != "default":
+        what = f"config.head_init is {c.head_init}, which is of linear heads, but config.heads is chunked"
+        raise ConfigRefused(what, "Leave one of the two out", path="config.head_init")
+    if not learners(c, roster):
+        roles = " or ".join(r.value for r in c.roles)
+        what = f"No member can teach: the method needs at least one {roles} with labels"
+        raise RosterRefused(what, f"Give a labelled site the role {roles}", path="roster")
+
+
+def check_memory(c: Hyper, world: World) -> None:
+    """Raises ConfigRefused, with the figure, for a hypernetwork that would be too large."""
+    P, made = total(generated(c, world)), numbers(c, world)
+    times = 4 if c.server_optimiser == "adam" else 3  # parameters, gradient, and the optimiser's moments
+    needs = times * FLOAT * made / GB
+    if needs > c.memory_limit:
+        raise ConfigRefused(
+            f"Generating {P:,} numbers of {world.model} takes a hypernetwork of {made:,}: {needs:.1f} GB with its gradient and"
+            f" moments, and config.memory_limit is {c.memory_limit:g}",
+            "Generate less of it, such as generate: ['classifier.*'], set heads: chunked, or raise memory_limit",
+            path="config.memory_limit",
+        )
+
+
+def learners(c: Hyper, roster: Roster) -> tuple[str, ...]:
+    """Who trains, sorted: the clients that have an embedding."""
+    return tuple(sorted(m.id for m in roster if m.labelled and m.role in c.roles))

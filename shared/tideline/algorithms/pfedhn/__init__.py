@@ -1,0 +1,90 @@
+"""pFedHN (Shamsian, Navon, Fetaya, Chechik: Personalized Federated Learning using Hypernetworks, ICML 2021).
+
+The coordinator generates each client's model from the client's embedding. A step takes one client: it trains from its model, and
+what that added to it is the hypernetwork's gradient. Nothing is averaged, and clients are not weighed against each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+
+from tideline.algorithms.hypernetworks import client
+from tideline.algorithms.hypernetworks.settings import Hyper, check
+from tideline.algorithms.hypernetworks.supplied import check_supplied
+from tideline.algorithms.pfedhn import server
+from tideline.algorithms.pfedhn.messages import State
+from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.phase import Phase, Plan
+from tideline.core.run import Role
+from tideline.core.settings import setting
+from tideline.learning.optimisers import OPTIMISERS
+
+
+@dataclass(frozen=True)
+class Config(Hyper):
+    """Settings of pFedHN."""
+
+    rounds: int = setting(5000, low=0, high=100_000, doc="steps of the coordinator, of one client each; N are a pass over all")
+    batches: int = setting(50, low=0, doc="local mini-batches a step; 0: whole epochs")
+    epochs: int = setting(2, low=1, doc="local epochs a step, where batches is 0")
+    batch: int = setting(64, low=1, doc="rows in a mini-batch")
+    rate: float = setting(5e-3, low=0.0, doc="learning rate of local training")
+    weight_decay: float = setting(5e-5, low=0.0, doc="weight decay of local training")
+    momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of local SGD; adam has no use for it")
+    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of local training, fresh each step")
+    clip_norm: float = setting(50.0, low=0.0, doc="largest norm of a local gradient; 0: any")
+    server_optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of the hypernetwork's parameters and embeddings")
+    server_rate: float = setting(1e-2, low=0.0, doc="its learning rate")
+    server_momentum: float = setting(0.9, low=0.0, high=1.0, doc="its momentum; adam has no use for it")
+    server_weight_decay: float = setting(1e-3, low=0.0, doc="its weight decay")
+    server_clip: float = setting(50.0, low=0.0, doc="largest norm of its gradient; 0: any")
+
+
+def plan(c: Config) -> Plan:
+    """(step, score every so often) x R."""
+    work = Phase(
+        "train",
+        client.train_counted if c.weighting == "samples" else client.train,
+        ask=server.to_next,
+        tell=server.descend,
+    )
+    score = client.scoring(server.to_be_scored, server.grade, c.confidence)
+    rounds = ((work, score) if r == c.rounds or r % c.evaluate_every == 0 else (work,) for r in range(1, c.rounds + 1))
+    return tuple(chain.from_iterable(rounds)) or (score,)
+
+
+CLAIMS = (
+    "Embeddings and the hypernetwork stay at the coordinator. A site is sent a model, and sends what its training added to it.",
+    "One site is asked at a time, so that no sum over sites could take the place of its answer.",
+    "Not claimed: that models tell nothing about rows. They are of the kind that averaging sends.",
+)
+COMPARED = {
+    "batches": 0,
+    "optimiser": "adam",
+    "rate": 1e-3,
+    "clip_norm": 0.0,
+    "server_optimiser": "adam",
+    "server_clip": 50.0,
+}
+
+pfedhn = Algorithm(
+    "pfedhn",
+    "Shamsian, Navon, Fetaya, Chechik: Personalized Federated Learning using Hypernetworks, 2021",
+    "A hypernetwork generates each site's model, and learns from one site at a time",
+    Config,
+    State,
+    server.begin,
+    plan,
+    fits=check,
+    presets={
+        "pacs": {**COMPARED, "server_rate": 1e-2, "server_weight_decay": 1e-3, "weight_decay": 1e-5},
+        "office_home": {**COMPARED, "server_rate": 1e-3, "server_weight_decay": 1e-4, "weight_decay": 1e-4},
+        "vlcs": {**COMPARED, "server_rate": 1e-3, "server_weight_decay": 1e-4, "weight_decay": 1e-4},
+        "demo": {**COMPARED, "rounds": 20, "evaluate_every": 5, "epochs": 1, "head_init": "matched", "server_rate": 3e-3},
+        "tiny": {"rounds": 4, "evaluate_every": 2, "batches": 3, "batch": 16},
+    },
+    cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
+    claims=CLAIMS,
+    supplied=Supplied(server.begin_from, check_supplied),
+)

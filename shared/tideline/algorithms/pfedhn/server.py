@@ -1,0 +1,70 @@
+"""pFedHN at the coordinator: whose turn it is, and a step on what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Generator
+
+from tideline.algorithms.hypernetworks import server
+from tideline.algorithms.hypernetworks.messages import Model, Models
+from tideline.algorithms.pfedhn.messages import State
+from tideline.core.phase import Each, Replies, Told, Turn
+from tideline.core.record import Weights
+from tideline.core.run import ClientId, Roster, World
+from tideline.numerics.server_step import step_
+
+
+def begin(c: Any, world: World, roster: Roster, rng: Generator) -> State:
+    """A hypernetwork at random, and the order of the first pass."""
+    hyper = server.begin(c, world, roster, rng)
+    return State(hyper, shuffled(hyper.clients, rng))
+
+
+def begin_from(c: Any, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
+    """Around weights that were brought."""
+    hyper = server.begin_from(c, world, roster, rng, weights)
+    return State(hyper, shuffled(hyper.clients, rng))
+
+
+def shuffled(clients: Sequence[str], rng: Generator) -> tuple[str, ...]:
+    """Every client once."""
+    return tuple(clients[i] for i in torch.randperm(len(clients), generator=rng).tolist())
+
+
+def to_next(state: State, turn: Turn) -> dict[ClientId, Model]:
+    """phi_i to the one whose turn it is."""
+    client = ClientId(state.queue[0])
+    return {client: Model(server.phi(state.hyper, turn, client))}
+
+
+def descend(state: State, replies: Replies[Any], turn: Turn) -> State:
+    """One step on J_i^T (phi_i - phi~_i), its norm clipped. Consumes the state."""
+    c, (client, reply) = turn.config, next(iter(replies.items()))
+    found = server.pulled(state.hyper, (client,), (reply.delta,), turn)
+    norm = float(found.gram[0, 0].clamp(min=0).sqrt())
+    w = torch.tensor([min(1.0, c.server_clip / norm) if c.server_clip and norm else 1.0], dtype=torch.float64)
+    after = step_(
+        *(server.optimised(state.hyper), chain(server.gradients(found, w), server.rows_of_nu(state.hyper, (client,), found, w))),
+        optimiser=c.server_optimiser,
+        rate=c.server_rate,
+        weight_decay=c.server_weight_decay,
+        momentum=c.server_momentum,
+    )
+    rest = server.averaged(state.hyper.rest, replies, c.weighting)
+    hyper = replace(state.hyper, theta=after.theta, steps=after.steps, rest=rest)
+    return State(hyper, state.queue[1:] or shuffled(hyper.clients, turn.rng))
+
+
+def to_be_scored(state: State, turn: Turn) -> Each[Models]:
+    """As in the family."""
+    return server.to_be_scored(state.hyper, turn)
+
+
+def grade(state: State, replies: Replies[Any], turn: Turn) -> Told[State]:
+    """The state as it is, and what a scoring tells people."""
+    return server.graded(state, replies, turn, state.hyper)

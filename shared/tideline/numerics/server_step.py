@@ -1,0 +1,80 @@
+"""One step of the coordinator's optimiser on named tensors, in place and a slice at a time; and the moving average after it.
+
+So the memory of a step is one slice's gradient, however many numbers and clients there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+
+LARGEST = 1e15  # of a gradient's entry: its square is still a number in float32
+
+
+@dataclass(frozen=True)
+class Optimised:
+    """What is optimised, and the optimiser's memory: first and second moments by name (SGD has the first), and steps done."""
+
+    theta: Mapping[str, Tensor]
+    m: Mapping[str, Tensor]
+    v: Mapping[str, Tensor] = field(default_factory=dict)
+    steps: int = 0
+
+
+def begin(theta: Mapping[str, Tensor], optimiser: str) -> Optimised:
+    """Before the first step: moments of zero."""
+    m, v = ({name: torch.zeros_like(each) for name, each in theta.items()} for _ in range(2))
+    return Optimised(theta, m, v if optimiser == "adam" else {})
+
+
+def step_(
+    at: Optimised,
+    gradients: Iterable[tuple[str, slice, Tensor]],
+    *,
+    optimiser: str,
+    rate: float,
+    weight_decay: float,
+    momentum: float = 0.9,
+    ema: float = 1.0,
+) -> Optimised:
+    """Adam or SGD in place along gradients (name, rows, gradient of theta[name][rows]), each row given once; others stay.
+
+    ema: a of theta <- a theta + (1 - a) theta_before, with which the stepped values are written back (algorithm 4 of Bartholet
+    et al., 2024); 1 leaves them. Weight decay is a term of the gradient. Entries beyond LARGEST count as that.
+    """
+    for name, rows, gradient in gradients:
+        p, m = at.theta[name][rows], at.m[name][rows]
+        before = p.clone() if ema != 1 else p
+        g = gradient.to(p.dtype).clamp_(-LARGEST, LARGEST)
+        if optimiser == "adam":
+            adam_(p, g, m, at.v[name][rows], at.steps, rate, weight_decay)
+        else:
+            sgd_(p, g, m, rate, weight_decay, momentum)
+        if ema != 1:
+            p.lerp_(before, 1 - ema)
+    return replace(at, steps=at.steps + 1)
+
+
+def adam_(p: Tensor, g: Tensor, m: Tensor, v: Tensor, steps: int, rate: float, weight_decay: float) -> None:
+    """Adam in place (Kingma, Ba, ICLR 2015)."""
+    adam(
+        *([p], [g], [m], [v], [], [torch.tensor(float(steps))]),
+        amsgrad=False,
+        beta1=0.9,
+        beta2=0.999,
+        lr=rate,
+        weight_decay=weight_decay,
+        eps=1e-8,
+        maximize=False,
+        foreach=False,
+    )
+
+
+def sgd_(p: Tensor, g: Tensor, m: Tensor, rate: float, weight_decay: float, momentum: float) -> None:
+    """SGD with momentum in place; m, its buffer, is zero before the first step."""
+    m.mul_(momentum).add_(g).add_(p, alpha=weight_decay)
+    p.sub_(m, alpha=rate)

@@ -1,0 +1,244 @@
+"""hFedF: a round against autograd and torch's optimiser, its variants, and what each side is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from tests.algorithms.hypernetworks.played import CLIENTS, ROSTER, WORLD, close, federation, flat, gradient, phi, played
+from tests.algorithms.source_free.played import away, sent, states
+from tests.laws.values import raw
+from tests.synthetic import NAMES, SimSite, experiment, sites
+from tideline import nets
+from tideline.algorithms import METHODS
+from tideline.algorithms.hfedf import Config, hfedf
+from tideline.algorithms.hypernetworks.messages import State
+from tideline.algorithms.hypernetworks.server import begin
+from tideline.algorithms.hypernetworks.server import phi as state_dict
+from tideline.core.phase import Turn
+from tideline.core.run import ClientId, Member, Role, World
+from tideline.engine.simulate import Federation
+
+ONE = {"rounds": 1, "server_rate": 0.01, "server_weight_decay": 0.1, "ema": 1.0}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether weights are equal, bit for bit."""
+    return a.keys() == b.keys() and all(raw(a[name]) == raw(b[name]) for name in a)
+
+
+def by_hand(state: State, replies: dict[str, Any], weights: torch.Tensor, c: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """theta after one step of torch's Adam on sum_i w_i g_i."""
+    gradients = [gradient(state, k, reply.delta) for k, reply in sorted(replies.items())]
+    parameters = {name: torch.nn.Parameter(each.clone()) for name, each in state.theta.items()}
+    by = torch.optim.Adam(parameters.values(), lr=c["server_rate"], weight_decay=c["server_weight_decay"])
+    for name, p in parameters.items():
+        p.grad = sum((float(w) * g[name] for w, g in zip(weights, gradients, strict=True)), torch.zeros_like(p))
+    by.step()
+    return {name: p.detach() for name, p in parameters.items()}
+
+
+def aligned(state: State, replies: dict[str, Any]) -> torch.Tensor:
+    """softmax of the cosines with the mean gradient, by whole gradients."""
+    g = torch.stack([flat(gradient(state, k, reply.delta)) for k, reply in sorted(replies.items())])
+    return torch.nn.functional.cosine_similarity(g, g.mean(0, keepdim=True)).softmax(0)
+
+
+@pytest.mark.parametrize("grad_align", [True, False])
+def test_a_round_is_an_adam_step_on_the_weighed_gradients(grad_align: bool) -> None:
+    """By autograd through the whole hypernetwork, from what the sites were sent and answered; people are told the weights."""
+    stage, run = played("hfedf", grad_align=grad_align, **ONE)
+    before, after = states(stage, run, State)[0], states(stage, run, State)[-1]
+    exchange = sent(stage, run, "train")
+    replies = {k: exchange[k, 1][1] for k in CLIENTS}
+    for i, k in enumerate(CLIENTS):
+        close(exchange[k, 1][0].model, phi(before.theta, before.theta["nu"][i]))
+    weights = aligned(before, replies) if grad_align else torch.full((3,), 1 / 3)
+    close(after.theta, by_hand(before, replies, weights, ONE))
+    assert after.steps == 1 and after.clients == CLIENTS
+    (table,) = [t["tables"] for t in stage.result(run)["phases"] if t["name"] == "train"]
+    values = table["weights of the clients (GradAlign)"]["values"]
+    assert torch.tensor(values).flatten().tolist() == pytest.approx(weights.tolist(), abs=1e-4)
+
+
+def test_the_delta_is_what_training_added() -> None:
+    """phi_i + Delta_i is the model that a site would train: its loss on the site's rows is lower."""
+    stage, run = played("hfedf", rounds=1, epochs=5)
+    for order, reply in sent(stage, run, "train").values():
+        assert reply.delta.keys() == order.model.keys() == nets.template(WORLD).keys()
+        assert any(bool(each.any()) for each in reply.delta.values())
+    for told in (o.metrics for o in stage.journal.orders(run) if "first_loss" in o.metrics):
+        assert told["loss"] < told["first_loss"]
+
+
+def test_the_moving_average_begins_after_the_warm_up() -> None:
+    """Rounds up to w are as without it; then theta is a theta + (1 - a) theta_before, the moments untouched."""
+    runs = {ema: played("hfedf", rounds=2, warm_up=1, ema=ema, evaluate_every=2) for ema in (1.0, 0.75)}
+    plain, averaged = ([s for s in states(*each, State) if s.steps] for each in runs.values())
+    assert same(plain[0].theta, averaged[0].theta)
+    mixed = {n: 0.75 * w + 0.25 * plain[0].theta[n] for n, w in plain[1].theta.items()}
+    close(averaged[1].theta, mixed)
+    assert same(plain[1].m, averaged[1].m) and same(plain[1].v, averaged[1].v)
+
+
+def test_embeddings() -> None:
+    """Learned ones move, random ones are drawn anew after every step, those of autoencoders are the sites' and stay."""
+
+    def nu(**config: Any) -> list[torch.Tensor]:
+        return [state.theta["nu"] for state in states(*played("hfedf", rounds=2, **config), State)]
+
+    learned, random = nu(), nu(embeddings="random")
+    assert learned[0].equal(random[0]) and not random[-1].equal(random[0])
+    assert (learned[-1] - learned[0]).abs().max() < 0.1 < (random[-1] - random[0]).abs().max()
+    stage, run = played("hfedf", rounds=2, embeddings="autoencoder", embedding_size=2)
+    found = states(stage, run, State)
+    answered = [sent(stage, run, "embed")[k, 1][1].nu for k in CLIENTS]
+    assert found[1].theta["nu"].equal(torch.stack(answered)) and found[-1].theta["nu"].equal(found[1].theta["nu"])
+    assert found[1].theta["nu"].shape == (3, 2)
+
+
+def test_the_size_of_an_embedding() -> None:
+    """floor(1 + N / 4), or what is asked for."""
+    assert states(*played("hfedf", rounds=0), State)[0].theta["nu"].shape == (3, 1)
+    five = {"roster": dict.fromkeys((*NAMES[:4],), "source") | {"emil": "source"}}
+    stage = federation_of_five()
+    assert states(*played("hfedf", stage, more=five, rounds=0), State)[0].theta["nu"].shape == (5, 2)
+    assert states(*played("hfedf", rounds=0, embedding_size=7), State)[0].theta["nu"].shape == (3, 7)
+
+
+def federation_of_five() -> Any:
+    """Every site."""
+    from tests.laws.stage import HoardingParts, Stage
+
+    return Stage(METHODS, sites(NAMES), parts=HoardingParts())
+
+
+def test_a_part_of_the_network_is_generated_and_the_rest_averaged() -> None:
+    """rest <- rest + the mean of Delta_i, or weighed by rows. It has no head, and all sites are sent the same."""
+    for weighting in ("uniform", "samples"):
+        stage, run = played("hfedf", rounds=1, generate=["classifier.*"], weighting=weighting)
+        before, after = states(stage, run, State)[0], states(stage, run, State)[-1]
+        assert sorted(n for n in before.theta if n.startswith("heads.")) == [
+            *("heads.classifier.bias.bias", "heads.classifier.bias.weight"),
+            *("heads.classifier.weight.bias", "heads.classifier.weight.weight"),
+        ]
+        exchange = [sent(stage, run, "train")[k, 1] for k in CLIENTS]
+        assert all(same({n: o.model[n] for n in before.rest}, before.rest) for o, _ in exchange)
+        for name, w in before.rest.items():
+            mean = torch.stack([reply.delta[name] for _, reply in exchange]).mean(0)
+            torch.testing.assert_close(after.rest[name], w + mean)
+        assert all(hasattr(reply, "samples") == (weighting == "samples") for _, reply in exchange)
+
+
+def test_buffers_are_averaged() -> None:
+    """Batch norm's moments are in no head; its counters stay."""
+    world = {"world": {"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}}
+    stage, run = played("hfedf", more=world, rounds=1)
+    before, after = states(stage, run, State)[0], states(stage, run, State)[-1]
+    buffers = [name for name in before.rest if "running" in name or "num_batches" in name]
+    assert sorted(before.rest) == sorted(buffers) and not any("running" in name for name in before.theta)
+    exchange = [sent(stage, run, "train")[k, 1] for k in CLIENTS]
+    for name in buffers:
+        mean = torch.stack([reply.delta[name].double() for _, reply in exchange]).mean(0)
+        torch.testing.assert_close(after.rest[name].double(), before.rest[name].double() + mean, atol=1e-6, rtol=1e-5)
+    assert not any(bool(after.rest[name].any()) for name in buffers if "num_batches" in name)
+
+
+def test_a_seen_site_is_scored_with_its_own_model_and_an_unseen_one_with_all() -> None:
+    """The unseen one's accuracy is the mean of those of all clients' models, before local training."""
+    stage, run = played("hfedf", rounds=1)
+    after, exchange = states(stage, run, State)[-1], sent(stage, run, "score")
+    models = [phi(after.theta, row) for row in after.theta["nu"]]
+    for i, k in enumerate(CLIENTS):
+        assert len(exchange[k, 1][0].models) == 1
+        close(exchange[k, 1][0].models[0], models[i])
+    assert len(exchange["dora", 1][0].models) == 3
+    held = SimSite(sites(NAMES[:4])["dora"].open_shelf).open_shelf(WORLD, "target").held_out  # type: ignore[arg-type]
+    each = []
+    for model in exchange["dora", 1][0].models:
+        logits = nets.loaded(WORLD, model)(held.x)
+        each.append(float((logits.argmax(1) == held.y).double().mean()))
+    told = {c["name"]: c["accuracy"] for c in stage.result(run)["clients"]}
+    assert told["dora"] == pytest.approx(sum(each) / 3)
+
+
+def test_what_people_are_told_of_a_scoring() -> None:
+    """How far the clients' models lie apart, tensor by tensor; and confidences where they are asked for."""
+    stage, run = played("hfedf", rounds=1, confidence=True)
+    (told,) = [p for p in stage.result(run)["phases"] if p["name"] == "score"]
+    after = states(stage, run, State)[-1]
+    models = [phi(after.theta, row) for row in after.theta["nu"]]
+    table = told["tables"]["spread of the clients' models"]
+    assert set(table["rows"]) == set(nets.template(WORLD))
+    for name, (value,) in zip(table["rows"], table["values"], strict=True):
+        assert value == pytest.approx(float(torch.stack([m[name] for m in models]).std(0, correction=0).mean()), rel=1e-4)
+    rows = {k: sum(v) for k, v in zip(NAMES[:4], told["tables"]["confidence of right predictions"]["values"], strict=True)}
+    wrong = {k: sum(v) for k, v in zip(NAMES[:4], told["tables"]["confidence of wrong predictions"]["values"], strict=True)}
+    assert rows["anna"] + wrong["anna"] == 60 and rows["dora"] + wrong["dora"] == 3 * 60
+
+
+def test_no_site_is_sent_the_hypernetwork_or_an_embedding() -> None:
+    """An order holds tensors of the clients' network by name, and nothing else."""
+    stage, run = played("hfedf", rounds=2)
+    names, nu = set(nets.template(WORLD)), states(stage, run, State)[0].theta["nu"]
+    for phase in ("train", "score"):
+        for order, _ in sent(stage, run, phase).values():
+            for model in getattr(order, "models", None) or (order.model,):
+                assert set(model) == names
+                assert not any(w.shape == nu.shape and w.equal(nu) for w in model.values())
+
+
+def test_a_client_that_does_not_answer_keeps_its_embedding_in_reach() -> None:
+    """The round is weighed over the others; its row gets no gradient, only what momentum and decay do."""
+    waiting = {"waiting": {"min_replies": 1, "deadline": 60.0}}
+    stage = federation()
+    stage, run = played("hfedf", stage, away(stage, "bert", ("train", 1)), waiting, **ONE)
+    before, after = states(stage, run, State)[0], states(stage, run, State)[-1]
+    replies = {k: sent(stage, run, "train")[k, 1][1] for k in ("anna", "carl")}
+    close(after.theta, by_hand(before, replies, aligned(before, replies), ONE))
+
+
+def test_weights_that_are_brought_are_what_is_generated_first() -> None:
+    """Up to a tenth of each tensor's deviation; chunked heads refuse them."""
+    torch.manual_seed(3)
+    brought = nets.weights_of(nets.build(WORLD))
+    federated = Federation(METHODS, sites(NAMES[:4]))
+    given = experiment("hfedf", ROSTER, config={"rounds": 0}) | {"weights": federated.bring([save(brought)])}
+    run = federated.start(given)
+    assert federated.run(run)["status"] == "completed"
+    state = states(federated, run, State)[-1]  # type: ignore[arg-type]
+    for row in state.theta["nu"]:
+        for name, w in phi(state.theta, row).items():
+            assert float((w - brought[name]).std()) < 0.3 * float(brought[name].std())
+
+
+@pytest.mark.parametrize(("head_init", "low", "high"), [("default", 5.0, 20.0), ("matched", 0.9, 1.2)])
+def test_both_beginnings_of_the_papers_network(head_init: str, low: float, high: float) -> None:
+    """Default heads generate weights that are much too large for a wide layer; matched ones begin as the network itself would."""
+    world = World(inputs=(3, 32, 32), classes=7, model="inception")
+    torch.manual_seed(0)
+    c, rng = Config(head_init=head_init, server_optimiser="sgd"), torch.Generator().manual_seed(0)
+    state = begin(c, world, (Member(ClientId("anna"), Role.SOURCE, True),), rng)
+    made, own = state_dict(state, Turn(c, world, (), 1, rng), "anna"), nets.weights_of(nets.build(world))
+    nets.loaded(world, made)
+    widest = max(own, key=lambda name: own[name].numel())
+    assert low < float(made[widest].std() / own[widest].std()) < high
+    assert sum(w.numel() for w in state.theta.values()) == pytest.approx(40.8e6, rel=1e-3)
+
+
+def test_equal_seeds_give_equal_bytes_with_chunked_heads() -> None:
+    """As with linear ones, which the laws play."""
+    digests = {states(*played("hfedf", heads="chunked", chunk=50), State)[-1].theta["chunks"].sum().item() for _ in range(2)}
+    assert len(digests) == 1
+
+
+def test_presets_are_the_papers() -> None:
+    """Table 10."""
+    assert Config() == hfedf.configure({}, "pacs")
+    for preset, decay, ema in (("office_home", 1e-5, 0.75), ("vlcs", 1e-3, 0.75)):
+        c = hfedf.configure({}, preset)
+        assert (c.rounds, c.epochs, c.batch, c.rate, c.weight_decay) == (200, 2, 64, 1e-3, 1e-3)
+        assert (c.server_rate, c.server_weight_decay, c.ema) == (1e-3, decay, ema)
