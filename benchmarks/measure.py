@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -66,6 +70,16 @@ class PeakMemory:
         while not self._over.wait(self._seconds):
             for name, mb in self.now().items():
                 self.peaks[name] = max(self.peaks[name], mb)
+
+
+def grown(work: Callable[[], Any]) -> tuple[float, Any]:
+    """The largest growth of this process's anonymous memory during some work, in MB; and what came of the work."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed before would be used again unseen
+    before = anonymous_mb(os.getpid())
+    with PeakMemory({"me": os.getpid()}, 0.001) as memory:
+        made = work()
+    return memory.peaks["me"] - before, made
 
 
 @dataclass(frozen=True)

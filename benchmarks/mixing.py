@@ -11,15 +11,11 @@ outputs, and seconds on one thread, which go with the square. Each in a process 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarks.measure import PeakMemory, anonymous_mb
+from benchmarks.measure import grown
 from tideline import nets
 from tideline.algorithms.fedwca import Config, client
 from tideline.algorithms.fedwca.messages import Mix
@@ -120,16 +116,6 @@ def a_site(world: World) -> Site:
     x = torch.rand(ROWS, *world.inputs, generator=rng)
     data = Data(x, None, torch.zeros(ROWS, dtype=torch.int64), ("random",))
     return Site(Config(), world, ClientId("site"), Role.TARGET, data, 1, rng)
-
-
-def grown(work: Callable[[], Any]) -> tuple[float, Any]:
-    """The largest growth of this process's anonymous memory during some work, in MB; and what came of the work."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed before would be used again unseen
-    before = anonymous_mb(os.getpid())
-    with PeakMemory({"me": os.getpid()}, 0.001) as memory:
-        made = work()
-    return memory.peaks["me"] - before, made
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from torch.nn.functional import leaky_relu, linear
 from tideline.numerics.hypernetwork import HIDDEN, HeadPull, Shapes, uniform
 
 K = 32
+PIECE = 4096  # of each client's gradient, in double precision at once
 NAMES = ("chunks", "mixer.client", "mixer.chunk", "mixer.bias", "head.weight", "head.bias")
 
 
@@ -66,11 +67,16 @@ class ChunkedPull(HeadPull):
     def of(cls, theta: Mapping[str, Tensor], f: Tensor, deltas: Sequence[Mapping[str, Tensor]], shapes: Shapes) -> ChunkedPull:
         """From the clients' trunk outputs f (N, H) and their deltas: one backward pass for each, one after the other."""
         own = {name: theta[name] for name in NAMES}
-        pairs = [cls.back(own, row, delta, shapes) for row, delta in zip(f, deltas, strict=True)]
-        each = {name: torch.stack([by_theta[name] for by_theta, _ in pairs]) for name in NAMES}
-        flat = [part.flatten(1).double() for part in each.values()]
-        gram = sum((part @ part.T for part in flat), torch.zeros(len(f), len(f), dtype=torch.float64))
-        return cls(each, gram, torch.stack([by_f for _, by_f in pairs]).double())
+        each = {name: w.new_empty(len(f), *w.shape) for name, w in own.items()}
+        d_f = f.new_empty(f.shape)
+        for i, delta in enumerate(deltas):
+            by_theta, d_f[i] = cls.back(own, f[i], delta, shapes)
+            for name, gradient in by_theta.items():
+                each[name][i] = gradient
+        gram = torch.zeros(len(f), len(f), dtype=torch.float64)
+        for part in (piece for whole in each.values() for piece in torch.split(whole.flatten(1), PIECE, 1)):
+            gram += part.double() @ part.double().T
+        return cls(each, gram, d_f.double())
 
     @staticmethod
     def back(own: dict[str, Tensor], f: Tensor, delta: Mapping[str, Tensor], shapes: Shapes) -> tuple[dict[str, Tensor], Tensor]:
