@@ -108,6 +108,9 @@ folder can read it.
 - Nothing is clipped, no noise is added and there are no secure sums: the coordinator sees each site's reply as it is.
 - An audience says to whom a method hands a single site's value. What a method makes of all values, such as a mean, may go
   to every member.
+- An audience is about sites and the coordinator. Of people, whoever has a key of the coordinator reads the results of its
+  runs, and the final state of those that have completed. [Tables for admins](result.md#tables-for-admins), and the final state of
+  runs that tell such tables, are shown to keys with the role admin only.
 - Files are not encrypted where they lie. In transit they are, if the doors use TLS.
 - The code that is installed at a site is trusted: a method can read what its step is given. Owners choose what they
   install.

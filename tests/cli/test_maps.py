@@ -14,10 +14,11 @@ from PIL import Image
 
 from tests.cli.test_report import client, headings, page, result, words
 from tests.engine.clusters import NORTH, SOUTH, WEIGHT, played
+from tideline.cli.columns import table_charts
 from tideline.cli.domains import adjusted_rand_index, fill_in
 from tideline.cli.figures import charts, figure_of, png, write_figures
 from tideline.cli.grids import codes_of, written
-from tideline.cli.maps import ClusterMap, HeatMap, Member, cluster_map, heat_maps
+from tideline.cli.maps import ClusterMap, HeatMap, Member, cluster_map
 from tideline.cli.runs import tell_result
 from tideline.cli.tables import groups_table
 from tideline.engine.result import groups as last_of
@@ -119,11 +120,12 @@ def test_groups_are_compared_with_domains(groups: dict[str, str], domains: dict[
 
 def test_a_table_is_drawn_at_first_halfway_and_at_last(told: dict[str, Any]) -> None:
     """Three maps in the same colours, in the order of the map of groups, and true domains beside the names."""
-    ((title, drawn),) = heat_maps(told).items()
+    ((title, drawn),) = table_charts(told)
     assert title == f"{WEIGHT} in phase count"
     assert [chart.name for chart in drawn] == [f"count-{WEIGHT}-round-{r}" for r in (1, 3, 5)]
-    assert {(chart.low, chart.high) for chart in drawn} == {(0.0, 5 / 3)}
-    last = drawn[-1]
+    maps = [chart for chart in drawn if isinstance(chart, HeatMap)]
+    assert [(chart.low, chart.high) for chart in maps] == [(0.0, 5 / 3)] * 3
+    last = maps[-1]
     assert (last.rows, last.cuts) == (("anna", "bert", "carl"), (2,))
     assert last.labels == ("anna (usps)", "bert (usps)", "carl (mnist)")
     assert last.seen() == f"{WEIGHT} in phase count, round 5: 3 rows, 3 columns; from 0 to 1.67, which anna has under source."
@@ -135,7 +137,8 @@ def test_sites_stand_by_group_other_rows_as_they_were_told() -> None:
     near = {"rows": ["a", "b", "c"], "columns": ["c", "b", "a"], "values": [[1, 2, 3], [4, 5, 6], [7, 8, 9]]}
     loss = {"rows": ["z", "a"], "columns": ["loss"], "values": [[1], [2]]}
     made = clustered({"one": ["b", "c"], "two": ["a"]}, tables={"near": near, "loss": loss})
-    ((sites,), (others,)) = heat_maps(made).values()
+    (_, (sites,)), (_, (others,)) = table_charts(made)
+    assert isinstance(sites, HeatMap) and isinstance(others, HeatMap)
     assert (sites.rows, sites.columns, sites.values) == (
         ("b", "c", "a"), ("b", "c", "a"), ((5, 4, 6), (8, 7, 9), (2, 1, 3))
     )  # fmt: skip
@@ -146,8 +149,8 @@ def test_sites_stand_by_group_other_rows_as_they_were_told() -> None:
 @pytest.mark.parametrize(("told", "drawn"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [1, 3, 4]), (9, [1, 5, 9])])
 def test_which_rounds_are_drawn(told: int, drawn: list[int]) -> None:
     """Each once, also where there are fewer than three."""
-    table = {"rows": ["a"], "columns": ["x"], "values": [[1.0]]}
-    (charts,) = heat_maps(clustered(*[{}] * told, tables={"t": table})).values()
+    table = {"rows": ["a"], "columns": ["x", "y"], "values": [[1.0, 2.0]]}
+    ((_, charts),) = table_charts(clustered(*[{}] * told, tables={"t": table}))
     assert [chart.name for chart in charts] == [f"train-t-round-{r}" for r in drawn]
 
 

@@ -74,6 +74,37 @@ def test_a_page_says_what_happened(tmp_path: Path) -> None:
     assert text.count("the model after local training") == 1
 
 
+@pytest.mark.parametrize(
+    ("own", "unseen", "said"),
+    [
+        (
+            3,
+            2,
+            (
+                "in-distribution (mean of 3 sites' own held-out rows): 71.5 %",
+                "out-of-distribution (mean of 2 unseen targets): 54.6 %",
+            ),
+        ),
+        (
+            1,
+            1,
+            (
+                "in-distribution (mean of 1 site's own held-out rows): 71.5 %",
+                "out-of-distribution (mean of 1 unseen target): 54.6 %",
+            ),
+        ),
+    ],
+)
+def test_the_head_tells_how_it_generalizes(tmp_path: Path, own: int, unseen: int, said: tuple[str, ...]) -> None:
+    """Where there are unseen targets; elsewhere, and in results of before, there is no word of it."""
+    means = {"id": {"accuracy": 0.7152, "sites": own}, "ood": {"accuracy": 0.5461, "sites": unseen}}
+    plain = result([client("anna", "source"), client("bert", "target")])
+    head = " ".join(words(page(plain | {"generalization": means}, tmp_path).split("<h2>")[0]).split())
+    assert all(each in head.replace(": ", ": ").replace(" %", " %") for each in said)
+    for other in (plain, plain | {"generalization": None}):
+        assert "distribution" not in page(other, tmp_path)
+
+
 def test_a_page_is_the_same_twice_and_needs_no_network(tmp_path: Path) -> None:
     """Equal results give equal bytes; nothing on the page is fetched from elsewhere."""
     told = result([client("anna", "source"), client("bert", "target")])

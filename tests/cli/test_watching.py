@@ -187,6 +187,18 @@ def test_the_table_has_a_line_per_site() -> None:
     assert any("anna source – – – 0 B 0 B 0" in " ".join(line.split()) for line in printed(result()))
 
 
+def test_the_table_tells_how_it_generalizes() -> None:
+    """Below the sites, where targets are unseen."""
+    means = {"id": {"accuracy": 0.7152, "sites": 2}, "ood": {"accuracy": 0.5461, "sites": 1}}
+    lines = [line.rstrip() for line in printed(result() | {"generalization": means}, 80)]
+    assert lines[-2:] == [
+        "in-distribution (mean of 2 sites' own held-out rows): 0.715",
+        "out-of-distribution (mean of 1 unseen target): 0.546",
+    ]
+    plain = [line.rstrip() for line in printed(result() | {"generalization": None}, 80)]
+    assert plain == lines[:-2] == [line.rstrip() for line in printed(result(), 80)]
+
+
 def test_tables_fit_a_window() -> None:
     """In 80 columns no cell of a result or of the list of runs is broken, but for the words of a cause."""
     done = result(status="completed", state_digest="ab" * 32)

@@ -21,6 +21,8 @@ from tideline.core.step import Outcome, Site, step
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 # Words that stand in no message of a run but for those that this method tells people.
 NORTH, SOUTH, WEIGHT = "the-north-cluster", "the-south-cluster", "the-weight-of-each"
+# Words and numbers of a table for admins alone.
+SECRET, DEPTH, WIDTH, NUMBER = "the-place-of-each", "the-depth", "the-width", 0.718281828
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Config:
 
     rounds: int = setting(3, low=1, doc="exchanges")
     fault: str = setting("", doc="what is told that is not kept")
+    secret: bool = setting(False, doc="whether a table for admins is told too")
 
 
 @record
@@ -73,9 +76,16 @@ def weights(turn: Turn) -> Table:
     return Table(rows, tuple(Role), tuple(tuple(turn.round / 3 if role in "source" else 0 for role in Role) for _ in rows))
 
 
+def secret(turn: Turn) -> Table:
+    """A table that admins alone are shown."""
+    return Table((DEPTH, WIDTH), ("at",), ((NUMBER + turn.round,), (NUMBER,)), admins=True)
+
+
 def tell(state: Count, replies: Replies[Size], turn: Turn) -> Told[Count]:
     """Groups and a table, or a fault; the mark says who came first."""
     given: dict[str, Any] = {"groups": groups(turn), "tables": {WEIGHT: weights(turn)}}
+    if turn.config.secret:
+        given["tables"] |= {SECRET: secret(turn)}
     if turn.round == turn.config.rounds and turn.config.fault:
         given |= FAULTS[turn.config.fault]
     return Told(Count(state.n + len(replies)), {"first": (next(iter(replies)),)}, **given)
@@ -111,6 +121,7 @@ FAULTS: Mapping[str, Mapping[str, Any]] = {
     "no rows": {"tables": {"t": Table((), ("c",), ())}},
     "nan": {"tables": {"t": wide(2, 2, float("nan"))}},
     "infinite": {"tables": {"t": wide(2, 2, float("-inf"))}},
+    "half a secret": {"tables": {"t": Table(("r",), ("c",), ((1.0,),), admins=1)}},  # type: ignore[arg-type]
     "text": {"tables": {"t": Table(("r",), ("c",), (("much",),))}},  # type: ignore[arg-type]
     "as much as there may be": {"tables": {"t" * 200: wide(100, 100)}, "groups": {"g" * 200: (A,)}},
 }

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.engine.clusters import FAULTS, NORTH, ROSTER, SOUTH, WEIGHT, clusters, played
+from tests.engine.clusters import DEPTH, FAULTS, NORTH, NUMBER, ROSTER, SECRET, SOUTH, WEIGHT, WIDTH, clusters, played
 from tests.laws.stage import Cuts, Stage, registered
 from tests.synthetic import NAMES, experiment, sites
 from tideline.core.phase import Table, Told, told
 from tideline.core.settings import plain
+from tideline.engine.result import result_of
 from tideline.engine.telling import groups_in, tables_in
 
 EARLY = {SOUTH: ["bert", "carl"], NORTH: ["anna"]}
@@ -71,6 +72,7 @@ def test_a_method_without_groups_has_none() -> None:
         ("no rows", "the table 't' of 0 rows and 1 columns has not a value"),
         ("nan", "the table 't' has nan in the row 'r0', column 'c0'"),
         ("infinite", "the table 't' has -inf in the row 'r0'"),
+        ("half a secret", "the table 't' has 1 as admins. Say True or False"),
         ("text", "ValueError: could not convert string to float"),
     ],
 )
@@ -124,3 +126,29 @@ def test_plain_data_come_back() -> None:
     assert tables_in(json.loads(json.dumps(plain(given.tables)))) == given.tables
     assert groups_in(json.loads(json.dumps(plain(given.groups)))) == given.groups == {"one": ("a",)}
     assert (groups_in(None), tables_in(None)) == ({}, {})
+
+
+def test_a_table_for_admins() -> None:
+    """Who owns the journal sees it, and that it is for admins; a result that is not for admins has no word of it."""
+    on, run = played(secret=True)
+    whole, part = on.result(run), result_of(on.journal, run, on.clock.now(), history=True, admins=False)
+    told = [p["tables"] for p in whole["phases"] if p["name"] == "count"]
+    values = [[NUMBER + 1], [NUMBER]]
+    assert told[0] == {
+        WEIGHT: weight(1),
+        SECRET: {"rows": [DEPTH, WIDTH], "columns": ["at"], "values": values, "admins": True},
+    }
+    assert json.loads(json.dumps(whole)) == whole
+    assert [p["tables"] for p in part["phases"] if p["name"] == "count"] == [{WEIGHT: weight(r)} for r in (1, 2, 3)]
+    assert all(word in repr(whole) and word not in repr(part) for word in (SECRET, DEPTH, WIDTH, repr(NUMBER), "admins"))
+    crossed = on.wire.all() + repr([on.journal.events(run), on.journal.audit()]).encode()
+    assert SECRET.encode() not in crossed and repr(NUMBER).encode() not in crossed
+
+
+def test_plain_data_say_admins_where_it_is_so() -> None:
+    """Tables for all look as they did before there were others, and those of before are for all."""
+    old = {"rows": ["a"], "columns": ["x"], "values": [[0.5]]}
+    hidden = Table(("a",), ("x",), ((0.5,),), admins=True)
+    assert tables_in({"t": old})["t"] == Table(("a",), ("x",), ((0.5,),)) and plain(tables_in({"t": old})) == {"t": old}
+    assert plain(hidden) == old | {"admins": True}
+    assert tables_in(json.loads(json.dumps(plain({"t": hidden})))) == {"t": hidden}

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tideline.core.data import Data, View
-from tideline.core.phase import Replies, Told
+from tideline.core.phase import RIGHT, WRONG, Replies, Told
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
-from tideline.learning.evaluate import RIGHT, ROWS, WRONG, accuracy, evaluate, outputs
+from tideline.learning.evaluate import ROWS, accuracy, evaluate, outputs
 from tideline.numerics.calibration import BINS
 
 

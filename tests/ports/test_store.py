@@ -175,5 +175,5 @@ def test_a_large_plan_is_not_written_again_with_each_round(path: Path) -> None:
 
 def test_a_remembered_round_weighs_its_files_and_its_tables() -> None:
     """So that a method with much to tell does not fill a coordinator's memory."""
-    assert weight(advance(1, state=files("a", "b")).closed) == 2 + 3 * 2
+    assert weight(advance(1, state=files("a", "b")).closed) == 2 + 3 * 2 + 1
     assert weight(advance(3, state=files("a")).closed) == 1

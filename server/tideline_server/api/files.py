@@ -10,12 +10,16 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
 
-from tideline.core.errors import NotFound, Refused
+from tideline.core.errors import NotFound, PermissionRefused, Refused
 from tideline.core.run import Digest, RunId
+from tideline.engine.keyring import Caller
+from tideline.engine.keys import KeyRole
 from tideline.engine.rows import Files, Status
+from tideline_server.api.access import Asking
 from tideline_server.api.answers import answer
 from tideline_server.api.models import PartsSwept, Problem, RunFiles
 from tideline_server.api.ranges import OutOfRange, Span, span_of
+from tideline_server.api.roles import article
 from tideline_server.api.services import Given, Name, Named, Responses, Services
 from tideline_server.api.tags import matches, unchanged
 
@@ -35,16 +39,16 @@ OfRun = Annotated[str, Query(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="the
 
 
 @router.get("/runs/{run}/files", summary="List the files of a completed run's final state")
-def run_files(services: Given, run: Name) -> RunFiles:
+def run_files(services: Given, asking: Asking, run: Name) -> RunFiles:
     """The root, which names the others, and its parts. 409 while the run is not completed."""
-    files = final_files(services, RunId(run))
+    files = final_files(services, RunId(run), asking)
     return RunFiles(root=files[0][0], files=list(files))
 
 
 @router.get("/parts/{digest}", summary="Download one file", response_class=StreamingResponse, responses=BYTES)
-def part_bytes(services: Given, digest: PartDigest, run: OfRun, request: Request) -> Response:
+def part_bytes(services: Given, asking: Asking, digest: PartDigest, run: OfRun, request: Request) -> Response:
     """Raw bytes, or one range of them. A digest alone opens nothing: the final state of the run that you name must name it."""
-    if digest not in dict(final_files(services, RunId(run))):
+    if digest not in dict(final_files(services, RunId(run), asking)):
         raise NotFound(f"The final state of run {run} names no file {digest[:12]}", f"See /runs/{run}/files")
     return sent(services.room.parts.view(Digest(digest)), f'"{digest}"', request.headers)
 
@@ -67,15 +71,23 @@ def sent(view: memoryview, tag: str, asked: Headers) -> Response:
     return StreamingResponse(chunks(view[span.first : span.end]), status, headers, "application/octet-stream")
 
 
-def final_files(services: Services, run: RunId) -> Files:
-    """What the final state consists of. Raises NotFound; Refused while there is none."""
+def final_files(services: Services, run: RunId, asking: Caller) -> Files:
+    """What the final state consists of. Raises NotFound; Refused while there is none; PermissionRefused.
+
+    What a run tells admins alone may stand in its state, too: then that is theirs alone.
+    """
     row = services.office.find(run)
     if row.status is not Status.COMPLETED:
         raise Refused(
             f"Run {run} is {row.status.value}; only a completed run has a final state",
             f"See what it waits for, or why it ended: tideline run show {run}",
         )
-    return services.journal.rounds(run)[-1].state
+    rounds = services.journal.rounds(run)
+    if any(table.admins for closed in rounds for table in closed.tables.values()) and not asking.role.covers(KeyRole.ADMIN):
+        what = f"The key {asking.name!r} is {article(asking.role)}; the final state of run {run} needs {KeyRole.ADMIN}"
+        todo = f"Ask an admin for a key whose role is {KeyRole.ADMIN}, or for the exported file"
+        raise PermissionRefused(what, todo, role=asking.role.value, needs=KeyRole.ADMIN.value)
+    return rounds[-1].state
 
 
 def chunks(view: memoryview) -> Iterator[bytes]:

@@ -54,6 +54,20 @@ class Groups(BaseModel):
     adjusted_rand_index: float | None = Field(description="null: a coordinator does not know the sites' domains")
 
 
+class Mean(BaseModel):
+    """The mean accuracy of some sites."""
+
+    accuracy: float = Field(description="in 0..1, on held-out rows, as it was scored last")
+    sites: int = Field(description="of how many sites it is the mean")
+
+
+class Generalization(BaseModel):
+    """What was learnt from labelled sites, there and on targets that nothing was learnt from."""
+
+    id: Mean = Field(description="in-distribution: on the own held-out rows of the labelled sites that taught")
+    ood: Mean = Field(description="out-of-distribution: on unseen targets, which were asked for scores and for nothing else")
+
+
 class RunResult(BaseModel):
     """A run's result, or as much as there is of it. The same keys as `tideline simulate --json` writes."""
 
@@ -78,8 +92,12 @@ class RunResult(BaseModel):
     reference: str | None
     reference_status: str | None
     clients: list[dict[str, Any]] = Field(description="per site: role, samples, accuracy, source_only, bytes, failures")
+    generalization: Generalization | None = Field(
+        description="null where no target is unseen, such as where targets adapt, or no labelled site was scored"
+    )
     phases: list[dict[str, Any]] = Field(
-        description="the closed rounds: name, round, seconds, replies, clients, marks, groups, tables, asked, bytes"
+        description="the closed rounds: name, round, seconds, replies, clients, marks, groups, tables (those for admins are told"
+        " to admins alone), asked, bytes"
     )
     groups: Groups | None = Field(description="the sites' last grouping; null where the method tells none")
     curve: list[dict[str, Any]] = Field(description="accuracy over the rounds, a point per site and scoring")

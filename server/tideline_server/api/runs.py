@@ -8,8 +8,10 @@ from fastapi import APIRouter, Body, Query, Request, Response
 
 from tideline.core.run import RunId
 from tideline.engine.experiment import Experiment
+from tideline.engine.keys import KeyRole
 from tideline.engine.result import result_of
 from tideline.engine.rows import Headline, headline
+from tideline_server.api.access import Asking
 from tideline_server.api.answers import jsonable
 from tideline_server.api.examples import EXPERIMENTS
 from tideline_server.api.models import RunLine, RunResult, Started
@@ -45,10 +47,10 @@ def list_runs(request: Request, response: Response, services: Given, limit: Limi
 
 
 @router.get("/{run}", summary="Show a run", response_model=RunResult)
-def show_run(services: Given, run: Name, history: History = False) -> Any:
-    """The run's result, or as much as there is of it, and what it waits for."""
+def show_run(services: Given, asking: Asking, run: Name, history: History = False) -> Any:
+    """The run's result, or as much as there is of it, and what it waits for. Tables for admins are told to admins alone."""
     row = services.office.find(RunId(run))
-    result = result_of(services.journal, row.id, services.clock.now(), history)
+    result = result_of(services.journal, row.id, services.clock.now(), history, admins=asking.role.covers(KeyRole.ADMIN))
     return jsonable(result | {"plan_length": len(row.plan), "cursor": row.cursor})
 
 

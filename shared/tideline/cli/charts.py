@@ -20,6 +20,7 @@ MEMBER = re.compile(r"(.+)_([0-9]{1,9})")
 ALWAYS = ("accuracy", "source_only")
 ROUNDS = ("round", "round")
 MOST = 24  # sites that bars are drawn of
+LEGEND = 12  # lines that a legend names
 Points = tuple[tuple[int, float], ...]
 
 
@@ -49,6 +50,16 @@ class Curves:
     at: str
     y: str
     lines: tuple[Line, ...]
+
+    @property
+    def drawn(self) -> tuple[Line, ...]:
+        """The lines that there is room for."""
+        return self.lines
+
+    @property
+    def named(self) -> int:
+        """With more lines than this a legend names the targets only, and with more targets nobody."""
+        return LEGEND
 
     @property
     def share(self) -> bool:

@@ -8,15 +8,17 @@ import io
 import itertools
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tideline.cli.charts import ROUNDS, Bar, Bars, Curves, Line, accuracy_charts, family_charts, metric_charts
+from tideline.cli.charts import LEGEND, ROUNDS, Bar, Bars, Curves, Line, accuracy_charts, family_charts, metric_charts
+from tideline.cli.columns import table_charts
+from tideline.cli.confidences import Calibration, Confidences, calibration, confidences
 from tideline.cli.grids import draw_groups, draw_heat
 from tideline.cli.grids import height_of as height_of_grid
-from tideline.cli.looks import COLOURS, DPI, INCHES, NAME, WORDS
-from tideline.cli.maps import ClusterMap, HeatMap, cluster_map, heat_maps
+from tideline.cli.looks import COLOURS, DPI, INCHES, NAME, WORDS, cut
+from tideline.cli.maps import ClusterMap, HeatMap, cluster_map
 from tideline.cli.sums import Traffic, score_bars, traffic
 from tideline.cli.tables import size
 
@@ -24,9 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Chart = Curves | Bars | Traffic | ClusterMap | HeatMap
-# With more lines than this the legend names the targets only, and with more targets nobody.
-LEGEND = 12
+T = TypeVar("T", bound="Chart | Calibration")
+Chart = Curves | Bars | Confidences | Traffic | ClusterMap | HeatMap
 # For those who see no colours.
 MARKS = "osD^vPX*<>h"
 # What has no name of its own in a chart has no colour that is a site's own in another.
@@ -37,6 +38,10 @@ HATCHES = ("", "//", "", "..", "\\\\", "xx", "", "--")
 POINTS = 10.0  # of percent that an axis spans at least
 TICKS = 8
 MARKED = 12  # of a line's points
+TITLE = 58  # characters of a title in a line
+LINE = 0.235  # inches of a legend's line
+ALONE = 52  # characters of a name in a legend
+ABREAST = 160.0  # points that a name in a legend may be wide for another to stand beside it
 WIDE = 1000.0  # what spans more than this is drawn on a logarithmic scale
 
 
@@ -45,24 +50,30 @@ def charts(result: Mapping[str, Any]) -> tuple[Chart, ...]:
     sent = traffic(result)
     groups = cluster_map(result)
     scored = (*accuracy_charts(result), *score_bars(result))
-    maps = (*((groups,) if groups else ()), *(each for told in heat_maps(result).values() for each in told))
-    return (*scored, *metric_charts(result), *family_charts(result), *maps, *((sent,) if sent else ()))
+    maps = (*((groups,) if groups else ()), *(each for _, told in table_charts(result) for each in told))
+    metrics = (*metric_charts(result), *family_charts(result), *confidences(result))
+    return (*scored, *metrics, *maps, *((sent,) if sent else ()))
 
 
 def write_figures(result: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write each chart of a result as NAME.png, with the numbers behind it as NAME.csv; what was written. Raises OSError."""
+    """Write each chart of a result as NAME.png, with the numbers behind it as NAME.csv; what was written. Raises OSError.
+
+    The calibration of each site is numbers alone, without a picture.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, chart in named(charts(result)):
+    written, calibrated = [], calibration(result)
+    for name, chart in named((*charts(result), *((calibrated,) if calibrated else ()))):
         picture, numbers = folder / f"{name}.png", folder / f"{name}.csv"
-        picture.write_bytes(png(chart))
+        if not isinstance(chart, Calibration):
+            picture.write_bytes(png(chart))
+            written.append(picture)
         with numbers.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(chart.numbers())
-        written += [picture, numbers]
+        written.append(numbers)
     return written
 
 
-def named(drawn: tuple[Chart, ...]) -> Iterator[tuple[str, Chart]]:
+def named(drawn: tuple[T, ...]) -> Iterator[tuple[str, T]]:
     """Each chart with a file name of its own, also where names are compared without case."""
     taken: set[str] = set()
     for chart in drawn:
@@ -84,9 +95,10 @@ def figure_of(chart: Chart) -> Figure:
     """A chart, drawn. No state of matplotlib's is changed."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(INCHES, height_of(chart)), layout="constrained")
+    title = textwrap.wrap(chart.title, TITLE)
+    figure = Figure(figsize=(INCHES, height_of(chart) + LINE * max(len(title) - 1, 0)), layout="constrained")
     axes = figure.subplots()
-    axes.set_title(chart.title, fontsize=WORDS + 1, loc="left", parse_math=False)
+    axes.set_title("\n".join(title), fontsize=WORDS + 1, loc="left", parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=WORDS)
     axes.set_axisbelow(True)
@@ -94,6 +106,8 @@ def figure_of(chart: Chart) -> Figure:
         draw_curves(figure, axes, chart)
     elif isinstance(chart, Bars):
         draw_bars(figure, axes, chart)
+    elif isinstance(chart, Confidences):
+        draw_confidences(figure, axes, chart)
     elif isinstance(chart, HeatMap):
         draw_heat(figure, axes, chart)
     elif isinstance(chart, ClusterMap):
@@ -104,18 +118,21 @@ def figure_of(chart: Chart) -> Figure:
 
 
 def height_of(chart: Chart) -> float:
-    """Inches: a row of bars has the room that its words need."""
+    """Inches below a title of one line: rows of bars and lines of a legend have the room that their words need."""
     if isinstance(chart, Bars):
         return 1.7 + 0.19 * sum(len(known(row)) + 1 for row in chart.drawn)
     if isinstance(chart, (ClusterMap, HeatMap)):
         return height_of_grid(chart)
-    return 3.7 if isinstance(chart, Curves) else 1.5 + 0.55 * len(chart.rows)
+    if isinstance(chart, Curves):
+        names = list(dict.fromkeys(words for _, words, _ in styled(chart.drawn, chart.named)))
+        return max(3.7, 2.7 + LINE * -(-len(names) // abreast(names)))
+    return 3.4 if isinstance(chart, Confidences) else 1.5 + 0.55 * len(chart.rows)
 
 
 def draw_curves(figure: Figure, axes: Axes, chart: Curves) -> None:
     """A line per site; targets stand out."""
     handles: dict[str, Any] = {}
-    for line, words, style in styled(chart.lines):
+    for line, words, style in styled(chart.drawn, chart.named):
         ys = [100 * y if chart.share else y for _, y in line.points]
         every = max(len(ys) // MARKED, 1)
         (drawn,) = axes.plot([x for x, _ in line.points], ys, markevery=every, markersize=5, clip_on=False, **style)
@@ -123,7 +140,7 @@ def draw_curves(figure: Figure, axes: Axes, chart: Curves) -> None:
     axes.set_xlabel(chart.at, fontsize=WORDS, parse_math=False)
     axes.set_ylabel(chart.axis, fontsize=WORDS, parse_math=False)
     axes.grid(alpha=0.3)
-    numbers = sorted({x for line in chart.lines for x, _ in line.points})
+    numbers = sorted({x for line in chart.drawn for x, _ in line.points})
     first = min(1, numbers[0]) if (chart.x, chart.at) == ROUNDS else numbers[0]
     axes.set_xticks(ticks(numbers, first))
     axes.set_xlim(first, max(numbers[-1], first + 1))
@@ -145,7 +162,7 @@ def ticks(numbers: list[int], first: int) -> list[int]:
 
 def percents(chart: Curves) -> tuple[float, float]:
     """The limits of an axis of percents: what is drawn with a little room, but so much that noise does not look like a leap."""
-    ys = [100 * y for line in chart.lines for _, y in line.points]
+    ys = [100 * y for line in chart.drawn for _, y in line.points]
     room = max(1.1 * (max(ys) - min(ys)), POINTS)
     low = min(max((max(ys) + min(ys) - room) / 2, 0.0), max(100.0 - room, 0.0))
     return low, min(low + room, 100.0)
@@ -153,19 +170,21 @@ def percents(chart: Curves) -> tuple[float, float]:
 
 def spread(chart: Curves) -> float:
     """The largest value over the smallest, or 0 where not all are positive."""
-    ys = [y for line in chart.lines for _, y in line.points]
+    ys = [y for line in chart.drawn for _, y in line.points]
     return max(ys) / min(ys) if min(ys) > 0 else 0.0
 
 
-def styled(lines: tuple[Line, ...]) -> Iterator[tuple[Line, str, dict[str, Any]]]:
+def styled(lines: tuple[Line, ...], most: int) -> Iterator[tuple[Line, str, dict[str, Any]]]:
     """How the legend names each line, and how it is drawn: by the site's place in the run, so that it is the same in each chart.
 
-    What has no name of its own is grey, light or, if it is a target, dark.
+    most: lines that the legend names. What has no name of its own is grey, light or, if it is a target, dark.
     """
     targets = sum(line.target for line in lines)
     for line in lines:
         style: dict[str, Any] = {"linewidth": 2.4, "zorder": 3} if line.target else {"linestyle": "--", "linewidth": 1.4}
-        if len(lines) <= LEGEND or (line.target and targets <= LEGEND):
+        if not line.role:  # no site
+            style = {"linewidth": 1.8}
+        if len(lines) <= most or (line.target and targets <= most):
             yield line, line.label, style | look(line.place)
         else:
             yield line, "targets" if line.target else "other sites", style | {"color": TARGETS if line.target else OTHERS}
@@ -201,6 +220,27 @@ def known(row: Bar) -> dict[int, float]:
     return {i: value for i, value in enumerate(row.values) if value is not None}
 
 
+def draw_confidences(figure: Figure, axes: Axes, chart: Confidences) -> None:
+    """Two bars for each bin: right predictions, and wrong ones."""
+    edges = chart.edges
+    width = (edges[1] - edges[0]) * 0.44
+    middles = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
+    handles: dict[str, Any] = {}
+    for words, side, counts, colour, hatch in (
+        ("right", -0.5, chart.right, COLOURS[0], ""),
+        ("wrong", 0.5, chart.wrong, COLOURS[1], "////"),
+    ):
+        at, shares = [m + side * width for m in middles], [100 * share for share in chart.shares(counts)]
+        handles[words] = axes.bar(at, shares, width, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 105 * chart.top)
+    axes.set_xticks([tenth / 10 for tenth in range(11)])
+    axes.set_xlabel("confidence: the probability of the class that is predicted", fontsize=WORDS)
+    axes.set_ylabel("predictions, %", fontsize=WORDS)
+    axes.grid(alpha=0.3, axis="y")
+    legend(figure, handles)
+
+
 def draw_traffic(figure: Figure, axes: Axes, chart: Traffic) -> None:
     """Two bars a phase, the first phase on top."""
     at = range(len(chart.rows))
@@ -222,6 +262,24 @@ def draw_traffic(figure: Figure, axes: Axes, chart: Traffic) -> None:
 
 def legend(figure: Figure, handles: Mapping[str, Any]) -> None:
     """Below the axes, where no line can run."""
-    made = figure.legend(list(handles.values()), list(handles), loc="outside lower left", ncols=2, frameon=False, fontsize=WORDS)
+    where: Any = {"loc": "outside lower left", "ncols": abreast(handles)}
+    names = [cut(name, ALONE) for name in handles]
+    made = figure.legend(list(handles.values()), names, frameon=False, fontsize=WORDS, **where)
     for text in made.get_texts():
         text.set_parse_math(False)
+
+
+def abreast(names: Iterable[str]) -> int:
+    """How many names stand beside each other in a legend."""
+    return 2 if all(wide(cut(name, ALONE)) <= ABREAST for name in names) else 1
+
+
+@functools.lru_cache(maxsize=1024)
+def wide(words: str) -> float:
+    """The points that words in a legend are wide."""
+    from matplotlib.textpath import TextPath
+
+    if not words.strip():
+        return 0.0
+    # What could be taken for a formula is about as wide as this.
+    return float(TextPath((0, 0), words.replace("$", "S"), size=WORDS).get_extents().width)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,11 @@ from typing import Any
 from tideline.cli.looks import cut
 
 MOST_ROUNDS = 8  # columns of a map of groups that are drawn
-MOST_TABLES = 12  # tables that are drawn
 MOST_SAID = 12  # groups whose sizes are said
 TITLE = 60  # characters of a table's name in a title
 SITE, DOMAIN = 14, 10  # characters beside a row that has both
 Closed = Mapping[str, Any]
+Rounds = Sequence[tuple[int, Mapping[str, Any]]]  # (round, table), as plain data
 
 
 @dataclass(frozen=True)
@@ -134,27 +133,12 @@ def natural(name: str) -> list[Any]:
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name))]
 
 
-def heat_maps(result: Mapping[str, Any]) -> dict[str, tuple[HeatMap, ...]]:
-    """For each table that a phase told its first, middle and last round, by a title; the first MOST_TABLES tables."""
-    rounds = told_tables(result)
-    return {title_of(*key): drawn(result, *key, told) for key, told in list(rounds.items())[:MOST_TABLES]}
-
-
-def told_tables(result: Mapping[str, Any]) -> dict[tuple[str, str], list[tuple[int, Mapping[str, Any]]]]:
-    """(round, table) of each table, by phase and name, in the order of their telling."""
-    rounds: dict[tuple[str, str], list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
-    for closed in result.get("phases") or ():
-        for name, table in (closed.get("tables") or {}).items():
-            rounds[closed["name"], name].append((closed["round"], table))
-    return dict(rounds)
-
-
 def title_of(phase: str, name: str) -> str:
     """A table for people."""
     return f"{cut(name, TITLE)} in phase {cut(phase, TITLE)}"
 
 
-def drawn(result: Mapping[str, Any], phase: str, name: str, told: Sequence[tuple[int, Mapping[str, Any]]]) -> tuple[HeatMap, ...]:
+def heat_maps(result: Mapping[str, Any], phase: str, name: str, told: Rounds) -> tuple[HeatMap, ...]:
     """The first, the middle and the last of a table's rounds, in the same colours."""
     chosen = [told[i] for i in sorted({0, len(told) // 2, len(told) - 1})]
     values = [value for _, table in chosen for line in table["values"] for value in line]

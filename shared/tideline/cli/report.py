@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tideline.cli.charts import accuracy_charts, family_charts, metric_charts
+from tideline.cli.columns import MOST_TABLES, table_charts, told_tables
+from tideline.cli.confidences import calibration, confidences
 from tideline.cli.figures import Chart, png, write_figures
-from tideline.cli.maps import MOST_TABLES, cluster_map, heat_maps, told_tables
-from tideline.cli.sums import marks, score_bars, scores, traffic
+from tideline.cli.maps import cluster_map
+from tideline.cli.sums import generalized, marks, score_bars, scores, traffic
 from tideline.cli.tables import size
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import EMPTY
@@ -56,6 +58,7 @@ def write_report(result: dict[str, Any], path: Path, pictures: Mapping[str, Path
     parts += [charts("Other metrics over the rounds", OVER_ROUNDS, metric_charts(result))]
     parts += [
         charts("Families of metrics", OVER_NUMBERS, family_charts(result)),
+        confidence(result),
         drawn_there(pictures),
         marked(result),
         grouped(result),
@@ -119,11 +122,12 @@ def inlined(file: Path) -> str:
 
 
 def heading(result: dict[str, Any]) -> str:
-    """What ran, how it ended, and what came of it where nobody had labels."""
+    """What ran, how it ended, and what came of it where nobody had labels, and on targets that nothing was learnt from."""
     seconds = "" if result["seconds"] is None else f", {result['seconds']:.1f} s"
     facts = f"{escape(result['method'])}, {result['rounds']} rounds, seed {result['seed']}{seconds}: {escape(result['status'])}"
     cause = f"<p class='bad'>{escape(result['cause'])}</p>" if result["cause"] else ""
     leads = "".join(f"<p class='lead'>{lead(c)}</p>" for c in result["clients"] if c["role"] == "target")
+    leads += "".join(f"<p class='lead'>{what}: <b>{percent(accuracy)}</b></p>" for what, accuracy in generalized(result))
     return f"<h1>{escape(result['name'])}</h1><p class='facts'>{facts}</p>{cause}{leads}"
 
 
@@ -239,19 +243,39 @@ def grouped(result: dict[str, Any]) -> str:
 
 
 def tabled(result: dict[str, Any]) -> str:
-    """Heat maps of the tables that folds told: the first, the middle and the last round of each."""
-    drawn = heat_maps(result)
+    """The tables that folds told: lines over the rounds, or heat maps of the first, the middle and the last round of each."""
+    drawn = table_charts(result)
     if not drawn:
         return ""
-    told = "".join(
-        f"<h3>{escape(title)}</h3><div class='charts'>{''.join(map(figure, each))}</div>" for title, each in drawn.items()
-    )
+    told = "".join(f"<h3>{escape(title)}</h3><div class='charts'>{''.join(map(figure, each))}</div>" for title, each in drawn)
     more = len(told_tables(result)) - MOST_TABLES
     rest = f" {more} more tables are in {RESULT}." if more > 0 else ""
     note = (
-        "The first, the middle and the last round of each, in the same colours; sites stand by their last groups, then by name."
+        "Tables of one column as lines over the rounds; of others the first, the middle and the last round, in the same colours."
+        " Sites stand by their last groups, then by name."
     )
     return f"<h2>Tables that the rounds told</h2><p class='facts'>{note}{rest}</p>{told}"
+
+
+def confidence(result: dict[str, Any]) -> str:
+    """How sure predictions were, right and wrong ones, and each site's calibration error."""
+    found = calibration(result)
+    if found is None:
+        return ""
+    lines = ""
+    for each in found.rows:
+        error = "–" if each.error is None else f"{each.error:.3f}"
+        lines += line_of(each.site, each.role, each.role, [f"{each.predictions:,}", percent(each.right), error])
+    heads = ("predictions", "right", "expected calibration error")
+    head = "".join(f"<th class='n'>{words}</th>" for words in heads)
+    note = (
+        "Predictions for held-out rows, as the last scoring told them; where several models score a site, those of each. The"
+        " expected calibration error is the mean distance between how sure predictions are and how often they are right, over"
+        " the ranges of confidence: 0 where they are right as often as they are sure."
+    )
+    drawn = f"<div class='charts'>{''.join(map(figure, confidences(result)))}</div>"
+    numbers = f"<div class='wide'><table><tr><th>site</th>{head}</tr>{lines}</table></div>"
+    return f"<h2>Confidence</h2><p class='facts'>{note}</p>{drawn}{numbers}"
 
 
 def curve(result: dict[str, Any]) -> str:

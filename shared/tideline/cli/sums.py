@@ -73,6 +73,19 @@ def score_bars(result: Mapping[str, Any]) -> tuple[Bars, ...]:
     return (Bars("accuracies", "Accuracies side by side", found.metrics, rows),)
 
 
+def generalized(result: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    """The in-distribution and the out-of-distribution accuracy, each with what it is the mean of; nothing where there is none."""
+    told = result.get("generalization")  # a coordinator of before knows none
+    if not told:
+        return ()
+    own, unseen = told["id"]["sites"], told["ood"]["sites"]
+    whose = f"{own} {'site' if own == 1 else 'sites'}'{'s' if own == 1 else ''} own held-out rows"
+    return (
+        (f"in-distribution (mean of {whose})", told["id"]["accuracy"]),
+        (f"out-of-distribution (mean of {unseen} unseen {'target' if unseen == 1 else 'targets'})", told["ood"]["accuracy"]),
+    )
+
+
 @dataclass(frozen=True)
 class Marks:
     """In how many of the `rounds` with marks each word stands at each site; rows: (site, a number per word)."""

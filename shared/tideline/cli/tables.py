@@ -48,7 +48,17 @@ def result_table(result: Mapping[str, Any]) -> Table:
     rows = [site_row(result, client) for client in result["clients"]]
     if all(client["domain"] is None for client in result["clients"]):  # a coordinator does not know domains
         columns, rows = drop_second(columns), [drop_second(row) for row in rows]
-    return table(title(result), columns, rows, right=range(len(columns) - 6, len(columns) - 1))
+    made = table(title(result), columns, rows, right=range(len(columns) - 6, len(columns) - 1))
+    made.caption = generalization(result)
+    return made
+
+
+def generalization(result: Mapping[str, Any]) -> Text | None:
+    """The lines below a run's sites, where some of them are unseen targets."""
+    from tideline.cli.sums import generalized
+
+    lines = [f"{what}: {share(accuracy)}" for what, accuracy in generalized(result)]
+    return Text("\n".join(lines)) if lines else None
 
 
 def drop_second(row: list[str]) -> list[str]:
@@ -187,6 +197,7 @@ def table(
     heading_text = Text(clean(heading)) if heading else None
     # Narrow gaps, so that a result fits a window of 80 columns.
     made = Table(title=heading_text, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0)
+    made.caption_justify, made.caption_style = "left", "none"
     lines, to_the_right, unbroken = [[clean(each) for each in row] for row in rows], set(right), set(whole)
     for i, column in enumerate(columns):
         words = [line[i] for line in lines] if column in unbroken else column.split()

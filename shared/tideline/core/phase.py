@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
+from tideline.core.settings import setting
 from tideline.core.step import Step
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 G = TypeVar("G", covariant=True)
 S = TypeVar("S")
 MOST_TABLES, MOST_VALUES = 32, 10_000  # that are kept of one round, so that no method fills the database
+# The two tables of a scoring that tells confidences: a row for each site, a column for each of the bins of equal width over
+# [0, 1], held-out rows in the cells. Whoever reads results knows them by these names.
+RIGHT, WRONG = "confidence of right predictions", "confidence of wrong predictions"
 
 
 @dataclass(frozen=True)
@@ -96,11 +100,16 @@ def never(state: Any) -> bool:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers by row and column, such as a weight for each site and model: values[i][j] is that of rows[i] and columns[j]."""
+    """Numbers by row and column, such as a weight for each site and model: values[i][j] is that of rows[i] and columns[j].
+
+    admins: it stands in the results of those only whose key has the role admin; who owns the journal, as a simulation does,
+    sees it. Plain data have the key where it is true.
+    """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: tuple[tuple[float, ...], ...]
+    admins: bool = setting(False, doc="for admins only", late=True)
 
 
 @dataclass(frozen=True)

@@ -6,25 +6,32 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tideline.core.phase import Table
 from tideline.core.run import ClientId, RunId
 from tideline.core.settings import plain
 from tideline.engine.conductor import waiting_of
+from tideline.engine.generalization import generalization
 from tideline.engine.ports import Journal
 from tideline.engine.progress import newest, progress_of, waits_for
-from tideline.engine.rows import OPEN, OrderRow, OrderStatus, RunRow, Status
+from tideline.engine.rows import OPEN, OrderRow, OrderStatus, RoundRow, RunRow, Status
 
 Orders = tuple[OrderRow, ...]
 
 
-def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False) -> dict[str, Any]:
-    """A run's result, or as much as there is of it. Keys: docs/result.md. `history`: with every metric that was ever told."""
+def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False, admins: bool = True) -> dict[str, Any]:
+    """A run's result, or as much as there is of it. Keys: docs/result.md.
+
+    history: with every metric that was ever told. admins: with the tables that are for admins; a door says what the key that
+    asks may see, and who owns the journal sees all.
+    """
     run = journal.run(run_id)
     assert run is not None
     orders = journal.orders(run.id)
     own = grouped(orders, lambda o: o.client)
     sibling = journal.run(run.reference) if run.reference else None
     theirs = own if sibling is None else grouped(compared(journal, sibling), lambda o: o.client)
-    closed = phases(journal, run, grouped(orders, lambda o: o.cursor))
+    clients = [client(run, c, own.get(c, ()), theirs.get(c, ())) for c in run.roster]
+    closed = phases(journal, run, grouped(orders, lambda o: o.cursor), admins)
     return {
         "run": run.id,
         "name": run.name,
@@ -44,7 +51,8 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "fingerprint": run.fingerprint,
         "reference": run.reference,
         "reference_status": sibling.status.value if sibling else None,
-        "clients": [client(run, c, own.get(c, ()), theirs.get(c, ())) for c in run.roster],
+        "clients": clients,
+        "generalization": generalization(run, clients, own),
         "phases": closed,
         "groups": groups(closed),
         "curve": curve(run, orders),
@@ -106,14 +114,19 @@ def last_metrics(orders: Orders) -> dict[str, float]:
     return found
 
 
-def phases(journal: Journal, run: RunRow, orders: Mapping[int, Orders]) -> list[dict[str, Any]]:
-    """The closed rounds, with the traffic of all attempts. `orders`: by cursor."""
+def phases(journal: Journal, run: RunRow, orders: Mapping[int, Orders], admins: bool) -> list[dict[str, Any]]:
+    """The closed rounds, with the traffic of all attempts. orders: by cursor; admins: with the tables that are for them."""
     return [
         {"name": r.phase, "round": r.round, "seconds": r.closed - r.opened, "replies": len(r.folded), "clients": list(r.folded)}
-        | {"marks": plain(r.marks), "groups": plain(r.groups), "tables": plain(r.tables)}
+        | {"marks": plain(r.marks), "groups": plain(r.groups), "tables": plain(tables_for(r, admins))}
         | traffic(orders.get(r.cursor, ()))
         for r in journal.rounds(run.id)
     ]
+
+
+def tables_for(closed: RoundRow, admins: bool) -> dict[str, Table]:
+    """A round's tables, as far as they are shown: to admins all of them."""
+    return {name: table for name, table in closed.tables.items() if admins or not table.admins}
 
 
 def groups(closed: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -67,8 +67,13 @@ def counted(tables: Mapping[str, Table], whose: str) -> None:
 
 
 def table(given: Table, whose: str, name: str) -> Table:
-    """A table of floats. Raises StepFailed for names that stand there twice, a wrong shape, or a value that is not finite."""
+    """A table of floats. Raises StepFailed for names that stand there twice, a wrong shape, or a value that is not finite.
+
+    Whom it is for has to be True or False, so that nobody has to guess what is hidden.
+    """
     place = f"{whose}: the table {name!r}"
+    if not isinstance(given.admins, bool):
+        raise StepFailed(f"{place} has {given.admins!r:.{SHOWN}} as admins", "Say True or False: whether it is for admins only")
     height, width = len(given.rows), len(given.columns)
     if not height or not width or len(given.values) != height or any(len(line) != width for line in given.values):
         raise StepFailed(
@@ -83,7 +88,7 @@ def table(given: Table, whose: str, name: str) -> Table:
                 raise StepFailed(
                     f"{place} has {value} in the row {row!r}, column {column!r}", "Leave out what has no finite value"
                 )
-    return Table(rows, columns, values)
+    return Table(rows, columns, values, given.admins)
 
 
 def headed(heads: Iterable[str], what: str) -> tuple[str, ...]:
@@ -111,5 +116,8 @@ def groups_in(data: Mapping[str, Iterable[str]] | None) -> dict[str, tuple[Clien
 
 
 def tables_in(data: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Table]:
-    """Tables from plain data. None: nothing was told."""
-    return {n: Table(tuple(t["rows"]), tuple(t["columns"]), tuple(map(tuple, t["values"]))) for n, t in (data or {}).items()}
+    """Tables from plain data. None: nothing was told. Data of before there were tables for admins have none."""
+    return {
+        n: Table(tuple(t["rows"]), tuple(t["columns"]), tuple(map(tuple, t["values"])), t.get("admins", False))
+        for n, t in (data or {}).items()
+    }

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tideline.core.data import View
-from tideline.core.phase import MOST_VALUES, Phase, Replies, Table, Told, Turn, unchanged
+from tideline.core.phase import MOST_VALUES, RIGHT, WRONG, Phase, Replies, Table, Told, Turn, unchanged
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import ClientId
@@ -20,8 +20,6 @@ from tideline.numerics.calibration import BINS, Tally, calibration_error, nothin
 Offer = Callable[[Any, Turn], Mapping[ClientId, Any]]
 Predict = Callable[[Any, Any, Site, Tensor], Tensor]
 ROWS = 512  # rows scored at once
-# Tables of a scoring with confidences: a row for each site, a column for each bin. The result's readers know these names.
-RIGHT, WRONG = "confidence of right predictions", "confidence of wrong predictions"
 BIN_NAMES = tuple(f"{b / BINS:.2f} to {(b + 1) / BINS:.2f}" for b in range(BINS))
 
 

@@ -19,7 +19,9 @@ from tideline.algorithms.hypernetworks.messages import State
 from tideline.algorithms.hypernetworks.server import begin
 from tideline.algorithms.hypernetworks.server import phi as state_dict
 from tideline.core.phase import Turn
+from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Member, Role, World
+from tideline.engine.result import result_of
 from tideline.engine.simulate import Federation
 
 ONE = {"rounds": 1, "server_rate": 0.01, "server_weight_decay": 0.1, "ema": 1.0}
@@ -178,6 +180,24 @@ def test_what_people_are_told_of_a_scoring() -> None:
     rows = {k: sum(v) for k, v in zip(NAMES[:4], told["tables"]["confidence of right predictions"]["values"], strict=True)}
     wrong = {k: sum(v) for k, v in zip(NAMES[:4], told["tables"]["confidence of wrong predictions"]["values"], strict=True)}
     assert rows["anna"] + wrong["anna"] == 60 and rows["dora"] + wrong["dora"] == 3 * 60
+
+
+@pytest.mark.parametrize("method", ["hfedf", "pfedhn"])
+def test_embeddings_are_for_admins(method: str) -> None:
+    """Round by round, in results of admins and in no others."""
+    stage, run = played(method, rounds=2, evaluate_every=2, embedding_size=2)
+    (nu,) = [s.theta["nu"] for s in map(inner, states(stage, run, resolve(METHODS, method).state)[-1:])]
+    (told,) = [p["tables"] for p in stage.result(run)["phases"] if p["name"] == "score"]
+    table = told["embeddings of the clients"]
+    assert (table["rows"], table["columns"], table["admins"]) == (list(CLIENTS), ["nu 1", "nu 2"], True)
+    assert torch.tensor(table["values"]).equal(nu)
+    shown = result_of(stage.journal, run, stage.clock.now(), admins=False)
+    assert "embeddings of the clients" not in str(shown) and "spread of the clients" in str(shown)
+
+
+def inner(state: Any) -> State:
+    """The hypernetwork's part of a state."""
+    return getattr(state, "hyper", state)  # type: ignore[no-any-return]
 
 
 def test_no_site_is_sent_the_hypernetwork_or_an_embedding() -> None:

@@ -13,7 +13,7 @@ from tideline.algorithms.hypernetworks.messages import Model, Models, State
 from tideline.algorithms.hypernetworks.settings import LINEAR, Hyper, generated, learners
 from tideline.core.phase import Each, Replies, Table, Told, Turn
 from tideline.core.record import Weights
-from tideline.core.run import ClientId, Roster, World
+from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.learning.evaluate import histograms
 from tideline.numerics.chunked import ChunkedPull, begin_chunked, generate_chunked
 from tideline.numerics.hypernetwork import LinearPull, Pulled, begin_heads, begin_trunk, generate, match_heads, pull, trunk
@@ -22,6 +22,7 @@ from tideline.numerics.server_step import begin as fresh
 from tideline.numerics.spread import spread
 
 NU = "nu"
+SHOWN = 4000  # numbers of embeddings that people are told
 Gradients = Iterator[tuple[str, slice, Tensor]]
 
 
@@ -110,11 +111,20 @@ def averaged(rest: Weights, replies: Replies[Any], weighting: str) -> dict[str, 
     return made
 
 
+def embeddings(hyper: State) -> Mapping[str, Table]:
+    """Where each client lies among the others, for admins: nothing where there are too many numbers to show."""
+    nu = hyper.theta[NU]
+    if nu.numel() > SHOWN:
+        return EMPTY
+    columns = tuple(f"nu {i + 1}" for i in range(nu.shape[1]))
+    return {"embeddings of the clients": Table(hyper.clients, columns, tuple(map(tuple, nu.double().tolist())), admins=True)}
+
+
 def graded(state: Any, replies: Replies[Any], turn: Turn, hyper: State) -> Told[Any]:
     """The state as it is; for people the spread of the clients' models, and confidences where sites tell them."""
     apart = spread(phi(hyper, turn, client) for client in hyper.clients)
     names = [name for name in apart if hyper.rest.get(name) is None]
     table = Table(tuple(names), ("standard deviation",), tuple((apart[name],) for name in names))
-    tables: Mapping[str, Table] = {"spread of the clients' models": table}
+    tables: Mapping[str, Table] = {"spread of the clients' models": table, **embeddings(hyper)}
     seen = histograms(state, replies, turn) if turn.config.confidence else state
     return Told(state, tables={**tables, **(seen.tables if isinstance(seen, Told) else {})})

@@ -1,0 +1,97 @@
+"""The tables that folds told: lines over the rounds where a table has one column, heat maps where it has more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tideline.cli.charts import ROUNDS, Curves, Line, label
+from tideline.cli.confidences import histograms_in
+from tideline.cli.looks import cut
+from tideline.cli.maps import TITLE, HeatMap, Rounds, arranged, heat_maps, title_of
+
+MOST_TABLES = 12  # tables that are drawn
+MOST_ROWS = 24  # rows that are drawn of a table of one column
+AXIS = 30  # characters of a column beside an axis
+
+
+@dataclass(frozen=True)
+class Column(Curves):
+    """A table of one column over the rounds: a line per row. y: the column."""
+
+    @property
+    def drawn(self) -> tuple[Line, ...]:
+        """The rows that there is room for."""
+        return self.lines[:MOST_ROWS]
+
+    @property
+    def named(self) -> int:
+        """Lines of which each has its name: all of those that are drawn."""
+        return MOST_ROWS
+
+    @property
+    def axis(self) -> str:
+        """y in words."""
+        return cut(super().axis, AXIS)
+
+    def seen(self) -> str:
+        """What is seen, in a sentence."""
+        which = "each row" if len(self.drawn) == len(self.lines) else f"the first {len(self.drawn)} of {len(self.lines)} rows"
+        first, last = (pick(x for line in self.lines for x, _ in line.points) for pick in (min, max))
+        return f"{self.title}: a line for {which}; {self.span(first)} at round {first}, {self.span(last)} at round {last}."
+
+    def span(self, number: int) -> str:
+        """The values of a round in words: from the least to the largest."""
+        values = [y for line in self.lines for x, y in line.points if x == number]
+        low, high = self.words(min(values)), self.words(max(values))
+        return low if low == high else f"{low} to {high}"
+
+    def numbers(self) -> Iterator[tuple[Any, ...]]:
+        """What is drawn and what there was no room for, as rows under a header."""
+        yield "row", self.x, self.y
+        for line in self.lines:
+            yield from ((line.site, x, y) for x, y in line.points)
+
+
+def table_charts(result: Mapping[str, Any]) -> list[tuple[str, tuple[Column | HeatMap, ...]]]:
+    """What is drawn of each table that a phase told, under a title; of the first MOST_TABLES tables."""
+    rounds = told_tables(result)
+    return [(title_of(*key), chart_of(result, *key, told)) for key, told in list(rounds.items())[:MOST_TABLES]]
+
+
+def told_tables(result: Mapping[str, Any]) -> dict[tuple[str, str], Rounds]:
+    """(round, table) of each table, by phase and name, in the order of their telling. Confidences have charts of their own."""
+    rounds: dict[tuple[str, str], list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
+    for closed in result.get("phases") or ():
+        apart = histograms_in(closed)
+        for name, table in (closed.get("tables") or {}).items():
+            if name not in apart:
+                rounds[closed["name"], name].append((closed["round"], table))
+    return dict(rounds)
+
+
+def chart_of(result: Mapping[str, Any], phase: str, name: str, told: Rounds) -> tuple[Column | HeatMap, ...]:
+    """Lines over the rounds, where a table has one column, always the same, in several rounds; else heat maps."""
+    heads = {tuple(table["columns"]) for _, table in told}
+    if len(told) > 1 and len(heads) == 1 and len(next(iter(heads))) == 1:
+        return (column(result, phase, name, told),)
+    return heat_maps(result, phase, name, told)
+
+
+def column(result: Mapping[str, Any], phase: str, name: str, told: Rounds) -> Column:
+    """A table of one column. Rows that are all sites stand by group and name, and look as in every chart."""
+    points: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+    for number, table in told:
+        for row, line in zip(table["rows"], table["values"], strict=True):
+            points[row].append((number, line[0]))
+    rows, (head,) = list(points), told[0][1]["columns"]
+    sites = {c["name"]: (c["role"], label(c), place) for place, c in enumerate(result["clients"])}
+    known = sites if set(rows) <= set(sites) else {row: ("", row, place) for place, row in enumerate(rows)}
+    lines = []
+    for row in (rows[i] for i in arranged(result, rows)):
+        role, words, place = known[row]
+        lines.append(Line(row, role, words, tuple(points[row]), place))
+    title = f"{cut(name, TITLE)}, {cut(head, TITLE)} in phase {cut(phase, TITLE)}"
+    return Column(f"{phase[:TITLE]}-{name[:TITLE]}", title, *ROUNDS, head, tuple(lines))

@@ -1,0 +1,142 @@
+"""Tables for admins alone: no byte of them is in any answer that a viewer's or an operator's key gets."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import Coordinator
+from test_api_keys import OWN, given
+
+from tests.architecture.sources import sources
+from tests.engine.clusters import DEPTH, NUMBER, ROSTER, SECRET, WEIGHT, WIDTH, clusters
+from tests.laws.stage import Stage, registered
+from tests.postgres import needed, own_schema
+from tests.synthetic import NAMES, experiment, sites
+from tideline.engine.keyring import hash_of
+from tideline.engine.memory_journal import MemoryJournal
+from tideline.engine.ports import Journal
+from tideline_server.api.roles import NEEDS
+from tideline_server.store import SqlJournal
+
+HIDDEN = (SECRET, DEPTH, WIDTH, str(NUMBER), str(NUMBER + 2), "admins")
+Door = tuple[Coordinator, str]
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
+    """A journal of each kind."""
+    if request.param == "memory":
+        yield MemoryJournal()
+    elif request.param == "sqlite":
+        yield from closing(tmp_path / "j.db")
+    else:
+        needed()
+        with own_schema() as url:
+            yield from closing(url)
+
+
+def closing(where: Path | str) -> Iterator[Journal]:
+    """A store, for a test."""
+    journal = SqlJournal(where)
+    yield journal
+    journal.close()
+
+
+def played(journal: Any) -> Stage:
+    """A coordinator over a journal, on which a run has told tables for admins."""
+    on = Stage(registered(clusters), sites(NAMES[:3]))
+    on.journal = journal
+    on.rebuild()
+    for name in on.vaults:
+        on.office.enrol(on.office.invite(name, {}, 60.0), name, f"credential of {name}", ("source", "target"), "test")
+    run = on.start(experiment("clusters", ROSTER, config={"secret": True}, name="told"))
+    assert on.play(run).status == "completed", on.row(run).cause
+    return on
+
+
+@pytest.fixture
+def door(journal: Journal) -> Door:
+    """The people's door over the journal, and the run."""
+    on = played(journal)
+    door = Coordinator(api_key_hash=hash_of("the home's key")).beside(journal)
+    door.services.room.parts = on.parts  # its files can be downloaded
+    return door, journal.run_ids()[0]
+
+
+def looks(door: Coordinator, run: str, headers: dict[str, str]) -> Iterator[bytes]:
+    """All that can be read of a run with a key, by any way that the table of roles has."""
+    files = door.get(f"/runs/{run}/files", headers=OWN).json()["files"]
+    for name in NEEDS:
+        method, _, path = name.partition(" ")
+        for digest, _ in files:
+            answer = door.send(method, path.format(run=run, name="clusters", digest=digest), headers=headers, params={"run": run})
+            yield answer.content + repr(answer.headers).encode()
+    for more in ("?history=true", "/events?follow=false", "/events?follow=false&limit=3", "/events?after=1"):
+        yield door.get(f"/runs/{run}{more}", headers=headers).content
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_others_read_no_byte_of_it(door: Door, role: str) -> None:
+    """Neither its name, nor its rows, nor its numbers, nor that there is one; all else of the round is there."""
+    at, run = door
+    headers = given(at, "bob", role)
+    shown = at.get(f"/runs/{run}?history=true", headers=headers).json()
+    assert [list(p["tables"]) for p in shown["phases"]] == [[], [WEIGHT], [WEIGHT], [WEIGHT], []]
+    answers = list(looks(at, run, headers))
+    assert sum(WEIGHT.encode() in each for each in answers) >= 2, "answers have what is for all"
+    assert not [word for word in HIDDEN for each in answers if word.encode() in each]
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_the_final_state_is_theirs_too(door: Door, role: str) -> None:
+    """It may hold what stands in the table: neither its list nor a file of it is for others, by name or by digest."""
+    at, run = door
+    headers = given(at, "bob", role)
+    root = at.get(f"/runs/{run}", headers=headers).json()["state_digest"]
+    for path in (f"/runs/{run}/files", f"/parts/{root}?run={run}"):
+        answer = at.get(path, headers=headers)
+        assert (
+            answer.status_code == 403
+            and answer.json()["kind"] == "PermissionRefused"
+            and "needs admin" in answer.json()["detail"]
+        )
+        assert (
+            at.get(path, headers=OWN).status_code
+            == at.get(path, headers=given(at, f"eve{len(path)}", "admin")).status_code
+            == 200
+        )
+
+
+def test_admins_read_it_whole(door: Door) -> None:
+    """With the coordinator's own key, and with any of the role; and where no key is asked for, which is everybody."""
+    at, run = door
+    table = {"rows": [DEPTH, WIDTH], "columns": ["at"], "values": [[NUMBER + 2], [NUMBER]], "admins": True}
+    for headers in (OWN, given(at, "eve", "admin")):
+        assert at.get(f"/runs/{run}", headers=headers).json()["phases"][2]["tables"][SECRET] == table
+    open_to_all = Coordinator().beside(at.services.journal)
+    assert open_to_all.get(f"/runs/{run}").json()["phases"][2]["tables"][SECRET] == table
+
+
+def test_a_tag_is_of_what_was_told(door: Door) -> None:
+    """An admin's tag is no key to an admin's answer: a viewer who sends it is told what viewers are told."""
+    at, run = door
+    viewer = given(at, "bob", "viewer")
+    tag = at.get(f"/runs/{run}", headers=OWN).headers["etag"]
+    answer = at.get(f"/runs/{run}", headers=viewer | {"If-None-Match": tag})
+    assert answer.status_code == 200 and answer.headers["etag"] != tag and SECRET not in answer.text
+
+
+def test_every_door_says_for_whom_a_result_is() -> None:
+    """No call of the server's leaves it to the default, which is for who owns the journal."""
+    calls = [
+        node
+        for source in sources()
+        if source.module.startswith("tideline_server")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "result_of"
+    ]
+    assert calls and all("admins" in {word.arg for word in call.keywords} for call in calls)
