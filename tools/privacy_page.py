@@ -28,7 +28,8 @@ HEAD = """\
 
 <!-- Made by tools/privacy_page.py: change that file, then run it. -->
 
-Data stay at a site. What a site sends is declared: every field of a reply says what it exposes and whom it may reach.
+Data stay at a site; only [central](methods/central.md), a reference, sends rows, where owners let it. What a site sends is
+declared: every field of a reply says what it exposes and whom it may reach.
 The list of these declarations is a method's **contract**. It is derived from the types of the method's replies, never
 written by hand. `tideline contract NAME` shows it, from the code that is installed where you type it. The tables below
 are for each method's default settings.

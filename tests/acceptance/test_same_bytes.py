@@ -33,8 +33,8 @@ from tideline.engine.simulate import Federation, SimSite
 from tideline.learning.folder import read_folder
 
 pytestmark = pytest.mark.processes
-# What some method asks of owners beyond the default policy.
-POLICY = DEFAULT_POLICY | {(Exposure.STATISTIC, Audience.PEERS)}
+# What some methods ask of owners beyond the default policy.
+POLICY = DEFAULT_POLICY | {(Exposure.STATISTIC, Audience.PEERS), (Exposure.SAMPLES, Audience.COORDINATOR)}
 VOLATILE = {"run", "reference", "seconds", "phases", "plan_length", "cursor"}
 
 
@@ -43,7 +43,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) 
     """A coordinator and three agents, whose owners let every shipped method work."""
     home = tmp_path_factory.mktemp("net")
     policy = home / "policy.toml"
-    policy.write_text('[allow]\nstatistic = ["peers"]\n')
+    policy.write_text('[allow]\nstatistic = ["peers"]\nsamples = ["coordinator"]\n')
     with federated(home, data, "--policy", str(policy)) as made:
         yield made
 

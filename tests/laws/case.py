@@ -31,7 +31,10 @@ LONGER: Mapping[str, Any] = {"source_epochs": 30, "source_rate": 0.03}
 BARS: Mapping[str, Bar] = {
     "fedavg": Bar(0.9),
     "fedprox": Bar(0.9),
+    "fedgma": Bar(0.9),
+    "fedsr": Bar(0.9),
     "local": Bar(0.9),
+    "central": Bar(0.9),
     "feddadil": Bar(0.95, config={"rounds": 3, "points": 60, "batch": 30, "encoder_rounds": 4}, role="target"),
     "hfedf": Bar(0.95),
     "pfedhn": Bar(0.95),
@@ -47,14 +50,22 @@ BARS: Mapping[str, Bar] = {
     "fedwca": Bar(0.95, role="target"),
 }
 # What owners let out beyond the default policy, for methods that need their word.
-ALLOWED: Mapping[str, Policy] = {"fedpcl_pl": frozenset({(Exposure.STATISTIC, Audience.PEERS)})}
+ALLOWED: Mapping[str, Policy] = {
+    "central": frozenset({(Exposure.SAMPLES, Audience.COORDINATOR)}),
+    "fedpcl_pl": frozenset({(Exposure.STATISTIC, Audience.PEERS)}),
+}
+# Methods whose sites send rows or features of them: these are not looked for among the bytes that pass. No other may declare any.
+SENDS_ROWS: frozenset[str] = frozenset({"central"})
 # Methods that work on images only.
 ON_IMAGES: frozenset[str] = frozenset({"ladd", "ladd_pl"})
 # Memory fields whose shapes a declared field of a reply happens to share; their values are looked for all the same.
 SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
+    # A reference for each class, as wide as its row of the classifier.
+    "fedsr": ("r_mu", "r_s"),
     # A number for each of the atoms'; a number for each feature; linear layers, and summaries with a point for each class.
     "feddadil": ("moments", "shift", "stretch", "candidates", "summaries", "heads"),
     # Each site keeps a model, and sends one.
+    "local_unseen": ("model",),
     "source_model": ("f", "g"),
     "shot": ("f", "g"),
     "fedavg_shot": ("f", "g"),
@@ -67,6 +78,8 @@ SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
 }
 # Memory fields whose values a declared field of a reply sends too: method -> fields.
 ALSO_SENT: Mapping[str, tuple[str, ...]] = {
+    # `local` with its setting `unseen`, a case of its own: in the end the model that a site kept is sent.
+    "local_unseen": ("model",),
     # The mean of what sources sent: weights that no site changed are those of each of them. Moments of a site's features.
     "feddadil": ("model", "heads", "shift", "stretch"),
     # A source model is what its only source sent, for all; means of sites' models are like it where no row reaches.

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tests.laws.case import ALSO_SENT, SAME_SHAPE, Bar, Case
+from tests.laws.case import ALSO_SENT, SAME_SHAPE, SENDS_ROWS, Bar, Case
 from tests.laws.stage import Cuts, Stage, registered
 from tests.laws.trace import answered, asked
 from tests.laws.values import leaves, like, raw, repeated, seen, survives
@@ -226,8 +226,9 @@ def site_data_stay(case: Case) -> None:
     assert stage.row(run).status is Status.COMPLETED, stage.row(run).cause
     wire = stage.wire.all()
     assert len(wire) > 0
-    clauses = contract(case.algorithm, case.config)
-    open_rows = any(c.exposure in (Exposure.FEATURES, Exposure.SAMPLES) for c in clauses)
+    exposed = {c.exposure for c in contract(case.algorithm, case.config)} & {Exposure.FEATURES, Exposure.SAMPLES}
+    open_rows = case.name in SENDS_ROWS
+    assert open_rows == bool(exposed), "a method that declares rows or features has a line in SENDS_ROWS, and no other has"
     for canary in () if open_rows else canaries(case):
         assert canary not in wire
     up = b"|".join(b for _, _, b in stage.wire.up) + repr(stage.wire.words).encode()

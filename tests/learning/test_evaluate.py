@@ -65,6 +65,26 @@ def test_the_step_sends_nothing_and_keeps_its_memory() -> None:
     assert phase.tell(state, {}, None) is state  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("confidence", [False, True])
+def test_several_things_to_predict_with_are_told_as_one(confidence: bool) -> None:
+    """They predict in turn, each alone; what is told is the mean, and each row is counted once for each of them."""
+    seen: list[Any] = []
+
+    def predict(order: Any, memory: Any, site: Site, x: Tensor) -> Tensor:
+        seen.append(order)
+        return by_number(order, memory, site, x) if order == "half" else nn.functional.one_hot(x[:, 0].long() % 3, 3).float()
+
+    phase = evaluate(lambda state, turn: {}, predict, confidence=confidence, each=lambda order: order)
+    assert phase.step is not None
+    outcome = phase.step.run(("half", "all", "all"), Nothing(), site(data(10)))
+    assert seen == ["half", "all", "all"]
+    assert outcome.metrics["accuracy"] == pytest.approx((0.5 + 1 + 1) / 3)
+    if confidence:
+        assert (int(outcome.message.right.sum()), int(outcome.message.wrong.sum())) == (25, 5)
+    assert dict(phase.step.run((), Nothing(), site(data(10))).metrics) == {}
+    assert dict(phase.step.run(("all",), Nothing(), site(data(10, labelled=False))).metrics) == {}
+
+
 def test_progress_rises_to_one() -> None:
     """A long scoring ticks after each portion of rows."""
     ticks: list[float] = []

@@ -46,6 +46,14 @@ def test_a_tally_of_all_is_the_sum_of_tallies(n: int, classes: int, cut: int, se
     assert 0 <= calibration_error(whole) <= 1
 
 
+def test_outputs_that_are_no_numbers_have_no_confidence() -> None:
+    """A network that somebody has spoilt gives a calibration error all the same: its rows are in the first bin."""
+    found = tally(torch.tensor([[torch.inf, 1.0], [torch.nan, torch.nan], [0.0, 0.0]]), torch.tensor([1, 1, 0]))
+    assert int((found.right + found.wrong)[0]) == 2 and int((found.right + found.wrong).sum()) == 3
+    assert float(found.confidence.sum()) == pytest.approx(0.5)
+    assert 0 <= calibration_error(found) <= 1
+
+
 def test_of_no_row_there_is_none() -> None:
     """The error of nothing is refused."""
     with pytest.raises(ValueError, match="no row"):

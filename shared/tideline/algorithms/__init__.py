@@ -7,7 +7,10 @@ from tideline.core.registry import Methods
 METHODS: Methods = (
     ("fedavg", "tideline.algorithms.averaging:fedavg"),
     ("fedprox", "tideline.algorithms.averaging:fedprox"),
+    ("fedgma", "tideline.algorithms.fedgma:fedgma"),
+    ("fedsr", "tideline.algorithms.fedsr:fedsr"),
     ("local", "tideline.algorithms.personal:local"),
+    ("central", "tideline.algorithms.central:central"),
     ("feddadil", "tideline.algorithms.feddadil:feddadil"),
     ("hfedf", "tideline.algorithms.hfedf:hfedf"),
     ("pfedhn", "tideline.algorithms.pfedhn:pfedhn"),

@@ -143,7 +143,8 @@ class Writer(Walker):
         """A record's structure."""
         if not is_record(kind) or type(value) is not kind:
             raise errors.WrongType(f"{path or 'The message'} is a {type(value).__name__}; it is declared as {kind.__name__}")
-        return {s.name: self.value(getattr(value, s.name), s.kind, s, under(path, s.name)) for s in specs(kind)}
+        given = [(s, getattr(value, s.name)) for s in specs(kind)]
+        return {s.name: self.value(v, s.kind, s, under(path, s.name)) for s, v in given if not s.left_out(v)}
 
     def value(self, value: Any, kind: Kind, spec: Spec, path: str) -> Any:
         """One value's structure."""
@@ -204,14 +205,15 @@ class Reader(Walker):
     def record(self, kind: type[Any], tree: Any, path: str) -> Any:
         """A record of a type."""
         given = expect(tree, dict, path)
-        known = [s.name for s in specs(kind)]
+        known = {s.name: s for s in specs(kind)}
         for name in given:
             if name not in known:
                 raise errors.Undeclared(f"{under(path, name)} is not declared by {kind.__name__}")
-        for name in known:
-            if name not in given:
+        for name, s in known.items():
+            if name not in given and not s.late:
                 raise errors.Missing(f"{under(path, name)} is declared by {kind.__name__} and missing")
-        return kind(**{s.name: self.value(given[s.name], s.kind, s, under(path, s.name)) for s in specs(kind)})
+        there = [s for s in known.values() if s.name in given]
+        return kind(**{s.name: self.value(given[s.name], s.kind, s, under(path, s.name)) for s in there})
 
     def value(self, tree: Any, kind: Kind, spec: Spec, path: str) -> Any:
         """One value."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from tideline.numerics.calibration import BINS, Tally, calibration_error, nothin
 
 Offer = Callable[[Any, Turn], Mapping[ClientId, Any]]
 Predict = Callable[[Any, Any, Site, Tensor], Tensor]
+Each = Callable[[Any], Sequence[Any]]
 ROWS = 512  # rows scored at once
 BIN_NAMES = tuple(f"{b / BINS:.2f} to {(b + 1) / BINS:.2f}" for b in range(BINS))
 
@@ -31,6 +32,11 @@ class Histogram:
     wrong: Tensor = field(f"{BINS}", Exposure.COUNT, doc="held-out rows predicted wrong, by confidence")
 
 
+def alone(order: Any) -> Sequence[Any]:
+    """An order that holds one thing to predict with, itself."""
+    return (order,)
+
+
 def evaluate(
     offer: Offer,
     predict: Predict,
@@ -40,19 +46,22 @@ def evaluate(
     name: str = "score",
     metrics: tuple[str, ...] = ("accuracy",),
     confidence: bool = False,
+    each: Each = alone,
 ) -> Phase:
     """A phase that scores each asked client's held-out rows.
 
     offer(state, turn) -> {client: what it needs to predict with}; predict(message, memory, site, x (b, *inputs)) ->
     probabilities or logits (b, classes). The accuracy in [0, 1] is told under each of `metrics`; where a site has no labels
     to score with, nothing is told. With `confidence` the calibration error `ece` and the histogram of confidences are told too,
-    of what must then be logits, or logarithms of probabilities.
+    of what must then be logits, or logarithms of probabilities. Where an order holds several things to predict with, `each`
+    gives them: they predict one after the other, and what is told is their mean, as if each row were there once for each.
     """
     if confidence:
-        return with_confidence(offer, predict, takes, keeps, name, metrics)
+        return with_confidence(offer, predict, takes, keeps, name, metrics, each)
 
     def score(order: Any, memory: Any, site: Site) -> Outcome[Nothing, Any]:
-        value = accuracy(predict, order, memory, site)
+        values = [value for one in each(order) if (value := accuracy(predict, one, memory, site)) is not None]
+        value = sum(values) / len(values) if values else None
         return Outcome(Nothing(), memory, {} if value is None else dict.fromkeys(metrics, value))
 
     step = Step(name, score, takes, keeps, Nothing, metrics, View.HELD_OUT)
@@ -60,12 +69,12 @@ def evaluate(
 
 
 def with_confidence(
-    offer: Offer, predict: Predict, takes: type[Any], keeps: type[Any], name: str, metrics: tuple[str, ...]
+    offer: Offer, predict: Predict, takes: type[Any], keeps: type[Any], name: str, metrics: tuple[str, ...], each: Each
 ) -> Phase:
     """The phase that tells confidences too."""
 
     def score(order: Any, memory: Any, site: Site) -> Outcome[Histogram, Any]:
-        found = tallied(predict, order, memory, site)
+        found = sum((tallied(predict, one, memory, site) for one in each(order)), nothing())
         return Outcome(Histogram(found.right, found.wrong), memory, told_of(found, metrics))
 
     step = Step(name, score, takes, keeps, Histogram, (*metrics, "ece"), View.HELD_OUT)

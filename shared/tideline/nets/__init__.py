@@ -16,9 +16,10 @@ from tideline.nets.lenet import LeNet
 from tideline.nets.mlp import MLP
 from tideline.nets.resnet import KINDS, ResNet
 
+Build = Callable[[World], nn.Module]
 ROWS = 512  # rows that pass through a network at once, at most
 NUMBERS = 1 << 22  # of their inputs: a first layer makes some twenty times as many
-NETS: Mapping[str, Callable[[World], nn.Module]] = {
+NETS: Mapping[str, Build] = {
     "lenet": LeNet.of,
     "mlp": MLP.of,
     "linear": MLP.linear,
@@ -40,16 +41,16 @@ def build(world: World) -> nn.Module:
     return NETS[world.model](world)
 
 
-def check(world: World) -> None:
+def check(world: World, made: Build = build) -> None:
     """The network exists and takes the world's inputs. Costs no memory. Raises ConfigRefused."""
-    template(world)
+    template(world, made)
 
 
-def template(world: World) -> dict[str, Tensor]:
+def template(world: World, made: Build = build) -> dict[str, Tensor]:
     """What `weights_of` gives for the world's network, built without storage: names, shapes, dtypes. Raises ConfigRefused."""
     try:
         with torch.device("meta"):
-            return dict(build(world).state_dict())
+            return dict(made(world).state_dict())
     except (RuntimeError, TypeError, OverflowError) as cause:
         raise ConfigRefused(
             f"world.inputs {list(world.inputs)} and {world.classes} classes are more than {world.model} can be built for"
@@ -82,10 +83,13 @@ def width(world: World) -> int:
         return int(build(world).get_submodule("features")(torch.empty(2, *world.inputs)).shape[1])
 
 
-def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu") -> nn.Module:
-    """The world's network with these weights: built without storage, then filled, so that no model is held twice."""
+def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", made: Build = build) -> nn.Module:
+    """The world's network with these weights: built without storage, then filled, so that no model is held twice.
+
+    made: what builds it, for a network that is made of the world's.
+    """
     with torch.device("meta"):
-        net = build(world)
+        net = made(world)
     net = net.to_empty(device=device)
     net.load_state_dict(dict(weights))
     return net

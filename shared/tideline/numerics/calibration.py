@@ -36,8 +36,9 @@ def nothing() -> Tally:
 
 
 def tally(logits: Tensor, y: Tensor) -> Tally:
-    """Of rows with logits, or logarithms of probabilities, (n, K) and labels (n,)."""
+    """Of rows with logits, or logarithms of probabilities, (n, K) and labels (n,). Outputs that are no numbers: confidence 0."""
     confidence, guess = logits.double().softmax(1).max(1)
+    confidence = confidence.nan_to_num(0.0)
     place = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
     right = guess == y
     return Tally(

@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 
 from tideline import nets
 from tideline.algorithms.averaging import folds
+from tideline.algorithms.averaging.folds import Folding
 from tideline.algorithms.averaging.messages import Model, State, Update
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import RosterRefused
@@ -29,8 +30,8 @@ from tideline.learning.optimisers import OPTIMISERS, optimiser
 
 
 @dataclass(frozen=True)
-class Averaging:
-    """Settings that all of the family have, and other methods whose sites train alike."""
+class Training:
+    """Settings of local training, which all of the family have, and other methods whose sites train alike."""
 
     rounds: int = setting(10, low=0, high=100_000, doc="rounds of averaging, R")
     epochs: int = setting(1, low=1, doc="local epochs a round, E")
@@ -38,11 +39,17 @@ class Averaging:
     rate: float = setting(1e-2, low=0.0, doc="learning rate of local training, eta")
     momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
     weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of local training")
-    weighting: str = setting("samples", choices=("samples", "uniform"), doc="coefficients of the mean: n_i / n, or 1 / N")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
     roles: tuple[Role, ...] = setting((Role.SOURCE, Role.PEER), doc="whose labels are learnt from")
     optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of local training; adam has no use for momentum", late=True)
     confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too", late=True)
+
+
+@dataclass(frozen=True)
+class Averaging(Training):
+    """Settings that all of the family have."""
+
+    weighting: str = setting("samples", choices=("samples", "uniform"), doc="coefficients of the mean: n_i / n, or 1 / N")
 
 
 @dataclass(frozen=True)
@@ -85,8 +92,9 @@ def averaging(
     penalty: Penalty = no_penalty,
     told: tuple[str, ...] = ("accuracy",),
     presets: Mapping[str, Mapping[str, Any]] | None = None,
+    folding: Folding = folds.ROBUST,
 ) -> Algorithm:
-    """A method in which each client minimises F_i + penalty from the common model and the mean is taken."""
+    """A method in which each client minimises F_i + penalty from the common model; `folding` makes the next model of replies."""
 
     @step(metrics=("loss", "samples"))
     def train(order: Model, memory: Nothing, site: Site) -> Outcome[Update, Nothing]:
@@ -103,19 +111,35 @@ def averaging(
         return Outcome(update, memory, {"loss": value, "samples": len(site.data)})
 
     def plan(c: Any) -> Plan:
-        least, needs = folds.floor(c)
-        fold = Phase("train", train, ask=model_to_learners, tell=folds.fold, floor=least, needs=needs)
-        score = evaluate(model_to_all, predict, takes=Model, metrics=told, confidence=c.confidence)
-        rounds = ((fold, score) if due(c, r) else (fold,) for r in range(1, c.rounds + 1))
-        return tuple(chain.from_iterable(rounds)) or (score,)
+        least, needs = folding.floor(c)
+        fold = Phase("train", train, ask=model_to_learners, tell=folding.fold, floor=least, needs=needs)
+        return scored(c, fold, evaluate(model_to_all, predict, takes=Model, metrics=told, confidence=c.confidence))
+
+    def fits(c: Any, world: World, roster: Roster) -> None:
+        nets.check(world)
+        folding.check(c)
+        folding.check_number(c, needs_teachers(c, roster))
+
+    def fits_brought(c: Any, world: World, roster: Roster) -> None:
+        # Weights that were brought may be scored, in no rounds, where nobody has labels to learn from.
+        if c.rounds:
+            return fits(c, world, roster)
+        nets.check(world)
+        return folding.check(c)
 
     return Algorithm(
         *(name, paper, summary, config, State, begin, plan),
-        fits=needs_learners,
+        fits=fits,
         presets=presets or PRESETS,
-        notes=folds.notes,
-        supplied=Supplied(begin_from, needs_learners_to_train),
+        notes=folding.notes,
+        supplied=Supplied(begin_from, fits_brought),
     )
+
+
+def scored(c: Any, work: Phase, score: Phase) -> Plan:
+    """Rounds 1 .. R of work, each followed by a scoring where one is due. Of no rounds, a scoring."""
+    rounds = ((work, score) if due(c, r) else (work,) for r in range(1, c.rounds + 1))
+    return tuple(chain.from_iterable(rounds)) or (score,)
 
 
 def local_sgd(net: nn.Module, site: Site, loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> float:
@@ -140,19 +164,8 @@ def begin_from(config: Any, world: World, roster: Roster, rng: Generator, weight
     return State(weights)
 
 
-def needs_learners_to_train(config: Any, world: World, roster: Roster) -> None:
-    """As `needs_learners`; but weights that were brought may be scored, in no rounds, where nobody has labels to learn from."""
-    if config.rounds:
-        needs_learners(config, world, roster)
-    else:
-        nets.check(world)
-        folds.check(config)
-
-
-def needs_learners(config: Any, world: World, roster: Roster) -> None:
-    """The network fits the world, and enough have labels to learn from."""
-    nets.check(world)
-    folds.check(config)
+def needs_teachers(config: Any, roster: Roster) -> int:
+    """How many have labels to learn from. Raises RosterRefused where nobody has."""
     teachers = [m.id for m in roster if m.labelled and m.role in config.roles]
     if not teachers:
         roles = " or ".join(r.value for r in config.roles)
@@ -162,7 +175,7 @@ def needs_learners(config: Any, world: World, roster: Roster) -> None:
             f"Give a labelled site the role {roles}",
             path="roster",
         )
-    folds.check_number(config, len(teachers))
+    return len(teachers)
 
 
 def learners(turn: Turn) -> tuple[ClientId, ...]:

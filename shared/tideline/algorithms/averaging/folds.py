@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tideline.algorithms.averaging.messages import State, Update
+from tideline.core.algorithm import no_notes
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Told, Turn
 from tideline.core.record import Weights
@@ -26,6 +28,37 @@ SAYS = {
 
 COUNTS = "a site that tells a large number of samples still weighs much, unless weighting is uniform"
 NO_COUNTS = "the numbers of samples are not used: every site counts alike"
+
+
+def no_floor(config: Any) -> tuple[int | None, str]:
+    """As few replies as there may be."""
+    return None, ""
+
+
+def any_settings(config: Any) -> None:
+    """Settings that all fit."""
+
+
+def any_number(config: Any, n: int) -> None:
+    """As few sites as there may be."""
+
+
+@dataclass(frozen=True)
+class Folding:
+    """How a member of the family makes the next model of replies.
+
+    fold          the coordinator's `tell`
+    floor         the least number of replies that it can fold, and what needs them
+    check         raises ConfigRefused for settings that it has no use for, or lacks
+    check_number  raises RosterRefused where fewer sites than it needs can train
+    notes         what it does with sites and their counts, for those who start a run
+    """
+
+    fold: Callable[[State, Replies[Update], Turn], State | Told[State]]
+    floor: Callable[[Any], tuple[int | None, str]] = no_floor
+    check: Callable[[Any], None] = any_settings
+    check_number: Callable[[Any, int], None] = any_number
+    notes: Callable[[Any, World], tuple[str, ...]] = no_notes
 
 
 class Models(Mapping[ClientId, Weights]):
@@ -100,19 +133,20 @@ def fold(state: State, replies: Replies[Update], turn: Turn) -> State | Told[Sta
 
 def mean(state: State, replies: Replies[Update], turn: Turn) -> State:
     """w <- sum_i (n_i / n) w_i over those who answered, or their plain mean."""
-    if turn.config.weighting == "uniform":
-        return State(weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
-    n = sum(reply.samples for reply in replies.values())
-    return State(weighted_sum((reply.samples / n, reply.model) for reply in replies.values()))
+    p = shares(replies, turn.config)
+    return State(weighted_sum((p[client], reply.model) for client, reply in replies.items()))
+
+
+def shares(replies: Replies[Update], config: Any) -> dict[ClientId, float]:
+    """The coefficients of the mean, which sum to one: n_i / n, or 1 / N."""
+    counts = {client: 1 if config.weighting == "uniform" else reply.samples for client, reply in replies.items()}
+    n = sum(counts.values())
+    return {client: count / n for client, count in counts.items()}
 
 
 def clip(state: State, replies: Replies[Update], turn: Turn) -> Told[State]:
     """w <- w + sum_i a_i c_i (w_i - w), with the coefficients a_i of the mean."""
-    uniform = turn.config.weighting == "uniform"
-    counts = {client: 1 if uniform else reply.samples for client, reply in replies.items()}
-    n = sum(counts.values())
-    shares = {client: count / n for client, count in counts.items()}
-    made, factors = robust.clip(state.model, Models(replies), shares, turn.config.clip_norm)
+    made, factors = robust.clip(state.model, Models(replies), shares(replies, turn.config), turn.config.clip_norm)
     return Told(State(made), marked({"clipped": [client for client, c in factors.items() if c < 1]}))
 
 
@@ -157,3 +191,4 @@ FOLDS: Mapping[str, Callable[[State, Replies[Update], Turn], State | Told[State]
     "krum": krum,
     "multi_krum": multi_krum,
 }
+ROBUST = Folding(fold, floor, check, check_number, notes)

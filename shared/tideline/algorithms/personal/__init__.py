@@ -1,6 +1,7 @@
 """Methods with one model per client. Local: nobody sends anything; the lower reference of personalised learning.
 
-A target has no labels, so it has no model of its own: it is left alone and reported without an accuracy.
+A target has no labels, so it has no model of its own: it is left alone and reported without an accuracy; or, with `unseen`, it
+is a domain that nobody trained on, and scores the others' models.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import torch
 from torch import Generator, Tensor
 
 from tideline import nets
+from tideline.algorithms.personal.messages import Mine, Start
+from tideline.algorithms.personal.unseen import last_look, score_one
 from tideline.core.algorithm import Algorithm
 from tideline.core.errors import RosterRefused
 from tideline.core.phase import Phase, Plan, Turn, unchanged
-from tideline.core.record import Nothing, Weights, field, record
+from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.evaluate import evaluate, outputs
+from tideline.learning.evaluate import evaluate
 from tideline.learning.fit import cross_entropy, fit
+from tideline.learning.optimisers import OPTIMISERS, optimiser
 
 
 @dataclass(frozen=True)
@@ -36,20 +40,9 @@ class LocalConfig:
     momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of SGD; fresh each exchange, as in averaging")
     weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of SGD")
     evaluate_every: int = setting(1, low=1, doc="exchanges between scorings; the last is always scored")
-
-
-@record
-class Start:
-    """What a client is sent: the seed of the common initial weights."""
-
-    seed: int = field(doc="seed of the network's initialisation")
-
-
-@record
-class Mine:
-    """What a client keeps: its own model; empty before the first exchange."""
-
-    model: Weights = field(doc="parameters and buffers by name")
+    unseen: bool = setting(False, doc="at the end targets score every site's model, and tell the mean accuracy", late=True)
+    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of training; adam has no use for momentum", late=True)
+    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too", late=True)
 
 
 def settle(config: LocalConfig, site: Site) -> Mine:
@@ -64,12 +57,12 @@ def begin(config: LocalConfig, world: World, roster: Roster, rng: Generator) -> 
 
 @step(metrics=("loss",))
 def train(order: Start, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
-    """E epochs of SGD on the site's own model. Nothing leaves."""
+    """E epochs on the site's own model. Nothing leaves."""
     c: LocalConfig = site.config
     net = nets.loaded(site.world, memory.model or initial(order, site.world), site.device)
-    optimiser = torch.optim.SGD(net.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
+    by = optimiser(c, net.parameters())
     loss = fit(
-        net, site.data, cross_entropy, optimiser, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick
+        net, site.data, cross_entropy, by, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick
     )
     return Outcome(Nothing(), Mine(nets.weights_of(net)), {"loss": loss})
 
@@ -93,15 +86,15 @@ def nothing_to_labelled(state: Start, turn: Turn) -> dict[ClientId, Nothing]:
 
 def predict(order: Nothing, memory: Mine, site: Site, x: Tensor) -> Tensor:
     """Outputs of the site's own model."""
-    return outputs(nets.loaded(site.world, memory.model, site.device), x, site.device)
+    return score_one(memory.model, memory, site, x)
 
 
 def plan(c: LocalConfig) -> Plan:
     """(train, score) x R."""
     work = Phase("train", train, ask=seed_to_labelled, tell=unchanged)
-    score = evaluate(nothing_to_labelled, predict, keeps=Mine)
+    score = evaluate(nothing_to_labelled, predict, keeps=Mine, confidence=c.confidence)
     rounds = ((work, score) if r == c.rounds or r % c.evaluate_every == 0 else (work,) for r in range(1, c.rounds + 1))
-    return tuple(chain.from_iterable(rounds))
+    return (*chain.from_iterable(rounds), *(last_look(c.confidence) if c.unseen else ()))
 
 
 def needs_labels(config: LocalConfig, world: World, roster: Roster) -> None:

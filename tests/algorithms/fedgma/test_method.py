@@ -1,0 +1,205 @@
+"""FedGMA in whole runs: its fold against the definition, its limits, its settings, and replies that lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save
+
+from tests.algorithms.lies import Change, refused_alone, told
+from tests.algorithms.test_averaging import ROSTER, SIZES, played, states, updates
+from tests.engine.toys import until
+from tests.laws.stage import HoardingParts, Stage
+from tests.synthetic import FEATURES, Rows, blobs, experiment, sites
+from tideline import nets
+from tideline.algorithms import METHODS
+from tideline.algorithms.averaging.messages import State
+from tideline.algorithms.fedgma import fedgma
+from tideline.archive.codec import LAX, decode
+from tideline.core.algorithm import contract
+from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.run import ClientId, World
+from tideline.core.settings import parse
+from tideline.engine.simulate import Federation, SimSite
+
+BERT = ClientId("bert")
+IMAGES: dict[str, Any] = {"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}
+WAITING: dict[str, Any] = {"waiting": {"min_replies": 1, "deadline": 60.0}}
+
+
+def federation() -> Stage:
+    """Sites with unequal numbers of rows, in the shape that the world asks for. No part is forgotten."""
+
+    def opened(i: int, n: int) -> SimSite:
+        return SimSite(lambda world, role: Rows(blobs(n, i, 5, world.inputs), blobs(9, i, 6, world.inputs)))
+
+    return Stage(METHODS, {name: opened(i, n) for i, (name, n) in enumerate(SIZES.items())}, parts=HoardingParts())
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize(("tau", "rate"), [(0.0, 1.0), (0.7, 1.0), (0.7, 0.01), (0.5, 3.0)])
+def test_the_new_model_is_the_masked_step(weighting: str, tau: float, rate: float) -> None:
+    """w + eta_s m sum p_i Delta_i of the replies, in float64 NumPy, in both rounds."""
+    stage, run = played("fedgma", weighting=weighting, tau=tau, server_rate=rate)
+    before, middle, *_ = (s.model for s in states(stage, run))
+    replies = updates(stage, run, 0)
+    total = sum(u.samples for u in replies.values())
+    p = {k: u.samples / total if weighting == "samples" else 1 / len(replies) for k, u in replies.items()}
+    for name, w in before.items():
+        start = w.double().numpy()
+        deltas = {k: u.model[name].double().numpy() - start for k, u in replies.items()}
+        a = np.abs(sum(np.sign(d) for d in deltas.values())) / len(deltas)
+        step = np.where(a >= tau, 1.0, a) * sum(p[k] * d for k, d in deltas.items())
+        np.testing.assert_allclose(middle[name].numpy(), start + rate * step, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("world", [FEATURES, IMAGES], ids=["mlp", "batch norm"])
+def test_without_a_threshold_it_is_federated_averaging(weighting: str, world: dict[str, Any]) -> None:
+    """tau = 0 and eta_s = 1 end in its digest; the settings of old do not."""
+
+    def digest(method: str, **config: Any) -> Any:
+        stage = federation()
+        run = stage.start(experiment(method, ROSTER, world=dict(world), config={"weighting": weighting, **config}))
+        assert stage.play(run).status.value == "completed", stage.row(run).cause
+        return stage.row(run).state_digest
+
+    assert digest("fedgma", tau=0.0) == digest("fedavg") != digest("fedgma", tau=1.0)
+
+
+def test_one_client_keeps_its_own_model() -> None:
+    """Whatever the threshold, N = 1 leaves the mask 1 wherever something moved."""
+    stage, run = played("fedgma", {"anna": "source"}, rounds=1, tau=1.0)
+    (reply,) = updates(stage, run, 0).values()
+    assert all(torch.equal(w, reply.model[name]) for name, w in states(stage, run)[-1].model.items())
+
+
+def test_what_batch_norm_measures_is_not_masked() -> None:
+    """With a step of nothing the parameters stay; running means and variances are the plain mean."""
+    stage = federation()
+    run = stage.start(experiment("fedgma", ROSTER, world=IMAGES, config={"rounds": 1, "server_rate": 0.0, "tau": 1.0}))
+    assert stage.play(run).status.value == "completed", stage.row(run).cause
+    first, last = states(stage, run)[0].model, states(stage, run)[-1].model
+    replies = updates(stage, run, 0)
+    for name, w in last.items():
+        if "running" in name:
+            expected = sum(u.model[name] * (u.samples / 42) for u in replies.values())
+            torch.testing.assert_close(w, torch.as_tensor(expected))
+            assert not torch.equal(w, first[name])
+        else:
+            assert torch.equal(w, first[name])
+
+
+def test_it_begins_from_weights_that_are_brought() -> None:
+    """As the rest of the family does."""
+    torch.manual_seed(3)
+    w = nets.weights_of(nets.build(parse(World, FEATURES)))
+    at = Federation(METHODS, sites())
+    run = at.start(experiment("fedgma", ROSTER, config={"rounds": 0}) | {"weights": at.bring([save(w)])})
+    result = at.run(run)
+    assert result["status"] == "completed", result["cause"]
+    model = decode(State, result["state_digest"], at.parts).model
+    assert all(torch.equal(model[name], tensor) for name, tensor in w.items())
+
+
+def test_a_run_says_that_sums_cannot_be_secure() -> None:
+    """In its notes, from the start."""
+    stage, run = played("fedgma", rounds=1)
+    (note,) = stage.result(run)["notes"]
+    assert "secure sums" in note and "every site's model" in note
+
+
+def test_the_contract_is_what_the_specification_says() -> None:
+    """Up: a model as WEIGHTS, n_i as COUNT, metrics; all to the coordinator alone."""
+    clauses = contract(fedgma, fedgma.configure({}))
+    told_of = {(c.phase, c.field, c.exposure.value) for c in clauses if c.exposure.value != "metric"}
+    assert told_of == {("train", "model", "weights"), ("train", "samples", "count")}
+    assert all(c.audience == {"coordinator"} for c in clauses)
+
+
+def test_presets_are_those_of_the_comparison() -> None:
+    """Threshold, step, rate and decay of each data set; Adam at the sites."""
+    found = {name: fedgma.configure({}, name) for name in ("pacs", "office_home", "vlcs")}
+    assert {k: (c.tau, c.server_rate) for k, c in found.items()} == {
+        "pacs": (0.7, 1.0),
+        "office_home": (0.3, 0.01),
+        "vlcs": (0.5, 0.01),
+    }
+    assert {(c.rate, c.weight_decay, c.rounds, c.epochs, c.batch, c.optimiser) for c in found.values()} == {
+        (1e-3, 1e-4, 200, 2, 64, "adam")
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "path", "words"),
+    [
+        ({"tau": 1.1}, "config.tau", "at most 1"),
+        ({"tau": -0.1}, "config.tau", "at least 0"),
+        ({"server_rate": -1.0}, "config.server_rate", "at least 0"),
+        ({"server_rate": 11}, "config.server_rate", "at most 10"),
+        ({"server_rate": float("nan")}, "config.server_rate", "finite"),
+        ({"weighting": "equal"}, "config.weighting", "samples, uniform"),
+        ({"robust": "median"}, "config.robust", "not a known setting"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(config: dict[str, Any], path: str, words: str) -> None:
+    """At submission, with the place. Robust folds are not of this method."""
+    with pytest.raises(ConfigRefused, match=words) as refused:
+        Stage(METHODS, sites()).start(experiment("fedgma", ROSTER, config=config))
+    assert refused.value.context["path"] == path
+
+
+def test_a_roster_without_a_teacher_is_refused() -> None:
+    """Somebody must have labels."""
+    with pytest.raises(RosterRefused, match="No member can teach"):
+        Stage(METHODS, sites()).start(experiment("fedgma", {"anna": "target"}))
+
+
+def in_first_round(**config: Any) -> tuple[Any, Any, Any]:
+    """A run whose first round is open, and bert's order."""
+    stage = federation()
+    run = stage.start(experiment("fedgma", ROSTER, config=config, **WAITING))
+    until(stage, run, 0)
+    (order,) = stage.desk.orders(BERT)
+    return stage, run, order
+
+
+def filled(value: float) -> Change:
+    """A model of equal numbers."""
+    return lambda given: {"model": {name: torch.full_like(w, value) for name, w in given["model"].items()}}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (filled(float("nan")), "NotFinite"),
+        (filled(1e30), "OutOfRange"),
+        (lambda given: {"samples": 0}, "OutOfRange"),
+        (lambda given: {"model": dict(list(given["model"].items())[1:])}, "WrongDims"),
+    ],
+    ids=["no number", "beyond all measure", "no rows", "a layer less"],
+)
+def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -> None:
+    """Its order has failed, and the round goes on without it."""
+    stage, run, order = in_first_round()
+    refused_alone(stage, run, order, BERT, change, kind)
+
+
+@pytest.mark.parametrize("config", [{}, {"server_rate": 10.0, "tau": 0.0}, {"weighting": "uniform", "tau": 1.0}])
+@pytest.mark.parametrize(
+    "change",
+    [filled(1e15), filled(-1e15), lambda given: {"samples": 10**15}, lambda given: {**filled(1e15)(given), "samples": 10**15}],
+    ids=["the largest model", "the least", "the most rows", "both"],
+)
+def test_a_reply_that_is_taken_can_be_folded(change: Change, config: dict[str, Any]) -> None:
+    """The round closes, the state is finite, and the run ends as it should."""
+    stage, run, order = in_first_round(rounds=1, **config)
+    assert told(stage, run, order, BERT, change).verdict == "accepted"
+    row = stage.play(run)
+    assert row.status.value == "completed", row.cause
+    assert BERT in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded
+    last = [decode(State, r.state[0][0], stage.parts, LAX) for r in stage.journal.rounds(run)][-1]
+    assert all(bool(torch.isfinite(w).all()) and float(w.abs().max()) <= 1.001e15 for w in last.model.values())

@@ -1,0 +1,327 @@
+"""FedSR in whole runs: its objective, its mean, what stays at home, its prediction, networks, settings and lies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.algorithms.lies import Change, honest, refused_alone, told
+from tests.algorithms.source_free.played import sent
+from tests.engine.toys import until
+from tests.laws.stage import HoardingParts, Stage
+from tests.synthetic import FEATURES, TRAIN, Rows, blobs, experiment, rows, sites
+from tideline import nets
+from tideline.algorithms import METHODS
+from tideline.algorithms.averaging.messages import Model, State
+from tideline.algorithms.fedsr import FedSR, client, fedsr
+from tideline.algorithms.fedsr.messages import Mine
+from tideline.archive.codec import LAX, decode, encode
+from tideline.archive.parts import MemoryParts
+from tideline.core.algorithm import contract
+from tideline.core.data import Data
+from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.record import Weights, record
+from tideline.core.run import ClientId, Role, World
+from tideline.core.step import Site
+from tideline.engine.rows import Reply
+from tideline.engine.simulate import SimSite
+from tideline.nets import probabilistic
+from tideline.numerics.representation import References
+
+ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
+WORLD = World(inputs=(8,), classes=3, model="mlp")
+BERT = ClientId("bert")
+WAITING: dict[str, Any] = {"waiting": {"min_replies": 1, "deadline": 60.0}}
+
+
+def federation(few: int = TRAIN) -> Stage:
+    """Three sites, of which bert has so many rows. Nothing that was sent or kept is forgotten."""
+
+    def opened(i: int, n: int) -> SimSite:
+        return SimSite(lambda world, role: Rows(blobs(n, i, 0, world.inputs), rows(i, world).held_out))
+
+    found = {name: opened(i, few if name == "bert" else TRAIN) for i, name in enumerate(ROSTER)}
+    stage = Stage(METHODS, found, parts=HoardingParts())
+    for vault in stage.vaults.values():
+        vault.hoard()
+    return stage
+
+
+def played(stage: Stage | None = None, more: dict[str, Any] | None = None, **config: Any) -> tuple[Stage, Any]:
+    """One finished run."""
+    stage = stage or federation()
+    run = stage.start(experiment("fedsr", ROSTER, config=config, **(more or {})))
+    assert stage.play(run).status.value == "completed", stage.row(run).cause
+    return stage, run
+
+
+def kept(stage: Stage, run: Any, name: str) -> list[Mine]:
+    """What a site kept, after each of its commits."""
+    vault = stage.vaults[ClientId(name)]
+    return [decode(Mine, head.memory[0][0], vault.parts(run), LAX) for head in vault.past]
+
+
+def at(data: Data, **config: Any) -> Site:
+    """A site as a step sees it."""
+    return Site(FedSR(**config), WORLD, BERT, Role.SOURCE, data, 1, torch.Generator().manual_seed(4))
+
+
+def network(seed: int = 0) -> nn.Module:
+    """An encoder and a classifier in float64, whose scales differ from row to row."""
+    torch.manual_seed(seed)
+    return probabilistic.build(WORLD).double()
+
+
+@pytest.mark.parametrize("l2r", ["norm", "squared"])
+def test_the_objective_by_hand(l2r: str) -> None:
+    """CE(y, g(z)) + a_L2R mean |z| + a_CMI mean KL, z = mu + softplus(s) eps, in float64, term by term."""
+    c, net = FedSR(a_l2r=0.3, a_cmi=0.7, l2r=l2r), network()
+    x, y = blobs(9, 1, 3).x.double(), blobs(9, 1, 3).y
+    assert y is not None
+    rng = torch.Generator().manual_seed(1)
+    eps, r_mu, r_s = (torch.randn(n, 64, generator=rng, dtype=torch.float64) for n in (9, 3, 3))
+    references = References(r_mu, r_s, torch.tensor(1.4, dtype=torch.float64))
+    with torch.no_grad():
+        found = float(client.objective(c, net, references, x, y, eps))
+        e = net.get_submodule("features")(x).numpy()
+        mu, sigma = e[:, :64], np.log1p(np.exp(e[:, 64:]))
+        z = mu + sigma * eps.numpy()
+        logits = net.get_submodule("classifier")(torch.from_numpy(z)).numpy()
+    plain = np.mean(np.log(np.exp(logits).sum(1)) - logits[np.arange(9), y.numpy()])
+    short = np.mean((z**2).sum(1) if l2r == "squared" else np.sqrt((z**2).sum(1)))
+    r, s = r_mu.numpy()[y.numpy()], np.log1p(np.exp(r_s.numpy()))[y.numpy()]
+    kl = np.log(s) - np.log(1.4 * sigma) + ((1.4 * sigma) ** 2 + (1.4 * mu - r) ** 2) / (2 * s**2) - 0.5
+    assert found == pytest.approx(plain + 0.3 * short + 0.7 * np.mean(kl.sum(1)), rel=1e-9)
+
+
+def test_its_gradient_is_checked() -> None:
+    """By finite differences, over a layer of the network and everything that a site keeps."""
+    c, net = FedSR(a_l2r=0.3, a_cmi=0.7), network()
+    x, y = blobs(3, 1, 3).x.double(), torch.tensor([0, 1, 2])
+    eps = torch.randn(3, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    bias = net.get_parameter("features.1.bias").detach().clone().requires_grad_()
+    start = [torch.zeros(3, 64).double(), torch.ones(3, 64).double(), torch.tensor(1.0).double()]
+
+    def objective(bias: Tensor, *given: Tensor) -> Tensor:
+        whole = Whole(net, c, References(*given))
+        found: Tensor = torch.func.functional_call(whole, {"net.features.1.bias": bias}, (x, y, eps))
+        return found
+
+    assert torch.autograd.gradcheck(objective, [bias, *(t.requires_grad_() for t in start)])
+
+
+class Whole(nn.Module):
+    """The objective as a module, so that parameters can be exchanged."""
+
+    def __init__(self, net: nn.Module, c: FedSR, references: References) -> None:
+        super().__init__()
+        self.net, self.c, self.references = net, c, references
+
+    def forward(self, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
+        return client.objective(self.c, self.net, self.references, x, y, eps)
+
+
+def test_models_are_averaged_uniformly() -> None:
+    """A site with few rows counts as much as one with many, and no number of rows is told."""
+    stage, run = played(federation(few=6), rounds=1)
+    replies = [reply for _, reply in sent(stage, run, "train").values()]
+    last = decode(State, stage.row(run).state_digest, stage.parts)  # type: ignore[arg-type]
+    for name, w in last.model.items():
+        torch.testing.assert_close(w, (replies[0].model[name] + replies[1].model[name]) / 2)
+    assert stage.result(run)["clients"][1]["samples"] is None
+    fields = {c.field for c in contract(fedsr, fedsr.configure({}))}
+    assert fields == {"model", "metrics.loss", "metrics.accuracy"}
+
+
+def test_references_begin_alike_and_stay_at_home() -> None:
+    """Zeros, ones and C = 1; each site trains its own, from where it left them; a target's are never touched."""
+    stage, run = played(rounds=3)
+    joined, *after = kept(stage, run, "anna")
+    assert not joined.r_mu.any() and bool((joined.r_s == 1).all()) and joined.C == 1.0
+    trained = [m for i, m in enumerate(after) if i % 2 == 0]  # a scoring keeps what is there
+    moved = [float((m.r_mu - joined.r_mu).norm()) for m in trained]
+    assert len(trained) == 3 and 0 < moved[0] < moved[1] < moved[2]
+    assert all(torch.equal(a.r_mu, b.r_mu) and a.C == b.C for a, b in zip(after[::2], after[1::2], strict=True))
+    assert trained[-1].C != 1.0 and bool((trained[-1].r_s != 1).any())
+    assert not torch.equal(trained[-1].r_mu, kept(stage, run, "bert")[-1].r_mu)
+    assert all(not m.r_mu.any() and m.C == 1.0 for m in kept(stage, run, "carl"))
+
+
+def test_without_the_second_term_references_stay() -> None:
+    """Nothing draws on them, whatever the first term's weight is."""
+    stage, run = played(a_cmi=0.0, weight_decay=0.0)
+    last = kept(stage, run, "anna")[-1]
+    assert not last.r_mu.any() and bool((last.r_s == 1).all()) and last.C == 1.0
+
+
+def test_representations_grow_shorter_under_the_first_term() -> None:
+    """The larger its weight, the shorter z is in the end."""
+
+    def lengths(weight: float) -> float:
+        stage, run = played(a_l2r=weight, rounds=4)
+        net = nets.loaded(WORLD, decode(State, stage.row(run).state_digest, stage.parts).model, made=probabilistic.build)  # type: ignore[arg-type]
+        with torch.no_grad():
+            return float(probabilistic.encoded(net, blobs(60, 0, 1).x)[0].norm(dim=1).mean())
+
+    found = [lengths(weight) for weight in (0.0, 0.1, 1.0)]
+    assert found[0] > found[1] > found[2]
+
+
+@pytest.mark.parametrize("draws", [0, 1, 20])
+def test_a_prediction_by_hand(draws: int) -> None:
+    """The mean of the softmax over draws from the site's generator, row batches of the network's; mu alone for 0."""
+    torch.manual_seed(0)
+    model = nets.weights_of(probabilistic.build(WORLD))
+    data = blobs(11, 1, 3)
+    found = client.predict(Model(model), client.settle(FedSR(), at(data)), at(data, draws=draws), data.x)
+    net = nets.loaded(WORLD, model, made=probabilistic.build)
+    with torch.no_grad():
+        mu, sigma = probabilistic.encoded(net, data.x)
+        eps = torch.randn(draws, 11, 64, generator=torch.Generator().manual_seed(4))
+        z = mu + sigma * eps if draws else mu[None]
+        expected = net.get_submodule("classifier")(z).softmax(2).mean(0)
+    torch.testing.assert_close(found.exp(), expected)
+    again = client.predict(Model(model), client.settle(FedSR(), at(data)), at(data, draws=draws), data.x)
+    assert torch.equal(found, again)
+    if draws == 0:
+        torch.testing.assert_close(expected.log(), net.get_submodule("classifier")(mu).log_softmax(1))
+
+
+def test_more_draws_lie_nearer_to_each_other() -> None:
+    """Predictions from two generators differ the less, the more draws they are the mean over."""
+    torch.manual_seed(0)
+    model, data = Model(nets.weights_of(probabilistic.build(WORLD))), blobs(50, 1, 3)
+    apart = []
+    for draws in (1, 30, 1000):
+        site = at(data, draws=draws)
+        first, second = (client.predict(model, client.settle(FedSR(), site), site, data.x).exp() for _ in range(2))
+        apart.append(float((first - second).abs().mean()))
+    assert apart[0] > apart[1] > apart[2]
+
+
+@pytest.mark.parametrize("name", ["lenet", "lenet_bn"])
+def test_networks_of_images(name: str) -> None:
+    """They train and are scored; with confidences too, of which every held-out row is in one bin."""
+    world = {"inputs": [1, 8, 8], "classes": 3, "model": name}
+    stage, run = played(more={"world": world}, rounds=1, confidence=True)
+    told_of = next(p for p in stage.result(run)["phases"] if p["name"] == "score")
+    assert sum(sum(line) for each in told_of["tables"].values() for line in each["values"]) == 3 * 60
+    assert all(0 <= c["metrics"]["ece"] <= 1 for c in stage.result(run)["clients"])
+    shape = kept(stage, run, "anna")[-1].r_mu.shape
+    assert shape == (3, 128)
+
+
+def test_adam_trains_the_references_too() -> None:
+    """One optimiser for all that is trained."""
+    stage, run = played(optimiser="adam", rate=1e-2, rounds=1)
+    assert bool(kept(stage, run, "anna")[-1].r_mu.any())
+
+
+def test_its_owner_takes_out_the_references() -> None:
+    """r_mu, r_sigma and C, once they were trained."""
+    stage, run = played()
+    last = kept(stage, run, "bert")[-1]
+    found = fedsr.keepsakes(fedsr.configure({}), last)["references"]
+    assert torch.equal(found["r_mu"], last.r_mu) and torch.equal(found["r_sigma"], functional.softplus(last.r_s))
+    assert float(found["C"]) == last.C
+    assert fedsr.keepsakes(fedsr.configure({}), kept(stage, run, "carl")[-1]) == {}
+
+
+def test_presets_are_those_of_the_comparison() -> None:
+    """Weights of the terms, rate and decay of each data set; Adam at the sites."""
+    found = {name: fedsr.configure({}, name) for name in ("pacs", "office_home", "vlcs")}
+    assert {k: (c.a_l2r, c.weight_decay) for k, c in found.items()} == {
+        "pacs": (1e-1, 1e-5),
+        "office_home": (1e-1, 1e-4),
+        "vlcs": (1e-2, 1e-4),
+    }
+    assert {(c.a_cmi, c.rate, c.rounds, c.epochs, c.batch, c.optimiser, c.draws) for c in found.values()} == {
+        (5e-4, 1e-3, 200, 2, 64, "adam", 20)
+    }
+    plain = FedSR()
+    assert (plain.a_l2r, plain.a_cmi, plain.rate, plain.momentum, plain.weight_decay) == (1e-2, 5e-4, 1e-2, 0.9, 5e-4)
+
+
+@pytest.mark.parametrize(
+    ("config", "world", "path", "words"),
+    [
+        ({"a_l2r": -1.0}, FEATURES, "config.a_l2r", "at least 0"),
+        ({"a_cmi": -1.0}, FEATURES, "config.a_cmi", "at least 0"),
+        ({"l2r": "square"}, FEATURES, "config.l2r", "did you mean squared"),
+        ({"draws": -1}, FEATURES, "config.draws", "at least 0"),
+        ({"draws": 0.5}, FEATURES, "config.draws", "whole number"),
+        ({"weighting": "samples"}, FEATURES, "config.weighting", "not a known setting"),
+        ({}, {**FEATURES, "model": "linear"}, "world.model", "no linear layer before its classifier"),
+        ({}, {**FEATURES, "model": "lenet"}, "world.inputs", "takes images"),
+    ],
+)
+def test_what_does_not_fit_is_refused(config: dict[str, Any], world: dict[str, Any], path: str, words: str) -> None:
+    """At submission, with its place."""
+    with pytest.raises(ConfigRefused, match=words) as refusal:
+        Stage(METHODS, sites()).start(experiment("fedsr", ROSTER, world=dict(world), config=config))
+    assert refusal.value.context["path"] == path and refusal.value.todo
+
+
+def test_nobody_to_learn_from_is_refused() -> None:
+    """Somebody must have labels; and weights of the world's own network cannot begin another one."""
+    with pytest.raises(RosterRefused, match="No member can teach"):
+        Stage(METHODS, sites()).start(experiment("fedsr", {"anna": "target"}))
+    assert fedsr.supplied is None
+
+
+def in_first_round(**config: Any) -> tuple[Any, Any, Any]:
+    """A run whose first round is open, and bert's order."""
+    stage = federation()
+    run = stage.start(experiment("fedsr", ROSTER, config=config, **WAITING))
+    until(stage, run, 0)
+    (order,) = stage.desk.orders(BERT)
+    return stage, run, order
+
+
+def filled(value: float) -> Change:
+    """A model of equal numbers."""
+    return lambda given: {"model": {name: torch.full_like(w, value) for name, w in given["model"].items()}}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (filled(float("inf")), "NotFinite"),
+        (filled(-1e16), "OutOfRange"),
+        (lambda given: {"model": {**given["model"], "r_mu": torch.zeros(3, 64)}}, "WrongDims"),
+    ],
+    ids=["no number", "beyond all measure", "references in the model"],
+)
+def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -> None:
+    """Its order has failed, and the round goes on without it."""
+    stage, run, order = in_first_round()
+    refused_alone(stage, run, order, BERT, change, kind)
+
+
+def test_references_beside_the_model_are_refused() -> None:
+    """An agent that tells them all the same: the coordinator takes nothing that is not declared."""
+    stage, run, order = in_first_round()
+    reply, parts = honest(stage, run, order, BERT), MemoryParts()
+    kind: Any = record(type("Free", (), {"__annotations__": {"model": Weights, "r_mu": Tensor}}))
+    files = encode(kind(reply.model, torch.zeros(3, 64)), parts, LAX).files
+    with stage.desk.push(BERT, order.id, tuple((digest, size, 0) for digest, size in files)) as intake:
+        for digest, _ in files:
+            intake.write(parts.view(digest))
+        stage.desk.received(BERT, order.id, intake)
+    receipt = stage.desk.report(BERT, Reply(order.id, files))
+    assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == "Undeclared"
+
+
+@pytest.mark.parametrize("config", [{}, {"draws": 0}, {"confidence": True}])
+def test_a_reply_that_is_taken_can_be_folded(config: dict[str, Any]) -> None:
+    """Of the largest numbers: the round closes, the state is finite, and the run ends as it should."""
+    stage, run, order = in_first_round(rounds=1, **config)
+    assert told(stage, run, order, BERT, filled(1e15)).verdict == "accepted"
+    row = stage.play(run)
+    assert row.status.value == "completed", row.cause
+    assert BERT in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded
