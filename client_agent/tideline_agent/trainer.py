@@ -99,7 +99,7 @@ def present(device: str) -> None:
     except (RuntimeError, AssertionError, NotImplementedError):
         raise DeviceMissing(
             f"--device {device}: there is no such device on this machine that torch can use",
-            "See the driver and the build of torch, or start the agent with --device cpu",
+            "See the driver and the build of torch, or use --device cpu",
             device=device,
         ) from None
 

@@ -45,9 +45,9 @@ def test_all_commands_are_there() -> None:
     runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report", "logs")}
     runs |= {f"site {word}" for word in ("list", "export", "picture", "forget")}
     runs |= {f"clients {word}" for word in ("list", "approve", "revoke", "rotate")} | {"tls init", "tls client"}
-    runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data sample"}
+    runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data deal", "data sample"}
     runs |= {f"audit {word}" for word in ("verify", "list", "export")}
-    rest = {"coordinator", "agent", "doctor", "invite", "parts gc", "methods", "contract", "simulate", "demo", "version"}
+    rest = {"coordinator", "agent", "doctor", "invite", "parts gc", "methods", "contract", "simulate", "bench", "demo", "version"}
     assert set(commands()) == runs | rest
 
 

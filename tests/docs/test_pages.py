@@ -13,6 +13,8 @@ import typer
 from tests.docs.manual import DOCS, PAGES, ROOT, anchors, blocks, commands, name_of, prose, tables, text_of
 from tideline.algorithms import METHODS
 from tideline.cli.app import app
+from tideline.cli.benchgrid import config_of, read_grid
+from tideline.cli.experiments import ExperimentText
 from tideline.cli.yamlines import read_yaml
 from tideline.core.registry import resolve
 from tideline.engine.experiment import Experiment, read_experiment
@@ -41,9 +43,22 @@ def test_every_page_can_be_reached() -> None:
     ] == []
 
 
+def yamls() -> list[tuple[str, str]]:
+    """Every block of YAML."""
+    return [(name_of(page), block) for page in PAGES for block in blocks(page, "yaml")]
+
+
+@pytest.mark.parametrize(("name", "text"), [each for each in yamls() if "methods:" in each[1]], ids=lambda value: value[:24])
+def test_grids_are_read(name: str, text: str) -> None:
+    """The manual's grids parse, and each method's settings are its own."""
+    grid = read_grid(ExperimentText(name, read_yaml(text, name).value, {}))
+    for method in grid.methods:
+        resolve(METHODS, method.method).configure(config_of(grid, method), method.preset)
+
+
 def experiments() -> list[tuple[str, str]]:
     """Every experiment that a page prints; README's also with the data section that it prints later."""
-    found = [(name_of(page), block) for page in PAGES for block in blocks(page, "yaml") if "method:" in block]
+    found = [(name, block) for name, block in yamls() if "method:" in block and "methods:" not in block]
     whole, *rest = blocks(README, "yaml")
     return [*found, *(("README.md with data", whole + more) for more in rest)]
 
@@ -53,7 +68,7 @@ def test_experiments_are_read(name: str, text: str) -> None:
     """The manual's experiments parse, and their settings are those of their method."""
     experiment: Experiment = read_experiment(read_yaml(text, name).value)
     resolve(METHODS, experiment.method).configure(experiment.config, experiment.preset)
-    assert experiment.roster or experiment.data
+    assert experiment.roster or experiment.data or experiment.deal
     assert not (experiment.roster and experiment.data) or {k: v.role for k, v in experiment.data.items()} == experiment.roster
 
 

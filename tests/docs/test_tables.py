@@ -14,10 +14,11 @@ from tests.docs.manual import DOCS, FENCE, ROOT, section, tables, text_of, ticke
 from tests.synthetic import experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.cli import demo, guard
+from tideline.cli import benchgrid, benchtables, demo, guard
 from tideline.core import errors
 from tideline.core.privacy import Audience, Exposure
 from tideline.core.run import World
+from tideline.engine.experiment import DealData
 from tideline.engine.result import failure
 from tideline.engine.simulate import simulate
 from tideline_server.api.models import RunResult
@@ -102,6 +103,29 @@ def test_every_error_has_its_codes() -> None:
     kinds = classes(errors.FederationError) | set(TABLE)
     assert told == {k.__name__: (str(code_of(k).http), code_of(k).grpc, str(guard.code_of(k("what")))) for k in kinds}
     assert all(row[4] and row[5] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "place", "kind"),
+    [
+        ("cli.md", "Experiment files", 0, DealData),
+        ("benchmarks.md", "A grid", 0, benchgrid.Grid),
+        ("benchmarks.md", "A grid", 1, benchgrid.GridMethod),
+    ],
+)
+def test_settings_of_deals_and_grids(page: str, heading: str, place: int, kind: Any) -> None:
+    """A row for each key, and no others."""
+    rows = tables(section(DOCS / page, heading))[place]
+    assert sorted(row[0].strip("`") for row in rows) == sorted(f.name for f in dataclasses.fields(kind))
+
+
+def test_what_a_bench_writes() -> None:
+    """docs/benchmarks.md names every file; what `base` may say is what the code takes."""
+    (rows,) = tables(section(DOCS / "benchmarks.md", "What is written"))
+    told = {row[0].strip("`") for row in rows}
+    assert told >= {benchtables.RESULTS, benchtables.CURVES, benchtables.TABLE, "figures/scores.png", "figures/curves-dN.png"}
+    base = next(row[2] for row in tables(section(DOCS / "benchmarks.md", "A grid"))[0] if row[0] == "`base`")
+    assert set(ticked(base)) == set(benchgrid.BASE)
 
 
 def test_failures_that_are_no_errors() -> None:

@@ -87,9 +87,9 @@ def test_one_row_cannot_be_split(n: int) -> None:
         split_rows(n)
 
 
-@given(st.integers(2, 100).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1, max_size=n - 1))))
+@given(st.integers(1, 100).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
 def test_named_rows_are_held_out(case: tuple[int, set[int]]) -> None:
-    """An explicit test_idx decides, in any order, and the rest is for training."""
+    """An explicit test_idx decides, in any order, and the rest is for training; it may name all rows, or none."""
     n, held_out = case
     train, held = split_at(n, np.array(list(held_out), dtype=np.int32))
     assert held.tolist() == sorted(held_out)
@@ -100,8 +100,6 @@ BAD_INDICES = [
     (np.array([0, 5]), "names row 5; the rows are 0 to 4"),
     (np.array([-1]), "names row -1"),
     (np.array([1, 1]), "twice"),
-    (np.array([], dtype=int), "holds out 0 of 5"),
-    (np.arange(5), "holds out 5 of 5"),
     (np.array([0.0]), "whole numbers"),
     (np.array([True, False, False, False, False]), "whole numbers"),
     (np.array([[0, 1]]), "shape (1, 2)"),
@@ -110,7 +108,7 @@ BAD_INDICES = [
 
 @pytest.mark.parametrize(("test_idx", "said"), BAD_INDICES)
 def test_bad_indices_are_refused(test_idx: np.ndarray, said: str) -> None:
-    """test_idx must name existing rows, each once, and leave rows on both sides."""
+    """test_idx must name existing rows, each once."""
     with pytest.raises(DataRefused) as refusal:
         split_at(5, test_idx)
     assert said in refusal.value.what

@@ -116,9 +116,9 @@ def test_confidences_are_told_beside_the_same_accuracy(n: int) -> None:
     assert phase.step is not None and phase.step.metrics == ("accuracy", "source_only", "ece")
     outcome = phase.step.run(Nothing(), Nothing(), site(data(n)))
     share = ((n + 1) // 2) / n
-    confidence = torch.tensor([1.0, 0, 0]).softmax(0)[0].item()
+    confidence = torch.tensor([1.0, 0, 0], dtype=torch.float64).softmax(0)[0].item()
     assert outcome.metrics["accuracy"] == outcome.metrics["source_only"] == share
-    assert outcome.metrics["ece"] == pytest.approx(abs(share - confidence))
+    assert outcome.metrics["ece"] == pytest.approx(abs(share - confidence), abs=1e-9)
     assert int(outcome.message.right.sum()) == (n + 1) // 2 and int((outcome.message.right + outcome.message.wrong).sum()) == n
 
 

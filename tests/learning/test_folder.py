@@ -93,6 +93,35 @@ def test_test_idx_decides_the_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("role", list(Role))
+def test_a_domain_may_lie_on_one_side(tmp_path: Path, role: Role) -> None:
+    """Where it says so itself, as long as the site has rows on both sides; one row is enough for it."""
+    x = images(6)
+    write(tmp_path, "a", x=x, y=labels(6), test_idx=np.array([], int))
+    write(tmp_path, "b", x=x[:3], y=labels(3), test_idx=np.arange(3))
+    write(tmp_path, "c", x=x[:1], y=labels(1), test_idx=np.array([], int))
+    holdings = read_folder(tmp_path, WORLD, role)
+    assert torch.equal(holdings.train.x, prepare(np.concatenate([x, x[:1]]), WORLD.inputs))
+    assert torch.equal(holdings.held_out.x, prepare(x[:3], WORLD.inputs))
+    assert holdings.train.domain.tolist() == [0] * 6 + [2] and holdings.held_out.domain.tolist() == [1] * 3
+    assert inspect(tmp_path, WORLD, role).usable
+
+
+@pytest.mark.parametrize(("held", "said"), [([], "holds out 0 of 20"), (range(10), "holds out 20 of 20")])
+def test_a_site_has_rows_on_both_sides(tmp_path: Path, held: Any, said: str) -> None:
+    """Over all its domains; `tideline data check` says the same."""
+    for name in "ab":
+        write(tmp_path, name, x=images(), y=labels(), test_idx=np.array(held, int))
+    refused(tmp_path, said)
+    assert [each["what"] for each in inspect(tmp_path, WORLD, Role.SOURCE).refused] == [f"{tmp_path} {said} samples"]
+
+
+def test_one_row_needs_a_side(tmp_path: Path) -> None:
+    """Where nothing is said it would have to be on both."""
+    file = write(tmp_path, x=images(1), y=labels(1))
+    refused(tmp_path, "x has 1 rows", file=file)
+
+
+@pytest.mark.parametrize("role", list(Role))
 def test_the_role_does_not_move_rows(tmp_path: Path, role: Role) -> None:
     """Whatever the role and the labels, the same rows are held out."""
     x = images()

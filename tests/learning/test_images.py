@@ -172,6 +172,17 @@ def test_a_bad_list_of_held_out_images_is_refused(site: Path, text: str, said: s
     assert "99" not in str(error) and ("99" not in text or error.context["entry"] == "0/99.png")
 
 
+def test_a_domain_of_images_may_lie_on_one_side(site: Path) -> None:
+    """An empty list holds out nothing, where another domain does; one image is enough for it."""
+    save(site / "next" / "1" / "0.png", picture(7))
+    (site / "next" / "held_out.txt").write_text("")
+    holdings = read_folder(site, WORLD, Role.SOURCE)
+    assert holdings.train.domain.tolist().count(holdings.train.domains.index("next")) == 1
+    assert len(holdings.train) == 9 and len(holdings.held_out) == 2
+    (site / "next" / "held_out.txt").write_text("1/0.png\n")
+    assert len(read_folder(site, WORLD, Role.SOURCE).held_out) == 3
+
+
 def test_all_images_cannot_be_held_out(site: Path) -> None:
     """Something is left to train on."""
     files = sorted(f.relative_to(site / "ward").as_posix() for f in (site / "ward").rglob("*.png"))

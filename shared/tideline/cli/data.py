@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tideline.cli.dealing import deal
 from tideline.cli.guard import DONE, REFUSED, clean, say_json
 from tideline.cli.options import Json
 from tideline.core.errors import ConfigRefused, Refused
@@ -51,6 +52,9 @@ def check(
     else:
         tell(report)
     raise typer.Exit(DONE if report.usable else REFUSED)
+
+
+app.command("deal")(deal)
 
 
 @app.command("sample")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tideline.cli.guard import code_of_run, say_json
-from tideline.cli.options import LEAST, MOST, REGISTRY, ExperimentFile, Json, Methods, Settings, SitePolicyFile
+from tideline.cli.options import LEAST, MOST, REGISTRY, Device, ExperimentFile, Json, Methods, Settings, SitePolicyFile
 
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the results into this folder.")]
 
@@ -65,20 +65,23 @@ def simulate(
     out: Out = None,
     settings: Settings = None,
     policy: SitePolicyFile = None,
+    device: Device = "cpu",
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment in this process, on its `data:` sites."""
+    """Run an experiment in this process, on its `data:` or `deal:` sites."""
     from tideline.cli.experiments import read_file
 
     text = read_file(file).changed(settings or ())  # before torch is loaded: a typing error is told at once
 
-    from tideline.cli.simulating import simulate_text
+    from tideline.cli.simulating import Place, simulate_text
     from tideline.cli.tables import groups_table, marks_table, result_table, show
     from tideline.core.registry import load_methods
     from tideline_agent.policy import read_policy
+    from tideline_agent.trainer import present
 
-    result = simulate_text(text, load_methods(methods), out, read_policy(policy).allowed)
+    present(device)
+    result = simulate_text(text, load_methods(methods), out, Place(read_policy(policy).allowed, device))
     if as_json:
         say_json(result)
     else:

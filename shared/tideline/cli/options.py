@@ -40,6 +40,7 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, such as config.rounds=5. Repeatable.")
 ]
 SitePolicyFile = Annotated[Path | None, typer.Option("--policy", metavar="FILE", help="What every site lets out (TOML).")]
+Device = Annotated[str, typer.Option(help="Where steps compute: cpu, cuda, ...")]
 Methods = Annotated[str, typer.Option("--methods", metavar="MODULE:TUPLE", help="The registry of methods.")]
 Url = Annotated[str | None, typer.Option("--url", envvar="TIDELINE_URL", help="The coordinator's HTTP address.")]
 ApiKey = Annotated[str | None, typer.Option("--api-key", envvar="TIDELINE_API_KEY", help="A key of the coordinator.")]

@@ -1,4 +1,4 @@
-"""An experiment with a `data:` section, run in this process."""
+"""An experiment with a `data:` or a `deal:` section, run in this process."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tideline.cli.bringing import packed
+from tideline.cli.dealtsites import DealtSite, dealt_sites
 from tideline.cli.domains import fill_in
 from tideline.cli.experiments import ExperimentText
 from tideline.cli.exporting import export
@@ -25,6 +26,7 @@ from tideline.engine.result import result_of
 from tideline.engine.rows import Status
 from tideline.engine.simulate import Federation, SimSite
 from tideline.learning.datasets import digits
+from tideline.learning.dealt import role_of
 from tideline.learning.folder import find, read_folder
 from tideline.learning.holdings import Holdings
 
@@ -47,26 +49,40 @@ class Folder:
         return ", ".join(find(self.path))
 
 
-def simulate_text(
-    text: ExperimentText, methods: Methods, out: Path | None = None, policy: Policy = DEFAULT_POLICY
-) -> dict[str, Any]:
-    """Run an experiment, its sites under one policy; its result. `out` takes result.json and, of a completed run, the state."""
+@dataclass(frozen=True)
+class Place:
+    """What all simulated sites have in common: what they let out, and where their steps compute."""
+
+    policy: Policy = DEFAULT_POLICY
+    device: str = "cpu"
+
+
+Opened = Folder | DealtSite
+HERE = Place()
+
+
+def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = None, place: Place = HERE) -> dict[str, Any]:
+    """Run an experiment, its sites at one place; its result. `out` takes result.json and, of a completed run, the state."""
     with text.located():
         experiment = read_experiment(text.value)
-        roster = roster_of(experiment)
+        check_sites(experiment)
+        dealt = None if experiment.deal is None else dealt_sites(experiment.deal, text)
+        roster = roster_of(experiment, dealt)
     if out is not None:
         make(out)
-    # Roles stand in `data`; what the office says of the roster is said of them.
-    mirrored = {f"roster.{name}": text.place(f"data.{name}") for name in roster} | {"roster": text.place("data")}
+    # Roles stand in `data`, or follow from `deal`; what the office says of the roster is said of them.
+    mirrored = {f"roster.{name}": text.place(f"data.{name}" if dealt is None else "deal") for name in roster}
+    mirrored["roster"] = text.place("data" if dealt is None else "deal")
     placed = ExperimentText(text.name, {**text.value, "roster": roster}, {**mirrored, **text.places})
     with tempfile.TemporaryDirectory(prefix="tideline-") as scratch:
         with placed.located():
-            folders = {n: folder_of(n, site, text, Path(scratch) / n) for n, site in experiment.data.items()}
-        federation = Federation(methods, {name: SimSite(folder, policy) for name, folder in folders.items()})
+            named = {n: folder_of(n, site, text, Path(scratch) / n) for n, site in experiment.data.items()}
+            folders: dict[str, Opened] = {**named, **(dealt or {})}
+        federation = Federation(methods, {name: SimSite(f, place.policy) for name, f in folders.items()}, device=place.device)
         return play(federation, placed, folders, out)
 
 
-def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Folder], out: Path | None) -> dict[str, Any]:
+def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Opened], out: Path | None) -> dict[str, Any]:
     """Start, watch to the end, and write what is asked for."""
     begun = time.monotonic()
     with text.located():
@@ -99,17 +115,25 @@ def progress(federation: Federation, run: RunId) -> dict[str, int]:
     return {"plan_length": len(row.plan), "cursor": row.cursor}
 
 
-def roster_of(experiment: Experiment) -> dict[str, str]:
-    """Who takes part: the sites of `data`, in their roles. Raises ConfigRefused where something else is said, too."""
+def check_sites(experiment: Experiment) -> None:
+    """Raises ConfigRefused unless one of `data` and `deal` says which sites there are."""
+    if experiment.data and experiment.deal:
+        what = "data and deal both say which sites there are"
+        raise ConfigRefused(what, "Leave one of the two out", path="deal")
+    if not experiment.data and not experiment.deal:
+        todo = "A simulation needs data: {SITE: {role: source, dataset: digits, ...}}, or deal: {folder: DIR, leave_out: ...}"
+        raise ConfigRefused("data is missing", todo, path="data")
+
+
+def roster_of(experiment: Experiment, dealt: Mapping[str, DealtSite] | None = None) -> dict[str, str]:
+    """Who takes part: the sites of `data` or `deal`, in their roles. Raises ConfigRefused where something else is said, too."""
     roster = {name: site.role.value for name, site in experiment.data.items()}
-    if not roster:
-        raise ConfigRefused(
-            "data is missing", "A simulation needs data: {SITE: {role: source, dataset: digits, ...}}", path="data"
-        )
+    roster |= {name: role_of(name).value for name in dealt or ()}
+    named = "data" if dealt is None else "deal"
     if experiment.select:
-        raise ConfigRefused("select has no meaning in a simulation", "Leave it out; data names the sites", path="select")
+        raise ConfigRefused("select has no meaning in a simulation", f"Leave it out; {named} names the sites", path="select")
     if experiment.roster and {n: r.value for n, r in experiment.roster.items()} != roster:
-        raise ConfigRefused("roster differs from the sites and roles of data", "Leave it out of simulations", path="roster")
+        raise ConfigRefused(f"roster differs from the sites and roles of {named}", "Leave it out of simulations", path="roster")
     return roster
 
 
@@ -144,13 +168,20 @@ def make(out: Path) -> None:
 
 def write(federation: Federation, run: RunId, result: Mapping[str, Any], out: Path) -> None:
     """result.json and, where there is one, state.safetensors."""
-    (out / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    if federation.office.find(run).status is not Status.COMPLETED:
-        return
+    if federation.office.find(run).status is Status.COMPLETED:
+        write_state(federation, run, out / "state.safetensors")
+    # Last, and whole or not at all: with it everything is there.
+    made = out / ".result.json"
+    made.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    made.replace(out / "result.json")
+
+
+def write_state(federation: Federation, run: RunId, path: Path) -> None:
+    """The final state as one file."""
     root, size = federation.journal.rounds(run)[-1].state[0]
 
     @contextlib.contextmanager
     def held(digest: Digest, size: int) -> Iterator[memoryview]:
         yield federation.parts.view(digest)
 
-    export(held, root, size, out / "state.safetensors")
+    export(held, root, size, path)

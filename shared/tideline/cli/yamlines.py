@@ -99,6 +99,25 @@ for kind, pattern, firsts in SCHEMA:
     Composer.add_implicit_resolver(PREFIX + kind, re.compile(pattern), list(firsts))
 
 
+class Writer(yaml.SafeDumper):
+    """PyYAML's writer with the same idea of what is a number, so that texts which look like one are quoted."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own protocol
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Everything is written out where it stands."""
+        return True
+
+
+for kind, pattern, firsts in SCHEMA:
+    Writer.add_implicit_resolver(PREFIX + kind, re.compile(pattern), list(firsts))
+
+
+def write_yaml(value: Any) -> str:
+    """Plain data as one YAML document that `read_yaml` reads as the same; keys in their order."""
+    return yaml.dump(value, Dumper=Writer, sort_keys=False, width=120)
+
+
 class Reader:
     """Turns nodes into plain data and notes lines. An alias is read again wherever it stands, and counted each time."""
 

@@ -41,6 +41,19 @@ class SiteData:
 
 
 @dataclass(frozen=True)
+class DealData:
+    """Simulated sites that share out one folder of domains: client-1 to client-N, sources, and `unseen`, a target."""
+
+    folder: str = setting(doc="a data folder with all domains, each labelled")
+    leave_out: str = setting(doc="the domain that no client has; the site `unseen` is scored by all of it")
+    clients: int = setting(low=2, doc="how many clients, N")
+    domains: int = setting(low=1, doc="source domains of each client, d")
+    seed: int = setting(0, low=0, high=2**62, doc="of the deal; same seed, same rows")
+    share: float = setting(0.1, low=0.001, high=0.999, doc="of each client's rows that are held out")
+    shots: int = setting(0, low=0, doc="rows of the left-out domain that join each client's training rows")
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A method, a world, who takes part, and how long to wait."""
 
@@ -52,6 +65,7 @@ class Experiment:
     roster: Mapping[str, Role] = setting(EMPTY, doc="client name: role")
     select: tuple[Selector, ...] = setting((), doc="or: labels and role")
     data: Mapping[str, SiteData] = setting(EMPTY, doc="simulations only: site name: role and data")
+    deal: DealData | None = setting(None, doc="simulations only, in place of data: one folder's domains, dealt to clients")
     seed: int = setting(0, low=0, high=2**62, doc="same seed, same bytes")
     waiting: Waiting = field(default_factory=Waiting, metadata={"doc": "how long a round waits and for whom"})
     reference: Reference | None = setting(None, doc="a run to compare with")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,12 @@ def found_label(names: Sequence[str], otherwise: Sequence[str]) -> str | None:
     return found[0] if found else None
 
 
+def unused(names: Sequence[str]) -> str:
+    """A name for a column of the split, that no other column has."""
+    tried = (f"held_out{f'_{i}' * (i > 1)}" for i in itertools.count(1))
+    return next(name for name in tried if name not in names)
+
+
 def check_table(place: Place, world: World, columns: Columns, own: tuple[str, ...] = OWN) -> None:
     """Raises DataRefused unless the table's features are what the world expects, in number and kind."""
     check_settings(place.transform, own, "a table")
@@ -114,9 +121,9 @@ def check_table(place: Place, world: World, columns: Columns, own: tuple[str, ..
 def settle(place: Place, columns: Columns, marks: Marks, role: Role) -> tuple[Rows, Rows, Labels | None, Labels | None]:
     """The split and the labels of a table. Raises DataRefused for what cannot be used."""
     n = len(marks.codes)
-    check_count(n, "row")
+    check_count(n, "row", 2 if columns.held_out is None else 1)
     mask: NDArray[np.bool_] = np.asarray(marks.held, bool)
-    rows = split_rows(n) if columns.held_out is None else split_marked(mask, f"the column {columns.held_out}")
+    rows = split_rows(n) if columns.held_out is None else split_marked(mask)
     if columns.label is None:
         return *rows, None, None
 

@@ -6,7 +6,8 @@ import csv
 import functools
 import itertools
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TextIO
 
 import numpy as np
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.classes import UNKNOWN
-from tideline.learning.columns import OWN, Columns, Marks, check_table, choose, held_word, no_number, settle
+from tideline.learning.columns import OWN, Columns, Marks, check_table, choose, held_word, no_number, settle, unused
+from tideline.learning.holdings import Rows
 from tideline.learning.surveys import Piece, Place, Survey, at, readable
 
 LONGEST = 1 << 24  # characters of a line; a longer one is another kind of file
@@ -58,10 +60,7 @@ def mark(place: Place, names: list[str], columns: Columns) -> Marks:
     label, side = (None if name is None else names.index(name) for name in (columns.label, columns.held_out))
     codes, held, lines = array("q"), bytearray(), array("q")
     number, cache = place.classes.number, dict[str, int]()
-    for line, cells in itertools.islice(records(place), 1, None):
-        if len(cells) != len(names):
-            what = f"line {line} has {len(cells)} cells; the first line names {len(names)} columns"
-            raise DataRefused(what, "Give every line as many cells; put a text that holds the separator in quotes")
+    for line, cells in rows_of(place, names):
         lines.append(line)
         held.append(side is not None and held_word(cells[side], functools.partial(name_of, line), columns.held_out))
         word = "" if label is None else cells[label]
@@ -70,6 +69,45 @@ def mark(place: Place, names: list[str], columns: Columns) -> Marks:
             cache[word] = number(word)
         codes.append(cache[word] if label is not None else UNKNOWN)
     return Marks(codes, held, lambda row: name_of(lines[row]))
+
+
+def rows_of(place: Place, names: list[str]) -> Iterator[Record]:
+    """The lines of samples. Raises DataRefused for one that is too short or too long."""
+    for line, cells in itertools.islice(records(place), 1, None):
+        if len(cells) != len(names):
+            what = f"line {line} has {len(cells)} cells; the first line names {len(names)} columns"
+            raise DataRefused(what, "Give every line as many cells; put a text that holds the separator in quotes")
+        yield line, cells
+
+
+def labelled(place: Place) -> bool:
+    """Whether there is a column of labels."""
+    return choose(header(place), place.transform).label is not None
+
+
+def count(place: Place) -> int:
+    """How many samples there are."""
+    return sum(1 for _ in rows_of(place, header(place)))
+
+
+def held_out(place: Place) -> str:
+    """The column that says which rows are held out, or a name for a new one."""
+    names = header(place)
+    return choose(names, place.transform).held_out or unused(names)
+
+
+def write(place: Place, into: Path, column: str, rows: Rows, words: Sequence[str]) -> None:
+    """Write some rows of the table into a file of its own, each with its word in a column; a row may come twice, at the end."""
+    names = header(place)
+    at_column = names.index(column) if column in names else len(names)
+    wanted = {int(row) for row in rows}
+    kept = {row: cells for row, (_, cells) in enumerate(rows_of(place, names)) if row in wanted}
+    with into.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter=place.transform.separator, lineterminator="\n")
+        writer.writerow([*names[:at_column], column, *names[at_column + 1 :]])
+        for row, word in zip(rows, words, strict=True):
+            cells = kept[int(row)]
+            writer.writerow([*cells[:at_column], word, *cells[at_column + 1 :]])
 
 
 def words(place: Place, names: list[str], name: str) -> Iterator[str]:

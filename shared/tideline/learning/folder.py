@@ -10,8 +10,8 @@ import logging
 import math
 import os
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,9 @@ KINDS: Mapping[str, Callable[[Place, World, Role], Survey]] = {
     ".parquet": parquet.survey,
     "images": images.survey,
 }
+# Rows of a domain, sorted, and the tensor that has a place for each; and rows that cannot be read, with the reason.
+Places = Sequence[tuple[Rows, Tensor]]
+Lost = Sequence[tuple[int, str]]
 log = logging.getLogger(__name__)
 
 
@@ -52,20 +55,50 @@ def read_folder(path: Path | str, world: World, role: Role) -> Holdings:
     try:
         surveys = survey_all(folder, world, role)
         check_roles(folder, surveys, role)
+        check_sides(folder, surveys)
         check_room(folder, surveys, world)
-        return hold(folder, surveys, world, role)
+        room = room_for(surveys, world)
+        return hold(folder, room, [pour(s, world, places) for s, places in zip(surveys, room.places, strict=True)], role)
     except DataRefused as error:
-        ours = {key: error.context[key] for key in OWNERS if key in error.context}
-        if ours:
-            log.warning("%s %s", error.what, ours)
+        log_owners(error)
         raise
 
 
-def hold(folder: Path, surveys: list[Survey], world: World, role: Role) -> Holdings:
-    """The samples beside their labels; rows that their owner lets go are gone from both."""
-    train, held, left = read_samples(surveys, world)
-    if [len(s) for s in left] != [len(s) for s in surveys]:
+def log_owners(error: DataRefused) -> None:
+    """What of a refusal is for the owner's eyes alone goes into the local log."""
+    ours = {key: error.context[key] for key in OWNERS if key in error.context}
+    if ours:
+        log.warning("%s %s", error.what, ours)
+
+
+@dataclass(frozen=True)
+class Room:
+    """The tensors of a site's samples, (n, *inputs), while they are read. `places`: each domain's rows and where they belong."""
+
+    surveys: list[Survey]
+    train: Tensor
+    held: Tensor
+    places: list[Places]
+
+
+def room_for(surveys: list[Survey], world: World) -> Room:
+    """Room for the samples of a site's domains, training rows apart from held-out ones."""
+    sizes = [len(s.train) for s in surveys], [len(s.held) for s in surveys]
+    train, held = (torch.empty((sum(n), *world.inputs)) for n in sizes)
+    split = zip(surveys, torch.split(train, sizes[0]), torch.split(held, sizes[1]), strict=True)
+    return Room(surveys, train, held, [((s.train, into_train), (s.held, into_held)) for s, into_train, into_held in split])
+
+
+def hold(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdings:
+    """The samples beside their labels; rows that their owner lets go are gone from both. `lost`: of each domain."""
+    surveys = room.surveys
+    gone = [left_out(s, rows) for s, rows in zip(surveys, lost, strict=True)]
+    left = [without(s, rows) for s, rows in zip(surveys, gone, strict=True)]
+    train, held = room.train, room.held
+    if any(rows.size for rows in gone):
         check_roles(folder, left, role)
+        train = closed_up(train, [s.train for s in surveys], gone)
+        held = closed_up(held, [s.held for s in surveys], gone)
     names = tuple(name_of(s.path) for s in surveys)
     return Holdings(
         Data(train, join([s.y_train for s in left]), owners([s.train for s in left]), names),
@@ -155,6 +188,14 @@ def check_roles(folder: Path, surveys: list[Survey], role: Role) -> None:
         raise DataRefused(what, "Add rows of another class; one alone cannot be learnt", path=str(folder))
 
 
+def check_sides(folder: Path, surveys: list[Survey]) -> None:
+    """Raises DataRefused unless the site, over all of its domains, has rows to train on and rows that are held out."""
+    train, held = sum(len(s.train) for s in surveys), sum(len(s.held) for s in surveys)
+    if not (train and held):
+        todo = "Name some rows in test_idx, held_out.txt or the column of the split, not all; or leave these out"
+        raise DataRefused(f"{folder} holds out {held} of {train + held} samples", todo, path=str(folder))
+
+
 def check_room(folder: Path, surveys: list[Survey], world: World) -> None:
     """Raises DataRefused if the samples, in the size that the world asks for, are more than the machine can hold at all."""
     rows, sample = sum(map(len, surveys)), 4 * math.prod(world.inputs)
@@ -163,21 +204,11 @@ def check_room(folder: Path, surveys: list[Survey], world: World) -> None:
         raise DataRefused(what, "Ask for a world with smaller inputs, or keep fewer samples here", path=str(folder))
 
 
-def read_samples(surveys: list[Survey], world: World) -> tuple[Tensor, Tensor, list[Survey]]:
-    """The samples of all domains (n, *inputs): training rows, held-out rows; and the surveys of what they are."""
-    sizes = [len(s.train) for s in surveys], [len(s.held) for s in surveys]
-    train, held = (torch.empty((sum(n), *world.inputs)) for n in sizes)
-    places = zip(surveys, torch.split(train, sizes[0]), torch.split(held, sizes[1]), strict=True)
-    gone = [pour(s, world, into_train, into_held) for s, into_train, into_held in places]
-    left = [without(s, rows) for s, rows in zip(surveys, gone, strict=True)]
-    if any(rows.size for rows in gone):
-        train = closed_up(train, [s.train for s in surveys], gone)
-        held = closed_up(held, [s.held for s in surveys], gone)
-    return train, held, left
+def pour(domain: Survey, world: World, places: Places) -> Lost:
+    """One domain's samples into their places; the raw pieces are gone when this returns. Gives the rows that cannot be read.
 
-
-def pour(domain: Survey, world: World, train: Tensor, held: Tensor) -> Rows:
-    """One domain's samples into their places; the raw pieces are gone when this returns. Gives the rows that were left out."""
+    Raises DataRefused for values that do not fit, and for rows that cannot be read unless the owner lets them go.
+    """
     lost: list[tuple[int, str]] = []
     with at(domain.path):
         for piece in domain.pieces():
@@ -185,13 +216,13 @@ def pour(domain: Survey, world: World, train: Tensor, held: Tensor) -> Rows:
                 lost.append((piece.start, piece.why))
                 continue
             check_values(piece.x, world.inputs, piece.transform, piece.start)
-            for rows, into in ((domain.train, train), (domain.held, held)):
+            for rows, into in places:
                 place_rows(piece, piece.x, world, rows, into)
-    gone = left_out(domain, lost)
+    left_out(domain, lost)
     if lost:
         names = ", ".join(domain.name(row) for row, _ in lost[:TOLD])
         log.warning("%s: %d of %d images cannot be read and are left out: %s", domain.path, len(lost), len(domain), names)
-    return gone
+    return lost
 
 
 def place_rows(piece: Piece, x: NDArray[np.generic], world: World, rows: Rows, into: Tensor) -> None:
@@ -202,10 +233,10 @@ def place_rows(piece: Piece, x: NDArray[np.generic], world: World, rows: Rows, i
         into[at_rows] = convert(x[rows[at_rows] - piece.start], world.inputs, piece.transform)
 
 
-def left_out(domain: Survey, lost: list[tuple[int, str]]) -> Rows:
+def left_out(domain: Survey, lost: Lost) -> Rows:
     """The rows that cannot be read, where the owner lets them go. Raises DataRefused where not, or where too few are left."""
     gone = np.array([row for row, _ in lost], np.int64)
-    few = any(np.isin(rows, gone).all() for rows in (domain.train, domain.held))
+    few = any(len(rows) and np.isin(rows, gone).all() for rows in (domain.train, domain.held))
     if lost and (few or domain.transform.unreadable != "skip"):
         raise images.lost(domain, lost)
     return gone

@@ -45,7 +45,8 @@ def split_rows(n: int, seed: int = 0, share: float = 0.2) -> tuple[Rows, Rows]:
 def split_at(n: int, test_idx: NDArray[Any]) -> tuple[Rows, Rows]:
     """Row numbers (train, held out) where the data say themselves which rows are held out.
 
-    Raises DataRefused unless test_idx (m,) holds distinct whole numbers in [0, n) with 1 <= m < n.
+    All rows may be named, or none: a domain may lie on one side, as long as its site has rows on both.
+    Raises DataRefused unless test_idx (m,) holds distinct whole numbers in [0, n).
     """
     if test_idx.ndim != 1 or test_idx.dtype.kind not in "iu":
         got = f"{test_idx.dtype.name} of shape {test_idx.shape}"
@@ -56,22 +57,12 @@ def split_at(n: int, test_idx: NDArray[Any]) -> tuple[Rows, Rows]:
     held = np.unique(test_idx).astype(np.int64)
     if held.size < test_idx.size:
         raise DataRefused("test_idx names a row twice", "Name every held-out row once")
-    if not 0 < held.size < n:
-        todo = "Leave rows on both sides, or leave test_idx out and a fifth of the rows is held out"
-        raise DataRefused(f"test_idx holds out {held.size} of {n} rows", todo)
     return np.setdiff1d(np.arange(n, dtype=np.int64), held), held
 
 
-def split_marked(marked: NDArray[np.bool_], where: str) -> tuple[Rows, Rows]:
-    """Row numbers (train, held out), where the marked rows (n,) are held out. `where` says what marked them.
-
-    Raises DataRefused unless rows are left on both sides.
-    """
-    held = np.flatnonzero(marked).astype(np.int64)
-    if not 0 < held.size < marked.size:
-        todo = f"Leave some on both sides, or leave {where} out and a fifth is held out"
-        raise DataRefused(f"{where} holds out {held.size} of {marked.size} samples", todo)
-    return np.flatnonzero(~marked).astype(np.int64), held
+def split_marked(marked: NDArray[np.bool_]) -> tuple[Rows, Rows]:
+    """Row numbers (train, held out), where the marked rows (n,) are held out: all of them, none, or some."""
+    return np.flatnonzero(~marked).astype(np.int64), np.flatnonzero(marked).astype(np.int64)
 
 
 def legacy(seed: int) -> np.random.RandomState:

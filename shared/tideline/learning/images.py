@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def survey(place: Place, world: World, role: Role) -> Survey:
             raise DataRefused(what, "Ask for a world with inputs [channels, height, width]", expected=list(world.inputs))
         check_settings(place.transform, OWN, "a folder of images")
         found = listed(place.path)
-        check_count(len(found.files), "image")
+        check_count(len(found.files), "image", 1 if (place.path / HELD_OUT).exists() else 2)
         check_kind((len(found.files), 1, 1), np.dtype(np.uint8), world.inputs, place.transform)
         rows = split(place.path, found.files)
         y_train, y_held = None, None
@@ -135,7 +135,7 @@ def split(domain: Path, files: tuple[str, ...]) -> tuple[Rows, Rows]:
             what = f"entry {i} of {HELD_OUT} names {'an image twice' if at_row is not None else 'no image of this domain'}"
             raise DataRefused(what, "Write paths as seen from the domain's folder, such as 3/scan-1.png", entry=line)
         marked[at_row] = True
-    return split_marked(marked, HELD_OUT)
+    return split_marked(marked)
 
 
 def pieces(place: Place, files: tuple[str, ...]) -> Iterator[Piece]:
@@ -189,7 +189,7 @@ def transparent(image: Image.Image) -> bool:
     return image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info
 
 
-def lost(domain: Survey, rows: list[tuple[int, str]]) -> DataRefused:
+def lost(domain: Survey, rows: Sequence[tuple[int, str]]) -> DataRefused:
     """The refusal of unreadable images. Its sentence tells how many; which ones is for the owner's eyes, in `context`."""
     what = f"{domain.path}: {len(rows)} of {len(domain)} images cannot be read"
     todo = 'Mend or remove them (`tideline data check` names them), or leave them out: unreadable = "skip" in transforms.toml'

@@ -226,6 +226,7 @@ def site_wide(path: Path, surveys: list[Survey], world: World, role: Role) -> It
     """What all domains together get a site refused for."""
     try:
         folder.check_roles(path, surveys, role)
+        folder.check_sides(path, surveys)
         folder.check_room(path, surveys, world)
     except DataRefused as error:
         yield as_data(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.classes import UNKNOWN
-from tideline.learning.columns import Columns, Marks, check_table, choose, held_word, no_number, settle
+from tideline.learning.columns import Columns, Marks, check_table, choose, held_word, no_number, settle, unused
+from tideline.learning.holdings import Rows
 from tideline.learning.surveys import Piece, Place, Survey, at, readable
 
 if TYPE_CHECKING:
@@ -85,6 +86,37 @@ def mark(place: Place, columns: Columns) -> Marks:
             cells = enumerate(batch.column(columns.held_out).to_pylist(), start)
             held.extend(held_word(word(v), functools.partial(name_of, i), columns.held_out) for i, v in cells)
     return Marks(codes if columns.label is not None else array("q", [UNKNOWN]) * n, held or bytearray(n), name_of)
+
+
+def labelled(place: Place) -> bool:
+    """Whether there is a column of labels."""
+    return header(place).label is not None
+
+
+def count(place: Place) -> int:
+    """How many samples there are."""
+    with readable(place.path, *AS), opened(place.path) as file:
+        return int(file.metadata.num_rows)
+
+
+def held_out(place: Place) -> str:
+    """The column that says which rows are held out, or a name for a new one."""
+    columns = header(place)
+    with readable(place.path, *AS), opened(place.path) as file:
+        return columns.held_out or unused([str(name) for name in file.schema_arrow.names])
+
+
+def write(place: Place, into: Path, column: str, rows: Rows, words: Sequence[str]) -> None:
+    """Write some rows of the table into a file of its own, each with its word in a column."""
+    import pyarrow
+    import pyarrow.parquet
+
+    with readable(place.path, *AS), opened(place.path) as file:
+        table = file.read(use_threads=False).take(rows)
+    marks = pyarrow.array(list(words))
+    at_column = table.schema.get_field_index(column)
+    made = table.append_column(column, marks) if at_column < 0 else table.set_column(at_column, column, marks)
+    pyarrow.parquet.write_table(made, into)
 
 
 def words(place: Place, name: str) -> Iterator[str]:

@@ -71,9 +71,9 @@ def check_settings(transform: Transform, own: tuple[str, ...], what: str) -> Non
             raise DataRefused(f"{f.name} has no meaning for {what}", f"Take it out of transforms.toml; these have one: {known}")
 
 
-def check_count(n: int, what: str) -> None:
-    """Raises DataRefused for a domain that cannot be split."""
-    if n < 2:
+def check_count(n: int, what: str, least: int = 2) -> None:
+    """Raises DataRefused for a domain that cannot be split. One that says itself which side its rows are on may have one."""
+    if n < least:
         raise DataRefused(f"there is {n or 'no'} {what}", "Give every domain at least 2, one to train on and one to hold out")
 
 

@@ -1,0 +1,182 @@
+"""`tideline data deal`, and the `deal` section of experiments: the same sites, in folders or in one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.cli.world import tide
+from tideline.cli.guard import DONE, ENDED_BADLY, REFUSED
+from tideline.learning.datasets import digits
+
+WORLD = {"model": "mlp", "inputs": [3, 8, 8]}
+DEAL: dict[str, Any] = {"folder": "digits", "leave_out": "usps", "clients": 3, "domains": 2, "seed": 4}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A place with a folder of three domains of few digits."""
+    for domain in ("mnist", "usps", "optdigits"):
+        digits.write_site(tmp_path / "digits", domain, rows=60)
+    return tmp_path
+
+
+def experiment(place: Path, **sites: Any) -> Path:
+    """An experiment file."""
+    path = place / "e.yaml"
+    path.write_text(yaml.safe_dump({"method": "fedavg", "preset": "tiny", "world": WORLD, "seed": 2, **sites}, sort_keys=False))
+    return path
+
+
+def dealt(place: Path, *more: object) -> Any:
+    """The command."""
+    return tide("data", "deal", place / "digits", "--out", place / "out", "--clients", 3, "--domains", 2, *more)
+
+
+@pytest.mark.parametrize("shots", [0, 2])
+def test_in_one_process_as_by_agents(place: Path, shots: int) -> None:
+    """Folders that the command wrote, read as agents read them, end in the state that the section ends in."""
+    told = json.loads(dealt(place, "--leave-out", "usps", "--seed", 4, "--shots", shots, "--json").stdout)
+    data = {site: {"role": each["role"], "folder": f"out/{each['folder']}"} for site, each in told["sites"].items()}
+    assert list(data) == ["client-1", "client-2", "client-3", "unseen"] and data["unseen"]["folder"] == "out/unseen-usps"
+    ended = [
+        tide("simulate", experiment(place, **sites), "--json") for sites in ({"deal": {**DEAL, "shots": shots}}, {"data": data})
+    ]
+    assert [each.exit_code for each in ended] == [DONE, DONE]
+    one, other = (json.loads(each.stdout) for each in ended)
+    assert one["state_digest"] == other["state_digest"]
+    for mine, theirs in zip(one["clients"], other["clients"], strict=True):
+        assert {key: mine[key] for key in ("name", "domain", "role", "samples", "accuracy")} == {
+            key: theirs[key] for key in ("name", "domain", "role", "samples", "accuracy")
+        }
+    assert one["clients"][3]["domain"] == "usps" and "accuracy" in one["clients"][3]["metrics"]
+
+
+def test_what_was_dealt_is_told(place: Path) -> None:
+    """In words, as data and in a file; the folders can be used, and the unseen one is scored by its whole domain."""
+    ended = dealt(place, "--leave-out", "usps", "--share", 0.25)
+    assert ended.exit_code == DONE, ended.output
+    assert "roster: {client-1: source, client-2: source, client-3: source, unseen: target}" in ended.stdout
+    told = json.loads((place / "out" / "deal.json").read_text())
+    assert told["from"] == str(place / "digits") and told["share"] == 0.25 and told["domains"] == 2
+    assert told["sites"]["unseen"]["domains"] == {"usps": {"training": 1, "held_out": 60}}
+    for site, each in told["sites"].items():
+        folder = place / "out" / each["folder"]
+        checked = json.loads(tide("data", "check", folder, "--role", each["role"], "--json").stdout)
+        assert checked["usable"], site
+        counts = {d["name"]: (d["samples"], d["held_out"]) for d in checked["domains"]}
+        assert counts == {name: (n["training"] + n["held_out"], n["held_out"]) for name, n in each["domains"].items()}
+    assert not list((place / "out").glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--leave-out", "uspz"], "--leave-out: There is no domain uspz to leave out"),
+        (["--leave-out", "usps", "--domains", 3], "--domains: domains is 3; a client can have 1 to 2"),
+        (["--leave-out", "usps", "--clients", 90], "--clients: The domain mnist has 60 rows, which cannot be dealt in 90 parts"),
+        (["--leave-out", "usps", "--share", 1], "--share: share is 1"),
+        (["--leave-out", "usps", "--shots", 20], "--shots: 3 clients with 20 shots each take 60 of the 60 rows of usps"),
+    ],
+)
+def test_what_cannot_be_dealt_is_refused(place: Path, given: list[object], words: str) -> None:
+    """With the option, and nothing is written."""
+    ended = dealt(place, *given)
+    assert ended.exit_code == REFUSED and words in ended.stderr and "What to do: " in ended.stderr
+    assert not (place / "out").exists()
+
+
+def test_folders_that_are_there_stay(place: Path) -> None:
+    """A second deal to the same place is refused, also where one folder of the first is left."""
+    assert dealt(place, "--leave-out", "usps").exit_code == DONE
+    before = {f: f.read_bytes() for f in (place / "out").rglob("*") if f.is_file()}
+    ended = dealt(place, "--leave-out", "usps")
+    assert ended.exit_code == REFUSED and "client-1 is there already" in ended.stderr
+    assert {f: f.read_bytes() for f in (place / "out").rglob("*") if f.is_file()} == before
+
+
+@pytest.mark.parametrize(("folder", "words"), [("nowhere", "There is no data folder"), (".", "holds no .npz file")])
+def test_a_folder_without_domains_is_refused(place: Path, folder: str, words: str) -> None:
+    """As by every command that reads one."""
+    ended = tide(*("data", "deal", place / folder, "--out", place / "out", "--leave-out", "usps", "--clients", 2, "--domains", 1))
+    assert ended.exit_code == REFUSED and words in ended.stderr
+
+
+def test_a_place_that_cannot_be_written(place: Path) -> None:
+    """A file stands where the folder should be."""
+    (place / "out").write_text("a file")
+    ended = dealt(place, "--leave-out", "usps")
+    assert ended.exit_code == REFUSED and "Cannot write to" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("deal", "words"),
+    [
+        ("{folder: digits, leave_out: uspz, clients: 3, domains: 1}", "deal: There is no domain uspz to leave out"),
+        ("{folder: digits, leave_out: usps, clients: 3, domains: 3}", "deal: domains is 3; a client can have 1 to 2"),
+        ("{folder: digits, leave_out: usps, clients: 1, domains: 2}", "deal.clients is 1; it should be at least 2"),
+        ("{folder: nowhere, leave_out: usps, clients: 2, domains: 1}", "deal.folder: there is no folder"),
+        ("{folder: digits, clients: 2, domains: 1}", "deal.leave_out is missing"),
+        ("{folder: digits, leave_out: usps, clients: 2, domain: 1}", "did you mean domains?"),
+        ("{folder: digits, leave_out: usps, clients: 2, domains: 1, share: 1}", "deal.share is 1.0; it should be at most 0.999"),
+        ("3", "deal is 3"),
+    ],
+)
+def test_a_wrong_deal_is_told_with_its_line(place: Path, deal: str, words: str) -> None:
+    """Before anything runs."""
+    path = place / "e.yaml"
+    path.write_text(f"method: fedavg\npreset: tiny\ndeal: {deal}\n")
+    ended = tide("simulate", path)
+    assert ended.exit_code == REFUSED and ended.stderr.startswith(f"Error: {path}:3: "), ended.stderr
+    assert words in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"data": {"a": {"role": "source", "folder": "digits"}}}, "data and deal both say which sites there are"),
+        ({"roster": {"client-1": "source"}}, "roster differs from the sites and roles of deal"),
+        ({"select": [{"labels": {}, "role": "source"}]}, "select has no meaning in a simulation"),
+    ],
+)
+def test_a_deal_says_alone_which_sites_there_are(place: Path, more: dict[str, Any], words: str) -> None:
+    """Nothing else may."""
+    ended = tide("simulate", experiment(place, deal=DEAL, **more))
+    assert ended.exit_code == REFUSED and words in ended.stderr
+
+
+def test_the_roster_of_a_deal_may_be_told_too(place: Path) -> None:
+    """The same file then starts a run of agents."""
+    roster = {**{f"client-{i}": "source" for i in (1, 2, 3)}, "unseen": "target"}
+    ended = tide("simulate", experiment(place, deal=DEAL, roster=roster), "--json", "--set", "config.rounds=0")
+    assert ended.exit_code == DONE, ended.output
+
+
+def test_what_a_method_says_of_the_roster_is_said_of_the_deal(place: Path) -> None:
+    """A network that does not exist; a roster that a method cannot use."""
+    path = experiment(place, deal=DEAL)
+    ended = tide("simulate", path, "--set", "config.roles=[peer]")
+    assert ended.exit_code == REFUSED and ended.stderr.startswith(f"Error: {path}:"), ended.stderr
+    line = int(ended.stderr.removeprefix(f"Error: {path}:").partition(":")[0])
+    assert path.read_text().splitlines()[line - 1] == "deal:" and "No member can teach" in ended.stderr
+
+
+def test_data_that_do_not_fit_the_world_stall_the_run(place: Path) -> None:
+    """As with agents: every site says why."""
+    ended = tide("simulate", experiment(place, deal=DEAL), "--json", "--set", "world={model: mlp, inputs: [3]}")
+    assert ended.exit_code == ENDED_BADLY
+    told = json.loads(ended.stdout)
+    assert told["status"] == "stalled" and "0 of 4 sites answered" in told["cause"]
+    assert {f["kind"] for client in told["clients"] for f in client["failures"]} == {"DataRefused"}
+
+
+def test_a_domain_without_labels_is_refused(place: Path) -> None:
+    """With its file."""
+    np.savez(place / "digits" / "usps.npz", x=np.zeros((9, 8, 8), np.uint8))
+    ended = tide("simulate", experiment(place, deal=DEAL))
+    assert ended.exit_code == REFUSED and "usps.npz: there are no labels" in ended.stderr
