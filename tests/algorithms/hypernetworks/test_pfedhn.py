@@ -52,7 +52,7 @@ def test_a_step_by_hand(clip: float) -> None:
 def test_the_published_settings() -> None:
     """Those of the authors' code by default; in the comparison of hFedF whole epochs and Adam at both ends."""
     c = Config()
-    assert (c.batches, c.rate, c.momentum, c.weight_decay, c.clip_norm) == (50, 5e-3, 0.9, 5e-5, 50.0)
+    assert (c.batches, c.rate, c.momentum, c.weight_decay, c.max_norm) == (50, 5e-3, 0.9, 5e-5, 50.0)
     assert (c.server_rate, c.server_momentum, c.server_weight_decay, c.server_clip) == (1e-2, 0.9, 1e-3, 50.0)
     for preset, rates in {"pacs": (1e-2, 1e-3, 1e-5), "office_home": (1e-3, 1e-4, 1e-4), "vlcs": (1e-3, 1e-4, 1e-4)}.items():
         c = pfedhn.configure({}, preset)

@@ -54,7 +54,7 @@ def trained(order: Model, site: Site) -> tuple[dict[str, Tensor], dict[str, floa
         device=site.device,
         tick=site.tick,
         steps=getattr(c, "batches", 0),
-        clip=getattr(c, "clip_norm", 0.0),
+        clip=getattr(c, "max_norm", 0.0),
     )
     delta = {name: w - order.model[name] for name, w in nets.weights_of(net).items()}
     return delta, {"first_loss": first[0], "loss": last, "samples": len(site.data)}

@@ -33,7 +33,7 @@ class Config(Hyper):
     weight_decay: float = setting(5e-5, low=0.0, doc="weight decay of local training")
     momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of local SGD; adam has no use for it")
     optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of local training, fresh each step")
-    clip_norm: float = setting(50.0, low=0.0, doc="largest norm of a local gradient; 0: any")
+    max_norm: float = setting(50.0, low=0.0, doc="largest norm of a local gradient; 0: any")
     server_optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of the hypernetwork's parameters and embeddings")
     server_rate: float = setting(1e-2, low=0.0, doc="its learning rate")
     server_momentum: float = setting(0.9, low=0.0, high=1.0, doc="its momentum; adam has no use for it")
@@ -63,7 +63,7 @@ COMPARED = {
     "batches": 0,
     "optimiser": "adam",
     "rate": 1e-3,
-    "clip_norm": 0.0,
+    "max_norm": 0.0,
     "server_optimiser": "adam",
     "server_clip": 50.0,
 }
