@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tideline.numerics.alignment import alignment
+from tideline.numerics.alignment import alignment, clipping
 
 
 def gram(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,3 +57,18 @@ def test_what_is_refused(products: torch.Tensor) -> None:
     """No gradient, or one that is not finite."""
     with pytest.raises(ValueError, match="at least one gradient"):
         alignment(products)
+
+
+def test_clipping_is_to_the_norm_of_the_sum() -> None:
+    """Of sum_i w_i g_i; what is short enough, or nothing, is left."""
+    g, products = gram(3, 4, 1)
+    w = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
+    norm = float((w @ g).norm())
+    assert clipping(products, w, norm / 4) == pytest.approx(0.25)
+    assert clipping(products, w, 2 * norm) == 1.0 == clipping(torch.zeros(2, 2), w[:2], 1.0)
+
+
+def test_small_gradients_have_directions() -> None:
+    """Down to 1e-12."""
+    _, products = gram(3, 4, 2)
+    assert torch.allclose(alignment(1e-16 * products), alignment(products))

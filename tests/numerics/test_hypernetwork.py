@@ -135,6 +135,27 @@ def test_the_sign(kind: str) -> None:
     assert through(stepped, nu[0] - 0.01 * found.nu[0] / mu) < through(theta, nu[0])
 
 
+def test_the_trunk_by_hand() -> None:
+    """Four linear layers; LeakyReLU of slope 0.01 follows the first three."""
+    theta, nu, _ = drawn("linear", 2, 3, 4)
+    f = nu
+    for i in range(4):
+        f = f @ theta[f"trunk.{i}.weight"].T + theta[f"trunk.{i}.bias"]
+        f = torch.where(f > 0, f, 0.01 * f) if i < 3 else f
+    assert torch.allclose(trunk(theta, nu), f) and bool((f < 0).any())
+
+
+def test_chunks_by_hand() -> None:
+    """Chunk j is W leaky(A f + B c_j + a) + b: of the client and of the chunk."""
+    theta, nu, _ = drawn("chunked", 1, 2, 4)
+    f = trunk(theta, nu[0])
+    rows = []
+    for c in theta["chunks"]:
+        h = theta["mixer.client"] @ f + theta["mixer.chunk"] @ c + theta["mixer.bias"]
+        rows.append(theta["head.weight"] @ torch.where(h > 0, h, 0.01 * h) + theta["head.bias"])
+    assert torch.allclose(chunked.emit(theta, f), torch.cat(rows))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_embeddings_get_equal_models(kind: str) -> None:
     """Bit for bit; and what is generated has the names, shapes and order of the model's tensors."""

@@ -74,7 +74,7 @@ def sent(view: memoryview, tag: str, asked: Headers) -> Response:
 def final_files(services: Services, run: RunId, asking: Caller) -> Files:
     """What the final state consists of. Raises NotFound; Refused while there is none; PermissionRefused.
 
-    What a run tells admins alone may stand in its state, too: then that is theirs alone.
+    Some methods' states are for admins alone; and so is that of a run that has told tables for them, which may stand in it.
     """
     row = services.office.find(run)
     if row.status is not Status.COMPLETED:
@@ -83,7 +83,8 @@ def final_files(services: Services, run: RunId, asking: Caller) -> Files:
             f"See what it waits for, or why it ended: tideline run show {run}",
         )
     rounds = services.journal.rounds(run)
-    if any(table.admins for closed in rounds for table in closed.tables.values()) and not asking.role.covers(KeyRole.ADMIN):
+    theirs = row.spec.get("admins", False) or any(table.admins for closed in rounds for table in closed.tables.values())
+    if theirs and not asking.role.covers(KeyRole.ADMIN):
         what = f"The key {asking.name!r} is {article(asking.role)}; the final state of run {run} needs {KeyRole.ADMIN}"
         todo = f"Ask an admin for a key whose role is {KeyRole.ADMIN}, or for the exported file"
         raise PermissionRefused(what, todo, role=asking.role.value, needs=KeyRole.ADMIN.value)

@@ -80,6 +80,7 @@ class Algorithm:
     claims  what is and is not claimed of what leaves a site beyond the contract, in sentences for those who own data
     keepsakes   what a site's owner may take out of its memory, by name: arrays by name. Nothing of it is ever sent
     supplied    how it begins from weights that a person brings; None: it takes none, and a run that brings some is refused
+    admins  whether its final state is for admins alone: it tells of single sites what their results do not
     """
 
     name: str
@@ -100,6 +101,7 @@ class Algorithm:
     sizes: Callable[[Any, World], Mapping[str, int]] = no_sizes
     claims: tuple[str, ...] = ()
     supplied: Supplied | None = None
+    admins: bool = False
 
     def configure(self, given: Mapping[str, Any], preset: str | None = None) -> Any:
         """The method's config from plain data over a preset. Raises ConfigRefused."""

@@ -140,7 +140,8 @@ class Phase:
     """One exchange. Without a step it is a computation on the coordinator: `tell` gets no replies.
 
     `tell` gives the next state, or a Told. `floor` is the least number of replies that it can work with, whatever the run's
-    waiting rules say, and `needs` says for people what needs so many.
+    waiting rules say, and `needs` says for people what needs so many. With a floor of 0 it can work with none, where those rules
+    have `min_replies`: a phase that asks one client at a time.
     """
 
     name: str

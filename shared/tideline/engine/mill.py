@@ -107,6 +107,7 @@ class NumericMill:
             "digest": contract_digest(clauses),
             "keeps": algorithm.memory is not Nothing,
             "notes": [*algorithm.notes(settings, place), *noted(settings, place, members_of(roster))],
+            "admins": algorithm.admins,
             "kept": [f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")],
             **brought,
         }

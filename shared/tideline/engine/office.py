@@ -158,6 +158,7 @@ class Office:
             "keeps": made["keeps"],
             "notes": made["notes"],
             "kept": made["kept"],
+            **({"admins": True} if made["admins"] else {}),
             "waiting": plain(experiment.waiting),
             "checkpoint_every": experiment.checkpoint_every,
             "threads": experiment.threads,

@@ -80,7 +80,12 @@ def verdict(progress: Progress, rules: Waiting, floor: int | None = None, expire
 
 
 def quorum(progress: Progress, rules: Waiting, floor: int | None) -> int:
-    """The least number of replies that a round may close with: the run's rule, never less than the phase's floor."""
+    """The least number of replies that a round may close with: the run's rule, never less than the phase's floor.
+
+    A phase whose floor is 0 may close without any, where the run's rule says how few will do.
+    """
+    if floor == 0 and rules.min_replies is not None:
+        return 0
     least = rules.min_replies if rules.min_replies is not None else rules.target_replies
     wanted = progress.asked if least is None else min(least, progress.asked)
     return max(wanted, floor or 0)

@@ -28,8 +28,8 @@ BIN_NAMES = tuple(f"{b / BINS:.2f} to {(b + 1) / BINS:.2f}" for b in range(BINS)
 class Histogram:
     """What a scoring tells of confidences: how many held-out rows of each bin were predicted right, and wrong."""
 
-    right: Tensor = field(f"{BINS}", Exposure.COUNT, doc="held-out rows predicted right, by confidence")
-    wrong: Tensor = field(f"{BINS}", Exposure.COUNT, doc="held-out rows predicted wrong, by confidence")
+    right: Tensor = field(f"{BINS}", Exposure.COUNT, low=0, doc="held-out rows predicted right, by confidence")
+    wrong: Tensor = field(f"{BINS}", Exposure.COUNT, low=0, doc="held-out rows predicted wrong, by confidence")
 
 
 def alone(order: Any) -> Sequence[Any]:

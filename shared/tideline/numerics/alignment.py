@@ -11,6 +11,13 @@ from torch import Tensor
 LEAST = 1e-12  # a norm below which there is no direction
 
 
+def clipping(gram: Tensor, weights: Tensor, most: float) -> float:
+    """What shortens sum_i w_i g_i to the norm `most`, from the gradients' inner products (N, N): in (0, 1]."""
+    w = weights.double()
+    norm = float((w @ gram.double() @ w).clamp(min=0).sqrt())
+    return min(1.0, most / norm) if norm else 1.0
+
+
 def alignment(gram: Tensor, sign: int = 1) -> Tensor:
     """softmax(sign * gamma) with gamma_i = cos(g_avg, g_i), from the gradients' inner products (N, N): (N,) float64, of sum one.
 

@@ -9,18 +9,21 @@ import torch
 from safetensors.torch import save
 
 from tests.algorithms.hypernetworks.played import CLIENTS, ROSTER, WORLD, close, federation, flat, gradient, phi, played
-from tests.algorithms.source_free.played import away, sent, states
+from tests.algorithms.source_free.played import away, sent, site, states
+from tests.laws.stage import HoardingParts, Stage
 from tests.laws.values import raw
-from tests.synthetic import NAMES, SimSite, experiment, sites
+from tests.synthetic import NAMES, SimSite, blobs, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.hfedf import Config, hfedf
+from tideline.algorithms.hfedf import Config, embedding, hfedf
 from tideline.algorithms.hypernetworks.messages import State
-from tideline.algorithms.hypernetworks.server import begin
+from tideline.algorithms.hypernetworks.server import begin, embeddings
 from tideline.algorithms.hypernetworks.server import phi as state_dict
 from tideline.core.phase import Turn
+from tideline.core.record import Nothing
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Member, Role, World
+from tideline.core.step import Site
 from tideline.engine.result import result_of
 from tideline.engine.simulate import Federation
 
@@ -102,6 +105,76 @@ def test_embeddings() -> None:
     assert found[1].theta["nu"].shape == (3, 2)
 
 
+@pytest.mark.parametrize("inputs", [(8,), (1, 8, 8), (1, 10, 9)])
+def test_an_autoencoders_embedding_by_hand(inputs: tuple[int, ...]) -> None:
+    """The mean of latent vectors of rows that it was not trained on, by an autoencoder that all sites draw alike."""
+    world = World(inputs=inputs, classes=3, model="lenet" if len(inputs) == 3 else "mlp")
+    rows = blobs(130, 0, 5, inputs)
+    order = embedding.Draw(4, torch.zeros(3))
+    site = Site(Config(), world, ClientId("anna"), Role.SOURCE, rows, 1, torch.Generator().manual_seed(9))
+    given = torch.randperm(130, generator=torch.Generator().manual_seed(9))
+    torch.manual_seed(123)
+    encoder, decoder = embedding.autoencoder(order, inputs)
+    assert [tuple(w.shape) for w in encoder.parameters()][-1] == (3,)
+    assert decoder(torch.zeros(2, 3)).shape == (2, *inputs)
+    net = torch.nn.Sequential(encoder, decoder)
+    by = torch.optim.Adam(net.parameters(), lr=1e-3)
+    for _ in range(200):
+        by.zero_grad()
+        torch.nn.functional.mse_loss(net(rows.x[given[:100]]), rows.x[given[:100]]).backward()
+        by.step()
+    found = embedding.embed.run(order, Nothing(), site).message.nu
+    torch.testing.assert_close(found, encoder(rows.x[given[100:]]).mean(0).detach(), atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("embeddings", ["random", "autoencoder"])
+def test_any_pace_of_checkpoints_gives_the_same_bytes(embeddings: str) -> None:
+    """With embeddings that are not stepped in place, of a size at which the place of a row in memory would be seen."""
+    config = {"rounds": 4, "embeddings": embeddings, "embedding_size": 33}
+    ends = [played("hfedf", more={"checkpoint_every": pace}, **config) for pace in (1, 5)]
+    assert len({stage.result(run)["state_digest"] for stage, run in ends}) == 1
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_sign_of_the_alignment(sign: int) -> None:
+    """-1 weighs as eq. 9 is printed."""
+    stage, run = played("hfedf", align_sign=sign, **ONE)
+    before = states(stage, run, State)[0]
+    replies = {k: sent(stage, run, "train")[k, 1][1] for k in CLIENTS}
+    g = torch.stack([flat(gradient(before, k, reply.delta)) for k, reply in sorted(replies.items())])
+    expected = (sign * torch.nn.functional.cosine_similarity(g, g.mean(0, keepdim=True))).softmax(0)
+    (told,) = [p["tables"] for p in stage.result(run)["phases"] if p["name"] == "train"]
+    values = torch.tensor(told["weights of the clients (GradAlign)"]["values"]).flatten()
+    assert values.tolist() == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_the_rest_weighs_by_rows() -> None:
+    """n_i / n, of sites that have other numbers of rows."""
+    stage = Stage(METHODS, sites(NAMES[:4]) | {"bert": site("bert", n=11)}, parts=HoardingParts())
+    stage, run = played("hfedf", stage, rounds=1, generate=["classifier.*"], weighting="samples")
+    before, after = states(stage, run, State)[0], states(stage, run, State)[-1]
+    replies = [sent(stage, run, "train")[k, 1][1] for k in CLIENTS]
+    assert [reply.samples for reply in replies] == [41, 11, 41]
+    for name, w in before.rest.items():
+        mean = sum(reply.samples / 93 * reply.delta[name] for reply in replies)
+        torch.testing.assert_close(after.rest[name], w + mean)
+    (told,) = [p["tables"] for p in stage.result(run)["phases"] if p["name"] == "score"]
+    assert set(told["spread of the clients' models"]["rows"]) == {"classifier.bias", "classifier.weight"}
+
+
+def test_tables_have_room_together() -> None:
+    """Embeddings are left out where histograms and spread leave no room for them; the run goes on."""
+    hyper = State({"nu": torch.zeros(10, 5)}, {}, {}, 0, {}, tuple(f"c{i}" for i in range(10)))
+    assert set(embeddings(hyper, 50)) == {"embeddings of the clients"} and embeddings(hyper, 49) == {}
+
+
+def test_notes_say_what_is_idle() -> None:
+    """That the moving average never begins is said where it is so."""
+    assert len(hfedf.notes(Config(rounds=10), WORLD)) == 2
+    for config in (Config(rounds=11), Config(rounds=10, ema=1.0), Config(rounds=10, warm_up=5)):
+        assert len(hfedf.notes(config, WORLD)) == 1
+
+
 def test_the_size_of_an_embedding() -> None:
     """floor(1 + N / 4), or what is asked for."""
     assert states(*played("hfedf", rounds=0), State)[0].theta["nu"].shape == (3, 1)
@@ -113,8 +186,6 @@ def test_the_size_of_an_embedding() -> None:
 
 def federation_of_five() -> Any:
     """Every site."""
-    from tests.laws.stage import HoardingParts, Stage
-
     return Stage(METHODS, sites(NAMES), parts=HoardingParts())
 
 
@@ -208,7 +279,7 @@ def test_no_site_is_sent_the_hypernetwork_or_an_embedding() -> None:
         for order, _ in sent(stage, run, phase).values():
             for model in getattr(order, "models", None) or (order.model,):
                 assert set(model) == names
-                assert not any(w.shape == nu.shape and w.equal(nu) for w in model.values())
+                assert not any(raw(nu) in raw(w) for w in model.values())
 
 
 def test_a_client_that_does_not_answer_keeps_its_embedding_in_reach() -> None:
@@ -251,8 +322,8 @@ def test_both_beginnings_of_the_papers_network(head_init: str, low: float, high:
 
 def test_equal_seeds_give_equal_bytes_with_chunked_heads() -> None:
     """As with linear ones, which the laws play."""
-    digests = {states(*played("hfedf", heads="chunked", chunk=50), State)[-1].theta["chunks"].sum().item() for _ in range(2)}
-    assert len(digests) == 1
+    ends = [played("hfedf", heads="chunked", chunk=50) for _ in range(2)]
+    assert len({stage.result(run)["state_digest"] for stage, run in ends}) == 1
 
 
 def test_presets_are_the_papers() -> None:

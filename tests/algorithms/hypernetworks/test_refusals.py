@@ -16,7 +16,7 @@ from tests.synthetic import FEATURES, NAMES, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.hypernetworks.messages import State
-from tideline.algorithms.hypernetworks.settings import Hyper, check, generated, numbers
+from tideline.algorithms.hypernetworks.settings import Hyper, check, check_memory, generated, numbers
 from tideline.algorithms.pfedhn.messages import State as Queued
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import ClientId, Member, Role, World
@@ -57,7 +57,10 @@ def test_what_is_refused_at_the_start(method: str, config: Any, world: Any, word
 
 @pytest.mark.parametrize("method", ["hfedf", "pfedhn"])
 def test_somebody_has_to_teach(method: str) -> None:
-    """A roster of targets alone is refused."""
+    """A roster of targets alone is refused; and roles whose labels nobody may learn from."""
+    for roles, words in ((["target"], "config.roles is target"), ([], "config.roles is empty")):
+        with pytest.raises(ConfigRefused, match=words):
+            federation().start(experiment(method, ROSTER, config={"roles": roles}))
     with pytest.raises(RosterRefused, match="at least one source or peer with labels"):
         federation().start(experiment(method, dict.fromkeys(ROSTER, "target")))
 
@@ -71,6 +74,21 @@ def test_a_large_network_in_part() -> None:
     assert numbers(part, world) == 51 * sum(shape.numel() for shape in generated(part, world).values())
     assert not any("running" in name for name in generated(Hyper(generate=("*.bn?.*",)), world))
     check(Hyper(heads="chunked"), world, roster)
+
+
+def test_the_limit_counts_what_is_held() -> None:
+    """Chunked heads: every client's gradient; a chunk beyond the model is cut to it; embeddings, too."""
+    world = World(inputs=(8,), classes=3, model="mlp")
+
+    def needed(N: int, **config: Any) -> float:
+        with pytest.raises(ConfigRefused) as refusal:
+            check_memory(Hyper(memory_limit=1e-6, **config), world, N)
+        return float(refusal.value.what.split(" GB with")[0].rpartition(" ")[2])
+
+    large: dict[str, Any] = {"embedding_size": 10_000}
+    assert needed(60, heads="chunked", **large) > 5 * needed(6, heads="chunked", **large) > 0
+    assert needed(3, **large) > 5 * needed(3) > 0
+    assert numbers(Hyper(heads="chunked", chunk=1 << 20), world) == numbers(Hyper(heads="chunked", chunk=771), world)
 
 
 def test_chunked_heads_take_no_weights_that_are_brought() -> None:
@@ -111,10 +129,11 @@ def test_a_delta_that_is_none_is_refused(change: Change, kind: str) -> None:
     refused_alone(*in_round("hfedf"), BERT, change, kind)
 
 
+@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
 @pytest.mark.parametrize("heads", ["linear", "chunked"])
-def test_the_largest_delta_leaves_a_hypernetwork_of_numbers(heads: str) -> None:
+def test_the_largest_delta_leaves_a_hypernetwork_of_numbers(heads: str, optimiser: str) -> None:
     """What is admitted can be folded: every number of the state is finite, and the run ends as it should."""
-    stage, run, order = in_round("hfedf", rounds=3, heads=heads)
+    stage, run, order = in_round("hfedf", rounds=3, heads=heads, server_optimiser=optimiser)
     assert told(stage, run, order, BERT, every(1e15)).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     for state in states(stage, run, State):
@@ -132,6 +151,15 @@ def test_the_largest_delta_is_clipped(optimiser: str) -> None:
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first = states(stage, run, Queued)[1].hyper
     assert all(bool(torch.isfinite(w).all()) for w in first.theta.values())
+
+
+def test_counts_below_zero_are_refused() -> None:
+    """Of confidences: they would be drawn."""
+    stage = federation()
+    run = stage.start(experiment("hfedf", ROSTER, config={"confidence": True, "rounds": 0}, **WAITING))
+    until(stage, run, 0)
+    (order,) = stage.desk.orders(BERT)
+    refused_alone(stage, run, order, BERT, lambda given: {"right": given["right"] - 120}, "OutOfRange")
 
 
 def test_an_embedding_of_another_size_is_refused() -> None:

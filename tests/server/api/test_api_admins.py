@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,17 @@ def test_the_final_state_is_theirs_too(door: Door, role: str) -> None:
             == at.get(path, headers=given(at, f"eve{len(path)}", "admin")).status_code
             == 200
         )
+
+
+def test_a_method_may_keep_its_state_for_admins() -> None:
+    """Whatever tables it has told."""
+    on = Stage(registered(replace(clusters, admins=True)), sites(NAMES[:3]))
+    run = on.start(experiment("clusters", ROSTER, config={"secret": False}))
+    assert on.play(run).status == "completed" and on.row(run).spec["admins"] is True
+    door = Coordinator(api_key_hash=hash_of("the home's key")).beside(on.journal)
+    door.services.room.parts = on.parts
+    assert door.get(f"/runs/{run}/files", headers=given(door, "bob", "viewer")).status_code == 403
+    assert door.get(f"/runs/{run}/files", headers=OWN).status_code == 200
 
 
 def test_admins_read_it_whole(door: Door) -> None:

@@ -34,9 +34,10 @@ class Config(Hyper):
     weight_decay: float = setting(1e-3, low=0.0, doc="weight decay of local training")
     momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of local SGD; adam has no use for it")
     optimiser: str = setting("adam", choices=OPTIMISERS, doc="of local training, fresh each round")
+    weighting: str = setting("uniform", choices=("uniform", "samples"), doc="of the rest and of buffers: 1 / N, or n_i / n")
     grad_align: bool = setting(True, doc="weigh clients by how their gradients point (algorithm 3); false: all alike")
     align_sign: int = setting(1, choices=(1, -1), doc="1: softmax(gamma), weight grows with agreement; -1: as eq. 9 is printed")
-    ema: float = setting(0.95, low=0.0, high=1.0, doc="a of the moving average (algorithm 4); 1: none")
+    ema: float = setting(0.95, low=0.01, high=1.0, doc="a of the moving average (algorithm 4); 1: none")
     warm_up: int = setting(10, low=0, doc="rounds before the moving average begins, w")
     embeddings: str = setting(
         "learned",
@@ -57,7 +58,8 @@ def plan(c: Config) -> Plan:
 CLAIMS = (
     "Embeddings and the hypernetwork stay at the coordinator. A site is sent a model, and sends what its training added to it.",
     "The coordinator needs each site's Delta_i apart, for its gradient, so that no sum over sites could take their place.",
-    "A site's model is made of what all sites sent, through the hypernetwork. A site that is only scored gets the models of all.",
+    "A site's model is made of what all sites sent, through the hypernetwork. A site that is only scored gets the models of"
+    " all, and so learns how many there are.",
     "Not claimed: that models tell nothing about rows. They are of the kind that averaging sends.",
 )
 
@@ -82,4 +84,5 @@ hfedf = Algorithm(
     notes=server.notes,
     claims=CLAIMS,
     supplied=Supplied(begin_from, check_supplied),
+    admins=True,
 )

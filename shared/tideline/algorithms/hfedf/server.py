@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -10,10 +11,11 @@ import torch
 from torch import Tensor
 
 from tideline.algorithms.hypernetworks.messages import State
-from tideline.algorithms.hypernetworks.server import NU, averaged, graded, gradients, optimised, pulled, rows_of_nu
+from tideline.algorithms.hypernetworks.server import NU, graded, gradients, moved, optimised, pulled, rows_of_nu
 from tideline.core.phase import Replies, Table, Told, Turn
+from tideline.core.record import Weights
 from tideline.core.run import World
-from tideline.numerics.alignment import alignment
+from tideline.numerics.alignment import alignment, clipping
 from tideline.numerics.hypernetwork import Pulled
 from tideline.numerics.server_step import step_
 
@@ -23,6 +25,8 @@ def fuse(state: State, replies: Replies[Any], turn: Turn) -> Told[State]:
     c = turn.config
     found = pulled(state, tuple(replies), [reply.delta for reply in replies.values()], turn)
     w = weights(found, c)
+    if c.server_optimiser == "sgd":  # Adam's step has a length of its own; SGD's would be that of one site's lie
+        w = w * clipping(found.gram, w, c.server_clip)
     learnt = rows_of_nu(state, tuple(replies), found, w) if c.embeddings == "learned" else ()
     after = step_(
         *(optimised(state), chain(gradients(found, w), learnt)),
@@ -35,10 +39,17 @@ def fuse(state: State, replies: Replies[Any], turn: Turn) -> Told[State]:
         *(state,),
         theta=redrawn(after.theta, turn) if c.embeddings == "random" else after.theta,
         steps=after.steps,
-        rest=averaged(state.rest, replies, c.weighting),
+        rest=moved(state.rest, shares(replies, c.weighting)),
     )
-    told = Table(tuple(replies), ("weight",), tuple((each,) for each in w.tolist()))
+    told = Table(tuple(replies), ("weight",), tuple((each,) for each in (w / w.sum()).tolist()))
     return Told(made, tables={"weights of the clients (GradAlign)": told})
+
+
+def shares(replies: Replies[Any], weighting: str) -> Iterator[tuple[float, Weights]]:
+    """(p_i, Delta_i): n_i / n, or 1 / N."""
+    counts = [reply.samples if weighting == "samples" else 1 for reply in replies.values()]
+    for count, reply in zip(counts, replies.values(), strict=True):
+        yield count / sum(counts), reply.delta
 
 
 def weights(found: Pulled, c: Any) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.hypernetworks.messages import Counted, Model, Models, Update
+from tideline.algorithms.hypernetworks.messages import Counted, Model, Models, Shared, Update
 from tideline.core.data import View
 from tideline.core.phase import Phase
 from tideline.core.record import Nothing
@@ -33,6 +33,13 @@ def train_counted(order: Model, memory: Nothing, site: Site) -> Outcome[Counted,
     """Local epochs from phi_i; Delta_i and n_i."""
     delta, metrics = trained(order, site)
     return Outcome(Counted(delta, len(site.data)), memory, metrics)
+
+
+@step(metrics=METRICS)
+def train_alone(order: Model, memory: Nothing, site: Site) -> Outcome[Shared, Nothing]:
+    """Local training from phi_i; Delta_i."""
+    delta, metrics = trained(order, site)
+    return Outcome(Shared(delta), memory, metrics)
 
 
 def trained(order: Model, site: Site) -> tuple[dict[str, Tensor], dict[str, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tideline.core.privacy import Exposure
+from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
 
 
@@ -26,6 +26,18 @@ class Counted:
 
     delta: Weights = field("like model", Exposure.WEIGHTS, doc="the model after local training less the one before")
     samples: int = field("", Exposure.COUNT, low=1, doc="labelled training rows at the site")
+
+
+@record
+class Shared:
+    """Up, where one client is asked at a time: Delta_i. A share of it reaches the next one with what is not generated."""
+
+    delta: Weights = field(
+        "like model",
+        Exposure.WEIGHTS,
+        audience=TO_BOTH,
+        doc="the model after local training less the one before; a share of what is not generated reaches the next site",
+    )
 
 
 @record

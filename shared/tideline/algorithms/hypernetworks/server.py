@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,19 +10,18 @@ from torch import Generator, Tensor
 
 from tideline import nets
 from tideline.algorithms.hypernetworks.messages import Model, Models, State
-from tideline.algorithms.hypernetworks.settings import LINEAR, Hyper, generated, learners
-from tideline.core.phase import Each, Replies, Table, Told, Turn
+from tideline.algorithms.hypernetworks.settings import LINEAR, Hyper, chunk_of, generated, learners
+from tideline.core.phase import MOST_VALUES, Each, Replies, Table, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.learning.evaluate import histograms
-from tideline.numerics.chunked import ChunkedPull, begin_chunked, generate_chunked
+from tideline.numerics.chunked import ChunkedPull, begin_chunked, generate_chunked, total
 from tideline.numerics.hypernetwork import LinearPull, Pulled, begin_heads, begin_trunk, generate, match_heads, pull, trunk
 from tideline.numerics.server_step import Optimised
 from tideline.numerics.server_step import begin as fresh
 from tideline.numerics.spread import spread
 
 NU = "nu"
-SHOWN = 4000  # numbers of embeddings that people are told
 Gradients = Iterator[tuple[str, slice, Tensor]]
 
 
@@ -42,7 +41,7 @@ def first(c: Hyper, world: World, roster: Roster, rng: Generator, model: Weights
     shapes, clients = generated(c, world), learners(c, roster)
     e = c.embedding_size or 1 + len(clients) // 4
     nu = torch.randn(len(clients), e, generator=rng)
-    heads = begin_heads(shapes, rng) if c.heads == LINEAR else begin_chunked(shapes, c.chunk, rng)
+    heads = begin_heads(shapes, rng) if c.heads == LINEAR else begin_chunked(shapes, chunk_of(c, total(shapes)), rng)
     theta = begin_trunk(e, rng) | heads
     if matched:
         theta = match_heads(theta, trunk(theta, nu), {name: model[name] for name in shapes})
@@ -53,7 +52,8 @@ def first(c: Hyper, world: World, roster: Roster, rng: Generator, model: Weights
 
 def phi(state: State, turn: Turn, client: str) -> dict[str, Tensor]:
     """phi_i = h(nu_i; theta) with the rest: a whole state dict of the client's network."""
-    c, row = turn.config, state.theta[NU][state.clients.index(client)]
+    # A copy of the row: how a tensor lies in memory changes the last digits of what is made of it.
+    c, row = turn.config, state.theta[NU][state.clients.index(client)].clone()
     made = generate if c.heads == LINEAR else generate_chunked
     return {**made(state.theta, trunk(state.theta, row), generated(c, turn.world)), **state.rest}
 
@@ -100,21 +100,20 @@ def optimised(state: State) -> Optimised:
     return Optimised(state.theta, state.m, state.v, state.steps)
 
 
-def averaged(rest: Weights, replies: Replies[Any], weighting: str) -> dict[str, Tensor]:
-    """rest + sum_i p_i Delta_i, p_i = n_i / n or 1 / N; whole numbers stay."""
-    counts = [reply.samples if weighting == "samples" else 1 for reply in replies.values()] if rest else []
+def moved(rest: Weights, steps: Iterable[tuple[float, Weights]]) -> dict[str, Tensor]:
+    """rest + sum_i p_i Delta_i of (p_i, Delta_i); whole numbers stay."""
     made = {name: w.clone() for name, w in rest.items()}
-    for count, reply in zip(counts, replies.values() if rest else (), strict=True):
+    for p, delta in steps if made else ():
         for name, w in made.items():
             if w.is_floating_point():
-                w.add_(reply.delta[name], alpha=count / sum(counts))
+                w.add_(delta[name], alpha=p)
     return made
 
 
-def embeddings(hyper: State) -> Mapping[str, Table]:
-    """Where each client lies among the others, for admins: nothing where there are too many numbers to show."""
+def embeddings(hyper: State, room: int) -> Mapping[str, Table]:
+    """Where each client lies among the others, for admins: nothing where there is no room for so many numbers."""
     nu = hyper.theta[NU]
-    if nu.numel() > SHOWN:
+    if nu.numel() > room:
         return EMPTY
     columns = tuple(f"nu {i + 1}" for i in range(nu.shape[1]))
     return {"embeddings of the clients": Table(hyper.clients, columns, tuple(map(tuple, nu.double().tolist())), admins=True)}
@@ -125,6 +124,11 @@ def graded(state: Any, replies: Replies[Any], turn: Turn, hyper: State) -> Told[
     apart = spread(phi(hyper, turn, client) for client in hyper.clients)
     names = [name for name in apart if hyper.rest.get(name) is None]
     table = Table(tuple(names), ("standard deviation",), tuple((apart[name],) for name in names))
-    tables: Mapping[str, Table] = {"spread of the clients' models": table, **embeddings(hyper)}
     seen = histograms(state, replies, turn) if turn.config.confidence else state
-    return Told(state, tables={**tables, **(seen.tables if isinstance(seen, Told) else {})})
+    tables: Mapping[str, Table] = {"spread of the clients' models": table, **(seen.tables if isinstance(seen, Told) else {})}
+    return Told(state, tables={**tables, **embeddings(hyper, MOST_VALUES - sum(map(size, tables.values())))})
+
+
+def size(table: Table) -> int:
+    """How many numbers a table has."""
+    return len(table.rows) * len(table.columns)

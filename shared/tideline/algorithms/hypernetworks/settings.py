@@ -12,7 +12,7 @@ from tideline.core.settings import nearest, setting
 from tideline.learning.optimisers import OPTIMISERS
 from tideline.nets.layers import parameters
 from tideline.numerics.chunked import K, total
-from tideline.numerics.hypernetwork import HIDDEN, Shapes
+from tideline.numerics.hypernetwork import HIDDEN, LAYERS, Shapes
 
 LINEAR, CHUNKED = "linear", "chunked"
 GB, FLOAT = 1e9, 4
@@ -26,6 +26,7 @@ class Hyper:
     server_optimiser: str = setting("adam", choices=OPTIMISERS, doc="of the hypernetwork's parameters and embeddings")
     server_rate: float = setting(1e-3, low=0.0, doc="its learning rate, alpha")
     server_weight_decay: float = setting(1e-5, low=0.0, doc="its weight decay")
+    server_clip: float = setting(50.0, low=1e-6, doc="largest norm of its gradient, with sgd")
     embedding_size: int = setting(
         0, low=0, high=10_000, doc="numbers of a client's embedding, e; 0: floor(1 + N / 4) of N clients"
     )
@@ -38,7 +39,6 @@ class Hyper:
     )
     generate: tuple[str, ...] = setting(("*",), doc="globs of the tensors that are generated; the rest is averaged")
     memory_limit: float = setting(8.0, low=1e-6, doc="GB that hypernetwork, its gradient and moments may take; more is refused")
-    weighting: str = setting("uniform", choices=("uniform", "samples"), doc="of the rest and of buffers: 1 / N, or n_i / n")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
     roles: tuple[Role, ...] = setting((Role.SOURCE, Role.PEER), doc="whose labels are learnt from")
     confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")
@@ -66,30 +66,49 @@ def generated(c: Hyper, world: World) -> Shapes:
 def numbers(c: Hyper, world: World) -> int:
     """How many numbers the hypernetwork's heads have: 51 for each that linear ones generate."""
     P = total(generated(c, world))
-    return (HIDDEN + 1) * P if c.heads == LINEAR else (HIDDEN + 1) * c.chunk + -(-P // c.chunk) * K
+    s = chunk_of(c, P)
+    return (HIDDEN + 1) * P if c.heads == LINEAR else (HIDDEN + 1) * s + -(-P // s) * K + HIDDEN * (HIDDEN + K + 1)
+
+
+def chunk_of(c: Hyper, P: int) -> int:
+    """The numbers of a chunk: never more than there are to generate."""
+    return min(c.chunk, P)
 
 
 def check(c: Hyper, world: World, roster: Roster) -> None:
     """Network and world fit, somebody teaches, the hypernetwork is within its limit. Raises ConfigRefused, RosterRefused."""
     nets.check(world)
-    check_memory(c, world)
+    check_memory(c, world, len(learners(c, roster)))
     if c.heads == CHUNKED and c.head_init != "default":
         what = f"config.head_init is {c.head_init}, which is of linear heads, but config.heads is chunked"
         raise ConfigRefused(what, "Leave one of the two out", path="config.head_init")
     if not learners(c, roster):
+        check_roles(c)
         roles = " or ".join(r.value for r in c.roles)
         what = f"No member can teach: the method needs at least one {roles} with labels"
         raise RosterRefused(what, f"Give a labelled site the role {roles}", path="roster")
 
 
-def check_memory(c: Hyper, world: World) -> None:
-    """Raises ConfigRefused, with the figure, for a hypernetwork that would be too large."""
+def check_roles(c: Hyper) -> None:
+    """Raises ConfigRefused where no role is named whose labels could be learnt from."""
+    if set(c.roles) <= {Role.TARGET}:
+        said = ", ".join(r.value for r in c.roles) or "empty"
+        what = f"config.roles is {said}; a target's labels are never learnt from"
+        raise ConfigRefused(what, "Name source or peer", path="config.roles")
+
+
+def check_memory(c: Hyper, world: World, N: int) -> None:
+    """Raises ConfigRefused, with the figure, for a hypernetwork of N clients that would be too large."""
     P, made = total(generated(c, world)), numbers(c, world)
+    e = c.embedding_size or 1 + N // 4
+    made += (N + HIDDEN) * e + (LAYERS - 1) * HIDDEN**2
     times = 4 if c.server_optimiser == "adam" else 3  # parameters, gradient, and the optimiser's moments
+    if c.heads == CHUNKED:
+        times += N  # whose gradients of chunked heads are held side by side
     needs = times * FLOAT * made / GB
     if needs > c.memory_limit:
         raise ConfigRefused(
-            f"Generating {P:,} numbers of {world.model} takes a hypernetwork of {made:,}: {needs:.1f} GB with its gradient and"
+            f"Generating {P:,} numbers of {world.model} takes a hypernetwork of {made:,}: {needs:.3g} GB with its gradient and"
             f" moments, and config.memory_limit is {c.memory_limit:g}",
             "Generate less of it, such as generate: ['classifier.*'], set heads: chunked, or raise memory_limit",
             path="config.memory_limit",

@@ -16,6 +16,7 @@ from tideline.algorithms.pfedhn.messages import State
 from tideline.core.phase import Each, Replies, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, Roster, World
+from tideline.numerics.alignment import clipping
 from tideline.numerics.server_step import step_
 
 
@@ -43,11 +44,17 @@ def to_next(state: State, turn: Turn) -> dict[ClientId, Model]:
 
 
 def descend(state: State, replies: Replies[Any], turn: Turn) -> State:
-    """One step on J_i^T (phi_i - phi~_i), its norm clipped. Consumes the state."""
+    """One step on J_i^T (phi_i - phi~_i), its norm clipped; of the rest a share, so that a pass is a mean. Consumes the state.
+
+    Where the client did not answer, and the run goes on without it, its turn is over.
+    """
+    queue = state.queue[1:] or shuffled(state.hyper.clients, turn.rng)
+    if not replies:
+        return State(state.hyper, queue)
     c, (client, reply) = turn.config, next(iter(replies.items()))
     found = server.pulled(state.hyper, (client,), (reply.delta,), turn)
-    norm = float(found.gram[0, 0].clamp(min=0).sqrt())
-    w = torch.tensor([min(1.0, c.server_clip / norm) if c.server_clip and norm else 1.0], dtype=torch.float64)
+    one = torch.ones(1, dtype=torch.float64)
+    w = one * clipping(found.gram, one, c.server_clip)
     after = step_(
         *(server.optimised(state.hyper), chain(server.gradients(found, w), server.rows_of_nu(state.hyper, (client,), found, w))),
         optimiser=c.server_optimiser,
@@ -55,9 +62,8 @@ def descend(state: State, replies: Replies[Any], turn: Turn) -> State:
         weight_decay=c.server_weight_decay,
         momentum=c.server_momentum,
     )
-    rest = server.averaged(state.hyper.rest, replies, c.weighting)
-    hyper = replace(state.hyper, theta=after.theta, steps=after.steps, rest=rest)
-    return State(hyper, state.queue[1:] or shuffled(hyper.clients, turn.rng))
+    rest = server.moved(state.hyper.rest, [(1 / len(state.hyper.clients), reply.delta)])
+    return State(replace(state.hyper, theta=after.theta, steps=after.steps, rest=rest), queue)
 
 
 def to_be_scored(state: State, turn: Turn) -> Each[Models]:
