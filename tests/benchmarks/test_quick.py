@@ -58,7 +58,7 @@ def test_reading() -> None:
     """Every row is read, by every loop, and what is looked at is not kept."""
     row = measured("reading", "--only", "npz")
     assert row["rows"] == 2500 and row["result_mb"] == 10
-    assert row["read_s"] > 0 < row["plain_s"] and row["check_over"] < row["read_over"]
+    assert row["read_s"] >= 0 <= row["plain_s"] and row["check_over"] < row["read_over"]
 
 
 @pytest.mark.long
