@@ -105,9 +105,11 @@ def played_with(
     world: Mapping[str, Any],
     weights: bytes = b"",
     policy: Policy = DEFAULT_POLICY,
+    device: str = "cpu",
 ) -> tuple[Federation, str, dict[str, Any]]:
     """One run through the whole stack with these roles, and with weights if a safetensors file is given."""
-    federation = Federation(METHODS, {name: SimSite(lambda w, r, own=sites[name]: own, policy) for name in roster})
+    opened = {name: SimSite(lambda w, r, own=sites[name]: own, policy) for name in roster}
+    federation = Federation(METHODS, opened, device=device)
     given = {"method": method, "config": dict(config), "roster": dict(roster), "seed": seed, "world": dict(world)}
     run = federation.start(given | ({"weights": federation.bring([weights])} if weights else {}))
     result = federation.run(run)

@@ -102,6 +102,7 @@ def arguments() -> Any:
     parser.add_argument("--model", default="lenet_bn", help="network")
     parser.add_argument("--size", type=int, default=28, help="pixels of a side")
     parser.add_argument("--config", default="{}", help="more settings for every method that has them, as JSON")
+    parser.add_argument("--device", default="cpu", help="where steps compute: cpu, cuda, ...")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     parser.add_argument("--json", action="store_true", help="a JSON line a row")
     parser.add_argument("--table", type=Path, help="run nothing: a table of such lines, from a file")
@@ -133,7 +134,8 @@ def of_source(domains: Mapping[str, Any], source: str, seed: int, args: Any) -> 
     for method in args.methods.split(","):
         name, config = {**METHODS, **OTHERS, **ABLATIONS}[method]
         begun = time.monotonic()
-        *_, result = played_with(sites, targets, name, settings(name, config, targets, args), seed, world, weights, PEERS_SEE)
+        given = settings(name, config, targets, args)
+        *_, result = played_with(sites, targets, name, given, seed, world, weights, PEERS_SEE, args.device)
         row = {"source": source, "seed": seed, "method": method, "seconds": round(time.monotonic() - begun, 1)}
         yield {**row, **scored(result)}
 
@@ -142,7 +144,7 @@ def taught(sites: Mapping[str, Any], source: str, seed: int, world: Mapping[str,
     """The source model as a safetensors file."""
     roster = {source: "source", next(name for name in sites if name != source): "target"}
     config = {"source_epochs": args.source_epochs, "source_rate": args.source_rate}
-    federation, run, _ = played_with(sites, roster, "source_model", config, seed, world)
+    federation, run, _ = played_with(sites, roster, "source_model", config, seed, world, device=args.device)
     state = decode(Model, federation.journal.rounds(RunId(run))[-1].state[0][0], federation.parts, LAX)
     return save({**state.f, **state.g})
 
