@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+import torch
+
+from tests.engine.toys import until
 from tests.laws.stage import Stage
 from tideline.algorithms import METHODS
 from tideline.archive.codec import LAX, decode, decode_order, encode
@@ -57,3 +60,16 @@ def refused_alone(stage: Stage, run: Any, order: Order, who: ClientId, change: C
     assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
     stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
     assert who not in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded
+
+
+def in_first_round(stage: Stage, given: dict[str, Any], who: ClientId, phase: str = "") -> tuple[Stage, Any, Order]:
+    """A run whose first round, as a rule of a phase, is open, and the order of one site."""
+    run = stage.start(given)
+    until(stage, run, 0)
+    (order,) = [order for order in stage.desk.orders(who) if phase in ("", order.phase)]
+    return stage, run, order
+
+
+def filled(field: str, value: float) -> Change:
+    """Weights of equal numbers."""
+    return lambda given: {field: {name: torch.full_like(w, value) for name, w in given[field].items()}}

@@ -19,7 +19,7 @@ from tideline.numerics.calibration import BINS, Tally, calibration_error, nothin
 
 Offer = Callable[[Any, Turn], Mapping[ClientId, Any]]
 Predict = Callable[[Any, Any, Site, Tensor], Tensor]
-Each = Callable[[Any], Sequence[Any]]
+Several = Callable[[Any], Sequence[Any]]
 ROWS = 512  # rows scored at once
 BIN_NAMES = tuple(f"{b / BINS:.2f} to {(b + 1) / BINS:.2f}" for b in range(BINS))
 
@@ -46,7 +46,7 @@ def evaluate(
     name: str = "score",
     metrics: tuple[str, ...] = ("accuracy",),
     confidence: bool = False,
-    each: Each = alone,
+    each: Several = alone,
 ) -> Phase:
     """A phase that scores each asked client's held-out rows.
 
@@ -69,7 +69,7 @@ def evaluate(
 
 
 def with_confidence(
-    offer: Offer, predict: Predict, takes: type[Any], keeps: type[Any], name: str, metrics: tuple[str, ...], each: Each
+    offer: Offer, predict: Predict, takes: type[Any], keeps: type[Any], name: str, metrics: tuple[str, ...], each: Several
 ) -> Phase:
     """The phase that tells confidences too."""
 

@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 from torch.func import vjp
 from torch.nn.functional import leaky_relu, linear
 
-from tideline.numerics.hypernetwork import HIDDEN, HeadPull, Shapes, uniform
+from tideline.numerics.hypernetwork import HIDDEN, Shapes, uniform
 
 K = 32
 PIECE = 4096  # of each client's gradient, in double precision at once
@@ -56,7 +56,7 @@ def generate_chunked(theta: Mapping[str, Tensor], f: Tensor, shapes: Shapes) -> 
 
 
 @dataclass(frozen=True)
-class ChunkedPull(HeadPull):
+class ChunkedPull:
     """The part of chunked heads: each client's gradient of them, (N, ...) by name. They are small."""
 
     each: Mapping[str, Tensor]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Generator, Tensor
@@ -43,15 +44,18 @@ class Pulled:
     heads: HeadPull
 
 
-class HeadPull:
+class HeadPull(Protocol):
     """A kind of heads: `gram` (N, N) float64, `d_f` (N, H), and gradients for weights of the clients, by slices."""
 
-    gram: Tensor
-    d_f: Tensor
+    @property
+    def gram(self) -> Tensor: ...
+
+    @property
+    def d_f(self) -> Tensor: ...
 
     def gradients(self, weights: Tensor) -> Iterator[tuple[str, slice, Tensor]]:
         """(name, rows, gradient of these rows) of every head's tensor; weights (N,)."""
-        raise NotImplementedError
+        ...
 
 
 def trunk_names() -> list[str]:
@@ -127,7 +131,7 @@ def pull(theta: Mapping[str, Tensor], nu: Tensor, heads: HeadPull) -> Pulled:
 
 
 @dataclass(frozen=True)
-class LinearPull(HeadPull):
+class LinearPull:
     """The part of linear heads. A client's gradient of a head is -Delta_i f_i^T, and of its bias -Delta_i; so
 
     <g_i, g_j> = (1 + f_i . f_j) <Delta_i, Delta_j>  summed over tensors, which needs no gradient of a head.

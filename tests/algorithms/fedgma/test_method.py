@@ -9,9 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from tests.algorithms.lies import Change, refused_alone, told
+from tests.algorithms.lies import Change, filled, in_first_round, refused_alone, told
 from tests.algorithms.test_averaging import ROSTER, SIZES, played, states, updates
-from tests.engine.toys import until
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, Rows, blobs, experiment, sites
 from tideline import nets
@@ -158,25 +157,16 @@ def test_a_roster_without_a_teacher_is_refused() -> None:
         Stage(METHODS, sites()).start(experiment("fedgma", {"anna": "target"}))
 
 
-def in_first_round(**config: Any) -> tuple[Any, Any, Any]:
+def first_round(**config: Any) -> tuple[Any, Any, Any]:
     """A run whose first round is open, and bert's order."""
-    stage = federation()
-    run = stage.start(experiment("fedgma", ROSTER, config=config, **WAITING))
-    until(stage, run, 0)
-    (order,) = stage.desk.orders(BERT)
-    return stage, run, order
-
-
-def filled(value: float) -> Change:
-    """A model of equal numbers."""
-    return lambda given: {"model": {name: torch.full_like(w, value) for name, w in given["model"].items()}}
+    return in_first_round(federation(), experiment("fedgma", ROSTER, config=config, **WAITING), BERT)
 
 
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        (filled(float("nan")), "NotFinite"),
-        (filled(1e30), "OutOfRange"),
+        (filled("model", float("nan")), "NotFinite"),
+        (filled("model", 1e30), "OutOfRange"),
         (lambda given: {"samples": 0}, "OutOfRange"),
         (lambda given: {"model": dict(list(given["model"].items())[1:])}, "WrongDims"),
     ],
@@ -184,19 +174,24 @@ def filled(value: float) -> Change:
 )
 def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -> None:
     """Its order has failed, and the round goes on without it."""
-    stage, run, order = in_first_round()
+    stage, run, order = first_round()
     refused_alone(stage, run, order, BERT, change, kind)
 
 
 @pytest.mark.parametrize("config", [{}, {"server_rate": 10.0, "tau": 0.0}, {"weighting": "uniform", "tau": 1.0}])
 @pytest.mark.parametrize(
     "change",
-    [filled(1e15), filled(-1e15), lambda given: {"samples": 10**15}, lambda given: {**filled(1e15)(given), "samples": 10**15}],
+    [
+        filled("model", 1e15),
+        filled("model", -1e15),
+        lambda given: {"samples": 10**15},
+        lambda given: {**filled("model", 1e15)(given), "samples": 10**15},
+    ],
     ids=["the largest model", "the least", "the most rows", "both"],
 )
 def test_a_reply_that_is_taken_can_be_folded(change: Change, config: dict[str, Any]) -> None:
     """The round closes, the state is finite, and the run ends as it should."""
-    stage, run, order = in_first_round(rounds=1, **config)
+    stage, run, order = first_round(rounds=1, **config)
     assert told(stage, run, order, BERT, change).verdict == "accepted"
     row = stage.play(run)
     assert row.status.value == "completed", row.cause

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.algorithms.lies import Change, honest, refused_alone, told
+from tests.algorithms.lies import Change, filled, honest, in_first_round, refused_alone, told
 from tests.algorithms.source_free.played import sent
-from tests.engine.toys import until
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, TRAIN, Rows, blobs, experiment, rows, sites
 from tideline import nets
@@ -274,38 +273,29 @@ def test_nobody_to_learn_from_is_refused() -> None:
     assert fedsr.supplied is None
 
 
-def in_first_round(**config: Any) -> tuple[Any, Any, Any]:
+def first_round(**config: Any) -> tuple[Any, Any, Any]:
     """A run whose first round is open, and bert's order."""
-    stage = federation()
-    run = stage.start(experiment("fedsr", ROSTER, config=config, **WAITING))
-    until(stage, run, 0)
-    (order,) = stage.desk.orders(BERT)
-    return stage, run, order
-
-
-def filled(value: float) -> Change:
-    """A model of equal numbers."""
-    return lambda given: {"model": {name: torch.full_like(w, value) for name, w in given["model"].items()}}
+    return in_first_round(federation(), experiment("fedsr", ROSTER, config=config, **WAITING), BERT)
 
 
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        (filled(float("inf")), "NotFinite"),
-        (filled(-1e16), "OutOfRange"),
+        (filled("model", float("inf")), "NotFinite"),
+        (filled("model", -1e16), "OutOfRange"),
         (lambda given: {"model": {**given["model"], "r_mu": torch.zeros(3, 64)}}, "WrongDims"),
     ],
     ids=["no number", "beyond all measure", "references in the model"],
 )
 def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -> None:
     """Its order has failed, and the round goes on without it."""
-    stage, run, order = in_first_round()
+    stage, run, order = first_round()
     refused_alone(stage, run, order, BERT, change, kind)
 
 
 def test_references_beside_the_model_are_refused() -> None:
     """An agent that tells them all the same: the coordinator takes nothing that is not declared."""
-    stage, run, order = in_first_round()
+    stage, run, order = first_round()
     reply, parts = honest(stage, run, order, BERT), MemoryParts()
     kind: Any = record(type("Free", (), {"__annotations__": {"model": Weights, "r_mu": Tensor}}))
     files = encode(kind(reply.model, torch.zeros(3, 64)), parts, LAX).files
@@ -320,8 +310,8 @@ def test_references_beside_the_model_are_refused() -> None:
 @pytest.mark.parametrize("config", [{}, {"draws": 0}, {"confidence": True}])
 def test_a_reply_that_is_taken_can_be_folded(config: dict[str, Any]) -> None:
     """Of the largest numbers: the round closes, the state is finite, and the run ends as it should."""
-    stage, run, order = in_first_round(rounds=1, **config)
-    assert told(stage, run, order, BERT, filled(1e15)).verdict == "accepted"
+    stage, run, order = first_round(rounds=1, **config)
+    assert told(stage, run, order, BERT, filled("model", 1e15)).verdict == "accepted"
     row = stage.play(run)
     assert row.status.value == "completed", row.cause
     assert BERT in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.algorithms.source_free import played as family
 from tests.laws.stage import HoardingParts, Stage
-from tests.synthetic import NAMES, experiment, sites
+from tests.synthetic import NAMES, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.hypernetworks.messages import State
@@ -36,11 +37,7 @@ def played(
     **config: Any,
 ) -> tuple[Stage, Any]:
     """One finished run."""
-    stage = stage or federation()
-    run = stage.start(experiment(method, **{"roster": ROSTER, "config": config, **(more or {})}))
-    row = stage.play(run, choose) if choose else stage.play(run)
-    assert row.status.value == "completed", row.cause
-    return stage, run
+    return family.played(method, stage or federation(), choose, {"roster": ROSTER, **(more or {})}, **config)
 
 
 def phi(theta: Any, row: Tensor) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save
 
 from tests.algorithms.hypernetworks.played import ROSTER, WAITING, WORLD, federation, played
-from tests.algorithms.lies import Change, refused_alone, told
+from tests.algorithms.lies import Change, filled, in_first_round, refused_alone, told
 from tests.algorithms.source_free.played import states
 from tests.engine.toys import until
 from tests.synthetic import FEATURES, NAMES, experiment, sites
@@ -99,28 +99,19 @@ def test_chunked_heads_take_no_weights_that_are_brought() -> None:
         federated.start(experiment("hfedf", ROSTER, config={"heads": "chunked"}) | {"weights": digest})
 
 
-def every(value: float) -> Change:
-    """A delta of one number everywhere."""
-    return lambda given: {"delta": {n: torch.full_like(w, value) for n, w in given["delta"].items()}}
-
-
 REFUSED: dict[str, tuple[Change, str]] = {
     "a foreign tensor": (lambda given: {"delta": {**given["delta"], "more": torch.zeros(2)}}, "WrongDims"),
     "a tensor less": (lambda given: {"delta": dict(list(given["delta"].items())[1:])}, "WrongDims"),
     "another shape": (lambda given: {"delta": {n: w[:1] for n, w in given["delta"].items()}}, "WrongDims"),
-    "not a number": (every(torch.nan), "NotFinite"),
-    "infinity": (every(torch.inf), "NotFinite"),
-    "beyond all measure": (every(1e16), "OutOfRange"),
+    "not a number": (filled("delta", torch.nan), "NotFinite"),
+    "infinity": (filled("delta", torch.inf), "NotFinite"),
+    "beyond all measure": (filled("delta", 1e16), "OutOfRange"),
 }
 
 
 def in_round(method: str, **config: Any) -> tuple[Any, Any, Any]:
     """A run whose first training round is open to bert, and his order."""
-    stage = federation()
-    run = stage.start(experiment(method, ROSTER, config=config, **WAITING))
-    until(stage, run, 0)
-    orders = [order for order in stage.desk.orders(BERT) if order.phase == "train"]
-    return stage, run, orders[0]
+    return in_first_round(federation(), experiment(method, ROSTER, config=config, **WAITING), BERT, "train")
 
 
 @pytest.mark.parametrize(("change", "kind"), REFUSED.values(), ids=REFUSED)
@@ -134,7 +125,7 @@ def test_a_delta_that_is_none_is_refused(change: Change, kind: str) -> None:
 def test_the_largest_delta_leaves_a_hypernetwork_of_numbers(heads: str, optimiser: str) -> None:
     """What is admitted can be folded: every number of the state is finite, and the run ends as it should."""
     stage, run, order = in_round("hfedf", rounds=3, heads=heads, server_optimiser=optimiser)
-    assert told(stage, run, order, BERT, every(1e15)).verdict == "accepted"
+    assert told(stage, run, order, BERT, filled("delta", 1e15)).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     for state in states(stage, run, State):
         assert all(bool(torch.isfinite(w).all()) for part in (state.theta, state.m, state.v) for w in part.values())
@@ -147,7 +138,7 @@ def test_the_largest_delta_is_clipped(optimiser: str) -> None:
     run = stage.start(experiment("pfedhn", ROSTER, config={"rounds": 3, "server_optimiser": optimiser}))
     until(stage, run, 0)
     ((who, order),) = [(k, o) for k in map(ClientId, ROSTER) for o in stage.desk.orders(k)]
-    assert told(stage, run, order, who, every(1e15)).verdict == "accepted"
+    assert told(stage, run, order, who, filled("delta", 1e15)).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first = states(stage, run, Queued)[1].hyper
     assert all(bool(torch.isfinite(w).all()) for w in first.theta.values())

@@ -18,7 +18,7 @@ from tideline.algorithms.averaging import folds
 from tideline.algorithms.averaging.folds import Folding
 from tideline.algorithms.averaging.messages import Model, State, Update
 from tideline.core.algorithm import Algorithm, Supplied
-from tideline.core.errors import RosterRefused
+from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Phase, Plan, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
@@ -165,7 +165,11 @@ def begin_from(config: Any, world: World, roster: Roster, rng: Generator, weight
 
 
 def needs_teachers(config: Any, roster: Roster) -> int:
-    """How many have labels to learn from. Raises RosterRefused where nobody has."""
+    """How many have labels to learn from. Raises RosterRefused where nobody has, ConfigRefused for roles that never have."""
+    if set(config.roles) <= {Role.TARGET}:
+        said = ", ".join(r.value for r in config.roles) or "empty"
+        what = f"config.roles is {said}; a target's labels are never learnt from"
+        raise ConfigRefused(what, "Name source or peer", path="config.roles")
     teachers = [m.id for m in roster if m.labelled and m.role in config.roles]
     if not teachers:
         roles = " or ".join(r.value for r in config.roles)

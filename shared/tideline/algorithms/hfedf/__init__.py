@@ -8,14 +8,13 @@ share through the hypernetwork, and no mean of models is taken. GradAlign weighs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 
+from tideline.algorithms.averaging import scored
 from tideline.algorithms.hfedf import embedding, server
 from tideline.algorithms.hypernetworks import client
 from tideline.algorithms.hypernetworks.messages import State
 from tideline.algorithms.hypernetworks.server import begin, begin_from, to_be_scored, to_learners
-from tideline.algorithms.hypernetworks.settings import Hyper, check
-from tideline.algorithms.hypernetworks.supplied import check_supplied
+from tideline.algorithms.hypernetworks.settings import Hyper, check, check_supplied
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role
@@ -32,7 +31,6 @@ class Config(Hyper):
     batch: int = setting(64, low=1, doc="rows in a mini-batch")
     rate: float = setting(1e-3, low=0.0, doc="learning rate of local training")
     weight_decay: float = setting(1e-3, low=0.0, doc="weight decay of local training")
-    momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of local SGD; adam has no use for it")
     optimiser: str = setting("adam", choices=OPTIMISERS, doc="of local training, fresh each round")
     weighting: str = setting("uniform", choices=("uniform", "samples"), doc="of the rest and of buffers: 1 / N, or n_i / n")
     grad_align: bool = setting(True, doc="weigh clients by how their gradients point (algorithm 3); false: all alike")
@@ -51,8 +49,7 @@ def plan(c: Config) -> Plan:
     embed = (Phase("embed", embedding.embed, ask=embedding.to_learners, tell=embedding.take),)
     work = Phase("train", client.train_counted if c.weighting == "samples" else client.train, ask=to_learners, tell=server.fuse)
     score = client.scoring(to_be_scored, server.grade, c.confidence)
-    rounds = ((work, score) if r == c.rounds or r % c.evaluate_every == 0 else (work,) for r in range(1, c.rounds + 1))
-    return (embed if c.embeddings == "autoencoder" and c.rounds else ()) + (tuple(chain.from_iterable(rounds)) or (score,))
+    return (embed if c.embeddings == "autoencoder" and c.rounds else ()) + scored(c, work, score)
 
 
 CLAIMS = (

@@ -3,46 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
 from tideline import nets
 from tideline.algorithms.hypernetworks.messages import Counted, Model, Models, Shared, Update
-from tideline.core.data import View
 from tideline.core.phase import Phase
-from tideline.core.record import Nothing
-from tideline.core.step import Outcome, Site, Step, step
-from tideline.learning.evaluate import Histogram, Offer, outputs, tallied, told_of
+from tideline.core.record import Nothing, Weights
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.evaluate import Offer, evaluate, outputs
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.optimisers import optimiser
-from tideline.numerics.calibration import nothing
 
 METRICS = ("first_loss", "loss", "samples")
 
 
 @step(metrics=METRICS)
 def train(order: Model, memory: Nothing, site: Site) -> Outcome[Update, Nothing]:
-    """Local epochs from phi_i; Delta_i."""
+    """E local epochs from phi_i; Delta_i."""
     delta, metrics = trained(order, site)
     return Outcome(Update(delta), memory, metrics)
 
 
 @step(metrics=METRICS)
 def train_counted(order: Model, memory: Nothing, site: Site) -> Outcome[Counted, Nothing]:
-    """Local epochs from phi_i; Delta_i and n_i."""
+    """E local epochs from phi_i; Delta_i and n_i."""
     delta, metrics = trained(order, site)
     return Outcome(Counted(delta, len(site.data)), memory, metrics)
 
 
 @step(metrics=METRICS)
 def train_alone(order: Model, memory: Nothing, site: Site) -> Outcome[Shared, Nothing]:
-    """Local training from phi_i; Delta_i."""
-    delta, metrics = trained(order, site)
+    """So many mini-batches, or E epochs, from phi_i, gradients cut to a norm; Delta_i."""
+    delta, metrics = trained(order, site, site.config.batches, site.config.max_norm)
     return Outcome(Shared(delta), memory, metrics)
 
 
-def trained(order: Model, site: Site) -> tuple[dict[str, Tensor], dict[str, float]]:
+def trained(order: Model, site: Site, steps: int = 0, clip: float = 0.0) -> tuple[dict[str, Tensor], dict[str, float]]:
     """Delta_i, and what is told: the loss of the first batch, which is phi_i's own, and the mean of the last epoch."""
     c, first = site.config, list[float]()
     net = nets.loaded(site.world, order.model, site.device)
@@ -60,8 +59,8 @@ def trained(order: Model, site: Site) -> tuple[dict[str, Tensor], dict[str, floa
         rng=site.rng,
         device=site.device,
         tick=site.tick,
-        steps=getattr(c, "batches", 0),
-        clip=getattr(c, "max_norm", 0.0),
+        steps=steps,
+        clip=clip,
     )
     delta = {name: w - order.model[name] for name, w in nets.weights_of(net).items()}
     return delta, {"first_loss": first[0], "loss": last, "samples": len(site.data)}
@@ -72,21 +71,14 @@ def scoring(offer: Offer, tell: Callable[..., Any], confidence: bool) -> Phase:
 
     So id is the mean over clients of their own models' accuracies, and ood, of a domain that nobody trained on, the mean of all.
     """
-
-    def score(order: Models, memory: Nothing, site: Site) -> Outcome[Any, Nothing]:
-        found = nothing()
-        for model in order.models:
-            net = nets.loaded(site.world, model, site.device)
-            found += tallied(by(net), order, memory, site)
-        told = told_of(found, ("accuracy",))
-        if confidence:
-            return Outcome(Histogram(found.right, found.wrong), memory, told)
-        return Outcome(Nothing(), memory, {name: value for name, value in told.items() if name == "accuracy"})
-
-    metrics, gives = (("accuracy", "ece"), Histogram) if confidence else (("accuracy",), Nothing)
-    return Phase("score", Step("score", score, Models, Nothing, gives, metrics, View.HELD_OUT), ask=offer, tell=tell)
+    return replace(evaluate(offer, predict, takes=Models, confidence=confidence, each=models_in), tell=tell)
 
 
-def by(net: nn.Module) -> Any:
-    """Outputs of this network."""
-    return lambda order, memory, site, x: outputs(net, x, site.device)
+def models_in(order: Models) -> tuple[Weights, ...]:
+    """What a site scores, one after the other."""
+    return order.models
+
+
+def predict(model: Weights, memory: Nothing, site: Site, x: Tensor) -> Tensor:
+    """Outputs of one of them."""
+    return outputs(nets.loaded(site.world, model, site.device), x, site.device)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from tideline import nets
-from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.run import Role, Roster, World
+from tideline.algorithms.averaging import Training, needs_teachers
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import Roster, World
 from tideline.core.settings import nearest, setting
 from tideline.learning.optimisers import OPTIMISERS
 from tideline.nets.layers import parameters
@@ -20,8 +21,8 @@ TOLD = 4  # names in a refusal
 
 
 @dataclass(frozen=True)
-class Hyper:
-    """Settings that both methods have."""
+class Hyper(Training):
+    """Settings that both methods have, over those of local training."""
 
     server_optimiser: str = setting("adam", choices=OPTIMISERS, doc="of the hypernetwork's parameters and embeddings")
     server_rate: float = setting(1e-3, low=0.0, doc="its learning rate, alpha")
@@ -39,9 +40,6 @@ class Hyper:
     )
     generate: tuple[str, ...] = setting(("*",), doc="globs of the tensors that are generated; the rest is averaged")
     memory_limit: float = setting(8.0, low=1e-6, doc="GB that hypernetwork, its gradient and moments may take; more is refused")
-    evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
-    roles: tuple[Role, ...] = setting((Role.SOURCE, Role.PEER), doc="whose labels are learnt from")
-    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")
 
 
 def generated(c: Hyper, world: World) -> Shapes:
@@ -78,23 +76,18 @@ def chunk_of(c: Hyper, P: int) -> int:
 def check(c: Hyper, world: World, roster: Roster) -> None:
     """Network and world fit, somebody teaches, the hypernetwork is within its limit. Raises ConfigRefused, RosterRefused."""
     nets.check(world)
-    check_memory(c, world, len(learners(c, roster)))
+    check_memory(c, world, needs_teachers(c, roster))
     if c.heads == CHUNKED and c.head_init != "default":
         what = f"config.head_init is {c.head_init}, which is of linear heads, but config.heads is chunked"
         raise ConfigRefused(what, "Leave one of the two out", path="config.head_init")
-    if not learners(c, roster):
-        check_roles(c)
-        roles = " or ".join(r.value for r in c.roles)
-        what = f"No member can teach: the method needs at least one {roles} with labels"
-        raise RosterRefused(what, f"Give a labelled site the role {roles}", path="roster")
 
 
-def check_roles(c: Hyper) -> None:
-    """Raises ConfigRefused where no role is named whose labels could be learnt from."""
-    if set(c.roles) <= {Role.TARGET}:
-        said = ", ".join(r.value for r in c.roles) or "empty"
-        what = f"config.roles is {said}; a target's labels are never learnt from"
-        raise ConfigRefused(what, "Name source or peer", path="config.roles")
+def check_supplied(c: Hyper, world: World, roster: Roster) -> None:
+    """As `check`, for weights that a person brings, around which matched heads begin: linear ones. Raises ConfigRefused too."""
+    check(c, world, roster)
+    if c.heads == CHUNKED:
+        what = "config.heads is chunked, and chunked heads cannot generate weights that are brought"
+        raise ConfigRefused(what, "Use linear heads, or leave weights out", path="config.heads")
 
 
 def check_memory(c: Hyper, world: World, N: int) -> None:

@@ -7,11 +7,10 @@ what that added to it is the hypernetwork's gradient. Nothing is averaged, and c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 
+from tideline.algorithms.averaging import scored
 from tideline.algorithms.hypernetworks import client
-from tideline.algorithms.hypernetworks.settings import Hyper, check
-from tideline.algorithms.hypernetworks.supplied import check_supplied
+from tideline.algorithms.hypernetworks.settings import Hyper, check, check_supplied
 from tideline.algorithms.pfedhn import server
 from tideline.algorithms.pfedhn.messages import State
 from tideline.core.algorithm import Algorithm, Supplied
@@ -31,7 +30,6 @@ class Config(Hyper):
     batch: int = setting(64, low=1, doc="rows in a mini-batch")
     rate: float = setting(5e-3, low=0.0, doc="learning rate of local training")
     weight_decay: float = setting(5e-5, low=0.0, doc="weight decay of local training")
-    momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of local SGD; adam has no use for it")
     optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of local training, fresh each step")
     max_norm: float = setting(50.0, low=0.0, doc="largest norm of a local gradient; 0: any")
     server_optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of the hypernetwork's parameters and embeddings")
@@ -45,8 +43,7 @@ def plan(c: Config) -> Plan:
     """(step, score every so often) x R."""
     work = Phase("train", client.train_alone, ask=server.to_next, tell=server.descend, floor=0)
     score = client.scoring(server.to_be_scored, server.grade, c.confidence)
-    rounds = ((work, score) if r == c.rounds or r % c.evaluate_every == 0 else (work,) for r in range(1, c.rounds + 1))
-    return tuple(chain.from_iterable(rounds)) or (score,)
+    return scored(c, work, score)
 
 
 CLAIMS = (
