@@ -61,7 +61,8 @@ CHECKS = (
     ),
 )
 WORDS = """\
-An agent pushes only the files of its own reply, and can fetch only what an open order of its own names.
+An agent pushes only the files of its own reply, and can fetch only what an open order of its own names. What is for `peers`
+alone travels sealed: the coordinator passes it on and cannot read it ([peers.md](peers.md)).
 
 ## What each word means
 
@@ -83,7 +84,9 @@ These are no part of a contract, because they are no part of a method:
   file or folder, and may name a class, a label, a size, or a column by its number or as the owner's settings do. They
   hold no image file's name, no cell, no range of values, no column's name as it stands in the file, and no words of the
   library that read it;
-- sizes and times of transfers, and the digest of each file.
+- sizes and times of transfers, and the digest of each file; of a value that is sealed for other sites also who made it when,
+  the digest and size of what is inside, and for whom it is;
+- when an agent rotates its keys: the old keys' signature of the new ones, which it tells the run's other sites with the keys.
 
 ## What an agent tells of its work
 

@@ -2,6 +2,7 @@
 
 keys.pem         the keys that sign
 keys.next.pem    while they are rotated: the new ones. Which of the two the coordinator knows, it says itself
+keys.former.pem  the keys before the last rotation: what was sealed to them may still be on its way
 credential       of an agent that enrolled by protocol 1, until its keys are bound to it
 coordinator.json where the coordinators are, and who vouches for them
 """
@@ -17,9 +18,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tideline.core.errors import IdentityRefused, Refused
+from tideline.engine.peers import Own
 from tideline_agent.keys import Keys
 
-KEYS, NEXT, CREDENTIAL, COORDINATOR = "keys.pem", "keys.next.pem", "credential", "coordinator.json"
+KEYS, NEXT, FORMER, CREDENTIAL = "keys.pem", "keys.next.pem", "keys.former.pem", "credential"
+COORDINATOR = "coordinator.json"
 
 
 @contextlib.contextmanager
@@ -52,9 +55,17 @@ def unfinished(folder: Path) -> Keys | None:
 
 
 def take_over(folder: Path) -> None:
-    """The next keys become the agent's keys, by one rename."""
+    """The next keys become the agent's keys, by one rename; first the old ones are kept aside."""
+    write(folder / FORMER, (folder / KEYS).read_bytes())
     (folder / NEXT).replace(folder / KEYS)
     settle(folder)
+
+
+def own(folder: Path) -> Own:
+    """The agent's keys as what is sealed for its peers, and by them, needs them: of those to receive, also the former ones."""
+    now, former = keys(folder), kept(folder / FORMER)
+    sign, receive = now.private
+    return Own(sign, (receive, former.private[1]) if former else (receive,))
 
 
 def fresh(path: Path) -> Keys:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from tideline.core.signing import call_bytes, fingerprint, rotation_bytes
+from tideline.core.signing import call_bytes, fingerprint, handover_bytes, rotation_bytes
 
 END = b"-----END PRIVATE KEY-----\n"
 
@@ -59,6 +59,15 @@ class Keys:
     def signature(self, method: str, client: str, time_ms: int, request: bytes) -> str:
         """What proves a call, in base64."""
         return base64.b64encode(self.sign_key.sign(call_bytes(method, client, time_ms, request))).decode()
+
+    def hands_over(self, client: str, fresh: Keys) -> bytes:
+        """What proves to who knows these keys that the client has others now."""
+        return self.sign_key.sign(handover_bytes(client, *fresh.public))
+
+    @property
+    def private(self) -> tuple[bytes, bytes]:
+        """The private keys, raw: to sign, to receive."""
+        return self.sign_key.private_bytes_raw(), self.receive_key.private_bytes_raw()
 
     def takes_over(self, client: str) -> bytes:
         """What proves that these keys are to take the place of a client's old ones."""

@@ -20,6 +20,7 @@ from tideline.core.errors import FederationError, IdentityRefused, TooMany, Unre
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.tokens import read_token
 from tideline.engine.agent import Agent
+from tideline.engine.peers import Ring
 from tideline.engine.rows import Order
 from tideline.engine.thrift import keep_freed_memory
 from tideline_agent import forgetting, identity
@@ -29,6 +30,7 @@ from tideline_agent.keys import Keys
 from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool, counting
 from tideline_agent.notes import Teller, Witness
+from tideline_agent.pins import FolderPins
 from tideline_agent.policy import read_policy
 from tideline_agent.pool import TrainerPool
 from tideline_agent.settings import AgentSettings, check
@@ -81,7 +83,8 @@ def run_agent(settings: AgentSettings) -> None:
         metrics = AgentMetrics(__version__)
         line, steps = CountedLink(link, metrics), CountedPool(pool, metrics)
         log_of = counting(told_by(witness), metrics)
-        agent = Agent(ClientId(settings.name), line, vault, steps, policy.allowed, log_of, settings.roles)
+        ring = Ring(partial(identity.own, settings.folder), FolderPins(settings.folder, met))
+        agent = Agent(ClientId(settings.name), line, vault, steps, policy.allowed, log_of, settings.roles, ring)
         rotation = Rotation(link, settings.folder, settings.rotate)
         with metrics.serve(settings.metrics):
             at_work = partial(forgetting.at_work, settings.folder)
@@ -91,6 +94,14 @@ def run_agent(settings: AgentSettings) -> None:
 def away(error: BaseException | None) -> None:
     """Tell the owner of an outage."""
     log.warning("coordinator_away", reason=str(error))
+
+
+def met(name: str, fingerprint: str, before: str) -> None:
+    """Tell the owner by which keys another site is known from now on."""
+    if before:
+        log.warning("peer_rekeyed", peer=name, fingerprint=fingerprint, before=before)
+    else:
+        log.info("peer_met", peer=name, fingerprint=fingerprint)
 
 
 def told_by(witness: Witness) -> Callable[[str, Order, FederationError | None], None]:

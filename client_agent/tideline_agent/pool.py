@@ -7,13 +7,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from tideline.archive.layout import handle_in
 from tideline.core.errors import Cancelled, StepFailed
-from tideline.core.run import Digest, RunId
+from tideline.core.handle import Handle
+from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.pipe import Child, ChildDied
 from tideline.engine.ports import Done, Job
 from tideline.engine.rows import Files
@@ -140,7 +143,13 @@ class TrainerPool:
 
 def done_in(raw: dict[str, Any]) -> Done:
     """A finished step from plain data."""
-    return Done(files_in(raw["message"]), files_in(raw["memory"]), raw["metrics"], raw["facts"])
+    handles = tuple(handle_from(node, to) for node, to in raw["handles"])
+    return Done(files_in(raw["message"]), files_in(raw["memory"]), raw["metrics"], raw["facts"], handles)
+
+
+def handle_from(node: Any, to: list[str] | None) -> Handle[Any]:
+    """A handle, and for whom it is, from plain data."""
+    return replace(handle_in(node), to=None if to is None else tuple(map(ClientId, to)))
 
 
 def files_in(raw: list[Any]) -> Files:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tideline.archive.layout import handle_node
 from tideline.core.errors import DeviceMissing
 from tideline.core.registry import load_methods
 from tideline.core.run import ClientId, Digest, Role, RunId, World
@@ -45,7 +46,9 @@ def main() -> None:
     def handle(name: str, payload: Mapping[str, Any], tick: Tick) -> Mapping[str, Any]:
         present(where)
         done = stepper(files_of(Path(data))).run(job_in(payload), tick)
-        return {"message": done.message, "memory": done.memory, "metrics": dict(done.metrics), "facts": dict(done.facts)}
+        handles = [[handle_node(each), each.to] for each in done.handles]
+        told = {"message": done.message, "memory": done.memory, "metrics": dict(done.metrics), "facts": dict(done.facts)}
+        return told | {"handles": handles}
 
     serve(handle)
 

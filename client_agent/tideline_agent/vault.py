@@ -10,15 +10,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tideline.archive.folder import FolderParts, room, sync
+from tideline.archive.layout import handle_in, handle_node
 from tideline.core.errors import Malformed, MemoryLost, NotFound
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.memory import collect
 from tideline.engine.ports import Head
-from tideline.engine.rows import Files
+from tideline.engine.rows import Envelope, Files
 
 MAX_RUN_BYTES = 255  # of a run's name, which is a folder's
 KEPT_RUNS = 64  # runs whose folders stay open to us; an agent serves a few at once, and thousands in its life
@@ -54,7 +56,8 @@ class FolderVault:
             raise MemoryLost(f"The vault's record of run {run} cannot be read", "Restore the agent's home directory") from None
         files = {k: tuple((Digest(d), int(n)) for d, n in raw[k]) for k in ("memory", "reply")}
         asked = None if raw.get("asked") is None else tuple((Digest(d), int(n)) for d, n in raw["asked"])
-        return Head(OrderId(raw["order"]), raw["cursor"], files["memory"], files["reply"], raw["metrics"], raw["facts"], asked)
+        head = Head(OrderId(raw["order"]), raw["cursor"], files["memory"], files["reply"], raw["metrics"], raw["facts"], asked)
+        return replace(head, sealed=tuple(map(envelope_in, raw.get("sealed", ()))))
 
     def commit(self, run: RunId, head: Head) -> None:
         with room(self.path(run) / "head.tmp"):
@@ -115,4 +118,16 @@ def plain_head(head: Head) -> dict[str, Any]:
         "metrics": dict(head.metrics),
         "facts": dict(head.facts),
         "asked": head.asked,
+        "sealed": [plain_envelope(each) for each in head.sealed],
     }
+
+
+def plain_envelope(envelope: Envelope) -> dict[str, Any]:
+    """An envelope as JSON."""
+    told = {"handle": handle_node(envelope.handle), "cipher": envelope.cipher, "bytes": envelope.bytes}
+    return told | {"keys": dict(envelope.keys), "signature": envelope.signature}
+
+
+def envelope_in(raw: Mapping[str, Any]) -> Envelope:
+    """The inverse of `plain_envelope`."""
+    return Envelope(handle_in(raw["handle"]), Digest(raw["cipher"]), raw["bytes"], raw["keys"], raw["signature"])

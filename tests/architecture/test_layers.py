@@ -60,6 +60,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "safetensors": ("tideline.learning.weights",),
     "cryptography": ("tideline_server.rpc", "tideline_agent.keys", "tideline_agent.link", "tideline.cli"),
     "OpenSSL": ("tideline_agent.link",),
+    "nacl": ("tideline.archive.sealing",),
     "yaml": ("tideline.cli",),
     "typer": TOP,
     "rich": TOP,

@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import Tensor
 
-from tests.archive.values import Chain, Everything, Flags, Point, bytes_of, equal, everything
+from tests.archive.values import Chain, Everything, Flags, Point, Sealed, bytes_of, equal, everything
 from tideline.archive import errors, layout
 from tideline.archive.codec import LAX, PART_BYTES, RULES, decode, encode, files_of
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts, Parts
 from tideline.archive.rules import DTYPES
 from tideline.core.errors import Malformed
-from tideline.core.record import Handle, Weights, record
-from tideline.core.run import Digest
+from tideline.core.handle import Handle
+from tideline.core.record import Weights, record
+from tideline.core.run import ClientId, Digest
 from tideline_server.parts import open_parts
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -177,14 +178,14 @@ def one_of_each() -> Everything:
         deep={"k": (None, x)},
         texts=("part", ""),
         twice=(None, (1, 2)),
-        handle=Handle("0" * 64, "north", 12),
+        handle=Handle("0" * 64, 12, ClientId("north"), "train", 3, kind=Sealed),
     )
 
 
 GOLDENS: dict[str, tuple[Any, str]] = {
     "floats": (of(FLOATS), "ccd39cfeb5a740757391eff0ca4c2619eaa0d5e5e05e23c7cdb7b772cc17d550"),
     "whole": (of(WHOLE), "556dc6b602d78d58e224bd8edf491ef2ea7201dc4d2bad72c77f5bbb571acb7d"),
-    "everything": (one_of_each(), "041ce4d94c63903fa289b63dc6f19c10f482a9440a82f16bd6a10f35c914d9f6"),
+    "everything": (one_of_each(), "c9bbce4528edff7a9e5ac82452dbeb9e140dfbe7fdee3296674defeae6f08986"),
 }
 
 

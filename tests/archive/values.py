@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,10 @@ from torch import Tensor
 from tideline.archive import layout
 from tideline.archive.parts import MemoryParts
 from tideline.archive.rules import DTYPES
-from tideline.core.record import Handle, Weights, field, record
-from tideline.core.run import Digest
+from tideline.core.handle import Handle
+from tideline.core.privacy import TO_PEERS, Exposure
+from tideline.core.record import Weights, field, record
+from tideline.core.run import ClientId, Digest
 
 
 @record
@@ -25,6 +28,13 @@ class Point:
 
     x: Tensor
     n: int
+
+
+@record
+class Sealed:
+    """What a handle of `Everything` would open."""
+
+    x: Tensor = field("n", Exposure.WEIGHTS, audience=TO_PEERS)
 
 
 @record
@@ -44,7 +54,7 @@ class Everything:
     deep: dict[str, tuple[Tensor | None, ...]]
     texts: tuple[str, ...]
     twice: tuple[tuple[int, ...] | None, ...]
-    handle: Handle | None
+    handle: Handle[Sealed] | None
 
 
 @record
@@ -119,6 +129,14 @@ def by_name(what: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.dictionaries(names, what, max_size=3)
 
 
+counts = st.integers(0, 2**63 - 1)
+
+
+def handle(made_of: bytes, size: int, holder: str, phase: str, number: int) -> Handle[Sealed]:
+    """A handle, as everybody but its holder knows it."""
+    return Handle(hashlib.sha256(made_of).hexdigest(), size, ClientId(holder), phase, number, kind=Sealed)
+
+
 points = st.builds(Point, tensors, integers)
 everything = st.builds(
     Everything,
@@ -135,12 +153,14 @@ everything = st.builds(
     by_name(some(st.none() | tensors)),
     some(texts),
     some(st.none() | some(integers)),
-    st.none() | st.builds(Handle, texts, texts, integers),
+    st.none() | st.builds(handle, st.binary(), counts, names, names, counts),
 )
 
 
 def equal(a: Any, b: Any) -> bool:
     """Equality of types, structure and every bit."""
+    if isinstance(a, type):
+        return a is b
     if isinstance(a, Tensor):
         alike = isinstance(b, Tensor) and a.shape == b.shape and a.dtype == b.dtype
         return alike and bytes_of(a) == bytes_of(b)

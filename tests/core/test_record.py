@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NewType
 
 import pytest
+import torch
 from torch import Tensor
 
+from tideline.core.handle import Handle
 from tideline.core.privacy import TO_BOTH, TO_COORDINATOR, TO_PEERS, Exposure
-from tideline.core.record import Handle, Kind, Nothing, Undeclarable, Weights, field, leaves, record, require_exposures, specs
+from tideline.core.record import Kind, Nothing, Undeclarable, Weights, field, leaves, record, require_exposures, specs
 from tideline.core.step import Outcome, Site, step
 
 Name = NewType("Name", str)
@@ -25,6 +27,13 @@ class Point:
 
 
 @record
+class Secret:
+    """What a handle opens."""
+
+    h: Tensor = field("d", Exposure.WEIGHTS, audience=TO_PEERS)
+
+
+@record
 class Told:
     """Every way to hold declared things."""
 
@@ -33,7 +42,8 @@ class Told:
     maybe: Point | None
     points: tuple[Point, ...]
     table: dict[str, tuple[Point | None, ...]]
-    covered: dict[str, Point] = field("", Exposure.SAMPLES, audience=TO_PEERS)
+    covered: dict[str, Point] = field("", Exposure.SAMPLES, audience=TO_BOTH)
+    handles: tuple[Handle[Secret], ...]
     named: Mapping[Name, Tensor] = field("like   model", Exposure.WEIGHTS)
 
 
@@ -47,7 +57,8 @@ def test_leaves_are_every_declared_thing_once() -> None:
         for name, what in (("x", features), ("n", count))
     }
     weights = ("like model", Exposure.WEIGHTS, TO_COORDINATOR)
-    assert found == {"w": weights, **inside, "covered.*": ("", Exposure.SAMPLES, TO_PEERS), "named": weights}
+    assert found.pop("handles.*.h") == ("d", Exposure.WEIGHTS, TO_PEERS)
+    assert found == {"w": weights, **inside, "covered.*": ("", Exposure.SAMPLES, TO_BOTH), "named": weights}
     require_exposures(Told)
 
 
@@ -58,17 +69,17 @@ def test_kinds_of_fields() -> None:
     point = Kind("record", type=Point)
     assert kinds["table"] == Kind("dict", of=Kind("tuple", of=Kind("optional", of=point)))
     assert (kinds["w"], kinds["named"], kinds["maybe"]) == (Kind("weights"), Kind("weights"), Kind("optional", of=point))
-    assert [s.kind.what for s in specs(Handle)] == ["scalar"] * 3
+    assert kinds["handles"] == Kind("tuple", of=Kind("handle", type=Secret))
     assert specs(Nothing) == ()
 
 
 def test_records_are_frozen_and_compared_by_identity() -> None:
     """A value is never changed, and tensors are never asked for their truth."""
-    handle = Handle("0" * 64, "north", 1)
+    point = Point(torch.zeros(1), 1)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        handle.size = 2  # type: ignore[misc]
-    assert handle != Handle("0" * 64, "north", 1)
-    assert len({handle, handle}) == 1
+        point.n = 2  # type: ignore[misc]
+    assert point != Point(point.x, 1)
+    assert len({point, point}) == 1
 
 
 def record_of(hint: Any, **declared: Any) -> type[Any]:
@@ -92,6 +103,7 @@ HINTS = {
     "weights by number": dict[int, Tensor],
     "a plain dataclass": Exposure,
     "a function": Callable[[int], int],
+    "a handle of no record": Handle[int],
     "inside": dict[str, tuple[list[int], ...]],
 }
 
@@ -171,7 +183,38 @@ class Unkept:
     x: list[int] = field("", Exposure.COUNT)
 
 
+@record
+class Open:
+    """A field for peers that no handle hides."""
+
+    x: int = field("", Exposure.COUNT, audience=TO_PEERS)
+
+
+@record
+class Wrapped:
+    """A handle of what is declared for the coordinator too."""
+
+    h: Handle[Point]
+
+
+@record
+class Twice:
+    """A handle of a record with a handle."""
+
+    h: Handle[Sealing]
+
+
+@record
+class Sealing:
+    """A record with a handle."""
+
+    h: Handle[Secret]
+
+
 UNLOADABLE = {
+    "for peers and not sealed": (Open, r"Open\.x is not sealed, so the coordinator reads it"),
+    "sealed and not for peers": (Wrapped, r"Wrapped\.h\.x is sealed, so nobody but peers"),
+    "a handle in a sealed value": (Twice, r"h is sealed and holds the handle h\.h"),
     "undeclared": (Bare, r"Bare\.x may leave a site but does not say"),
     "undeclared inside": (Deep, r"Deep\.table\.\*\.\*\.x may leave"),
     "for nobody": (Toward, r"Toward\.x .* reaches nobody"),

@@ -15,9 +15,10 @@ from tideline.archive.parts import MemoryAside, MemoryParts, Parts
 from tideline.core.algorithm import Algorithm
 from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.agent import Agent
+from tideline.engine.agent import Agent, new_ring
 from tideline.engine.conductor import Conductor
 from tideline.engine.desk import Desk
+from tideline.engine.enrolment import Applicant
 from tideline.engine.memory import LocalLink, ManualClock, MemoryVault, QuietBell
 from tideline.engine.memory_journal import MemoryJournal
 from tideline.engine.mill import NumericMill
@@ -179,10 +180,12 @@ class Stage:
         self.clock, self.bell, self.journal = ManualClock(1000.0), QuietBell(), WatchedJournal(self.cuts)
         self.parts = parts or MemoryParts()
         self.vaults = {ClientId(name): WatchedVault(self.cuts) for name in sorted(sites)}
+        self.rings = {name: new_ring() for name in self.vaults}
         self.jobs: list[tuple[ClientId, int]] = []
         self.rebuild()
-        for name in self.vaults:
-            self.office.enrol(self.office.invite(name, {}, 60.0), name, f"credential of {name}", ROLES, "test")
+        for name, ring in self.rings.items():
+            who = Applicant(name, ROLES, "test", keys=ring.own().public)
+            self.office.people.admit(self.office.invite(name, {}, 60.0), who)
 
     def rebuild(self) -> None:
         """Every process starts anew."""
@@ -197,7 +200,8 @@ class Stage:
         """A site's agent over its vault."""
         stepper = Stepper(self.methods, self.vaults[name].parts, self.sites[name].open_shelf)
         link = WatchedLink(name, self.desk, self.cuts, self.wire)
-        return Agent(name, link, self.vaults[name], CountingPool(stepper, self.jobs), self.sites[name].policy)
+        pool = CountingPool(stepper, self.jobs)
+        return Agent(name, link, self.vaults[name], pool, self.sites[name].policy, ring=self.rings[name])
 
     def start(self, experiment: Mapping[str, Any]) -> RunId:
         """Start an experiment."""

@@ -152,8 +152,9 @@ class GrpcLink:
         """
         with self._turning:
             sign_key, receive_key = fresh.public
-            request = pb.RotateRequest(sign_key=sign_key, receive_key=receive_key, signature=fresh.takes_over(self.name))
             old = self._keys
+            signatures = {"signature": fresh.takes_over(self.name), "handover": old.hands_over(self.name, fresh)}
+            request = pb.RotateRequest(sign_key=sign_key, receive_key=receive_key, **signatures)
             try:
                 self._ask("Rotate", request, CALL_SECONDS)
             except IdentityRefused as error:

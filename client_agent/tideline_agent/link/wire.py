@@ -8,9 +8,10 @@ from typing import Any
 
 from tideline.archive.intake import chunk_size, chunks
 from tideline.archive.parts import Parts
+from tideline.core.handle import Handle
 from tideline.core.notes import Note
-from tideline.core.run import Digest, OrderId, RunId
-from tideline.engine.rows import Arrivals, Failure, Order, Receipt, Reply
+from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.engine.rows import Arrivals, Envelope, Failure, Order, Receipt, Reply
 from tideline_protos.v1 import federation_pb2 as pb
 
 MAX_WORDS = 10_000
@@ -22,7 +23,30 @@ def order_in(raw: pb.Order) -> Order:
     files = tuple((Digest(f.digest), int(f.size)) for f in raw.files)
     brief = brief_in(raw.brief)
     place = (raw.cursor, raw.phase, raw.step, raw.round)
-    return Order(OrderId(raw.id), RunId(raw.run), *place, files, raw.seed, raw.after, raw.seconds_left, brief)
+    sealed = tuple(map(sealed_in, raw.sealed))
+    return Order(OrderId(raw.id), RunId(raw.run), *place, files, raw.seed, raw.after, raw.seconds_left, brief, sealed)
+
+
+def sealed_in(raw: pb.Sealed) -> Envelope:
+    """A sealed value from the wire."""
+    handle: Handle[Any] = Handle(raw.digest, int(raw.size), ClientId(raw.holder), raw.phase, int(raw.round))
+    keys = {ClientId(name): key.hex() for name, key in raw.keys.items()}
+    return Envelope(handle, Digest(raw.cipher.digest), int(raw.cipher.size), keys, raw.signature.hex())
+
+
+def sealed_out(envelope: Envelope) -> pb.Sealed:
+    """A sealed value for the wire."""
+    handle = envelope.handle
+    return pb.Sealed(
+        digest=handle.digest,
+        size=handle.size,
+        holder=handle.holder,
+        phase=handle.phase,
+        round=handle.round,
+        cipher=pb.File(digest=envelope.cipher, size=envelope.bytes),
+        keys={name: bytes.fromhex(key) for name, key in envelope.keys.items()},
+        signature=bytes.fromhex(envelope.signature),
+    )
 
 
 def brief_in(text: str) -> Mapping[str, Any]:
@@ -51,6 +75,7 @@ def reply_out(reply: Reply) -> pb.ReportRequest:
     """A reply for the wire."""
     made = pb.ReportRequest(order=reply.order, metrics=dict(reply.metrics), facts=json.dumps(dict(reply.facts)))
     made.files.extend(pb.File(digest=d, size=n) for d, n in reply.files)
+    made.sealed.extend(map(sealed_out, reply.sealed))
     if reply.failure:
         made.failure.CopyFrom(pb.Failure(kind=reply.failure.kind, what=sendable(reply.failure.what)))
     return made

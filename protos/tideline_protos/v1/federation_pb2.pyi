@@ -62,14 +62,16 @@ class EnrolReply(_message.Message):
     def __init__(self, name: _Optional[str] = ..., protocol: _Optional[int] = ..., version: _Optional[str] = ..., oldest: _Optional[int] = ..., time_ms: _Optional[int] = ..., standing: _Optional[str] = ...) -> None: ...
 
 class RotateRequest(_message.Message):
-    __slots__ = ("sign_key", "receive_key", "signature")
+    __slots__ = ("sign_key", "receive_key", "signature", "handover")
     SIGN_KEY_FIELD_NUMBER: _ClassVar[int]
     RECEIVE_KEY_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    HANDOVER_FIELD_NUMBER: _ClassVar[int]
     sign_key: bytes
     receive_key: bytes
     signature: bytes
-    def __init__(self, sign_key: _Optional[bytes] = ..., receive_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    handover: bytes
+    def __init__(self, sign_key: _Optional[bytes] = ..., receive_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., handover: _Optional[bytes] = ...) -> None: ...
 
 class RotateReply(_message.Message):
     __slots__ = ()
@@ -99,8 +101,35 @@ class File(_message.Message):
     size: int
     def __init__(self, digest: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
 
+class Sealed(_message.Message):
+    __slots__ = ("digest", "size", "holder", "phase", "round", "cipher", "keys", "signature")
+    class KeysEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    CIPHER_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    size: int
+    holder: str
+    phase: str
+    round: int
+    cipher: File
+    keys: _containers.ScalarMap[str, bytes]
+    signature: bytes
+    def __init__(self, digest: _Optional[str] = ..., size: _Optional[int] = ..., holder: _Optional[str] = ..., phase: _Optional[str] = ..., round: _Optional[int] = ..., cipher: _Optional[_Union[File, _Mapping]] = ..., keys: _Optional[_Mapping[str, bytes]] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
 class Order(_message.Message):
-    __slots__ = ("id", "run", "cursor", "phase", "step", "round", "files", "seed", "after", "seconds_left", "brief")
+    __slots__ = ("id", "run", "cursor", "phase", "step", "round", "files", "seed", "after", "seconds_left", "brief", "sealed")
     ID_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +141,7 @@ class Order(_message.Message):
     AFTER_FIELD_NUMBER: _ClassVar[int]
     SECONDS_LEFT_FIELD_NUMBER: _ClassVar[int]
     BRIEF_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
     id: str
     run: str
     cursor: int
@@ -123,7 +153,8 @@ class Order(_message.Message):
     after: int
     seconds_left: float
     brief: str
-    def __init__(self, id: _Optional[str] = ..., run: _Optional[str] = ..., cursor: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[str] = ..., round: _Optional[int] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., seed: _Optional[int] = ..., after: _Optional[int] = ..., seconds_left: _Optional[float] = ..., brief: _Optional[str] = ...) -> None: ...
+    sealed: _containers.RepeatedCompositeFieldContainer[Sealed]
+    def __init__(self, id: _Optional[str] = ..., run: _Optional[str] = ..., cursor: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[str] = ..., round: _Optional[int] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., seed: _Optional[int] = ..., after: _Optional[int] = ..., seconds_left: _Optional[float] = ..., brief: _Optional[str] = ..., sealed: _Optional[_Iterable[_Union[Sealed, _Mapping]]] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
     __slots__ = ("order", "parts")
@@ -170,7 +201,7 @@ class PushReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("order", "files", "metrics", "facts", "failure")
+    __slots__ = ("order", "files", "metrics", "facts", "failure", "sealed")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -183,12 +214,14 @@ class ReportRequest(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     FACTS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
     order: str
     files: _containers.RepeatedCompositeFieldContainer[File]
     metrics: _containers.ScalarMap[str, float]
     facts: str
     failure: Failure
-    def __init__(self, order: _Optional[str] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., facts: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    sealed: _containers.RepeatedCompositeFieldContainer[Sealed]
+    def __init__(self, order: _Optional[str] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., facts: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Sealed, _Mapping]]] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("kind", "what")

@@ -17,10 +17,11 @@ from tideline.archive.errors import TooLarge
 from tideline.archive.intake import Intake, chunk_size
 from tideline.core.errors import ClockRefused, IdentityRefused, TooMany
 from tideline.core.run import ClientId, OrderId
-from tideline.core.signing import PROTOCOL, fingerprint, rotation_bytes
+from tideline.core.signing import PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.desk import Desk
 from tideline.engine.notebook import Notebook
 from tideline.engine.office import Office
+from tideline.engine.peers import ciphers
 from tideline.engine.refusals import Refusals
 from tideline.engine.rows import Client
 from tideline_protos.v1 import federation_pb2 as pb
@@ -146,7 +147,10 @@ class Door:
         told = rotation_bytes(client.name, request.sign_key, request.receive_key)
         if not verified(keys.sign, request.signature, told):
             raise IdentityRefused("The new keys are not signed by the new key", "Start the agent again")
-        await self.run(self.office.rekey, client, keys)
+        over = handover_bytes(client.name, request.sign_key, request.receive_key)
+        if request.handover and not verified(client.sign_key, request.handover, over):
+            raise IdentityRefused("The old key has not signed the new ones", "Start the agent again")
+        await self.run(self.office.rekey, client, keys, request.handover.hex())
         log.info("keys_rotated", client=client.name, fingerprint=fingerprint(request.sign_key, request.receive_key))
         return pb.RotateReply()
 
@@ -230,7 +234,7 @@ class Door:
             reply = await self.run_report(reply_in, raw) if len(raw) > SMALL_REPORT else reply_in(raw)
             structlog.contextvars.bind_contextvars(order=reply.order)
             receipt = await self.run_report(self.desk.report, client.name, reply)
-        sizes = dict(reply.files)
+        sizes = dict((*reply.files, *ciphers(reply.sealed)))
         lacking = sum(sizes[digest] - offset for digest, offset in receipt.missing)
         made = pb.Receipt(verdict=receipt.verdict, chunk=chunk_size(lacking, self._listening))
         made.missing.extend(pb.Missing(digest=d, offset=at) for d, at in receipt.missing)

@@ -18,7 +18,7 @@ from tideline_server.store.schema import dropped, listings, loose, members, meta
 OF_RUN = refs.c.run == bindparam("of")
 OLD = OF_RUN & (refs.c.cursor < bindparam("before"))
 LAST_STATE = select(func.max(refs.c.cursor)).where(OF_RUN, refs.c.kind == "state")
-REPLY = OF_RUN & (refs.c.cursor == bindparam("at")) & (refs.c.kind == "reply") & (refs.c.owner == bindparam("by"))
+REPLY = OF_RUN & (refs.c.cursor == bindparam("at")) & refs.c.kind.in_(("reply", "sealed")) & (refs.c.owner == bindparam("by"))
 NOT_LAST = OF_RUN & or_(refs.c.kind != "state", refs.c.cursor != bindparam("last"))
 
 MARKER = "parts"  # its name in `meta`
@@ -48,7 +48,7 @@ TOUCH = update(parts).where(SOME).values(touched=bindparam("at"), once_referred=
 
 @dataclass(frozen=True)
 class Claim:
-    """Somebody's reference to files: an order's message, a reply, or a run's state."""
+    """Somebody's reference to files: an order's message, a reply, a run's state, or what these name for peers."""
 
     kind: str
     run: RunId
@@ -81,7 +81,7 @@ def trim(connection: Connection, run: RunId, keep_from: int) -> None:
 
 
 def leave(connection: Connection, order: OrderRow) -> None:
-    """Let go of an order's reply."""
+    """Let go of an order's reply, and of what it brought for peers."""
     let_go(connection, REPLY, {"of": order.run, "at": order.cursor, "by": order.id})
 
 

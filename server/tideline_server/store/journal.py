@@ -10,17 +10,20 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
+from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine import deeds
 from tideline.engine.audit import ALL, About, Deed, Entry, Tip
 from tideline.engine.entries import answered, present, told_by
 from tideline.engine.errands import free
 from tideline.engine.keys import ApiKey
+from tideline.engine.peers import ciphers
 from tideline.engine.ports import MOST_DROPPED, Advance, anything, nothing
 from tideline.engine.rows import (
     OPEN,
     Answer,
     Client,
+    Envelope,
     Errand,
     Event,
     Files,
@@ -36,7 +39,7 @@ from tideline.engine.rows import (
     Status,
     Tally,
 )
-from tideline_server.store import audit, errands, holdings, keys, leases, listings, moves, orders, people, runs, tally
+from tideline_server.store import audit, envelopes, errands, holdings, keys, leases, listings, moves, orders, people, runs, tally
 from tideline_server.store.access import Watch, open_store, unwatched
 
 T = TypeVar("T")
@@ -113,9 +116,9 @@ class SqlJournal:
         if names:
             self._store.write(lambda connection: people.saw_all(connection, names, now))
 
-    def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0) -> bool:
+    def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0, handover: str = "") -> bool:
         deed = deeds.rotated(name, keys, now)
-        return self._do(lambda connection: people.rekey(connection, name, before, keys, protocol), deed)
+        return self._do(lambda connection: people.rekey(connection, name, before, keys, protocol, handover), deed)
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
         return self._do(lambda connection: people.approve(connection, name), deeds.about_client("approved", name, now, by))
@@ -293,7 +296,7 @@ class SqlJournal:
             row = self._order(connection, order)
             if row.answered is not None or row.status is OrderStatus.CANCELLED:
                 return OrderStatus.CANCELLED
-            if not holdings.present(connection, listings.digests_in([reply.files]), here):
+            if not holdings.present(connection, listings.digests_in([reply.files, ciphers(reply.sealed)]), here):
                 return None
             after = status if row.status is OrderStatus.OPEN else row.status
             row = answered(row, reply, after, now, down, up)
@@ -302,6 +305,10 @@ class SqlJournal:
             return after
 
         return self._write(work)
+
+    def envelopes(self, run: RunId, handles: Collection[Handle[Any]]) -> tuple[Envelope, ...]:
+        with self._store.reading() as connection:
+            return envelopes.find(connection, run, handles)
 
     def reissue(self, orders: Iterable[OrderRow]) -> None:
         again = tuple(orders)

@@ -11,9 +11,10 @@ from sqlalchemy import Connection
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine import brought
 from tideline.engine.entries import advanced, answered, closed_event, late_event, reply_event, revoked_reply, told_by
+from tideline.engine.peers import ciphers
 from tideline.engine.ports import Advance
 from tideline.engine.rows import FINAL, Client, OrderRow, OrderStatus, Reply, RunRow, Status
-from tideline_server.store import holdings, leases, orders, runs
+from tideline_server.store import envelopes, holdings, leases, orders, runs
 from tideline_server.store.holdings import Claim
 from tideline_server.store.listings import Listed, digests_in, interned
 
@@ -74,10 +75,14 @@ def advance(connection: Connection, row: RunRow, step: Advance) -> list[ClientId
     """Close a round and offer what comes next; who answered too late for it."""
     now, closed = step.closed.closed, step.closed
     orders.close(connection, step.run, step.from_cursor, OrderStatus.EXPIRED)
-    known = offer(connection, step.orders, now, Claim("state", step.run, closed.next_cursor, closed.state))
+    named = envelopes.find(connection, step.run, step.sealed) if step.sealed else ()
+    envelopes.need(connection, step.run, closed.next_cursor, named)
+    held = [("state", closed.state), ("sealed", ciphers(named))]
+    known = offer(connection, step.orders, now, *(Claim(kind, step.run, closed.next_cursor, files) for kind, files in held))
     runs.write_round(connection, closed, known)
     runs.rewrite(connection, advanced(row, step))
     holdings.trim(connection, step.run, step.keep_from)
+    envelopes.trim(connection, step.run, step.keep_from)
     late = leave_out(connection, step, now)
     runs.note(connection, step.run, "closed", closed_event(step), now)
     if step.status in FINAL:
@@ -100,17 +105,21 @@ def end(connection: Connection, run: RunId) -> None:
     """A final run asks nothing more and keeps its last state only."""
     orders.close(connection, run, None, OrderStatus.CANCELLED)
     holdings.release(connection, run)
+    envelopes.trim(connection, run, None)
 
 
 def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> None:
     """Write an order's reply: `row` has it. A late one keeps nothing alive."""
     accepted = row.status is OrderStatus.ANSWERED
-    claims = [Claim("reply", row.run, row.cursor, reply.files, row.id)] if accepted else []
+    brought = ciphers(reply.sealed)
+    told = [("reply", reply.files), ("sealed", brought)] if accepted else []
+    claims = [Claim(kind, row.run, row.cursor, files, row.id) for kind, files in told]
     holdings.lay(connection, claims, now)
-    known = interned(connection, [reply.files], keep=accepted)
+    known = interned(connection, [reply.files, brought], keep=accepted)
     orders.note_answer(connection, row, known)
     holdings.settle_pushed(connection, row.run, row.client)
     holdings.refer(connection, claims, known)
+    envelopes.write(connection, row.run, row.cursor, reply.sealed if accepted else ())
     kind = "late" if row.status is OrderStatus.EXPIRED else row.status.value
     runs.note(connection, row.run, kind, reply_event(row, reply), now)
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select,
 
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.engine.rows import JOIN, Failure, Files, OrderRow, OrderStatus
+from tideline_server.store import envelopes
 from tideline_server.store.listings import Library, Listed
 from tideline_server.store.schema import orders
 
@@ -45,6 +46,7 @@ def order_of(row: Row[Any], files: Mapping[int | None, Files]) -> OrderRow:
         "reply": files.get(row.reply, ()),
         "status": OrderStatus(row.status),
         "failure": Failure(**row.failure) if row.failure else None,
+        "sealed": envelopes.from_plain(row.sealed),
     }
     return OrderRow(**told)
 
@@ -56,6 +58,7 @@ def columns_of(order: OrderRow, known: Listed) -> dict[str, Any]:
         "message": known[told.pop("files")],
         "reply": known[order.reply],
         "failure": asdict(order.failure) if order.failure else None,
+        "sealed": envelopes.to_plain(order.sealed),
     }
     return told
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, bindparam, select, update
 
 from tideline.core.run import ClientId
 from tideline.engine.entries import rekeyed
-from tideline.engine.rows import Client, Invite, Keys, Standing
+from tideline.engine.rows import Client, Handover, Invite, Keys, Standing
 from tideline_server.store.dialect import added
 from tideline_server.store.schema import clients, invites
 
@@ -24,7 +24,8 @@ def invite_of(row: Row[Any]) -> Invite:
 
 def client_of(row: Row[Any]) -> Client:
     """A client from its columns."""
-    return Client(**{**row._mapping, "roles": tuple(row.roles), "standing": Standing(row.standing)})
+    handovers = tuple(Handover(Keys(**each["keys"]), each["signature"]) for each in row.handovers or ())
+    return Client(**{**row._mapping, "roles": tuple(row.roles), "standing": Standing(row.standing), "handovers": handovers})
 
 
 def add_invite(connection: Connection, given: Invite) -> bool:
@@ -83,13 +84,13 @@ def saw_all(connection: Connection, names: Collection[ClientId], now: float) -> 
     connection.execute(SEEN, [{"who": name, "at": now} for name in sorted(names)])
 
 
-def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, protocol: int) -> bool:
+def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, protocol: int, handover: str) -> bool:
     """Give a client new keys, if it has still those from before."""
     same = (clients.c.name == name) & (clients.c.sign_key == before)
     row = connection.execute(select(clients).where(same).with_for_update()).one_or_none()
     if row is None:
         return False
-    connection.execute(update(clients).where(same).values(asdict(rekeyed(client_of(row), keys, protocol))))
+    connection.execute(update(clients).where(same).values(asdict(rekeyed(client_of(row), keys, protocol, handover))))
     return True
 
 

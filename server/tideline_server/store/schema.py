@@ -112,6 +112,7 @@ clients = Table(
     seconds("revoked", null=True),
     Column("reason", TEXT, nullable=False, server_default=literal_column("''")),
     Column("rotate", Boolean, nullable=False, server_default=false()),
+    plain("handovers"),
 )
 
 runs = Table(
@@ -207,9 +208,27 @@ orders = Table(
     seconds("answered", null=True),
     Column("bytes_down", BigInteger, nullable=False),
     Column("bytes_up", BigInteger, nullable=False),
+    plain("sealed"),
     Index("orders_of_round", "run", "cursor"),
     Index("orders_of_client", "client", "status"),
     Index("orders_of_member", "run", "client", "cursor"),
+)
+
+# What sites sealed for each other, and the last cursor that needs it: of the reply that brought it, or of a state that names it.
+sealed = Table(
+    "sealed",
+    metadata,
+    text("run", ForeignKey("runs.id"), key=True),
+    text("holder", key=True),
+    text("phase", key=True),
+    whole("round", key=True),
+    text("digest", key=True),
+    Column("size", BigInteger, nullable=False),
+    whole("needed"),
+    text("cipher"),
+    Column("bytes", BigInteger, nullable=False),
+    plain("keys"),
+    text("signature"),
 )
 
 events = Table("events", metadata, text("run", key=True), whole("seq", key=True), seconds("at"), text("kind"), plain("data"))
@@ -238,7 +257,8 @@ members = Table(
     Index("members_of_digest", "digest"),
 )
 
-# Who keeps a listing alive: kind is order, reply or state; owner is the order's id.
+# Who keeps a listing alive: kind is order, reply, state or sealed (files that a reply brought, or a state names); owner is the
+# order's id.
 refs = Table(
     "refs",
     metadata,

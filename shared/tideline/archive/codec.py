@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 from weakref import ref
 
@@ -40,6 +40,7 @@ from tideline.archive.rules import (
     to_json,
     under,
 )
+from tideline.core.handle import Handle
 from tideline.core.record import Kind, Spec, is_record, specs
 from tideline.core.run import Digest
 
@@ -53,10 +54,14 @@ WRITERS = 2  # parts written at once
 
 @dataclass(frozen=True)
 class Message:
-    """An encoded record: its root's digest and every file it needs, (digest, bytes), the root first."""
+    """An encoded record: its root's digest and every file it needs, (digest, bytes), the root first.
+
+    handles: the sealed values that it names. Where they were made, each one's file is written beside the others.
+    """
 
     digest: Digest
     files: tuple[tuple[Digest, int], ...]
+    handles: tuple[Handle[Any], ...] = ()
 
     @property
     def size(self) -> int:
@@ -90,13 +95,8 @@ class Memo:
 def encode(value: Any, parts: Parts, rules: Rules = RULES, memo: Memo | None = None) -> Message:
     """Write a record into `parts`. Raises Malformed errors for what its type does not declare."""
     writer = Writer(parts, rules, memo or Memo())
-    tree = writer.record(value, type(value), "")
-    layout.few_parts(writer.named, layout.LIMITS)
-    meta = {layout.RECORD: json.dumps(tree, separators=(",", ":"), ensure_ascii=True, allow_nan=False)}
-    head, order = layout.build({n: (DTYPE_NAMES[t.dtype], tuple(t.shape)) for n, t in writer.inline.items()}, meta)
-    buffers = [head, *(raw(writer.inline[name]) for name in order)]
-    root = parts.put(buffers)
-    return Message(root, ((root, sum(len(b) for b in buffers)), *writer.written.items()))
+    root = writer.root(value, type(value), "")
+    return Message(root[0], (root, *writer.written.items()), tuple(writer.handles.values()))
 
 
 def decode(kind: type[T], digest: Digest, parts: Parts, rules: Rules = RULES) -> T:
@@ -130,14 +130,27 @@ def files_of(digest: Digest, parts: Parts) -> tuple[tuple[Digest, int], ...]:
 
 
 class Writer(Walker):
-    """Walks a value by its type; fills `inline` (tensors of the root) and `written` (parts)."""
+    """Walks a value by its type; fills `inline` (tensors of the root), `written` (parts) and `handles`.
 
-    def __init__(self, parts: Parts, rules: Rules, memo: Memo) -> None:
+    whole: no tensor is a part of its own, however large.
+    """
+
+    def __init__(self, parts: Parts, rules: Rules, memo: Memo, whole: bool = False) -> None:
         super().__init__(rules)
-        self.parts, self.memo = parts, memo
+        self.parts, self.memo, self.whole = parts, memo, whole
         self.inline: dict[str, Tensor] = {}
         self.written: dict[Digest, int] = {}
+        self.handles: dict[Handle[Any], Handle[Any]] = {}
         self.named = 0  # times that a part is named
+
+    def root(self, value: Any, kind: type[Any], path: str) -> tuple[Digest, int]:
+        """Write a record's root, and first the parts that it names: its digest and bytes."""
+        tree = self.record(value, kind, path)
+        layout.few_parts(self.named + len(self.handles), layout.LIMITS)
+        meta = {layout.RECORD: json.dumps(tree, separators=(",", ":"), ensure_ascii=True, allow_nan=False)}
+        head, order = layout.build({n: (DTYPE_NAMES[t.dtype], tuple(t.shape)) for n, t in self.inline.items()}, meta)
+        buffers = [head, *(raw(self.inline[name]) for name in order)]
+        return self.parts.put(buffers), sum(len(b) for b in buffers)
 
     def record(self, value: Any, kind: type[Any], path: str) -> dict[str, Any]:
         """A record's structure."""
@@ -158,6 +171,8 @@ class Writer(Walker):
                 return {n: self.tensor(t, under(path, n)) for n, t in pairs}
             case "record":
                 return self.record(value, cast(type, kind.type), path)
+            case "handle":
+                return self.handle(expect(value, Handle, path), cast(type, kind.type), path)
             case "dict":
                 return {k: self.value(v, inner(kind), spec, under(path, k)) for k, v in named(value, path)}
             case "tuple":
@@ -166,9 +181,22 @@ class Writer(Walker):
                 return None if value is None else [self.value(value, inner(kind), spec, path)]
         return to_json(self.within(scalar(value, kind, path, self.rules.finite), spec.low, path))
 
+    def handle(self, handle: Handle[Any], kind: type[Any], path: str) -> list[Any]:
+        """A handle. The value of a new one is written as a file of its own, which holds all of its tensors."""
+        maker = self.rules.maker
+        if (handle.value is None) != (maker is None):
+            what = f"{path} is a handle {'without a value' if maker else 'with its value'}"
+            raise errors.WrongType(what, "A site gives values, by Handle.of; everybody else passes on handles as they came")
+        if maker is not None:
+            rules = replace(self.rules, sizes=self.bound, maker=None)
+            written = Writer(self.parts, rules, self.memo, whole=True).root(handle.value, kind, "")
+            handle = handle.named(*written, maker)
+        self.handles[handle] = widened(handle, self.handles.get(handle))
+        return layout.handle_node(handle)
+
     def tensor(self, tensor: Tensor, path: str) -> Any:
         """A tensor: kept for the root, or written as a part."""
-        if tensor.nbytes < PART_BYTES:
+        if self.whole or tensor.nbytes < PART_BYTES:
             self.inline[layout.check_name(path)] = tensor
             return None
         kept = self.memo.get(tensor)
@@ -181,7 +209,7 @@ class Writer(Walker):
 
     def ahead(self, tensors: Sequence[Tensor]) -> None:
         """Write large tensors side by side: hashing, writing and fsync leave the interpreter to others."""
-        large = [t for t in tensors if t.nbytes >= PART_BYTES and self.memo.get(t) is None]
+        large = [t for t in tensors if not self.whole and t.nbytes >= PART_BYTES and self.memo.get(t) is None]
         if len(large) > 1:
             with ThreadPoolExecutor(WRITERS) as threads:
                 for tensor, kept in zip(large, threads.map(self.part, large), strict=True):
@@ -229,6 +257,8 @@ class Reader(Walker):
                 return weights
             case "record":
                 return self.record(cast(type, kind.type), tree, path)
+            case "handle":
+                return replace(layout.handle_in(tree), kind=kind.type)
             case "dict":
                 return {k: self.value(v, inner(kind), spec, under(path, k)) for k, v in expect(tree, dict, path).items()}
             case "tuple":
@@ -278,6 +308,13 @@ def raw(tensor: Tensor) -> Buffer:
     dense = tensor.detach().cpu().resolve_neg().contiguous()
     # A single element of a strided view counts as contiguous, and `view` would keep its stride.
     return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8).numpy().data
+
+
+def widened(handle: Handle[Any], before: Handle[Any] | None) -> Handle[Any]:
+    """A handle that a message names twice, for all whom it is for either time."""
+    if before is None or handle.to is None or before.to is None:
+        return handle if before is None else replace(handle, to=None)
+    return replace(handle, to=tuple(sorted({*handle.to, *before.to})))
 
 
 def only(tree: Any, path: str) -> Any:

@@ -24,6 +24,7 @@ Malformed
 |  |- UnknownLayout        written by another version of the layout
 |  |- NotBoolean           a byte other than 0 and 1 in a BOOL buffer
 |  |- DigestMismatch       a part whose bytes are not those of its name
+|  |- SealBroken           a sealed value that is not what its holder sealed, signed and named
 |  |- PartMissing          a part that the root names and nobody sent
 |  `- PartMismatch         a part whose dtype, shape or size is not the one that the root names, or that was announced
 |- Undeclared              a field that the type does not declare
@@ -130,6 +131,10 @@ class NotBoolean(ArchiveBroken):
 
 class DigestMismatch(ArchiveBroken):
     """A part's bytes are not those of its name."""
+
+
+class SealBroken(ArchiveBroken):
+    """A sealed value is not what its holder sealed, signed and named: it was changed, swapped, replayed or cut on its way."""
 
 
 class PartMissing(ArchiveBroken):

@@ -15,6 +15,8 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from tideline.archive import errors
+from tideline.core.handle import Handle
+from tideline.core.run import ClientId
 
 ITEM_BYTES: Mapping[str, int] = {"F64": 8, "I64": 8, "F32": 4, "F16": 2, "BF16": 2, "U8": 1, "BOOL": 1}
 ALIGN = 64
@@ -287,6 +289,32 @@ def named_parts(header: Header) -> tuple[tuple[str, int], ...]:
     for node in named:
         found.setdefault(check_digest(node[1]), node[4] if whole(node[4]) else 0)
     return tuple(found.items())
+
+
+def named_handles(header: Header) -> tuple[Handle[Any], ...]:
+    """The sealed values that a root names, without repeats, in the order of the structure."""
+    found = [handle_in(node) for node in nodes(structure(header)) if is_handle(node)]
+    few_parts(len(found), LIMITS)
+    return tuple(dict.fromkeys(found))
+
+
+def handle_node(handle: Handle[Any]) -> list[Any]:
+    """A handle as it stands in a structure."""
+    return ["handle", handle.digest, handle.size, handle.holder, handle.phase, handle.round]
+
+
+def is_handle(node: Any) -> bool:
+    """Whether a node is a handle. No tuple holds texts and numbers beside each other."""
+    return isinstance(node, list) and len(node) == 6 and node[0] == "handle" and not isinstance(node[2], str)
+
+
+def handle_in(node: Any) -> Handle[Any]:
+    """The handle of a node. Raises BadMetadata."""
+    if not is_handle(node) or not all(isinstance(node[i], str) for i in (3, 4)) or not all(map(whole, (node[2], node[5]))):
+        raise errors.BadMetadata(f"{show(node)} is no handle of a sealed value")
+    for name in node[3:5]:
+        check_name(name)
+    return Handle(check_digest(node[1]), node[2], ClientId(node[3]), node[4], node[5])
 
 
 def nodes(tree: Any) -> Iterator[list[Any]]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tideline.archive import errors, layout
+from tideline.core.handle import Maker
 from tideline.core.record import Kind
 from tideline.core.run import EMPTY
 
@@ -31,14 +32,15 @@ NOT_FINITE = ("nan", "inf", "-inf")
 
 @dataclass(frozen=True)
 class Rules:
-    """What a record is held to: sizes of named dims, records that `like` refers to, whether numbers must be finite, and how large
-    one may be, either way.
+    """What a record is held to: sizes of named dims, records that `like` refers to, whether numbers must be finite, how large one
+    may be, either way, and who makes values for peers; None: nobody may.
     """
 
     sizes: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     like: tuple[Any, ...] = ()
     finite: bool = True
     most: float = math.inf
+    maker: Maker | None = None
 
 
 RULES = Rules()

@@ -86,6 +86,44 @@ def picture(
     told(out, arrays, as_json)
 
 
+@app.command("peers")
+def list_peers(home: Home, as_json: Json = False) -> None:
+    """List the other sites that this one has met, by the fingerprints of the keys that it knows them by."""
+    from tideline_agent.pins import FolderPins
+
+    checked(home)
+    pins = FolderPins(home).read()
+    rows = [{"peer": name, "fingerprint": pin.fingerprint, "since": pin.since} for name, pin in sorted(pins.items())]
+    if as_json:
+        say_json(rows)
+    elif rows:
+        from tideline.cli.tables import show, table
+
+        show(table("", list(rows[0]), [list(row.values()) for row in rows]))
+    else:
+        typer.echo("This site has met no peer yet: it does in runs whose sites seal values for each other.")
+
+
+@app.command("trust")
+def trust_peer(
+    home: Home,
+    peer: Annotated[str, typer.Argument(metavar="PEER", help="The other site's name, see `tideline site peers`.")],
+    fingerprint: Annotated[
+        str, typer.Argument(metavar="FINGERPRINT", help="Of its keys, as its owner tells it: not as the coordinator does.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Know another site by other keys from now on, after you have asked its owner for their fingerprint."""
+    from tideline_agent.pins import spelt, trust
+
+    checked(home)
+    before = trust(home, peer, fingerprint)
+    if as_json:
+        say_json({"peer": peer, "fingerprint": spelt(fingerprint), "before": before.fingerprint})
+    else:
+        typer.echo(f"{peer} is known by {spelt(fingerprint)} from now on; it was {before.fingerprint}")
+
+
 @app.command("forget")
 def forget_runs(
     home: Home,

@@ -8,6 +8,7 @@ FederationError                  a message for a person, what to do, context as 
 |  |- DataRefused                a site's data cannot be used (names the file)
 |  |- DeviceMissing              a site computes on a device that is not there
 |  |- IdentityRefused            an unknown, used or expired token, a wrong signature, or a client that was revoked
+|  |  |- PeerRefused            another site is shown with keys that this one does not know it by
 |  |  `- ClockRefused            a call that is signed for another time
 |  |- PermissionRefused          a good key whose role does not cover what was asked for
 |  |- VersionRefused             the two ends speak different protocol versions
@@ -77,6 +78,10 @@ class DeviceMissing(Refused):
 
 class IdentityRefused(Refused):
     """A token that is unknown, used or expired, a proof that does not belong to the name, or a client that was revoked."""
+
+
+class PeerRefused(IdentityRefused):
+    """Another site is shown with keys that this one does not know it by."""
 
 
 class ClockRefused(IdentityRefused):

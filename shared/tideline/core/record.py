@@ -4,7 +4,8 @@
     class Atoms:
         z: Tensor = field("K n d", SYNTHETIC, doc="support points")
 
-Field types: Tensor, Weights (name -> Tensor), int, float, str, bool, Handle, records, dict[str, T], tuple[T, ...] and T | None.
+Field types: Tensor, Weights (name -> Tensor), int, float, str, bool, records, Handle[record], dict[str, T], tuple[T, ...] and
+T | None. A Handle's record travels sealed to other sites, so its fields declare the audience TO_PEERS, and no other fields do.
 Dims are names bound once per message, an order's for its reply too; a number pins a size, `...` stands for any further axes. On
 Weights, `like model` ties names, shapes and dtypes to the field `model` of the order. On numbers, alone or in a Tensor, `low` is
 the least that is taken. A `late` field came after records of its kind were kept: it is written only where it is not its default,
@@ -21,7 +22,8 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tideline.core.errors import FederationError
-from tideline.core.privacy import TO_COORDINATOR, Audience, Exposure
+from tideline.core.handle import Handle
+from tideline.core.privacy import TO_COORDINATOR, TO_PEERS, Audience, Exposure
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +34,7 @@ else:
 
 T = TypeVar("T")
 DEEPEST = 32
-HOLDS = "Tensor, Weights, int, float, str, bool, Handle, a record, dict[str, T], tuple[T, ...], T | None"
+HOLDS = "Tensor, Weights, int, float, str, bool, a record, Handle[record], dict[str, T], tuple[T, ...], T | None"
 
 
 class Undeclarable(FederationError):
@@ -67,19 +69,10 @@ class Nothing:
     """A message or a memory without content."""
 
 
-@record
-class Handle:
-    """A part that stays with its holder until an addressed client fetches it."""
-
-    digest: str = field(doc="SHA-256 of the plaintext part")
-    holder: str = field(doc="the client that has it")
-    size: int = field(doc="bytes")
-
-
 # What a field's type is made of: the archive walks these.
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A field's type: `what` is one of tensor, weights, scalar, record, dict, tuple, optional."""
+    """A field's type: `what` is one of tensor, weights, scalar, record, handle, dict, tuple, optional."""
 
     what: str
     of: Kind | None = None
@@ -168,6 +161,8 @@ def resolve(hint: Any, where: str) -> Kind:
         return Kind("scalar", type=hint)
     if is_record(hint):
         return Kind("record", type=hint)
+    if origin is Handle and is_record(args[0]):
+        return Kind("handle", type=args[0])
     if hint is Mapping:
         return Kind("weights")
     if origin in (dict, Mapping) and getattr(args[0], "__supertype__", args[0]) is str:
@@ -181,13 +176,14 @@ def resolve(hint: Any, where: str) -> Kind:
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """One thing in a record that is sent: its dotted path and what was declared of it."""
+    """One thing in a record that is sent: its dotted path and what was declared of it. sealed: it is behind a handle."""
 
     path: str
     dims: str
     exposure: Exposure | None
     audience: frozenset[Audience]
     doc: str
+    sealed: bool = False
 
 
 def leaves(kind: type[Any], prefix: str = "") -> Iterator[Leaf]:
@@ -206,6 +202,9 @@ def leaf(spec: Spec, kind: Kind, path: str) -> Iterator[Leaf]:
     elif kind.what == "optional":
         assert kind.of is not None
         yield from leaf(spec, kind.of, path)
+    elif kind.what == "handle":
+        assert kind.type is not None
+        yield from (dataclasses.replace(each, sealed=True) for each in unsealed(kind.type, path))
     elif kind.what == "record" and spec.exposure is None:
         assert kind.type is not None
         yield from leaves(kind.type, path + ".")
@@ -213,8 +212,16 @@ def leaf(spec: Spec, kind: Kind, path: str) -> Iterator[Leaf]:
         yield Leaf(path, spec.dims, spec.exposure, spec.audience, spec.doc)
 
 
+def unsealed(kind: type[Any], path: str) -> Iterator[Leaf]:
+    """What a sealed value holds."""
+    for each in leaves(kind, path + "."):
+        if each.sealed:
+            raise Undeclarable(f"{path} is sealed and holds the handle {each.path}", "Give handles beside it, not inside")
+        yield each
+
+
 def require_exposures(kind: type[Any]) -> None:
-    """A reply type with a field that does not say what it exposes does not load."""
+    """A reply type with a field that does not say what it exposes, or that names the wrong readers, does not load."""
     for each in leaves(kind):
         if each.exposure is None:
             raise Undeclarable(
@@ -225,4 +232,10 @@ def require_exposures(kind: type[Any]) -> None:
             raise Undeclarable(
                 f"{kind.__name__}.{each.path} may leave a site but reaches nobody, so no policy could refuse it",
                 "Declare its audience, or leave the field out",
+            )
+        if each.sealed != (each.audience == TO_PEERS):
+            who = "is sealed, so nobody but peers can read it" if each.sealed else "is not sealed, so the coordinator reads it"
+            raise Undeclarable(
+                f"{kind.__name__}.{each.path} {who}, and its audience says otherwise",
+                "Declare audience=TO_PEERS for what lies in a Handle's record, and nowhere else",
             )

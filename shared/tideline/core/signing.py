@@ -11,7 +11,7 @@ PROTOCOL = 2  # the version of federation.proto that this Tideline speaks
 OLDEST = 1  # the oldest version whose agents a coordinator may let in: they show a credential instead of signing
 WINDOW_SECONDS = 300.0  # how far a call's time may be from the coordinator's
 KEY_BYTES = 32  # of each public key, and of nothing else
-CALL, ROTATION = b"tideline call 2", b"tideline rotation 2"
+CALL, ROTATION, HANDOVER = b"tideline call 2", b"tideline rotation 2", b"tideline handover 1"
 
 
 def call_bytes(method: str, client: str, time_ms: int, request: bytes) -> bytes:
@@ -23,6 +23,11 @@ def call_bytes(method: str, client: str, time_ms: int, request: bytes) -> bytes:
 def rotation_bytes(client: str, sign_key: bytes, receive_key: bytes) -> bytes:
     """What a new key signs before it takes an old one's place. Keys are public, as raw bytes."""
     return b"\n".join((ROTATION, client.encode(), sign_key.hex().encode(), receive_key.hex().encode()))
+
+
+def handover_bytes(client: str, sign_key: bytes, receive_key: bytes) -> bytes:
+    """What an old key signs of the new ones, so that those who know the old one take them. Keys are public, as raw bytes."""
+    return b"\n".join((HANDOVER, client.encode(), sign_key.hex().encode(), receive_key.hex().encode()))
 
 
 def fingerprint(sign_key: bytes, receive_key: bytes) -> str:

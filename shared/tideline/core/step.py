@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tideline.core.data import Data, View
-from tideline.core.record import Handle, require_exposures
+from tideline.core.handle import Handle
+from tideline.core.record import require_exposures
 from tideline.core.run import EMPTY, ClientId, Role, World
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def no_tick(progress: float) -> None:
     """A tick that nobody listens to."""
 
 
-def no_fetch(handle: Handle) -> Any:
+def no_fetch(handle: Handle[Any], like: Any = None) -> Any:
     """A fetch where no peers exist."""
     raise KeyError(handle.digest)
 
@@ -33,6 +34,8 @@ class Site:
 
     `data` holds the rows of the step's view; on a target its `y` is None while training. `rng` is seeded from the order.
     `tick(progress in [0, 1])` reports progress; long steps call it. `round` counts this phase's earlier exchanges from 1.
+    `fetch(handle, like)` gives the value of a handle of the order; `like` is the record that its fields declared as `like NAME`
+    are held to. One value is mapped at a time, if the step holds no more.
     """
 
     config: Any
@@ -43,7 +46,7 @@ class Site:
     round: int
     rng: Generator
     device: str = "cpu"
-    fetch: Callable[[Handle], Any] = no_fetch
+    fetch: Callable[..., Any] = no_fetch
     tick: Callable[[float], None] = no_tick
 
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
 from tideline.archive.intake import MAX_PART_BYTES
 from tideline.archive.layout import check_digest, named_parts, parse
-from tideline.archive.parts import Parts
 from tideline.core.errors import (
     Cancelled,
     ContractRefused,
@@ -24,6 +23,7 @@ from tideline.core.errors import (
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, from_json, refused
 from tideline.core.run import MOST_THREADS, ClientId, Digest, Role
 from tideline.core.step import no_tick
+from tideline.engine.peers import MemoryPins, Ring, ciphers, complete, fresh, peers_in, plaintexts, seal, unseal
 from tideline.engine.ports import Done, Head, Job, Link, Pool, Vault
 from tideline.engine.rows import JOIN, Failure, Files, Order, Receipt, Reply
 
@@ -41,7 +41,10 @@ def silent(what: str, order: Order, error: FederationError | None) -> None:
 
 
 class Agent:
-    """One site. `handle` may be called again for the same order at any time: the work is done once."""
+    """One site. `handle` may be called again for the same order at any time: the work is done once.
+
+    ring: its keys, and what it knows of its peers'; without one it has keys that nobody has been told of.
+    """
 
     def __init__(
         self,
@@ -52,8 +55,10 @@ class Agent:
         policy: Policy = DEFAULT_POLICY,
         log: Log = silent,
         roles: Iterable[Role] = tuple(Role),
+        ring: Ring | None = None,
     ) -> None:
         self.name, self.link, self.vault, self.pool = name, link, vault, pool
+        self.ring = ring or new_ring()
         self.policy, self.log, self.roles = policy, log, frozenset(roles)
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
@@ -63,7 +68,7 @@ class Agent:
             self.allow(Role(order.brief["role"]))
             self.permit(from_json(order.brief["contract"]))
             head = self.ready(order, tick)
-            reply = Reply(order.id, head.reply, head.metrics, head.facts)
+            reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
             return self.deliver(order, reply)
         except (Cancelled, Stale):
             return None
@@ -78,14 +83,18 @@ class Agent:
         if head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
             return head
         self.consistent(head, order)
-        self.vault.keep(order.run, order.files)
+        self.vault.keep(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
         self.vault.note(order.run, order.brief)
-        self.bring(order)
+        self.ring.trust(peers_in(order.brief))
+        self.bring(order, order.files)
+        self.whole(order)
+        self.open(order)
         self.log("begun", order, None)
         done = self.pool.run(self.job(order, head), tick)
         self.log("worked", order, None)
         facts = self.guard(order, done)
-        made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, facts, order.files)
+        sealed = seal(order, done.handles, self.vault.parts(order.run), self.ring)
+        made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, facts, order.files, sealed)
         self.vault.commit(order.run, made)
         return made
 
@@ -102,26 +111,36 @@ class Agent:
                 raise ahead(order) if last > order.cursor else otherwise(order)
             self.link.fetch(order, (), self.vault.parts(order.run))  # Stale, unless a coordinator that was restored asks again
 
-    def bring(self, order: Order) -> None:
-        """Fetch the order's files that this site lacks: the root first, then the parts that the root itself names."""
+    def bring(self, order: Order, files: Files) -> None:
+        """Fetch those of an order's files that this site lacks: of its message the root first, then the parts that it names."""
         parts = self.vault.parts(order.run)
-        while lacking := tuple(file for file in order.files if not parts.has(file[0])):
+        while lacking := tuple(file for file in files if not parts.has(file[0])):
             resumed = any(parts.arrived(digest) for digest, _ in lacking)
             try:
                 self.link.fetch(order, lacking, parts)
             except DigestMismatch:
                 if not resumed:  # what an earlier try left may be spoilt, by a power cut for instance; it is forgotten now
                     raise
-        if order.files:
-            self.whole(order.files, parts)
 
-    def whole(self, files: Files, parts: Parts) -> None:
-        """The order names every part that its root names."""
-        root = files[0][0]
-        listed = {digest for digest, _ in files}
-        for digest, _ in named_parts(parse(parts.view(root))):
+    def whole(self, order: Order) -> None:
+        """The order names every part that its root names, and brings every value of a peer."""
+        if not order.files:
+            return
+        root = self.vault.parts(order.run).view(order.files[0][0])
+        listed = {digest for digest, _ in order.files}
+        for digest, _ in named_parts(parse(root)):
             if Digest(digest) not in listed:
                 raise PartMissing(f"The order's root names part {digest[:12]}, which the order does not offer")
+        complete(order, root)
+
+    def open(self, order: Order) -> None:
+        """Fetch and open the values of peers, one after the other; their sealed files are not kept."""
+        parts = self.vault.parts(order.run)
+        for envelope in order.sealed:
+            if not parts.has(Digest(envelope.handle.digest)):
+                self.bring(order, ciphers([envelope]))
+                unseal(order, envelope, self.name, parts, self.ring)
+                parts.drop(envelope.cipher)
 
     def job(self, order: Order, head: Head | None) -> Job:
         """The step to run."""
@@ -168,7 +187,7 @@ class Agent:
 
     def push(self, order: Order, reply: Reply, missing: Sequence[tuple[Digest, int]]) -> None:
         """Send some of the reply's own files; nothing else that lies here can be asked for."""
-        sizes = dict(reply.files)
+        sizes = dict((*reply.files, *ciphers(reply.sealed)))
         for digest, _ in missing:
             if digest not in sizes:
                 raise NotFound(f"The reply to order {order.id[:8]} names no part {digest[:12]}")
@@ -189,6 +208,12 @@ class Agent:
         return self.link.report(order, Reply(order.id, failure=Failure(error.kind, str(error))))
 
 
+def new_ring() -> Ring:
+    """A ring with new keys."""
+    own = fresh()
+    return Ring(lambda: own, MemoryPins())
+
+
 def understood(order: Order) -> None:
     """Raises Malformed for an order that no coordinator of ours makes: nothing that it names is looked for then."""
     brief = order.brief
@@ -201,7 +226,7 @@ def understood(order: Order) -> None:
         odd.append("place")
     if odd:
         raise Malformed(f"Order {order.id[:8]} does not say what it asks for: its {odd[0]} is missing or wrong", DISTRUST)
-    for digest, size in order.files:
+    for digest, size in (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)):
         check_digest(digest)
         if not 0 < size <= MAX_PART_BYTES:
             raise TooLarge(f"Order {order.id[:8]} names a part of {size} bytes; the limit is {MAX_PART_BYTES}", DISTRUST)

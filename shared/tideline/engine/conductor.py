@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tideline.archive.layout import handle_in
 from tideline.core.errors import Diverged, FederationError, Overtaken, StepFailed, StorageFull, Unreachable
+from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, RunId, Waiting
 from tideline.core.settings import parse
 from tideline.engine.meter import SILENT, Meter
@@ -166,7 +168,11 @@ class Conductor:
         """What the transaction writes."""
         now = self.clock.now()
         closed = self.closed(run, answered, made, now)
-        orders = tuple(self.order(run, made["cursor"], c, files, now) for c, files in made["orders"].items())
+        handles = {client: handles_in(nodes) for client, nodes in made["handles"].items()}
+        orders = tuple(
+            replace(self.order(run, made["cursor"], c, files, now), sealed=handles.get(c, ()))
+            for c, files in made["orders"].items()
+        )
         kept = [r.next_cursor for r in (*rounds, closed) if r.state]
         final = made["done"]
         return Advance(
@@ -181,6 +187,7 @@ class Conductor:
             members if run.cursor == JOIN else None,
             made.get("fingerprint"),
             kept[-2] if len(kept) > 1 else JOIN,
+            sealed=handles_in(made["sealed"]),
         )
 
     def closed(self, run: RunRow, answered: list[OrderRow], made: dict[str, Any], now: float) -> RoundRow:
@@ -216,6 +223,11 @@ class Conductor:
         whose = suspects(folded) if folded and isinstance(error, StepFailed) else ""
         self.journal.settle(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}{whose}", self.clock.now(), token)
         self.bell.ring(f"run:{run.id}")
+
+
+def handles_in(nodes: Any) -> tuple[Handle[Any], ...]:
+    """Handles from plain data."""
+    return tuple(handle_in(node) for node in nodes)
 
 
 def waiting_of(run: RunRow) -> Waiting:

@@ -12,7 +12,7 @@ from tideline.core.signing import fingerprint
 from tideline.engine.audit import BEGUN, Deed
 from tideline.engine.keys import ApiKey
 from tideline.engine.ports import Advance
-from tideline.engine.rows import Client, Files, Invite, Keys, OrderRow, OrderStatus, Reply, RunRow, Status
+from tideline.engine.rows import Client, Envelope, Files, Invite, Keys, OrderRow, OrderStatus, Reply, RunRow, Status
 
 MOST_FILES = 64  # of a message that are told one by one
 MOST_WORDS = 500  # characters of a reason
@@ -118,13 +118,20 @@ def asked_again(row: OrderRow) -> Deed:
 def replied(row: OrderRow, reply: Reply, now: float) -> Deed:
     """A client answered an order; `row` has the answer."""
     if row.status is OrderStatus.ANSWERED:
-        return Deed("reply_accepted", now, client=row.client, run=row.run, told=place(row) | listed(reply.files))
+        told = place(row) | listed(reply.files) | sealed_for(reply.sealed)
+        return Deed("reply_accepted", now, client=row.client, run=row.run, told=told)
     if row.status is OrderStatus.EXPIRED:
         return Deed("reply_late", now, client=row.client, run=row.run, told=place(row))
     failure = reply.failure
     why = {"reason": failure.kind, "what": failure.what[:MOST_WORDS]} if failure else {}
     kind = "reply_refused" if reply.refused else "reply_failed"
     return Deed(kind, now, client=row.client, run=row.run, told=place(row) | why)
+
+
+def sealed_for(envelopes: Iterable[Envelope]) -> dict[str, Any]:
+    """What a reply brought for other sites: each value's digest, its sealed file, and who can open it. Nothing where it did not."""
+    told = [{"value": e.handle.digest, "file": [e.cipher, e.bytes], "to": sorted(e.keys)} for e in envelopes]
+    return {"sealed": told[:MOST_FILES], "sealed_count": len(told)} if told else {}
 
 
 def place(row: OrderRow) -> dict[str, Any]:

@@ -11,12 +11,14 @@ from typing import Any
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
 from tideline.archive.intake import MAX_PART_BYTES, STREAMS, Intake, chunk_size, chunks
-from tideline.archive.layout import named_parts, parse
+from tideline.archive.layout import named_handles, named_parts, parse
 from tideline.archive.parts import Upload
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, NotFound, Stale
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.engine.meter import SILENT, Meter
+from tideline.engine.peers import ciphers
 from tideline.engine.ports import Bell, Clock, Journal, Mill
+from tideline.engine.relay import check_envelopes, for_one, seals, told_of
 from tideline.engine.rows import JOIN, Arrivals, Failure, Order, OrderRow, OrderStatus, Receipt, Reply, RunRow
 from tideline.engine.storeroom import Storeroom
 
@@ -74,7 +76,13 @@ class Desk:
             "role": run.roster[row.client],
             "version": self.version,
         }
-        return Order(row.id, row.run, row.cursor, *names, row.files, row.seed, row.after, left, brief)
+        brief |= {"peers": self.peers(run)} if seals(run.contract) else {}
+        sealed = tuple(for_one(each, row.client) for each in self.journal.envelopes(row.run, row.sealed)) if row.sealed else ()
+        return Order(row.id, row.run, row.cursor, *names, row.files, row.seed, row.after, left, brief, sealed)
+
+    def peers(self, run: RunRow) -> dict[str, Any]:
+        """What the sites of a run are told of each other: keys, and how they came to them."""
+        return {c.name: told_of(c) for c in self.journal.clients() if c.name in run.roster and c.keys is not None}
 
     def fetch(
         self, client: ClientId, order: OrderId, wanted: Sequence[tuple[Digest, int]], streams: int = STREAMS
@@ -83,7 +91,8 @@ class Desk:
 
         streams: how many such calls there may be at once.
         """
-        sizes = dict(self.open(client, order).files)
+        row = self.open(client, order)
+        sizes = dict((*row.files, *ciphers(self.journal.envelopes(row.run, row.sealed) if row.sealed else ())))
         for digest, _ in wanted:
             if digest not in sizes:
                 raise NotFound(f"Order {order[:8]} names no part {digest[:12]}")
@@ -141,7 +150,7 @@ class Desk:
             return self.settle(row, Reply(reply.order, failure=reply.failure), OrderStatus.FAILED)
         if row.status is OrderStatus.EXPIRED:
             return self.late(row, reply)
-        missing = self.room.missing(tuple(dict.fromkeys(reply.files)), row.run, row.client)
+        missing = self.missing(row, reply)
         if missing:
             return Receipt("missing", missing)
         try:
@@ -152,9 +161,13 @@ class Desk:
             return self.refuse(row, reply, error)
         return self.settle(row, reply, OrderStatus.ANSWERED)
 
+    def missing(self, row: OrderRow, reply: Reply) -> tuple[tuple[Digest, int], ...]:
+        """Which of a reply's files must be sent first."""
+        return self.room.missing(tuple(dict.fromkeys((*reply.files, *ciphers(reply.sealed)))), row.run, row.client)
+
     def overtaken(self, row: OrderRow, reply: Reply) -> bool:
         """Whether the round has closed, or parts were collected, while the reply was checked: that is no fault of its own."""
-        return self.own(row.client, row.id).status is not row.status or bool(self.room.missing(reply.files, row.run, row.client))
+        return self.own(row.client, row.id).status is not row.status or bool(self.missing(row, reply))
 
     def late(self, row: OrderRow, reply: Reply) -> Receipt:
         """A reply to a round that has closed: recorded without its message, which nobody will fold."""
@@ -168,20 +181,22 @@ class Desk:
         """The reply names exactly the files of its root, its root keeps the contract, and nothing else comes with it."""
         self.check_metrics(row, reply)
         if row.cursor == JOIN:
-            if reply.files or set(reply.facts) != {"labelled"} or not isinstance(reply.facts["labelled"], bool):
+            more = reply.files or reply.sealed
+            if more or set(reply.facts) != {"labelled"} or not isinstance(reply.facts["labelled"], bool):
                 raise Undeclared("The answer to a join holds more than whether the site has labels")
             return
         if reply.facts:
             raise Undeclared("The reply to a step holds facts; they belong to the join")
         if not reply.files:
             raise PartMissing("The reply names no message")
-        named = named_parts(parse(self.room.parts.view(reply.files[0][0])))
-        if [d for d, _ in named] != [d for d, _ in reply.files[1:]]:
+        header, run = parse(self.room.parts.view(reply.files[0][0])), self.run(row)
+        if [d for d, _ in named_parts(header)] != [d for d, _ in reply.files[1:]]:
             raise Undeclared("The reply's files are not those that its root names")
-        for digest, size in reply.files:
+        for digest, size in (*reply.files, *ciphers(reply.sealed)):
             if self.room.parts.size(digest) != size:
                 raise PartMismatch(f"Part {digest[:12]} has not the {size} bytes that the reply tells")
-        run = self.run(row)
+        if reply.sealed or named_handles(header):
+            check_envelopes(row, run, reply, named_handles(header), self.journal.client(row.client))
         self.mill.call("check", {"spec": run.spec, "cursor": row.cursor, "asked": row.message, "reply": reply.files[0][0]})
 
     def check_metrics(self, row: OrderRow, reply: Reply) -> None:
@@ -207,7 +222,7 @@ class Desk:
             down, up = self._down[row.id], self._up[row.id]
         after = self.journal.answer(row.id, reply, status, self.clock.now(), down, up, self.room.parts.has)
         if after is None:
-            return Receipt("missing", self.room.missing(reply.files, row.run, row.client))
+            return Receipt("missing", self.missing(row, reply))
         with self._lock:
             del self._down[row.id], self._up[row.id]
         self.bell.ring(f"run:{row.run}")

@@ -151,10 +151,10 @@ class Enrolment:
                 "Start with the home directory that enrolled under this name, or enrol under another name",
             )
 
-    def rekey(self, known: Client, keys: Keys) -> None:
+    def rekey(self, known: Client, keys: Keys, handover: str = "") -> None:
         """Bind new keys to a client. Raises IdentityRefused if another call did so meanwhile."""
         with self._changing(known.name):
-            if not self.journal.rekey(known.name, known.sign_key, keys, PROTOCOL, self.clock.now()):
+            if not self.journal.rekey(known.name, known.sign_key, keys, PROTOCOL, self.clock.now(), handover):
                 raise IdentityRefused(f"The keys of {known.name!r} were changed a moment ago", "Start the agent again")
 
     # Who calls

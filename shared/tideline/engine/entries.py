@@ -15,6 +15,7 @@ from tideline.engine.rows import (
     FINAL,
     Client,
     Failure,
+    Handover,
     Keys,
     Lease,
     OrderRow,
@@ -23,6 +24,7 @@ from tideline.engine.rows import (
     RunRow,
 )
 
+MOST_HANDOVERS = 64  # of a client that are kept
 REMEMBERED_SECONDS = 86400.0  # for so long it is known that a part was dropped
 
 
@@ -72,9 +74,13 @@ def answered(row: OrderRow, reply: Reply, status: OrderStatus, now: float, down:
     )
 
 
-def rekeyed(known: Client, keys: Keys, protocol: int) -> Client:
-    """A client's row with new keys: nothing that it had shows who it is any more."""
-    return replace(known, sign_key=keys.sign, receive_key=keys.receive, protocol=protocol, credential_hash="", rotate=False)
+def rekeyed(known: Client, keys: Keys, protocol: int, handover: str = "") -> Client:
+    """A client's row with new keys: nothing that it had shows who it is any more, but for the old keys' signature of these."""
+    changed = replace(known, sign_key=keys.sign, receive_key=keys.receive, protocol=protocol, credential_hash="", rotate=False)
+    before = known.handovers or ((Handover(known.keys, ""),) if known.keys else ())
+    # Without a signature the line is cut: whoever knows the keys before must be told by a person.
+    handovers = (*before, Handover(keys, handover))[-MOST_HANDOVERS:] if handover else ()
+    return replace(changed, handovers=handovers)
 
 
 def day(seconds: float) -> str:

@@ -9,6 +9,7 @@ from tideline.archive.intake import Intake, chunk_size, chunks, commit
 from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.run import ClientId, RunId
 from tideline.engine.desk import Desk
+from tideline.engine.peers import ciphers
 from tideline.engine.ports import Head
 from tideline.engine.rows import Arrivals, Files, Order, Receipt, Reply
 
@@ -68,7 +69,7 @@ def collect(parts: Parts, head: Head | None, files: Files) -> None:
     """Forget the parts of a run that neither its head nor the order at hand names."""
     live = {digest for digest, _ in files}
     if head is not None:
-        live |= {digest for digest, _ in (*head.memory, *head.reply)}
+        live |= {digest for digest, _ in (*head.memory, *head.reply, *ciphers(head.sealed))}
     for digest in parts.digests():
         if digest not in live:
             parts.drop(digest)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine import brought, deeds
 from tideline.engine.entries import (
@@ -25,11 +26,13 @@ from tideline.engine.entries import (
 from tideline.engine.errands import MemoryErrands
 from tideline.engine.memory_keys import MemoryKeys
 from tideline.engine.memory_people import MemoryPeople
+from tideline.engine.peers import ciphers
 from tideline.engine.ports import MOST_DROPPED, Advance, anything, nothing
 from tideline.engine.rows import (
     FINAL,
     JOIN,
     OPEN,
+    Envelope,
     Event,
     Files,
     Headline,
@@ -63,6 +66,7 @@ class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
         self._once_referred: set[Digest] = set()
         self._dropped: dict[Digest, float] = {}
         self._pushed: set[tuple[Digest, RunId, ClientId]] = set()
+        self._sealed: dict[RunId, dict[Handle[Any], tuple[int, Envelope]]] = {}  # and the last cursor that needs each
 
     def create(
         self,
@@ -161,6 +165,7 @@ class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
             now = step.closed.closed
             self._rounds[step.run].append(step.closed)
             self._refer("state", step.run, step.closed.next_cursor, step.closed.state, now)
+            self._need(step, now)
             for order in step.orders:
                 self._offer(order, now)
             self._runs[step.run] = advanced(row, step)
@@ -234,17 +239,25 @@ class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
             row = self._orders[order]
             if row.answered is not None or row.status is OrderStatus.CANCELLED:
                 return OrderStatus.CANCELLED
-            if any(d not in self._parts or (d in self._dropped and not here(d)) for d, _ in reply.files):
+            brought = (*reply.files, *ciphers(reply.sealed))
+            if any(d not in self._parts or (d in self._dropped and not here(d)) for d, _ in brought):
                 return None
             after = status if row.status is OrderStatus.OPEN else row.status
             self._orders[order] = answered(row, reply, after, now, down, up)
-            self._vouch(digest for digest, _ in reply.files)
+            self._vouch(digest for digest, _ in brought)
             self._pushed = {each for each in self._pushed if each[1:] != (row.run, row.client)}
             if after is OrderStatus.ANSWERED:
                 self._refer(f"reply:{order}", row.run, row.cursor, reply.files, now)
+                self._refer(f"sealed:{order}", row.run, row.cursor, ciphers(reply.sealed), now)
+                self._sealed.setdefault(row.run, {}).update({e.handle: (row.cursor, e) for e in reply.sealed})
             self._note(row.run, "late" if after is OrderStatus.EXPIRED else after.value, reply_event(row, reply), now)
             self.record([deeds.replied(self._orders[order], reply, now)])
             return after
+
+    def envelopes(self, run: RunId, handles: Collection[Handle[Any]]) -> tuple[Envelope, ...]:
+        with self._lock:
+            known = self._sealed.get(run, {})
+            return tuple(known[handle][1] for handle in sorted(handles, key=str) if handle in known)
 
     def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
         with self._lock:
@@ -383,8 +396,16 @@ class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
             self._refer("start", run.id, brought.START, files, run.created)
             self._once_referred.difference_update(digest for digest, _ in files)
 
+    def _need(self, step: Advance, now: float) -> None:
+        """The new state names these sealed values: they are needed as long as it is."""
+        known, at = self._sealed.get(step.run, {}), step.closed.next_cursor
+        found = {handle: (at, known[handle][1]) for handle in step.sealed if handle in known}
+        known.update(found)
+        self._refer("sealed", step.run, at, ciphers(envelope for _, envelope in found.values()), now)
+
     def _trim(self, run: RunId, keep_from: int) -> None:
         self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k[2] >= keep_from}
+        self._sealed[run] = {k: v for k, v in self._sealed.get(run, {}).items() if v[0] >= keep_from}
 
     def _end(self, run: RunId, status: OrderStatus) -> None:
         """A final run keeps its last state only."""
@@ -392,6 +413,7 @@ class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
         states = [k for k in self._refs if k[1] == run and k[0] == "state"]
         last = max(states, key=lambda k: k[2], default=None)
         self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k == last}
+        self._sealed.pop(run, None)
 
     def _leave_out(self, step: Advance, now: float) -> list[ClientId]:
         """Who answered while the round was being folded without him is late: these."""
@@ -400,6 +422,7 @@ class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
             if order.status is OrderStatus.ANSWERED and order.client not in step.closed.folded:
                 self._orders[order.id] = replace(order, status=OrderStatus.EXPIRED)
                 self._refs.pop((f"reply:{order.id}", order.run, order.cursor), None)
+                self._refs.pop((f"sealed:{order.id}", order.run, order.cursor), None)
                 self._note(step.run, "late", late_event(order), now)
                 late.append(order.client)
         return late

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 
+from tideline.archive import layout
 from tideline.archive.codec import Memo, Message, Rules, decode, decode_order, encode
 from tideline.archive.parts import Parts
 from tideline.core.algorithm import Algorithm, contract, nothing_of_note, rounds_of
 from tideline.core.errors import ConfigRefused, Diverged, Malformed, NotFound, StepFailed
+from tideline.core.handle import Handle
 from tideline.core.phase import Each, Replies
 from tideline.core.privacy import contract_digest, to_json
 from tideline.core.record import Nothing
@@ -206,7 +208,9 @@ class NumericMill:
             "cursor": turned.cursor,
             "done": done,
             "state": state.files if state else (),
+            "sealed": told_handles(state.handles if state else ()),
             "orders": {client: message.files for client, message in orders.items()},
+            "handles": {client: told_handles(message.handles) for client, message in orders.items() if message.handles},
             "marks": plain(turned.marks),
             "groups": plain(turned.groups),
             "tables": plain(turned.tables),
@@ -223,6 +227,11 @@ class NumericMill:
                 once[id(order)] = encode(order, self.parts, rules, memo)
             made[client] = once[id(order)]
         return made
+
+
+def told_handles(handles: Iterable[Handle[Any]]) -> list[list[Any]]:
+    """Handles as plain data."""
+    return [layout.handle_node(each) for each in handles]
 
 
 def members_of(roster: Any) -> Roster:

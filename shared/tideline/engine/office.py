@@ -16,6 +16,7 @@ from tideline.engine.errands import Identity, done_since, last_seen
 from tideline.engine.experiment import Experiment, Reference, read_experiment
 from tideline.engine.ports import Bell, Clock, Journal, Mill, anything
 from tideline.engine.progress import newest
+from tideline.engine.relay import check_keys, seals
 from tideline.engine.rows import JOIN, OPEN, Client, Keys, OrderRow, OrderStatus, PhaseFact, RunRow, Standing, Status
 from tideline.engine.seeds import Purpose, order_id, seed_for
 
@@ -46,9 +47,12 @@ class Office:
             self.bell.ring(topic)
         return client
 
-    def rekey(self, known: Client, keys: Keys) -> None:
-        """Put new keys in the place of a client's; what it began with the old ones ends. Raises IdentityRefused."""
-        self.people.rekey(known, keys)
+    def rekey(self, known: Client, keys: Keys, handover: str = "") -> None:
+        """Put new keys in the place of a client's; what it began with the old ones ends. Raises IdentityRefused.
+
+        handover: the old keys' signature of the new ones, if the client gave one.
+        """
+        self.people.rekey(known, keys, handover)
         self.bell.ring(f"client:{known.name}")
 
     def start(self, given: Mapping[str, Any], identity: Identity | None = None) -> RunId:
@@ -147,6 +151,8 @@ class Office:
             "weights": experiment.weights,
         }
         made = self.mill.call("draft", asked)
+        if seals(made["contract"]):
+            check_keys(c for c in self.journal.clients() if c.name in roster and c.standing is not Standing.REVOKED)
         now = self.clock.now()
         spec: dict[str, Any] = {
             "id": run,
@@ -222,7 +228,8 @@ class Office:
         attempt = order.attempt + 1
         name = order_id(order.run, order.cursor, order.client, attempt)
         after = self.journal.last_answer(order.run, order.client)
-        return OrderRow(name, order.run, order.cursor, attempt, order.client, order.files, order.seed, after, now)
+        row = OrderRow(name, order.run, order.cursor, attempt, order.client, order.files, order.seed, after, now)
+        return replace(row, sealed=order.sealed)
 
     def find(self, run: RunId) -> RunRow:
         """A run by id. Raises NotFound."""

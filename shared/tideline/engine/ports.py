@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tideline.archive.parts import Parts
 from tideline.core.data import Data, View
+from tideline.core.handle import Handle
 from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, World
 from tideline.engine.audit import ALL, About, Deed, Entry, Tip
 from tideline.engine.keys import ApiKey
@@ -15,6 +16,7 @@ from tideline.engine.rows import (
     Answer,
     Arrivals,
     Client,
+    Envelope,
     Errand,
     Event,
     Files,
@@ -48,7 +50,10 @@ class Bell(Protocol):
 
 @dataclass(frozen=True)
 class Advance:
-    """One closed round and what comes next, written in one transaction."""
+    """One closed round and what comes next, written in one transaction.
+
+    sealed: the values for peers that the new state names, where it is kept.
+    """
 
     run: RunId
     from_cursor: int
@@ -62,6 +67,7 @@ class Advance:
     fingerprint: str | None = None
     keep_from: int = 0  # the cursor before which replies and checkpoints are collected
     token: int | None = None  # of the writer's lease; none: nobody else conducts
+    sealed: tuple[Handle[Any], ...] = ()
 
     @property
     def digests(self) -> frozenset[Digest]:
@@ -123,8 +129,11 @@ class Journal(Protocol):
         """Note of many at once that they live."""
         ...
 
-    def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0) -> bool:
-        """Give a client new keys, if its key to sign is still `before` (empty: none yet). Its credential is gone with it."""
+    def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0, handover: str = "") -> bool:
+        """Give a client new keys, if its key to sign is still `before` (empty: none yet). Its credential is gone with it.
+
+        handover: the signature by which the old keys vouch for the new ones; without it nobody who knows the old ones follows.
+        """
         ...
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
@@ -265,6 +274,13 @@ class Journal(Protocol):
         """
         ...
 
+    def envelopes(self, run: RunId, handles: Collection[Handle[Any]]) -> tuple[Envelope, ...]:
+        """The sealed values of a run that these handles name and that are still kept.
+
+        They are kept from the reply that brings them on, as long as a state that is kept, or an answer since, names them.
+        """
+        ...
+
     def reissue(self, orders: Iterable[OrderRow]) -> None:
         """Offer orders again under new names. One whose name is known, or whose run has ended, is left as it is."""
         ...
@@ -359,12 +375,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """A finished step: files of message and memory, metrics and, for the join, facts."""
+    """A finished step: files of message and memory, metrics and, for the join, facts.
+
+    handles: the values for peers that the message names; their files lie beside the message's.
+    """
 
     message: Files
     memory: Files
     metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
     facts: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    handles: tuple[Handle[Any], ...] = ()
 
 
 class Pool(Protocol):
@@ -388,7 +408,7 @@ OpenShelf = Callable[[World, Role], Shelf]
 class Head:
     """What a site's vault knows of a run: its memory, the reply that belongs to it, and what was asked.
 
-    asked: the order's files; None in a record from before they were kept.
+    asked: the order's files; None in a record from before they were kept. sealed: what the reply brings for peers.
     """
 
     order: OrderId
@@ -398,6 +418,7 @@ class Head:
     metrics: Mapping[str, float]
     facts: Mapping[str, Any]
     asked: Files | None = None
+    sealed: tuple[Envelope, ...] = ()
 
 
 class Vault(Protocol):

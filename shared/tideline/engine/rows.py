@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from tideline.core.handle import Handle
 from tideline.core.phase import Table
 from tideline.core.run import EMPTY, ClientId, Digest, OrderId, RunId
 
@@ -69,12 +70,42 @@ class Keys:
 
 
 @dataclass(frozen=True)
+class Handover:
+    """New keys that a client's keys before them signed (hexadecimal). The first that it had stand there unsigned."""
+
+    keys: Keys
+    signature: str
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A client as its peers are told of it: its keys, and how it came to them, the oldest first."""
+
+    keys: Keys
+    handovers: tuple[Handover, ...] = ()
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A sealed value on its way: the digest and bytes of its sealed file, the content key sealed to each reader, the holder's
+    signature (hexadecimal both). At a reader `keys` has its own alone.
+    """
+
+    handle: Handle[Any]
+    cipher: Digest
+    bytes: int
+    keys: Mapping[ClientId, str]
+    signature: str
+
+
+@dataclass(frozen=True)
 class Client:
     """An enrolled agent. `roles` are those that its owner allows.
 
     protocol         that it spoke last; one of protocol 1 has no keys and shows a credential instead
     credential_hash  empty for a client with keys
     rotate           whether it is asked for new keys
+    handovers        how it came to its keys from those that it enrolled with
     """
 
     name: ClientId
@@ -91,6 +122,7 @@ class Client:
     revoked: float | None = None
     reason: str = ""
     rotate: bool = False
+    handovers: tuple[Handover, ...] = ()
 
     @property
     def keys(self) -> Keys | None:
@@ -181,7 +213,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class OrderRow:
-    """One order and, once it is answered, its reply."""
+    """One order and, once it is answered, its reply. sealed: the values of others that its message names."""
 
     id: OrderId
     run: RunId
@@ -202,6 +234,7 @@ class OrderRow:
     answered: float | None = None
     bytes_down: int = 0
     bytes_up: int = 0
+    sealed: tuple[Handle[Any], ...] = ()
 
     @property
     def message(self) -> Digest | None:
@@ -285,7 +318,10 @@ class Tally:
 
 @dataclass(frozen=True)
 class Order:
-    """What an agent is asked. `brief` is the run as plain data (method, config, world, contract, threads, role)."""
+    """What an agent is asked. `brief` is the run as plain data (method, config, world, contract, threads, role).
+
+    sealed: the values of other sites that the message names, as far as they are for this one.
+    """
 
     id: OrderId
     run: RunId
@@ -298,11 +334,15 @@ class Order:
     after: int
     seconds_left: float
     brief: Mapping[str, Any]
+    sealed: tuple[Envelope, ...] = ()
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What an agent answers: files of the message, or a failure. refused: the desk found the failure, in what was sent."""
+    """What an agent answers: files of the message, or a failure. refused: the desk found the failure, in what was sent.
+
+    sealed: the values for peers whose handles the message names.
+    """
 
     order: OrderId
     files: Files = ()
@@ -310,6 +350,7 @@ class Reply:
     facts: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     failure: Failure | None = None
     refused: bool = False
+    sealed: tuple[Envelope, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from tideline.archive.folder import FolderParts
 from tideline.archive.parts import Buffer, MemoryParts, Parts
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.registry import Methods
-from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.agent import Agent
+from tideline.core.run import ClientId, Digest, Role, RunId
+from tideline.engine.agent import Agent, new_ring
 from tideline.engine.brought import WHOSE
 from tideline.engine.conductor import Conductor
 from tideline.engine.desk import Desk
+from tideline.engine.enrolment import Applicant
 from tideline.engine.memory import LocalLink, ManualClock, MemoryVault, QuietBell
 from tideline.engine.memory_journal import MemoryJournal
 from tideline.engine.mill import NumericMill
@@ -52,11 +53,12 @@ class Federation:
 
     def agent(self, name: ClientId, site: SimSite, methods: Methods, home: Path | None, device: str) -> Agent:
         """A site's agent, enrolled."""
-        token = self.office.invite(name, {}, 60.0)
-        client: Client = self.office.enrol(token, name, f"credential of {name}", ("source", "target", "peer"), "simulated")
+        ring = new_ring()
+        who = Applicant(name, tuple(Role), "simulated", keys=ring.own().public)
+        client: Client = self.office.people.admit(self.office.invite(name, {}, 60.0), who)
         vault = MemoryVault(lambda run: store(home, f"site-{name}/{run}"))
         pool = Stepper(methods, vault.parts, site.open_shelf, device)
-        return Agent(client.name, LocalLink(client.name, self.desk), vault, pool, site.policy)
+        return Agent(client.name, LocalLink(client.name, self.desk), vault, pool, site.policy, ring=ring)
 
     def bring(self, buffers: Sequence[Buffer]) -> Digest:
         """Take in a file of weights, the joined buffers; what an experiment calls it."""

@@ -9,12 +9,14 @@ from typing import Any
 from tideline.archive.codec import LAX, Rules, decode, decode_order, encode, files_of
 from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
+from tideline.archive.rules import MOST
 from tideline.core.algorithm import Algorithm, contract
 from tideline.core.data import Data, View
-from tideline.core.errors import ContractRefused, FederationError, MemoryLost, StepFailed
+from tideline.core.errors import ContractRefused, FederationError, Malformed, MemoryLost, StepFailed
+from tideline.core.handle import Handle, Maker
 from tideline.core.privacy import Contract, contract_digest, from_json, to_json
 from tideline.core.registry import Methods, resolve
-from tideline.core.run import Role, RunId, World, world_in
+from tideline.core.run import Digest, Role, RunId, World, world_in
 from tideline.core.settings import plain
 from tideline.core.step import Outcome, Site, Step
 from tideline.engine.advance import reproducible
@@ -38,14 +40,16 @@ class Stepper:
         world = world_in(job.brief["world"])
         role = Role(job.brief["role"])
         shelf = self.shelf(world, role)
-        step = None if job.cursor == JOIN else algorithm.plan(config)[job.cursor].step
+        phase = None if job.cursor == JOIN else algorithm.plan(config)[job.cursor]
+        step = phase.step if phase else None
         with reproducible(job.seed, job.brief["threads"], self.device) as rng:
             view = step.view if step else View.TRAIN
             data = masked(guarded("that reads the data", shelf.view, view, role), view, role)
-            site = Site(config, world, job.client, role, data, job.round, rng, self.device, tick=tick)
-            if step is None:
+            fetch = self.fetching(algorithm, config, world, job)
+            site = Site(config, world, job.client, role, data, job.round, rng, self.device, fetch, tick)
+            if phase is None or step is None:
                 return self.join(algorithm, job, site, clauses)
-            return self.step(algorithm, step, job, site)
+            return self.step(algorithm, step, job, site, Maker(job.client, phase.name, job.round))
 
     def join(self, algorithm: Algorithm, job: Job, site: Site, clauses: Contract) -> Done:
         """Before the first phase: the first memory, whether the site has labels, and the contract as this site derives it."""
@@ -53,7 +57,7 @@ class Stepper:
         facts = {"labelled": site.data.labelled, "contract": to_json(clauses)}
         return Done((), encode(memory, self.parts_of(job.run), LAX).files, {}, facts)
 
-    def step(self, algorithm: Algorithm, step: Step, job: Job, site: Site) -> Done:
+    def step(self, algorithm: Algorithm, step: Step, job: Job, site: Site, maker: Maker) -> Done:
         """Decode the order and the memory, run, encode the reply and the memory."""
         assert job.message is not None
         sizes, parts = guarded("sizes", algorithm.dims, site.config, site.world), self.parts_of(job.run)
@@ -61,10 +65,28 @@ class Stepper:
         memory = self.memory(algorithm, job, site)
         outcome: Outcome[Any, Any] = guarded(step.name, step.run, order, memory, site)
         metrics = guarded(step.name, declared, step, outcome, algorithm.memory)
-        message = guarded(step.name, encode, outcome.message, parts, rules)
+        message = guarded(step.name, encode, outcome.message, parts, replace(rules, maker=maker))
         if outcome.memory is memory and job.memory is not None:
-            return Done(message.files, files_of(job.memory, parts), metrics)
-        return Done(message.files, guarded(step.name, encode, outcome.memory, parts, LAX).files, metrics)
+            kept = files_of(job.memory, parts)
+        else:
+            kept = guarded(step.name, encode, outcome.memory, parts, LAX).files
+        return Done(message.files, kept, metrics, handles=message.handles)
+
+    def fetching(self, algorithm: Algorithm, config: Any, world: World, job: Job) -> Callable[..., Any]:
+        """What opens the order's handles for a step. The values' files lie here: they were fetched before the step began."""
+
+        def fetch(handle: Handle[Any], like: Any = None) -> Any:
+            if handle.kind is None:
+                raise StepFailed("The step fetches a handle that is none of its order's", "Fetch what the order names")
+            rules = Rules(algorithm.dims(config, world), () if like is None else (like,), most=MOST)
+            try:
+                return decode(handle.kind, Digest(handle.digest), self.parts_of(job.run), rules)
+            except Malformed as error:
+                raise type(error)(
+                    f"The value that {handle.holder} sealed: {error.what}", error.todo, holder=handle.holder
+                ) from error
+
+        return fetch
 
     def memory(self, algorithm: Algorithm, job: Job, site: Site) -> Any:
         """The site's memory. A method that keeps none settles again wherever its memory is gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import replace
 from typing import Any
@@ -57,7 +58,13 @@ def test_clients_are_listed_without_their_secrets(coordinator: Coordinator) -> N
     assert [c["name"] for c in listed] == list(SITES)
     told = {"name", "roles", "labels", "version", "protocol", "enrolled", "seen"}
     assert set(listed[0]) == told | {"standing", "revoked", "reason", "fingerprint", "rotate"}
-    assert (listed[0]["standing"], listed[0]["protocol"], listed[0]["fingerprint"]) == ("approved", 1, None)
+    assert (listed[0]["standing"], listed[0]["protocol"]) == ("approved", 2)
+    assert re.fullmatch("[0-9a-f]{4}( [0-9a-f]{4}){3}", listed[0]["fingerprint"])
+    coordinator.federation.office.enrol(
+        coordinator.federation.office.invite("old", {}, 60.0), "old", "a secret", ("source",), "1"
+    )
+    old = next(c for c in coordinator.get("/clients").json() if c["name"] == "old")
+    assert (old["protocol"], old["fingerprint"]) == (1, None)
 
 
 def test_an_invitation_admits_an_agent_once(coordinator: Coordinator) -> None:
@@ -143,7 +150,10 @@ def test_a_client_is_revoked(coordinator: Coordinator) -> None:
     for what in ("approve", "rotate"):
         refused(coordinator.post(f"/clients/anna/{what}"), 409, "Refused")
     refused(coordinator.post("/clients/anna/revoke", {"why": "x"}), 422, "ConfigRefused", "why")
-    refused(coordinator.post("/clients/bert/rotate"), 409, "Refused")
+    coordinator.federation.office.enrol(
+        coordinator.federation.office.invite("old", {}, 60.0), "old", "a secret", ("source",), "1"
+    )
+    refused(coordinator.post("/clients/old/rotate"), 409, "Refused")
 
 
 def test_health_tells_what_the_shell_knows(coordinator: Coordinator) -> None:

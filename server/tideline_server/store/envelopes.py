@@ -1,0 +1,79 @@
+"""What sites have sealed for each other: rows that say whose, for whom, and where the sealed file is; kept while it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, select, tuple_, update
+
+from tideline.archive.layout import handle_in, handle_node
+from tideline.core.handle import Handle
+from tideline.core.run import Digest, RunId
+from tideline.engine.rows import Envelope
+from tideline_server.store.dialect import upsert
+from tideline_server.store.listings import batches
+from tideline_server.store.schema import sealed
+
+PLACE = tuple_(sealed.c.holder, sealed.c.phase, sealed.c.round, sealed.c.digest)
+
+
+def to_plain(handles: Iterable[Handle[Any]]) -> list[list[Any]] | None:
+    """Handles for a column; none, as most orders name none, are no value."""
+    return [handle_node(each) for each in handles] or None
+
+
+def from_plain(stored: Any) -> tuple[Handle[Any], ...]:
+    """Handles from their column."""
+    return tuple(map(handle_in, stored or ()))
+
+
+def place(handle: Handle[Any]) -> tuple[str, str, int, str]:
+    """What tells a value from all others of its run."""
+    return handle.holder, handle.phase, handle.round, handle.digest
+
+
+def write(connection: Connection, run: RunId, cursor: int, brought: Iterable[Envelope]) -> None:
+    """Write what a reply of an exchange brings. What is there already is as good."""
+    rows = [
+        {
+            "run": run,
+            "needed": cursor,
+            "cipher": e.cipher,
+            "bytes": e.bytes,
+            "keys": dict(e.keys),
+            "signature": e.signature,
+            **dict(zip(("holder", "phase", "round", "digest"), place(e.handle), strict=True)),
+            "size": e.handle.size,
+        }
+        for e in brought
+    ]
+    upsert(connection, sealed, rows)
+
+
+def find(connection: Connection, run: RunId, handles: Collection[Handle[Any]]) -> tuple[Envelope, ...]:
+    """The envelopes of these handles that are kept, in order."""
+    found = []
+    for some in batches(sorted(set(handles), key=str)):
+        rows = connection.execute(select(sealed).where(sealed.c.run == run, PLACE.in_([place(each) for each in some])))
+        found += [envelope_of(row) for row in rows]
+    return tuple(sorted(found, key=lambda e: str(e.handle)))
+
+
+def envelope_of(row: Row[Any]) -> Envelope:
+    """An envelope from its columns."""
+    handle: Handle[Any] = Handle(row.digest, row.size, row.holder, row.phase, row.round)
+    return Envelope(handle, Digest(row.cipher), row.bytes, row.keys, row.signature)
+
+
+def need(connection: Connection, run: RunId, cursor: int, found: Collection[Envelope]) -> None:
+    """The state that waits at a cursor names these: they are needed as long as it is kept."""
+    for some in batches(list(found)):
+        mine = (sealed.c.run == run) & PLACE.in_([place(each.handle) for each in some])
+        connection.execute(update(sealed).where(mine).values(needed=cursor))
+
+
+def trim(connection: Connection, run: RunId, keep_from: int | None) -> None:
+    """Forget what nothing from a cursor on needs; of a run that has ended, everything."""
+    past = sealed.c.run == run
+    connection.execute(delete(sealed).where(past if keep_from is None else past & (sealed.c.needed < keep_from)))

@@ -1,0 +1,171 @@
+"""Files sealed for other sites: what the coordinator relays and cannot read, and receivers hold to what its holder signed.
+
+A sealed file is 16 random bytes and then, for each CHUNK of the plaintext, its encryption by XChaCha20-Poly1305: the nonce is
+those bytes and the chunk's number; authenticated with it are what the file is (`About`) and whether the chunk is the last. So
+a chunk that was changed, moved, left out or cut off does not open, nor does one of another value, exchange, holder or run.
+The content key is sealed to each reader's X25519 key (libsodium's sealed box). The holder signs `About` and the sealed file's
+digest by Ed25519: a sealed box alone says nothing of who made it. Keys are raw bytes, 32 each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from typing import overload
+
+from nacl import bindings
+from nacl.exceptions import BadSignatureError, CryptoError
+from nacl.public import PrivateKey, PublicKey, SealedBox
+from nacl.signing import SigningKey, VerifyKey
+from nacl.utils import random
+
+from tideline.archive.errors import SealBroken
+from tideline.archive.parts import Buffer
+
+CHUNK = 1 << 20
+PREFIX_BYTES, TAG_BYTES, KEY_BYTES = 16, 16, 32
+SEALED_KEY_BYTES = 80  # of a content key in a sealed box
+SIGNATURE_BYTES = 64
+WORD = b"tideline sealed 1\n"
+
+
+@dataclass(frozen=True)
+class About:
+    """What a sealed value is: whose, of which exchange in which run; its plaintext's digest and bytes."""
+
+    run: str
+    holder: str
+    phase: str
+    round: int
+    digest: str
+    size: int
+
+    def signed(self, *more: object) -> bytes:
+        """As bytes, with what else is signed or authenticated with it."""
+        return WORD + json.dumps([*astuple(self), *more], separators=(",", ":")).encode()
+
+
+def new_key() -> bytes:
+    """A content key."""
+    return random(KEY_BYTES)
+
+
+def chunks_of(size: int) -> int:
+    """Chunks of a plaintext; of an empty one there is one, which is empty."""
+    return max(-(-size // CHUNK), 1)
+
+
+def sealed_size(size: int) -> int:
+    """Bytes of the sealed file of a plaintext of `size` bytes."""
+    return PREFIX_BYTES + size + TAG_BYTES * chunks_of(size)
+
+
+class Sealing(Sequence[bytes]):
+    """The buffers of a sealed file, each made when it is looked at and every time the same: a file is never in memory whole."""
+
+    def __init__(self, plain: memoryview, key: bytes, about: About) -> None:
+        self._plain, self._key, self._about = plain, key, about
+        self._prefix, self._chunks = random(PREFIX_BYTES), chunks_of(len(plain))
+
+    def __len__(self) -> int:
+        return 1 + self._chunks
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[bytes]: ...
+    def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        if not 0 <= at < len(self):
+            raise IndexError(at)
+        return self._prefix if at == 0 else self._chunk(at - 1)
+
+    def _chunk(self, i: int) -> bytes:
+        plain = bytes(self._plain[i * CHUNK : (i + 1) * CHUNK])
+        where = authenticated(self._about, i, self._chunks), nonce(self._prefix, i)
+        return bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(plain, *where, self._key)
+
+
+def opened(sealed: memoryview, key: bytes, about: About) -> Iterator[Buffer]:
+    """The plaintext of a sealed file, a chunk at a time. Raises SealBroken for bytes that were not sealed as this."""
+    if len(sealed) != sealed_size(about.size):
+        raise broken(about, f"it has {len(sealed)} bytes; {sealed_size(about.size)} were sealed")
+    prefix, count = bytes(sealed[:PREFIX_BYTES]), chunks_of(about.size)
+    for i in range(count):
+        at = PREFIX_BYTES + i * (CHUNK + TAG_BYTES)
+        chunk = bytes(sealed[at : at + CHUNK + TAG_BYTES])
+        try:
+            where = authenticated(about, i, count), nonce(prefix, i)
+            yield bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(chunk, *where, key)
+        except CryptoError:
+            raise broken(about, "its bytes are not those that were sealed") from None
+
+
+def authenticated(about: About, i: int, count: int) -> bytes:
+    """What a chunk is authenticated with: what the file is, and whether the chunk is its last."""
+    return about.signed(i + 1 == count)
+
+
+def nonce(prefix: bytes, i: int) -> bytes:
+    """A chunk's nonce: 24 bytes."""
+    return prefix + i.to_bytes(8, "little")
+
+
+def seal_key(key: bytes, receive_key: bytes) -> bytes:
+    """A content key that only the holder of a private X25519 key can read: SEALED_KEY_BYTES. Raises ValueError for no key."""
+    try:
+        return bytes(SealedBox(PublicKey(receive_key)).encrypt(key))
+    except CryptoError as cause:
+        raise ValueError(f"the key to receive is none: {cause}") from None
+
+
+def open_key(sealed: bytes, receive_key: bytes) -> bytes | None:
+    """The content key in a sealed box; None where it was not sealed to this private key."""
+    try:
+        key = bytes(SealedBox(PrivateKey(receive_key)).decrypt(sealed))
+    except (CryptoError, TypeError, ValueError):
+        return None
+    return key if len(key) == KEY_BYTES else None
+
+
+def sign(about: About, cipher: str, sign_key: bytes) -> bytes:
+    """A holder's signature of a value and of the digest of its sealed file: SIGNATURE_BYTES."""
+    return SigningKey(sign_key).sign(about.signed(cipher)).signature
+
+
+def verify(about: About, cipher: str, signature: bytes, sign_keys: Iterable[bytes]) -> None:
+    """Raises SealBroken unless the holder of one of these public keys signed the value and its sealed file."""
+    if not any(signed(about.signed(cipher), signature, key) for key in sign_keys):
+        raise broken(about, f"{about.holder} has not signed it")
+
+
+def broken(about: About, why: str) -> SealBroken:
+    """The error for a sealed value that is not what its handle says."""
+    return SealBroken(
+        f"The value {about.digest[:12]} that {about.holder} sealed in round {about.round} of {about.phase}"
+        f" cannot be trusted: {why}",
+        "Somebody on the way changed, swapped or kept back what was sent: look at the coordinator and its store of parts",
+        digest=about.digest,
+        holder=about.holder,
+    )
+
+
+def new_keys() -> tuple[bytes, bytes]:
+    """A site's private keys: Ed25519 to sign, X25519 to receive."""
+    return bytes(SigningKey.generate()), bytes(PrivateKey.generate())
+
+
+def public_keys(sign_key: bytes, receive_key: bytes) -> tuple[bytes, bytes]:
+    """The public halves of a site's private keys."""
+    return bytes(SigningKey(sign_key).verify_key), bytes(PrivateKey(receive_key).public_key)
+
+
+def signed(message: bytes, signature: bytes, sign_key: bytes) -> bool:
+    """Whether the holder of a public Ed25519 key signed a message."""
+    try:
+        VerifyKey(sign_key).verify(message, signature)
+    except (BadSignatureError, CryptoError, TypeError, ValueError):
+        return False
+    return True
