@@ -64,7 +64,7 @@ def test_what_was_dealt_is_told(place: Path) -> None:
     assert "roster: {client-1: source, client-2: source, client-3: source, unseen: target}" in ended.stdout
     told = json.loads((place / "out" / "deal.json").read_text())
     assert told["from"] == str(place / "digits") and told["share"] == 0.25 and told["domains"] == 2
-    assert told["sites"]["unseen"]["domains"] == {"usps": {"training": 1, "held_out": 60}}
+    assert told["sites"]["unseen"]["domains"] == {"usps": {"training": 1, "bare": 0, "held_out": 60}}
     for site, each in told["sites"].items():
         folder = place / "out" / each["folder"]
         checked = json.loads(tide("data", "check", folder, "--role", each["role"], "--json").stdout)
@@ -121,7 +121,7 @@ def test_a_place_that_cannot_be_written(place: Path) -> None:
         ("{folder: digits, leave_out: usps, clients: 3, domains: 3}", "deal: domains is 3; a client can have 1 to 2"),
         ("{folder: digits, leave_out: usps, clients: 1, domains: 2}", "deal.clients is 1; it should be at least 2"),
         ("{folder: nowhere, leave_out: usps, clients: 2, domains: 1}", "deal.folder: there is no folder"),
-        ("{folder: digits, clients: 2, domains: 1}", "deal.leave_out is missing"),
+        ("{folder: digits, clients: 2, domains: 1}", "deal: the rule leave-out needs leave_out, which is not given"),
         ("{folder: digits, leave_out: usps, clients: 2, domain: 1}", "did you mean domains?"),
         ("{folder: digits, leave_out: usps, clients: 2, domains: 1, share: 1}", "deal.share is 1.0; it should be at most 0.999"),
         ("3", "deal is 3"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -20,15 +21,18 @@ from tests.learning.test_tables import write as write_table
 from tideline.core.data import View
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
-from tideline.learning.dealing import sizes_of, toml_table, write_sites
-from tideline.learning.deals import UNSEEN, Deal, Hands, deal
+from tideline.learning.dealing import ANY, kind_of, labels_of, sizes_of, toml_table, write_sites
+from tideline.learning.deals import UNSEEN, Deal, Hand, Hands, deal
 from tideline.learning.dealt import read_dealt, role_of
-from tideline.learning.folder import read_folder
+from tideline.learning.devices import Amounts, Dirichlet, Normal
+from tideline.learning.folder import places, read_folder
 from tideline.learning.holdings import Holdings
+from tideline.learning.rules import sites_of
 
 IMAGES = World(inputs=(1, 8, 8), classes=3)
 VECTORS = World(inputs=(2,), classes=3)
 RULE = Deal("c", clients=3, domains=1, seed=3, share=0.3)
+FEW = Amounts(Normal(6, 0.5), Normal(2, 0.1), Normal(4, 0.5))  # of rows, as these folders are small
 
 
 def arrays_of(n: int, seed: int, side: int = 8) -> dict[str, Any]:
@@ -96,6 +100,8 @@ def same(one: Holdings, other: Holdings) -> None:
         assert torch.equal(mine.x, theirs.x) and torch.equal(mine.domain, theirs.domain) and mine.domains == theirs.domains
         assert (mine.y is None) == (theirs.y is None)
         assert mine.y is None or theirs.y is None or torch.equal(mine.y, theirs.y)
+        assert (mine.bare is None) == (theirs.bare is None)
+        assert mine.bare is None or theirs.bare is None or torch.equal(mine.bare, theirs.bare)
 
 
 @kinds
@@ -110,6 +116,75 @@ def test_in_one_process_as_in_folders(tmp_path: Path, kind: str, rule: Deal) -> 
     assert role_of(UNSEEN) is Role.TARGET and role_of("client-1") is Role.SOURCE
     assert dealt[UNSEEN].train.y is None and dealt[UNSEEN].view(View.TRAIN, Role.TARGET).y is None
     assert dealt[UNSEEN].held_out.labelled
+
+
+@kinds
+@pytest.mark.parametrize("case", ["single", "mixed", "split"])
+def test_devices_in_one_process_as_in_folders(tmp_path: Path, kind: str, case: str) -> None:
+    """Each device has the same rows in the same order, also those without labels, which its folder does not hold."""
+    world = KINDS[kind](tmp_path / "all")
+    rule = Dirichlet(4, 2, case, ("a",) if case == "single" else (), alpha=50, scale=1, seed=1, amounts=FEW)
+    sites = sites_of(tmp_path / "all", rule)
+    dealt = read_dealt(tmp_path / "all", world, sites.hands, sites.roles)
+    for site, folder in folders(tmp_path / "all", tmp_path / "out", sites.hands).items():
+        own = read_folder(folder, world, sites.roles[site])
+        same(dealt[site], own)
+        hidden = sum(len(hand.bare) for hand in sites.hands[site].values())
+        assert (0 if own.train.bare is None else len(own.train.bare)) == hidden
+        assert sum(word == "" for words in labels_found(folder) for word in words) == hidden
+        assert (sites.roles[site] is Role.TARGET) == (hidden == 0) == (own.train.y is None)
+        assert own.held_out.labelled
+
+
+def labels_found(folder: Path) -> list[list[str]]:
+    """The labels of each domain as they stand in a folder; no text for none."""
+    found = [list(kind_of(place).words(place) or ()) for place in places(folder, ANY).values()]
+    return [["" if word in ("-1", "-1.0") else word for word in words] for words in found]
+
+
+def test_names_of_images_without_labels_tell_nothing(tmp_path: Path) -> None:
+    """Neither the folder nor the file says which class it was."""
+    all_images(tmp_path / "all")
+    for folder in sorted((tmp_path / "all" / "a").iterdir()):
+        for file in sorted(folder.iterdir()):
+            file.rename(folder / f"{folder.name}-{file.name}")
+    hands = {"one": {"a": Hand(np.arange(3, 27), np.array([0]), np.array([1, 2]))}}
+    (folder,) = folders(tmp_path / "all", tmp_path / "out", hands).values()
+    assert sorted(f.name for f in (folder / "a" / "-1").iterdir()) == ["0.png", "1.png"]
+    assert len(list((folder / "a" / "cat").iterdir())) == 7
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.float32, bool])
+def test_labels_of_any_type_can_be_hidden(tmp_path: Path, kind: type) -> None:
+    """Also where the type has no -1; where nothing is hidden it stays."""
+    (tmp_path / "all").mkdir()
+    np.savez(tmp_path / "all" / "a.npz", x=arrays_of(9, 1)["x"], y=(np.arange(9) % 2).astype(kind))
+    held, rest = np.array([0, 1]), np.arange(4, 9)
+    hands = {"one": {"a": Hand(rest, held, np.array([2, 3]))}, "other": {"a": Hand(rest, held)}}
+    one, other = (stored(folder / "a.npz")["y"] for folder in folders(tmp_path / "all", tmp_path / "out", hands).values())
+    assert one.tolist() == [0, 1, -1, -1, 0, 1, 0, 1, 0] and other.dtype == kind
+
+
+def test_labels_in_a_dictionary_can_be_hidden(tmp_path: Path) -> None:
+    """Whatever type a column of a .parquet file has."""
+    (tmp_path / "all").mkdir()
+    words = pa.array(["flu", "cold"] * 4).dictionary_encode()
+    pq.write_table(pa.table({"a": [float(i) for i in range(8)], "y": words}), tmp_path / "all" / "a.parquet")
+    hands = {"one": {"a": Hand(np.arange(3, 8), np.array([0]), np.array([1, 2]))}}
+    (folder,) = folders(tmp_path / "all", tmp_path / "out", hands).values()
+    own = read_folder(folder, World(inputs=(1,), classes=2, class_names=("flu", "cold")), Role.SOURCE)
+    assert own.train.bare is not None and own.train.bare.flatten().tolist() == [1, 2]
+    assert own.train.y is not None and own.train.y.tolist() == [1, 0, 1, 0, 1]
+
+
+def test_a_class_is_one_word_however_it_is_written(tmp_path: Path) -> None:
+    """Numbers with zeros around them, names by their place in the list."""
+    (tmp_path / "all").mkdir()
+    np.savez(tmp_path / "all" / "a.npz", x=np.zeros((2, 2)), y=np.array([2.0, 0.0]))
+    (tmp_path / "all" / "b.csv").write_text("u,v,y\n1,2,02\n3,4,1.0\n")
+    assert {name: words.tolist() for name, words in labels_of(tmp_path / "all").items()} == {"a": ["2", "0"], "b": ["2", "1"]}
+    (tmp_path / "all" / "classes.txt").write_text("owl\ncat\ndog\n")
+    assert labels_of(tmp_path / "all", ["b"])["b"].tolist() == ["dog", "cat"]
 
 
 @kinds
@@ -223,6 +298,14 @@ def damaged(folder: Path) -> None:
     (folder / "b.npz").write_bytes(b"PK no archive")
 
 
+def some_unlabelled(folder: Path) -> None:
+    np.savez(folder / "b.npz", x=arrays_of(24, 2)["x"], y=np.where(np.arange(24) > 20, -1, np.arange(24) % 3))
+
+
+def all_unknown(folder: Path) -> None:
+    np.savez(folder / "b.npz", x=arrays_of(24, 2)["x"], y=np.full(24, -1))
+
+
 def line_break(folder: Path) -> None:
     (folder / "b.npz").unlink()
     save_classes(folder / "b", {"0": 5, "1": 5})
@@ -233,6 +316,8 @@ SPOILT = [
     (unlabelled, "there are no labels"),
     (flat, "there are no labels"),
     (bare_table, "there are no labels"),
+    (some_unlabelled, "3 of 24 rows have no label, the first of them row 21"),
+    (all_unknown, "there are no labels"),
     (short_line, "line 3 has 2 cells"),
     (two_names, "are both the domain b"),
     (damaged, "cannot be read as an .npz file"),

@@ -340,7 +340,7 @@ def test_labels_that_are_not_whole_are_refused(tmp_path: Path, y: np.ndarray) ->
     refused(tmp_path, "not whole numbers", file=write(tmp_path, x=images(), y=y))
 
 
-@pytest.mark.parametrize("label", [-1, 3, np.inf, 2**40])
+@pytest.mark.parametrize("label", [-2, 3, np.inf, 2**40])
 def test_labels_out_of_range_are_refused(tmp_path: Path, label: float) -> None:
     """Labels lie in 0 .. classes - 1; the refusal names the one that does not."""
     path = write(tmp_path, x=images(), y=np.where(np.arange(10) == 5, label, labels()), test_idx=np.array([3]))
@@ -348,7 +348,7 @@ def test_labels_out_of_range_are_refused(tmp_path: Path, label: float) -> None:
 
 
 @pytest.mark.parametrize(("role", "todo"), [(Role.SOURCE, "Number"), (Role.PEER, "Leave y out"), (Role.TARGET, "Leave y out")])
-@pytest.mark.parametrize(("label", "said"), [(-1, "label -1 among the held-out rows; "), (0.5, "rows (float64) are not")])
+@pytest.mark.parametrize(("label", "said"), [(-2, "label -2 among the held-out rows; "), (0.5, "rows (float64) are not")])
 def test_held_out_labels_are_refused_as_such(tmp_path: Path, role: Role, todo: str, label: float, said: str) -> None:
     """Where only the held-out rows are wrong that is said; whose labels are optional is told to leave them out."""
     path = write(tmp_path, x=images(), y=np.where(np.arange(10) == 5, label, labels()), test_idx=np.array([5]))

@@ -111,7 +111,7 @@ def test_an_unknown_folder_is_refused_with_what_is_known(tmp_path: Path) -> None
     assert "classes.txt" in refused(tmp_path, "'cat' is none of the classes 0 to 2").todo
 
 
-@pytest.mark.parametrize("folder", ["3", "-1", "1.5", "1_0", "²"])
+@pytest.mark.parametrize("folder", ["3", "-2", "1.5", "1_0", "²"])
 def test_folders_that_are_no_numbers_of_classes(tmp_path: Path, folder: str) -> None:
     """Only 0 to classes - 1, however many zeros stand before."""
     save_classes(tmp_path / "ward", {"00": 5, folder: 5})

@@ -31,7 +31,9 @@ def agrees(report: FolderReport, path: Path, world: World, role: Role) -> None:
         return
     assert report.usable and not any(d.refused for d in report.domains)
     assert sum(d.held_out or 0 for d in report.domains) == len(holdings.held_out)
-    assert sum(d.samples or 0 for d in report.domains) == len(holdings.train) + len(holdings.held_out)
+    left_out = sum(d.unscored or 0 for d in report.domains)
+    assert sum(d.samples or 0 for d in report.domains) == holdings.train.count + len(holdings.held_out) + left_out
+    assert sum(d.bare or 0 for d in report.domains) == holdings.train.count - len(holdings.train)
     assert all(d.labelled == holdings.held_out.labelled for d in report.domains)
     for data, side in ((holdings.train, "train"), (holdings.held_out, "held_out")):
         if data.y is not None:

@@ -177,6 +177,10 @@ def details(domain: DomainReport) -> None:
         told = ("?" if c.train is None else str(c.train) for c in domain.classes)
         counts = (f"{clean(c.name)} {train}+{c.held_out}" for c, train in zip(domain.classes, told, strict=True))
         typer.echo(f"\n{name}, rows of each class, training + held out: {', '.join(counts)}")
+    if domain.bare or domain.unscored:
+        training = f"{domain.bare} for training, which only methods that can use them see"
+        held_out = f"; {domain.unscored} held out, which are left out" * bool(domain.unscored)
+        typer.echo(f"\n{name}, rows without a label: {training}{held_out}")
     if domain.content and len(domain.content.shapes) > 1:
         typer.echo(f"\n{name}, shapes: {names([f'{shape} ({n})' for shape, n in domain.content.shapes.items()])}")
     if domain.content and len(domain.content.types) > 1:

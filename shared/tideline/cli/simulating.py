@@ -26,7 +26,6 @@ from tideline.engine.result import result_of
 from tideline.engine.rows import Status
 from tideline.engine.simulate import Federation, SimSite
 from tideline.learning.datasets import digits
-from tideline.learning.dealt import role_of
 from tideline.learning.folder import find, read_folder
 from tideline.learning.holdings import Holdings
 
@@ -128,7 +127,7 @@ def check_sites(experiment: Experiment) -> None:
 def roster_of(experiment: Experiment, dealt: Mapping[str, DealtSite] | None = None) -> dict[str, str]:
     """Who takes part: the sites of `data` or `deal`, in their roles. Raises ConfigRefused where something else is said, too."""
     roster = {name: site.role.value for name, site in experiment.data.items()}
-    roster |= {name: role_of(name).value for name in dealt or ()}
+    roster |= {name: site.role.value for name, site in (dealt or {}).items()}
     named = "data" if dealt is None else "deal"
     if experiment.select:
         raise ConfigRefused("select has no meaning in a simulation", f"Leave it out; {named} names the sites", path="select")

@@ -25,17 +25,25 @@ class Data:
     y       (n,) int64 in [0, classes), or None where the site has no labels or may not show them
     domain  (n,) int64, an index into `domains`
     domains the names of the domains that the site holds
+    bare    (m, *inputs) float32: training rows without labels that lie beside the labelled ones (x, y); None where all rows
+            are alike. Whoever does not ask for them goes on with the labelled rows alone
     """
 
     x: Tensor
     y: Tensor | None
     domain: Tensor
     domains: tuple[str, ...]
+    bare: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.x.shape[0])
 
     @property
+    def count(self) -> int:
+        """All rows, n + m: those without labels beside labelled ones count too."""
+        return len(self) + (0 if self.bare is None else int(self.bare.shape[0]))
+
+    @property
     def labelled(self) -> bool:
-        """Whether these rows carry labels."""
+        """Whether the rows of x carry labels."""
         return self.y is not None

@@ -129,7 +129,7 @@ def replied(row: OrderRow, reply: Reply, now: float) -> Deed:
 
 
 def sealed_for(envelopes: Iterable[Envelope]) -> dict[str, Any]:
-    """What a reply brought for other sites: each value's digest, its sealed file, and who can open it. Nothing where it did not."""
+    """What a reply brought for other sites: each value's digest, its sealed file, and who can open it; nothing if none."""
     told = [{"value": e.handle.digest, "file": [e.cipher, e.bytes], "to": sorted(e.keys)} for e in envelopes]
     return {"sealed": told[:MOST_FILES], "sealed_count": len(told)} if told else {}
 

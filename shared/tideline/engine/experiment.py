@@ -42,15 +42,29 @@ class SiteData:
 
 @dataclass(frozen=True)
 class DealData:
-    """Simulated sites that share out one folder of domains: client-1 to client-N, sources, and `unseen`, a target."""
+    """Simulated sites that share out one folder of domains. The rule settles which other keys have a meaning, and their defaults.
+
+    leave-out  client-1 to client-N, sources, and `unseen`, a target
+    dirichlet  client-1 to client-N, of which some have labels for most of their rows and the others, targets, for none
+    """
 
     folder: str = setting(doc="a data folder with all domains, each labelled")
-    leave_out: str = setting(doc="the domain that no client has; the site `unseen` is scored by all of it")
-    clients: int = setting(low=2, doc="how many clients, N")
-    domains: int = setting(low=1, doc="source domains of each client, d")
-    seed: int = setting(0, low=0, high=2**62, doc="of the deal; same seed, same rows")
-    share: float = setting(0.1, low=0.001, high=0.999, doc="of each client's rows that are held out")
-    shots: int = setting(0, low=0, doc="rows of the left-out domain that join each client's training rows")
+    rule: str = setting("leave-out", choices=("leave-out", "dirichlet"), doc="how rows are dealt")
+    clients: int | None = setting(None, low=2, doc="how many clients, N")
+    seed: int | None = setting(None, low=0, high=2**62, doc="of the deal; same seed, same rows")
+    share: float | None = setting(None, low=0.001, high=0.999, doc="of each client's rows that are held out")
+    leave_out: str | None = setting(None, doc="the domain that no client has; the site `unseen` is scored by all of it")
+    domains: int | None = setting(None, low=1, doc="source domains of each client, d")
+    shots: int | None = setting(None, low=0, doc="rows of the left-out domain that join each client's training rows")
+    labelled: int | None = setting(None, low=1, doc="how many clients have labels")
+    case: str | None = setting(
+        None, choices=("single", "mixed", "split"), doc="whether clients have one domain, all, or one each"
+    )
+    take: tuple[str, ...] | None = setting(None, doc="the domains that are dealt")
+    classes: int | None = setting(None, low=2, doc="classes of each client")
+    alpha: float | None = setting(None, low=0.1, doc="concentration of the mixes of classes")
+    scale: float | None = setting(None, doc="of all numbers of rows")
+    role: Role | None = setting(None, doc="of the clients that have labels: source or peer")
 
 
 @dataclass(frozen=True)

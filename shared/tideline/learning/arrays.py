@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
-from tideline.learning.classes import HELD, LEAVE, NUMBER, as_labels, known
-from tideline.learning.holdings import split_at, split_rows
+from tideline.learning.classes import HELD, LEAVE, NUMBER, as_labels, known, lowest
+from tideline.learning.holdings import Rows, Sides, parted, split_at, split_rows
 from tideline.learning.surveys import Piece, Place, Survey, at, check_settings, readable
 from tideline.learning.transforms import check_kind
 
@@ -51,10 +51,18 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         n = heads["x"].shape[0]
         check_kind(heads["x"].shape, heads["x"].dtype, world.inputs, place.transform)
         train, held = split_at(n, read_array(path, "test_idx")) if "test_idx" in heads else split_rows(n)
-        y = known(read_array(path, "y")) if "y" in heads else None
-        y_held = None if y is None else as_labels(y[held], world.classes, HELD, NUMBER if role is Role.SOURCE else LEAVE)
-        y_train = None if y is None or role is Role.TARGET else as_labels(y[train], world.classes)
-    return Survey(path, place.transform, train, held, y_train, y_held, lambda: whole(place), lambda row: f"row {row}")
+        sides = sides_of((train, held), read_array(path, "y"), world, role) if "y" in heads else Sides(train, held)
+    return Survey(path, place.transform, sides, lambda: whole(place), lambda row: f"row {row}")
+
+
+def sides_of(rows: tuple[Rows, Rows], y: NDArray[Any], world: World, role: Role) -> Sides:
+    """The sides of a domain, (train, held out) by its split; at a source or a peer rows of label -1 lie apart."""
+    if role is Role.TARGET and known(y) is None:
+        return Sides(*rows)
+    train, held = rows
+    low = lowest(role)
+    y_held = as_labels(y[held], world.classes, low, HELD, NUMBER if role is Role.SOURCE else LEAVE)
+    return parted(rows, None if role is Role.TARGET else as_labels(y[train], world.classes, low), y_held)
 
 
 def whole(place: Place) -> Iterator[Piece]:

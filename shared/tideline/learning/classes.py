@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import Role, World, check_names
 from tideline.core.settings import nearest
-from tideline.learning.holdings import Rows
+from tideline.learning.holdings import Rows, Sides, parted
 
 CLASSES = "classes.txt"
-UNKNOWN = -1  # the label of a row that has none, where no row has one
+UNKNOWN = -1  # the label of a row that has none
 STRANGE = -2  # a word that names no class
 HELD = " among the held-out rows"
 NUMBER = "Number the classes from 0, or ask for a world with more classes"
@@ -113,31 +113,36 @@ def known(y: NDArray[Any]) -> NDArray[Any] | None:
     return None if y.dtype.kind in "if" and np.all(y == UNKNOWN) else y
 
 
-def as_labels(y: NDArray[Any], classes: int, among: str = "", todo: str = NUMBER) -> NDArray[np.int64]:
-    """Labels as int64. Raises DataRefused unless they are whole numbers in [0, classes). `among`: which rows they belong to."""
+def lowest(role: Role) -> int:
+    """The lowest label that is taken: -1, none, but at a target, which is scored by every row that it holds out."""
+    return 0 if role is Role.TARGET else UNKNOWN
+
+
+def as_labels(y: NDArray[Any], classes: int, low: int = 0, among: str = "", todo: str = NUMBER) -> NDArray[np.int64]:
+    """Labels as int64. Raises DataRefused unless they are whole numbers in [low, classes). `among`: which rows they belong to."""
     if y.dtype.kind not in "biuf" or not np.all(y == np.floor(y)):
         raise DataRefused(f"the labels in y{among} ({y.dtype.name}) are not whole numbers", todo)
-    bad = y[(y < 0) | (y >= classes)]
+    bad = y[(y < low) | (y >= classes)]
     if bad.size:
         what = f"y holds the label {bad[0]:g}{among}; the world has the classes 0 to {classes - 1}"
         raise DataRefused(what, todo, got=float(bad[0]))
     return y.astype(np.int64)
 
 
-def cut(
-    codes: Iterable[int], rows: tuple[Rows, Rows], role: Role, strange: Callable[[int], DataRefused]
-) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
-    """The labels of (train, held out) from the codes of `Classes.number`. Of a target only the held-out ones are judged and kept.
+def cut(codes: Iterable[int], rows: tuple[Rows, Rows], role: Role, strange: Callable[[int], DataRefused]) -> Sides:
+    """The sides of a domain, (train, held out) by its split, from the codes of `Classes.number`.
 
+    At a source or a peer rows without a label lie apart. Of a target only the held-out labels are judged and kept.
     Raises `strange(row)`, the refusal of the first row whose label is no class.
     """
-    y = known(np.fromiter(codes, np.int64))
-    if y is None:
-        return None, None
+    y = np.fromiter(codes, np.int64)
+    if role is Role.TARGET and known(y) is None:
+        return Sides(*rows)
     judged = rows[1:] if role is Role.TARGET else rows
-    bad = [row for part in judged for row in part[y[part] < 0][:1]]
+    bad = [row for part in judged for row in part[y[part] < lowest(role)][:1]]
     if bad:
         error = strange(int(min(bad)))
         more = "; or leave the labels out if they are not known: held-out ones are used for scoring"
         raise DataRefused(error.what, error.todo + ("" if role is Role.SOURCE else more), **error.context)
-    return None if role is Role.TARGET else y[rows[0]], y[rows[1]]
+    train, held = rows
+    return parted(rows, None if role is Role.TARGET else y[train], y[held])

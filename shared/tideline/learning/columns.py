@@ -14,8 +14,8 @@ from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.core.settings import nearest
 from tideline.learning.classes import cut
-from tideline.learning.holdings import Rows, split_marked, split_rows
-from tideline.learning.surveys import Labels, Place, check_count, check_settings
+from tideline.learning.holdings import Sides, split_marked, split_rows
+from tideline.learning.surveys import Place, check_count, check_settings
 from tideline.learning.transforms import Transform, check_kind
 
 OWN = ("label", "held_out", "columns", "drop")
@@ -118,20 +118,20 @@ def check_table(place: Place, world: World, columns: Columns, own: tuple[str, ..
     check_kind((2, width), np.dtype(np.float64), world.inputs, place.transform)
 
 
-def settle(place: Place, columns: Columns, marks: Marks, role: Role) -> tuple[Rows, Rows, Labels | None, Labels | None]:
-    """The split and the labels of a table. Raises DataRefused for what cannot be used."""
+def settle(place: Place, columns: Columns, marks: Marks, role: Role) -> Sides:
+    """Which rows of a table are for what, and their labels. Raises DataRefused for what cannot be used."""
     n = len(marks.codes)
     check_count(n, "row", 2 if columns.held_out is None else 1)
     mask: NDArray[np.bool_] = np.asarray(marks.held, bool)
     rows = split_rows(n) if columns.held_out is None else split_marked(mask)
     if columns.label is None:
-        return *rows, None, None
+        return Sides(*rows)
 
     def strange(row: int) -> DataRefused:
         what = f"{marks.name(row)}, column {columns.label}: the label is none of the classes {place.classes.told()}"
         return DataRefused(what, place.classes.todo(), row=row, column=columns.label)
 
-    return *rows, *cut(marks.codes, rows, role, strange)
+    return cut(marks.codes, rows, role, strange)
 
 
 def held_word(word: str, name: Callable[[], str], column: str | None) -> bool:

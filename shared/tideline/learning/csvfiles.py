@@ -33,9 +33,9 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         columns = choose(names, place.transform)
         check_table(place, world, columns, (*OWN, "separator"))
         marks = mark(place, names, columns)
-        settled = settle(place, columns, marks, role)
+        sides = settle(place, columns, marks, role)
     n = len(marks.codes)
-    return Survey(place.path, place.transform, *settled, lambda: pieces(place, names, columns, n), marks.name)
+    return Survey(place.path, place.transform, sides, lambda: pieces(place, names, columns, n), marks.name)
 
 
 def header(place: Place) -> list[str]:
@@ -80,9 +80,11 @@ def rows_of(place: Place, names: list[str]) -> Iterator[Record]:
         yield line, cells
 
 
-def labelled(place: Place) -> bool:
-    """Whether there is a column of labels."""
-    return choose(header(place), place.transform).label is not None
+def labels(place: Place) -> Iterator[str] | None:
+    """Each row's label as it stands there; None where there is no column of labels."""
+    names = header(place)
+    label = choose(names, place.transform).label
+    return None if label is None else words(place, names, label)
 
 
 def count(place: Place) -> int:
@@ -96,17 +98,24 @@ def held_out(place: Place) -> str:
     return choose(names, place.transform).held_out or unused(names)
 
 
-def write(place: Place, into: Path, column: str, rows: Rows, words: Sequence[str]) -> None:
-    """Write some rows of the table into a file of its own, each with its word in a column; a row may come twice, at the end."""
-    names = header(place)
+def write(place: Place, into: Path, rows: Rows, words: Sequence[str], bare: Rows) -> None:
+    """Write some rows of the table into a file of its own; a row may come twice, at the end.
+
+    Each has its word in the column of the split. Those at the places `bare` have no label.
+    """
+    names, column = header(place), held_out(place)
+    label = None if (name := choose(names, place.transform).label) is None else names.index(name)
+    without = set(bare.tolist())
     at_column = names.index(column) if column in names else len(names)
     wanted = {int(row) for row in rows}
     kept = {row: cells for row, (_, cells) in enumerate(rows_of(place, names)) if row in wanted}
     with into.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter=place.transform.separator, lineterminator="\n")
         writer.writerow([*names[:at_column], column, *names[at_column + 1 :]])
-        for row, word in zip(rows, words, strict=True):
-            cells = kept[int(row)]
+        for i, (row, word) in enumerate(zip(rows, words, strict=True)):
+            cells = [*kept[int(row)]]
+            if label is not None and i in without:
+                cells[label] = ""
             writer.writerow([*cells[:at_column], word, *cells[at_column + 1 :]])
 
 

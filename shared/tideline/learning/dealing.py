@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import shutil
 import tomllib
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tideline.core.errors import DataRefused
 from tideline.learning import arrays, csvfiles, folder, images, parquet
-from tideline.learning.classes import CLASSES, Classes
+from tideline.learning.classes import CLASSES, UNKNOWN, WHOLE, Classes, composed, read_lines
 from tideline.learning.deals import Hand, Hands
+from tideline.learning.devices import Words
 from tideline.learning.holdings import Rows
 from tideline.learning.surveys import Place, at, readable
 
@@ -30,17 +33,24 @@ class Lines:
     """What is written of a domain for a site: `rows` in the domain's order, of which those at the places `held` are held out.
 
     `again`: rows on both sides, which are written a second time at the end, for training.
+    `bare`: the places of rows whose labels are not written.
     """
 
     rows: Rows
     held: Rows
     again: Rows
+    bare: Rows
 
     @property
-    def words(self) -> dict[int, str]:
-        """For each row whether it is held out, as tables say it."""
+    def words(self) -> list[str]:
+        """For each row that is written, `again` at the end, whether it is held out, as tables say it."""
         held = set(self.held.tolist())
-        return {int(row): "test" if i in held else "train" for i, row in enumerate(self.rows)}
+        return [*("test" if i in held else "train" for i in range(len(self.rows))), *("train" for _ in self.again)]
+
+    @property
+    def all(self) -> Rows:
+        """The rows that are written, `again` at the end."""
+        return np.concatenate([self.rows, self.again])
 
 
 Shares = Sequence[tuple[Path, Lines]]
@@ -48,26 +58,64 @@ Shares = Sequence[tuple[Path, Lines]]
 
 @dataclass(frozen=True)
 class Kind:
-    """How domains of one kind are dealt: are there labels, how many rows, and the writing of each site's rows into its folder.
+    """How domains of one kind are dealt: their labels, how many rows, and the writing of each site's rows into its folder.
 
-    `write` gives what `transforms.toml` has to say of what was written beyond what it says of the domain.
+    `words` gives each row's label as a text, or None where nothing holds labels. `write` gives what `transforms.toml` has to
+    say of what was written beyond what it says of the domain.
     """
 
-    labelled: Callable[[Place], bool]
+    words: Callable[[Place], Iterable[str] | None]
     count: Callable[[Place], int]
     write: Callable[[Place, Shares], Settings]
 
 
 def sizes_of(path: Path) -> dict[str, int]:
-    """The number of rows of each domain of a folder, in its order. Raises DataRefused, also for a domain without labels."""
-    found = {}
-    for name, place in folder.places(path, ANY).items():
+    """The number of rows of each domain of a folder, in its order. Raises DataRefused, also where a row has no label."""
+    return {name: len(words) for name, words in labels_of(path).items()}
+
+
+def labels_of(path: Path, names: Collection[str] = ()) -> dict[str, Words]:
+    """The class of each row (n,) of each domain of a folder, or of those of these names, in its order.
+
+    A class is its name in the folder's list of classes, or else the word that stands in the data. Raises DataRefused, also
+    where a row has no label.
+    """
+    found = folder.places(path, ANY)
+    listed = tuple(read_lines(path / CLASSES)) if (path / CLASSES).exists() else ()
+    one = functools.cache(functools.partial(class_of, Classes(len(listed), listed)))
+    told = {}
+    for name, place in found.items():
+        if names and name not in names:
+            continue
         with at(place.path):
-            if not kind_of(place).labelled(place):
-                todo = "Add them: clients learn from them, and the domain that is left out is scored by them"
-                raise DataRefused("there are no labels", todo)
-            found[name] = kind_of(place).count(place)
-    return found
+            told[name] = labels_in(place, one)
+    return told
+
+
+def labels_in(place: Place, one: Callable[[str], str]) -> Words:
+    """The classes of a domain's rows (n,). `one`: the class of a word, or no text for none. Raises DataRefused."""
+    n, given = kind_of(place).count(place), kind_of(place).words(place)
+    if given is None:
+        todo = "Add them: clients learn from them, and what is held out is scored by them"
+        raise DataRefused("there are no labels", todo)
+    words = [one(word) for word in given]
+    missing = [row for row, word in enumerate(words) if not word]
+    if missing:
+        what = f"{len(missing)} of {n} rows have no label, the first of them row {missing[0]}, counted from 0"
+        todo = "Label them or take them out; a deal that wants rows without labels hides labels itself"
+        raise DataRefused(what if len(missing) < n else "there are no labels", todo)
+    return np.array(words, np.str_)
+
+
+def class_of(classes: Classes, word: str) -> str:
+    """One word for a class, however it is written: its name, or its number without what may stand around it."""
+    number = classes.number(word)
+    if 0 <= number < len(classes.names):
+        return classes.names[number]
+    word = composed(word)
+    if number == UNKNOWN:
+        return ""
+    return str(int(float(word))) if WHOLE.fullmatch(word) else word
 
 
 def write_sites(path: Path, sites: Mapping[Path, Hands]) -> None:
@@ -78,7 +126,8 @@ def write_sites(path: Path, sites: Mapping[Path, Hands]) -> None:
         into.mkdir(parents=True)
         if (path / CLASSES).exists():
             shutil.copyfile(path / CLASSES, into / CLASSES)
-    settings = {name: {**raw.get(name, {}), **write(place, name, sites)} for name, place in found.items()}
+    dealt = {name for hands in sites.values() for name in hands}
+    settings = {name: {**raw.get(name, {}), **write(place, name, sites)} for name, place in found.items() if name in dealt}
     for into, hands in sites.items():
         told = [toml_table(name, settings[name]) for name in found if name in hands and settings[name]]
         if told:
@@ -98,13 +147,17 @@ def kind_of(place: Place) -> Kind:
 
 def lines_of(hand: Hand) -> Lines:
     """What is written of a site's rows."""
-    rows = np.union1d(hand.train, hand.held)
-    return Lines(rows, np.flatnonzero(np.isin(rows, hand.held)), np.intersect1d(hand.train, hand.held))
+    rows = np.union1d(np.union1d(hand.train, hand.held), hand.bare)
+    held, bare = (np.flatnonzero(np.isin(rows, side)) for side in (hand.held, hand.bare))
+    return Lines(rows, held, np.intersect1d(hand.train, hand.held), bare)
 
 
-def has_y(place: Place) -> bool:
-    """Whether a file of arrays has labels."""
-    return "y" in arrays.read_heads(place.path)
+def words_of_arrays(place: Place) -> Iterable[str] | None:
+    """The labels of a file of arrays."""
+    if "y" not in arrays.read_heads(place.path):
+        return None
+    y = arrays.read_array(place.path, "y")
+    return map(str, (y.astype(np.int64) if y.dtype.kind == "b" else y).tolist())
 
 
 def count_arrays(place: Place) -> int:
@@ -115,20 +168,28 @@ def count_arrays(place: Place) -> int:
 
 
 def write_arrays(place: Place, sites: Shares) -> Settings:
-    """x and y of each site's rows, of the type that they have, and test_idx."""
+    """x and y of each site's rows, of the type that they have if it can hold -1 where that is needed, and test_idx."""
     x, y = (arrays.read_array(place.path, key) for key in ("x", "y"))
     with readable(place.path, *arrays.AS), zipfile.ZipFile(place.path) as archive:
         packed = any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist())
     save = np.savez_compressed if packed else np.savez
     for into, lines in sites:
-        rows = np.concatenate([lines.rows, lines.again])
-        save(into / place.path.name, x=x[rows], y=y[rows], test_idx=lines.held)
+        save(into / place.path.name, x=x[lines.all], y=hidden(y[lines.all], lines.bare), test_idx=lines.held)
     return {}
 
 
-def has_classes(place: Place) -> bool:
-    """Whether images lie in folders of their classes."""
-    return images.listed(place.path).words is not None
+def hidden(y: NDArray[Any], bare: Rows) -> NDArray[Any]:
+    """Labels (n,), those at the places `bare` gone."""
+    if not bare.size:
+        return y
+    known = y.astype(np.int64 if y.dtype.kind in "bu" else y.dtype)
+    known[bare] = UNKNOWN
+    return known
+
+
+def words_of_images(place: Place) -> Iterable[str] | None:
+    """The class folder of each image."""
+    return images.listed(place.path).words
 
 
 def count_images(place: Place) -> int:
@@ -137,20 +198,27 @@ def count_images(place: Place) -> int:
 
 
 def write_images(place: Place, sites: Shares) -> Settings:
-    """A copy of each site's image files, and the list of those that are held out."""
+    """A copy of each site's image files, those without labels under names that tell nothing, and the list of those held out."""
     files = images.listed(place.path).files
     if any(name != name.strip() or len(name.splitlines()) != 1 for name in files):
         todo = "Rename it: held_out.txt names a file a line"
         raise DataRefused("the name of an image file has a line break, or a space at one end", todo)
     for into, lines in sites:
         domain = into / place.path.name
-        names = {files[row]: files[row] for row in lines.rows} | {again(files[row], files): files[row] for row in lines.again}
+        named = [(files[row], files[row]) for row in np.delete(lines.rows, lines.bare)]
+        bare = [(nameless(i, len(lines.bare), files[row]), files[row]) for i, row in enumerate(lines.rows[lines.bare])]
+        names = dict([*named, *bare, *((again(files[row], files), files[row]) for row in lines.again)])
         for name, source in names.items():
             (domain / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(place.path / source, domain / name)
         held = "".join(f"{files[lines.rows[i]]}\n" for i in lines.held)
         (domain / images.HELD_OUT).write_text(held, encoding="utf-8")
     return {}
+
+
+def nameless(i: int, n: int, name: str) -> str:
+    """The i-th of n images without a label: neither its folder nor its name tells a class, and the order stays."""
+    return f"{UNKNOWN}/{i:0{len(str(n))}}{PurePosixPath(name).suffix}"
 
 
 def again(name: str, files: Sequence[str]) -> str:
@@ -160,34 +228,25 @@ def again(name: str, files: Sequence[str]) -> str:
     return next(each for each in tried if each not in files)
 
 
-def marked(lines: Lines) -> tuple[Rows, list[str]]:
-    """The rows of a table to write, and for each in a word which side it is on."""
-    words = lines.words
-    rows = np.concatenate([lines.rows, lines.again])
-    return rows, [*(words[int(row)] for row in lines.rows), *("train" for _ in lines.again)]
-
-
 def write_csv(place: Place, sites: Shares) -> Settings:
     """Each site's lines, their cells as they are, with the column that says which are held out."""
-    column = csvfiles.held_out(place)
     for into, lines in sites:
-        csvfiles.write(place, into / place.path.name, column, *marked(lines))
-    return {"held_out": column}
+        csvfiles.write(place, into / place.path.name, lines.all, lines.words, lines.bare)
+    return {"held_out": csvfiles.held_out(place)}
 
 
 def write_parquet(place: Place, sites: Shares) -> Settings:
     """Each site's rows, with the column that says which are held out."""
-    column = parquet.held_out(place)
     for into, lines in sites:
-        parquet.write(place, into / place.path.name, column, *marked(lines))
-    return {"held_out": column}
+        parquet.write(place, into / place.path.name, lines.all, lines.words, lines.bare)
+    return {"held_out": parquet.held_out(place)}
 
 
 KINDS: Mapping[str, Kind] = {
-    ".npz": Kind(has_y, count_arrays, write_arrays),
-    ".csv": Kind(csvfiles.labelled, csvfiles.count, write_csv),
-    ".parquet": Kind(parquet.labelled, parquet.count, write_parquet),
-    "images": Kind(has_classes, count_images, write_images),
+    ".npz": Kind(words_of_arrays, count_arrays, write_arrays),
+    ".csv": Kind(csvfiles.labels, csvfiles.count, write_csv),
+    ".parquet": Kind(parquet.labels, parquet.count, write_parquet),
+    "images": Kind(words_of_images, count_images, write_images),
 }
 
 

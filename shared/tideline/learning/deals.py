@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import nearest
-from tideline.learning.holdings import Rows, legacy, split_rows
+from tideline.learning.holdings import Rows, legacy, none, split_rows
 
 UNSEEN = "unseen"  # the site of the domain that is left out
 
@@ -39,10 +39,14 @@ class Deal:
 
 @dataclass(frozen=True)
 class Hand:
-    """A site's rows of one domain, counted from 0 in the domain's own order, sorted: for training, and held out."""
+    """A site's rows of one domain, counted from 0 in the domain's own order, sorted: for training, and held out.
+
+    bare    training rows whose labels stay behind: the site gets the samples alone
+    """
 
     train: Rows
     held: Rows
+    bare: Rows = field(default_factory=none)
 
 
 Hands = Mapping[str, Hand]
@@ -171,11 +175,6 @@ def unseen(n: int, shots: list[Rows]) -> Hand:
     train = np.sort(np.concatenate(shots))
     rows = np.arange(n, dtype=np.int64)
     return Hand(train, np.setdiff1d(rows, train)) if len(train) else Hand(rows[:1], rows)
-
-
-def none() -> Rows:
-    """No rows."""
-    return np.empty(0, np.int64)
 
 
 def seed_of(seed: int, *words: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,30 +11,40 @@ import numpy as np
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning import folder
+from tideline.learning.classes import UNKNOWN
 from tideline.learning.deals import UNSEEN, Hand, Hands
 from tideline.learning.folder import Places, Room
-from tideline.learning.holdings import Holdings
-from tideline.learning.surveys import Labels, Survey
+from tideline.learning.holdings import Holdings, Labels, Sides, none, parted
+from tideline.learning.surveys import Survey
 
 
 def role_of(site: str) -> Role:
-    """What a site of a deal does in a run: the unseen one is scored alone, the others have labels to learn from."""
+    """What a site does where a domain is left out: the unseen one is scored alone, the others have labels to learn from."""
     return Role.TARGET if site == UNSEEN else Role.SOURCE
 
 
-def read_dealt(path: Path, world: World, sites: Mapping[str, Hands]) -> dict[str, Holdings]:
-    """What each site holds, as if it had read a folder of its own with its rows alone.
+def roles_of(sites: Iterable[str]) -> dict[str, Role]:
+    """`role_of` for each."""
+    return {site: role_of(site) for site in sites}
 
-    All domains need labels. Raises DataRefused for what cannot be used, also for what would be refused at one site alone.
+
+def read_dealt(
+    path: Path, world: World, sites: Mapping[str, Hands], roles: Mapping[str, Role] | None = None
+) -> dict[str, Holdings]:
+    """What each site holds, as if it had read a folder of its own with its rows alone. `roles`: by `role_of` if not given.
+
+    Every row of the domains that are dealt needs a label. Raises DataRefused for what cannot be used, also for what would be
+    refused at one site alone.
     """
+    roles = roles_of(sites) if roles is None else roles
     try:
-        surveys = folder.survey_all(path, world, Role.SOURCE)
+        surveys = folder.survey_all(path, world, Role.SOURCE, {name for hands in sites.values() for name in hands})
         folder.check_roles(path, surveys, Role.SOURCE)
-        folder.check_room(path, surveys, world)
-        rooms = {site: room_of(path, site, surveys, hands, world) for site, hands in sites.items()}
+        folder.check_room(path, sum(map(rows_in, sites.values())), world)
+        rooms = {site: room_of(at_site(path, site), surveys, hands, roles[site], world) for site, hands in sites.items()}
         lost = {s.path: folder.pour(undivided(s), world, places_of(s, rooms)) for s in surveys}
         return {
-            site: folder.hold(at_site(path, site), room, [lost[s.path] for s in room.surveys], role_of(site))
+            site: folder.hold(at_site(path, site), room, [lost[s.path] for s in room.surveys], roles[site])
             for site, room in rooms.items()
         }
     except DataRefused as error:
@@ -42,33 +52,41 @@ def read_dealt(path: Path, world: World, sites: Mapping[str, Hands]) -> dict[str
         raise
 
 
-def room_of(path: Path, site: str, surveys: list[Survey], hands: Hands, world: World) -> Room:
+def rows_in(hands: Hands) -> int:
+    """The rows that a site gets; one on two sides counts twice."""
+    return sum(len(hand.train) + len(hand.held) + len(hand.bare) for hand in hands.values())
+
+
+def room_of(site: Path, surveys: list[Survey], hands: Hands, role: Role, world: World) -> Room:
     """Room for a site's rows. Raises DataRefused for what an agent would refuse, such as rows of one class alone."""
     dealt = ((s, hands.get(folder.name_of(s.path))) for s in surveys)
-    own = [portion(s, hand, role_of(site)) for s, hand in dealt if hand is not None]
-    folder.check_roles(at_site(path, site), own, role_of(site))
-    folder.check_sides(at_site(path, site), own)
+    own = folder.together([replace(s, sides=portion(s, hand, role)) for s, hand in dealt if hand is not None])
+    folder.check_roles(site, own, role)
+    folder.check_sides(site, own)
     return folder.room_for(own, world)
 
 
-def portion(survey: Survey, hand: Hand, role: Role) -> Survey:
-    """A domain's survey with a site's rows alone; a target's training labels are dropped."""
+def portion(survey: Survey, hand: Hand, role: Role) -> Sides:
+    """A site's rows of a domain; a target's training labels are dropped, and so are those of the rows that go without."""
     y = labels(survey)
-    y_train = None if role is Role.TARGET else y[hand.train]
-    return replace(survey, train=hand.train, held=hand.held, y_train=y_train, y_held=y[hand.held])
+    y[hand.bare] = UNKNOWN
+    train = np.union1d(hand.train, hand.bare)
+    return parted((train, hand.held), None if role is Role.TARGET else y[train], y[hand.held])
 
 
 def labels(survey: Survey) -> Labels:
-    """The labels of all rows of a domain (n,), in the domain's own order."""
-    assert survey.y_train is not None and survey.y_held is not None  # a source has them
-    y = np.empty(len(survey), np.int64)
-    y[survey.train], y[survey.held] = survey.y_train, survey.y_held
+    """The labels of all rows of a domain (n,), in the domain's own order. Raises DataRefused where one is missing."""
+    sides, y = survey.sides, np.full(len(survey), UNKNOWN, np.int64)
+    if sides.y_train is None or sides.y_held is None or sides.bare.size or sides.unscored.size:
+        todo = "Label every row, or leave the others out; a deal that wants rows without labels hides them itself"
+        raise DataRefused(f"{survey.path}: there are rows without a label", todo, path=str(survey.path))
+    y[sides.train], y[sides.held] = sides.y_train, sides.y_held
     return y
 
 
 def undivided(survey: Survey) -> Survey:
     """A domain's survey without its own split, which means nothing to a deal."""
-    return replace(survey, train=np.arange(len(survey), dtype=np.int64), held=np.empty(0, np.int64))
+    return replace(survey, sides=Sides(np.arange(len(survey), dtype=np.int64), none()))
 
 
 def places_of(survey: Survey, rooms: Mapping[str, Room]) -> Places:

@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from tideline.core.run import Role, World
 from tideline.core.settings import nearest, parse
 from tideline.learning import arrays, csvfiles, images, parquet
 from tideline.learning.classes import Classes, read_classes
-from tideline.learning.holdings import Holdings, Rows
+from tideline.learning.holdings import Holdings, Rows, Sides, merged
 from tideline.learning.surveys import OWNERS, TOLD, Piece, Place, Survey, at
 from tideline.learning.transforms import PLAIN, Transform, check_values, convert, times
 
@@ -56,8 +56,9 @@ def read_folder(path: Path | str, world: World, role: Role) -> Holdings:
         surveys = survey_all(folder, world, role)
         check_roles(folder, surveys, role)
         check_sides(folder, surveys)
-        check_room(folder, surveys, world)
+        check_room(folder, sum(s.sides.kept for s in surveys), world)
         room = room_for(surveys, world)
+        tell_bare(folder, surveys)
         return hold(folder, room, [pour(s, world, places) for s, places in zip(surveys, room.places, strict=True)], role)
     except DataRefused as error:
         log_owners(error)
@@ -78,15 +79,17 @@ class Room:
     surveys: list[Survey]
     train: Tensor
     held: Tensor
+    bare: Tensor
     places: list[Places]
 
 
 def room_for(surveys: list[Survey], world: World) -> Room:
-    """Room for the samples of a site's domains, training rows apart from held-out ones."""
-    sizes = [len(s.train) for s in surveys], [len(s.held) for s in surveys]
-    train, held = (torch.empty((sum(n), *world.inputs)) for n in sizes)
-    split = zip(surveys, torch.split(train, sizes[0]), torch.split(held, sizes[1]), strict=True)
-    return Room(surveys, train, held, [((s.train, into_train), (s.held, into_held)) for s, into_train, into_held in split])
+    """Room for the samples of a site's domains: training rows, held-out ones, and those without labels beside labelled ones."""
+    rows = [(s.sides.train, s.sides.held, s.sides.bare) for s in surveys]
+    sizes = [[len(own) for own in side] for side in zip(*rows, strict=True)]
+    train, held, bare = (torch.empty((sum(n), *world.inputs)) for n in sizes)
+    into = zip(*(torch.split(tensor, n) for tensor, n in zip((train, held, bare), sizes, strict=True)), strict=True)
+    return Room(surveys, train, held, bare, [tuple(zip(*each, strict=True)) for each in zip(rows, into, strict=True)])
 
 
 def hold(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdings:
@@ -94,15 +97,16 @@ def hold(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdings:
     surveys = room.surveys
     gone = [left_out(s, rows) for s, rows in zip(surveys, lost, strict=True)]
     left = [without(s, rows) for s, rows in zip(surveys, gone, strict=True)]
-    train, held = room.train, room.held
+    train, held, bare = room.train, room.held, room.bare
     if any(rows.size for rows in gone):
         check_roles(folder, left, role)
-        train = closed_up(train, [s.train for s in surveys], gone)
-        held = closed_up(held, [s.held for s in surveys], gone)
-    names = tuple(name_of(s.path) for s in surveys)
+        train = closed_up(train, [s.sides.train for s in surveys], gone)
+        held = closed_up(held, [s.sides.held for s in surveys], gone)
+        bare = closed_up(bare, [s.sides.bare for s in surveys], gone)
+    names, sides = tuple(name_of(s.path) for s in surveys), [s.sides for s in left]
     return Holdings(
-        Data(train, join([s.y_train for s in left]), owners([s.train for s in left]), names),
-        Data(held, join([s.y_held for s in left]), owners([s.held for s in left]), names),
+        Data(train, join([s.y_train for s in sides]), owners([s.train for s in sides]), names, bare if len(bare) else None),
+        Data(held, join([s.y_held for s in sides]), owners([s.held for s in sides]), names),
     )
 
 
@@ -141,9 +145,19 @@ def name_of(path: Path) -> str:
     return path.stem if path.suffix == ".npz" or path.suffix.lower() in TABLES else path.name
 
 
-def survey_all(folder: Path, world: World, role: Role) -> list[Survey]:
-    """The first pass over every domain."""
-    return [KINDS[kind_of(p.path) or ""](p, world, role) for p in places(folder, read_classes(folder, world)).values()]
+def survey_all(folder: Path, world: World, role: Role, names: Collection[str] | None = None) -> list[Survey]:
+    """The first pass over every domain, or over those of these names."""
+    found = places(folder, read_classes(folder, world)).items()
+    wanted = (place for name, place in found if names is None or name in names)
+    return together([KINDS[kind_of(place.path) or ""](place, world, role) for place in wanted])
+
+
+def together(surveys: list[Survey]) -> list[Survey]:
+    """The domains of one site. Rows without labels lie apart where others have some; where no row has one all are alike."""
+    judged = [s.sides for s in surveys if s.sides.y_train is not None]
+    if any(len(sides.train) or len(sides.held) for sides in judged):
+        return surveys
+    return [s if s.sides.y_train is None else replace(s, sides=merged(s.sides)) for s in surveys]
 
 
 def places(folder: Path, classes: Classes) -> Mapping[str, Place]:
@@ -173,32 +187,60 @@ def read_transforms(path: Path, domains: list[str]) -> Mapping[str, Transform]:
 
 def check_roles(folder: Path, surveys: list[Survey], role: Role) -> None:
     """Raises DataRefused if the labels, taken over the whole site, do not suit its role."""
-    bare = [s for s in surveys if s.y_held is None]
-    if len(bare) == len(surveys):
+    without_any = [s for s in surveys if s.sides.y_held is None]
+    if len(without_any) == len(surveys):
         if role is Role.SOURCE:
             todo = "Save y; images have labels where they lie in a folder of their class: DOMAIN/CLASS/image.png"
             raise DataRefused(f"{folder}: no file has labels, but the site is a source", todo, path=str(folder))
         return
-    if bare:
+    if without_any:
+        path = without_any[0].path
         todo = "Save y in every file, or in none if the role allows"
-        raise DataRefused(f"{bare[0].path} has no labels while other files have", todo, path=str(bare[0].path))
-    seen = {int(c) for s in surveys if s.y_train is not None for c in np.unique(s.y_train)}
+        todo += "" if role is Role.TARGET else "; a row whose label is not known has -1"
+        raise DataRefused(f"{path} has no labels while other files have", todo, path=str(path))
+    if role is not Role.TARGET:
+        check_classes(folder, [s.sides for s in surveys])
+
+
+def check_classes(folder: Path, sides: list[Sides]) -> None:
+    """Raises DataRefused unless the training rows that have labels, over the whole site, are of two classes at least."""
+    seen = {int(c) for each in sides if each.y_train is not None for c in np.unique(each.y_train)}
+    if not seen and any(len(each.bare) for each in sides):
+        todo = "Label some of them, in two classes at least, or let the site be a target"
+        raise DataRefused(f"{folder}: no training row has a label, though held-out ones have", todo, path=str(folder))
     if len(seen) == 1:
-        what = f"{folder}: all training rows are of class {seen.pop()}"
+        among = " that have a label" if any(len(each.bare) for each in sides) else ""
+        what = f"{folder}: all training rows{among} are of class {seen.pop()}"
         raise DataRefused(what, "Add rows of another class; one alone cannot be learnt", path=str(folder))
 
 
 def check_sides(folder: Path, surveys: list[Survey]) -> None:
     """Raises DataRefused unless the site, over all of its domains, has rows to train on and rows that are held out."""
-    train, held = sum(len(s.train) for s in surveys), sum(len(s.held) for s in surveys)
-    if not (train and held):
+    held, unscored, rows = counted(surveys, "held"), counted(surveys, "unscored"), sum(map(len, surveys))
+    if unscored and not held:
+        todo = "Label some of them, or name rows that have labels in test_idx, held_out.txt or the column of the split"
+        raise DataRefused(f"{folder}: none of the {unscored} held-out samples has a label to score by", todo, path=str(folder))
+    if not 0 < held < rows - unscored:
         todo = "Name some rows in test_idx, held_out.txt or the column of the split, not all; or leave these out"
-        raise DataRefused(f"{folder} holds out {held} of {train + held} samples", todo, path=str(folder))
+        raise DataRefused(f"{folder} holds out {held} of {rows} samples", todo, path=str(folder))
 
 
-def check_room(folder: Path, surveys: list[Survey], world: World) -> None:
-    """Raises DataRefused if the samples, in the size that the world asks for, are more than the machine can hold at all."""
-    rows, sample = sum(map(len, surveys)), 4 * math.prod(world.inputs)
+def counted(surveys: list[Survey], side: str) -> int:
+    """How many rows of a site lie on a side, a field of Sides."""
+    return sum(len(getattr(s.sides, side)) for s in surveys)
+
+
+def tell_bare(folder: Path, surveys: list[Survey]) -> None:
+    """Rows without labels beside labelled ones are told in the local log: their owner may not know of them."""
+    bare, unscored = counted(surveys, "bare"), counted(surveys, "unscored")
+    if bare or unscored:
+        said = "%s: %d training rows have no label, for methods that can use them; %d held-out rows have none and are left out"
+        log.warning(said, folder, bare, unscored)
+
+
+def check_room(folder: Path, rows: int, world: World) -> None:
+    """Raises DataRefused if so many samples, in the size that the world asks for, are more than the machine can hold at all."""
+    sample = 4 * math.prod(world.inputs)
     if rows * sample > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
         what = f"{folder}: {rows} samples of {times(world.inputs)} take {rows * sample / 1e9:.1f} GB, more than this machine has"
         raise DataRefused(what, "Ask for a world with smaller inputs, or keep fewer samples here", path=str(folder))
@@ -236,7 +278,7 @@ def place_rows(piece: Piece, x: NDArray[np.generic], world: World, rows: Rows, i
 def left_out(domain: Survey, lost: Lost) -> Rows:
     """The rows that cannot be read, where the owner lets them go. Raises DataRefused where not, or where too few are left."""
     gone = np.array([row for row, _ in lost], np.int64)
-    few = any(len(rows) and np.isin(rows, gone).all() for rows in (domain.train, domain.held))
+    few = any(len(rows) and np.isin(rows, gone).all() for rows in (domain.sides.train, domain.sides.held))
     if lost and (few or domain.transform.unreadable != "skip"):
         raise images.lost(domain, lost)
     return gone
@@ -244,9 +286,11 @@ def left_out(domain: Survey, lost: Lost) -> Rows:
 
 def without(domain: Survey, gone: Rows) -> Survey:
     """A survey without some rows."""
-    train, held = (~np.isin(rows, gone) for rows in (domain.train, domain.held))
-    y_train, y_held = (y if y is None else y[m] for y, m in ((domain.y_train, train), (domain.y_held, held)))
-    return replace(domain, train=domain.train[train], held=domain.held[held], y_train=y_train, y_held=y_held)
+    sides = domain.sides
+    train, held, bare, unscored = (~np.isin(rows, gone) for rows in (sides.train, sides.held, sides.bare, sides.unscored))
+    y_train, y_held = (y if y is None else y[m] for y, m in ((sides.y_train, train), (sides.y_held, held)))
+    parts = (sides.train[train], sides.held[held], y_train, y_held, sides.bare[bare], sides.unscored[unscored])
+    return replace(domain, sides=Sides(*parts))
 
 
 def closed_up(filled: Tensor, rows: list[Rows], gone: list[Rows]) -> Tensor:

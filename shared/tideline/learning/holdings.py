@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,46 @@ from tideline.core.errors import DataRefused
 from tideline.core.run import Role
 
 Rows = NDArray[np.int64]
+Labels = NDArray[np.int64]
+
+
+def none() -> Rows:
+    """No rows."""
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Which rows of a domain are for what, each sorted. Labels (int64) are those of the rows beside them, or None.
+
+    train     for training: those that have labels, or all where none has one and where labels are dropped
+    held      held out: those that can be scored by a label, or all where none has one
+    bare      for training, without labels beside labelled ones
+    unscored  chosen to be held out, without labels beside labelled ones: they are left out, for nobody can score them
+    """
+
+    train: Rows
+    held: Rows
+    y_train: Labels | None = None
+    y_held: Labels | None = None
+    bare: Rows = field(default_factory=none)
+    unscored: Rows = field(default_factory=none)
+
+    def __len__(self) -> int:
+        return len(self.train) + len(self.held) + len(self.bare) + len(self.unscored)
+
+    @property
+    def kept(self) -> int:
+        """The rows that a site holds: all but those that are left out."""
+        return len(self) - len(self.unscored)
 
 
 @dataclass(frozen=True)
 class Holdings:
-    """The data of one site, already split. For a target, `train.y` is None from the start."""
+    """The data of one site, already split. For a target, `train.y` and `train.bare` are None from the start.
+
+    Held-out rows all have labels, or none has, so `held_out.bare` is None.
+    """
 
     train: Data
     held_out: Data
@@ -27,6 +62,20 @@ class Holdings:
         if view is View.HELD_OUT:
             return self.held_out
         return replace(self.train, y=None) if role is Role.TARGET else self.train
+
+
+def parted(rows: tuple[Rows, Rows], y_train: Labels | None, y_held: Labels | None) -> Sides:
+    """(train, held) with their labels; a row whose label is below 0 has none. Without `y_train` nothing is told apart."""
+    train, held = rows
+    if y_train is None or y_held is None:
+        return Sides(train, held, None, y_held)
+    has, scored = y_train >= 0, y_held >= 0
+    return Sides(train[has], held[scored], y_train[has], y_held[scored], train[~has], held[~scored])
+
+
+def merged(sides: Sides) -> Sides:
+    """A domain of which no row has a label, at a site where none has one: its rows are all alike."""
+    return Sides(np.union1d(sides.train, sides.bare), np.union1d(sides.held, sides.unscored))
 
 
 def split_rows(n: int, seed: int = 0, share: float = 0.2) -> tuple[Rows, Rows]:

@@ -1,4 +1,4 @@
-"""Domains that are folders of image files: a folder for each class, or no folders where nothing is labelled."""
+"""Domains that are folders of image files: a folder for each class, and -1 for none; or no folders where nothing is labelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.classes import composed, cut, read_lines
-from tideline.learning.holdings import Rows, split_marked, split_rows
+from tideline.learning.holdings import Rows, Sides, split_marked, split_rows
 from tideline.learning.surveys import TOLD, Piece, Place, Survey, at, check_count, check_settings
 from tideline.learning.transforms import Transform, check_kind, times
 
@@ -50,11 +50,10 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         check_count(len(found.files), "image", 1 if (place.path / HELD_OUT).exists() else 2)
         check_kind((len(found.files), 1, 1), np.dtype(np.uint8), world.inputs, place.transform)
         rows = split(place.path, found.files)
-        y_train, y_held = None, None
+        sides = Sides(*rows)
         if found.words is not None:
-            y_train, y_held = cut(map(place.classes.number, found.words), rows, role, lambda row: strange(place, found, row))
-    name = found.files.__getitem__
-    return Survey(place.path, place.transform, *rows, y_train, y_held, lambda: pieces(place, found.files), name)
+            sides = cut(map(place.classes.number, found.words), rows, role, lambda row: strange(place, found, row))
+    return Survey(place.path, place.transform, sides, lambda: pieces(place, found.files), found.files.__getitem__)
 
 
 def strange(place: Place, found: Listing, row: int) -> DataRefused:
@@ -81,7 +80,7 @@ def listed(domain: Path) -> Listing:
     inside = sorted(each for files in folders.values() for each in files)
     if flat and inside:
         what = f"{len(flat)} images lie beside the class folders and {len(inside)} inside them"
-        raise DataRefused(what, "Put every image into a folder of its class, or none")
+        raise DataRefused(what, "Put every image into a folder of its class (-1 if it is not known), or none")
     return Listing(tuple(inside), tuple(each.partition("/")[0] for each in inside)) if inside else Listing(tuple(flat), None)
 
 

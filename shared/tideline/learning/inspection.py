@@ -45,12 +45,17 @@ class Samples:
 
 @dataclass(frozen=True)
 class DomainReport:
-    """One domain. `refused`: why an agent could not use it, as DataRefused says it; None if it could."""
+    """One domain. `refused`: why an agent could not use it, as DataRefused says it; None if it could.
+
+    Of the samples `bare` training rows have no label beside labelled ones; `unscored` held-out rows have none and are left out.
+    """
 
     name: str
     kind: str
     samples: int | None = None
     held_out: int | None = None
+    bare: int | None = None
+    unscored: int | None = None
     labelled: bool | None = None
     classes: tuple[ClassCount, ...] = ()
     content: Samples | None = None
@@ -127,7 +132,9 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
     chosen = world or guess(path, hints, acts)
     judged = chosen or World(inputs=inputs_of(hints.values()), classes=BEYOND)
     classes = read_classes(path, judged) if chosen else AnyClasses(BEYOND)
-    looked = [look(name, each, judged, acts) for name, each in folder.places(path, classes).items()]
+    places = folder.places(path, classes)
+    surveys = survey_each(places, judged, acts)
+    looked = [look(name, place, surveys[name], judged) for name, place in places.items()]
     refused = tuple(d.refused for d, _ in looked if d.refused)
     if not refused:
         refused = tuple(site_wide(path, [s for _, s in looked if s], judged, acts))
@@ -163,14 +170,24 @@ def doubt(place: Place) -> Mapping[str, Any]:
     raise AssertionError("unreachable")
 
 
-def look(name: str, place: Place, world: World, role: Role) -> tuple[DomainReport, Survey | None]:
-    """One domain: its survey, then its samples."""
+def survey_each(places: Mapping[str, Place], world: World, role: Role) -> dict[str, Survey | DataRefused]:
+    """The first pass over every domain, or why it cannot be done."""
+    found: dict[str, Survey | DataRefused] = {}
+    for name, place in places.items():
+        try:
+            found[name] = folder.KINDS[folder.kind_of(place.path) or ""](place, world, role)
+        except DataRefused as error:
+            found[name] = error
+    surveys = {name: each for name, each in found.items() if isinstance(each, Survey)}
+    return found | dict(zip(surveys, folder.together(list(surveys.values())), strict=True))
+
+
+def look(name: str, place: Place, survey: Survey | DataRefused, world: World) -> tuple[DomainReport, Survey | None]:
+    """One domain: what its survey says, then its samples."""
     kind = folder.kind_of(place.path) or ""
     others = tuple(images.ignored(place.path)) if kind == "images" else ()
-    try:
-        survey = folder.KINDS[kind](place, world, role)
-    except DataRefused as error:
-        return DomainReport(name, kind, ignored=others, refused=as_data(error)), None
+    if isinstance(survey, DataRefused):
+        return DomainReport(name, kind, ignored=others, refused=as_data(survey)), None
     tally, gone = Tally(), None
     try:
         with at(place.path):
@@ -181,8 +198,9 @@ def look(name: str, place: Place, world: World, role: Role) -> tuple[DomainRepor
     refused = None if tally.refused is None else as_data(tally.refused)
     left = survey if gone is None else folder.without(survey, gone)
     counts = tuple(counted(left, place.classes))
-    samples, held = len(left), len(left.held)
-    report = DomainReport(name, kind, samples, held, survey.y_held is not None, counts, tally.told(survey), others, refused)
+    sides = left.sides
+    numbers = (len(left), len(sides.held), len(sides.bare), len(sides.unscored))
+    report = DomainReport(name, kind, *numbers, sides.y_held is not None, counts, tally.told(survey), others, refused)
     return report, left
 
 
@@ -213,10 +231,11 @@ def streamed(survey: Survey, kind: str) -> Iterator[Piece]:
 
 def counted(survey: Survey, classes: Classes) -> Iterator[ClassCount]:
     """The rows of each class of the world."""
-    if survey.y_held is None or classes.count == BEYOND:
+    y_train, y_held = survey.sides.y_train, survey.sides.y_held
+    if y_held is None or classes.count == BEYOND:
         return
-    held = np.bincount(survey.y_held, minlength=classes.count)
-    train = None if survey.y_train is None else np.bincount(survey.y_train, minlength=classes.count)
+    held = np.bincount(y_held, minlength=classes.count)
+    train = None if y_train is None else np.bincount(y_train, minlength=classes.count)
     for i in range(classes.count):
         name = classes.names[i] if classes.names else str(i)
         yield ClassCount(name, None if train is None else int(train[i]), int(held[i]))
@@ -227,7 +246,7 @@ def site_wide(path: Path, surveys: list[Survey], world: World, role: Role) -> It
     try:
         folder.check_roles(path, surveys, role)
         folder.check_sides(path, surveys)
-        folder.check_room(path, surveys, world)
+        folder.check_room(path, sum(s.sides.kept for s in surveys), world)
     except DataRefused as error:
         yield as_data(error)
 

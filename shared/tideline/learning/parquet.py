@@ -33,8 +33,8 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         columns = header(place)
         check_table(place, world, columns)
         marks = mark(place, columns)
-        settled = settle(place, columns, marks, role)
-    return Survey(place.path, place.transform, *settled, lambda: pieces(place, columns), marks.name)
+        sides = settle(place, columns, marks, role)
+    return Survey(place.path, place.transform, sides, lambda: pieces(place, columns), marks.name)
 
 
 def opened(path: Path) -> Any:
@@ -88,9 +88,10 @@ def mark(place: Place, columns: Columns) -> Marks:
     return Marks(codes if columns.label is not None else array("q", [UNKNOWN]) * n, held or bytearray(n), name_of)
 
 
-def labelled(place: Place) -> bool:
-    """Whether there is a column of labels."""
-    return header(place).label is not None
+def labels(place: Place) -> Iterator[str] | None:
+    """Each row's label as a text; None where there is no column of labels."""
+    label = header(place).label
+    return None if label is None else words(place, label)
 
 
 def count(place: Place) -> int:
@@ -106,13 +107,21 @@ def held_out(place: Place) -> str:
         return columns.held_out or unused([str(name) for name in file.schema_arrow.names])
 
 
-def write(place: Place, into: Path, column: str, rows: Rows, words: Sequence[str]) -> None:
-    """Write some rows of the table into a file of its own, each with its word in a column."""
+def write(place: Place, into: Path, rows: Rows, words: Sequence[str], bare: Rows) -> None:
+    """Write some rows of the table into a file of its own.
+
+    Each has its word in the column of the split. Those at the places `bare` have no label.
+    """
     import pyarrow
     import pyarrow.parquet
 
+    label, column = header(place).label, held_out(place)
     with readable(place.path, *AS), opened(place.path) as file:
         table = file.read(use_threads=False).take(rows)
+        if label is not None and bare.size:
+            places = np.arange(len(rows))
+            known = table.column(label).take(pyarrow.array(places, mask=np.isin(places, bare)))
+            table = table.set_column(table.schema.get_field_index(label), label, known)
     marks = pyarrow.array(list(words))
     at_column = table.schema.get_field_index(column)
     made = table.append_column(column, marks) if at_column < 0 else table.set_column(at_column, column, marks)

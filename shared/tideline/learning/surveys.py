@@ -8,15 +8,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tideline.core.errors import DataRefused
 from tideline.learning.classes import Classes
-from tideline.learning.holdings import Rows
+from tideline.learning.holdings import Sides
 from tideline.learning.transforms import PLAIN, Transform
 
-Labels = NDArray[np.int64]
 COMMON = ("scale", "mean", "std")
 # Keys of a refusal's context that are for the owner's eyes alone: what they hold stands in the data.
 OWNERS = ("files", "cell", "entry", "column", "columns", "near", "kind", "values", "said")
@@ -45,22 +43,19 @@ class Piece:
 
 @dataclass(frozen=True)
 class Survey:
-    """One domain before its samples are read. Labels (int64) are those of the rows beside them, or None.
+    """One domain before its samples are read.
 
     `pieces` reads the samples, in the order of the rows; `name` says which file or line a row is, for the owner's eyes alone.
     """
 
     path: Path
     transform: Transform
-    train: Rows
-    held: Rows
-    y_train: Labels | None
-    y_held: Labels | None
+    sides: Sides
     pieces: Callable[[], Iterator[Piece]]
     name: Callable[[int], str]
 
     def __len__(self) -> int:
-        return len(self.train) + len(self.held)
+        return len(self.sides)
 
 
 def check_settings(transform: Transform, own: tuple[str, ...], what: str) -> None:
