@@ -84,7 +84,7 @@ class TrainerPool:
         for left in reversed(range(TRIES)):
             trainer.ticked = None
             try:
-                return done_in(trainer.child.call("step", dataclasses.asdict(job), trainer.heard(tick)))
+                return done_in(trainer.child.call("step", plain_job(job), trainer.heard(tick)))
             except ChildDied as error:
                 log.warning("trainer_died", run=job.run, round=job.round, reason=error.what, tries_left=left)
                 self._died(job.run, left)
@@ -139,6 +139,13 @@ class TrainerPool:
 
     def _idle_ones(self) -> list[Trainer]:
         return [t for t in self._trainers if t.run is None]
+
+
+def plain_job(job: Job) -> dict[str, Any]:
+    """A job as plain data."""
+    sent, fetched = job.transfers.sent, job.transfers.fetched
+    told = {"fetched": {name: dataclasses.asdict(each) for name, each in fetched.items()}, "sent": dataclasses.asdict(sent)}
+    return {f.name: getattr(job, f.name) for f in dataclasses.fields(job)} | {"transfers": told}
 
 
 def done_in(raw: dict[str, Any]) -> Done:

@@ -17,6 +17,7 @@ from tideline.archive.layout import handle_node
 from tideline.core.errors import DeviceMissing
 from tideline.core.registry import load_methods
 from tideline.core.run import ClientId, Digest, Role, RunId, World
+from tideline.core.step import Moved, Transfers
 from tideline.engine.pipe import Tick, serve
 from tideline.engine.ports import Job, Shelf
 from tideline.engine.stepper import Stepper
@@ -81,7 +82,12 @@ def job_in(raw: Mapping[str, Any]) -> Job:
     """A job from plain data."""
     message, memory = (None if raw[k] is None else Digest(raw[k]) for k in ("message", "memory"))
     place = (RunId(raw["run"]), ClientId(raw["client"]), raw["cursor"], raw["round"])
-    return Job(*place, raw["brief"], raw["seed"], message, memory)
+    return Job(*place, raw["brief"], raw["seed"], message, memory, transfers_in(raw["transfers"]))
+
+
+def transfers_in(raw: Mapping[str, Any]) -> Transfers:
+    """What transfers took, from plain data."""
+    return Transfers({ClientId(name): Moved(**each) for name, each in raw["fetched"].items()}, Moved(**raw["sent"]))
 
 
 def chosen(device: str) -> str:

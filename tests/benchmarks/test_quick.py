@@ -80,6 +80,23 @@ def test_a_limit_on_what_is_not_measured_is_refused() -> None:
 
 
 @pytest.mark.long
+def test_links() -> None:
+    """Every table is made; the optimum is proven, nothing is below it, and as energy weighs more its optimum takes no more."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-W", "error", str(ROOT / "benchmarks" / "links.py"), "--quick", "--json"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=200, env=os.environ | {"PYTHONPATH": path}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {row["table"] for row in rows} == {"time", "gap", "regimes", "energy"}
+    assert all(row["status"] == ["proven"] for row in rows if row.get("solver") == "exact" and row["table"] == "time")
+    assert all(row["rounded"]["mean"] >= row["polished"]["mean"] >= 0 for row in rows if row["table"] == "gap")
+    joules = next(row["joules"] for row in rows if row["table"] == "energy" and row["solver"] == "exact")
+    assert joules == sorted(joules, reverse=True)
+
+
+@pytest.mark.long
 def test_newcomer() -> None:
     """Three commands, and everything in its order."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

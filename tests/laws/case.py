@@ -48,6 +48,7 @@ BARS: Mapping[str, Bar] = {
     "ladd": Bar(0.9, config=LONGER, role="target"),
     "ladd_pl": Bar(0.95, config=LONGER, role="target"),
     "fedwca": Bar(0.95, role="target"),
+    "stlf": Bar(0.9, role="target"),
 }
 # What owners let out beyond the default policy, for methods that need their word.
 ALLOWED: Mapping[str, Policy] = {
@@ -75,6 +76,8 @@ SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
     "ladd": ("f", "g", "source", "teacher"),
     "ladd_pl": ("f", "g"),
     "fedwca": ("f", "g"),
+    # A model of its own, which it seals, and the mean of others'.
+    "stlf": ("h", "own", "models"),
 }
 # Memory fields whose values a declared field of a reply sends too: method -> fields.
 ALSO_SENT: Mapping[str, tuple[str, ...]] = {
@@ -93,6 +96,8 @@ ALSO_SENT: Mapping[str, tuple[str, ...]] = {
     "ladd": ("f", "g", "source"),
     "ladd_pl": ("f", "g"),
     "fedwca": ("f", "g"),
+    # Weights that no row reaches stay as the averaging before left them.
+    "stlf": ("h", "models"),
 }
 
 

@@ -6,7 +6,10 @@ import pytest
 
 from tests.laws import laws
 from tests.laws.case import BARS, Case, cases
+from tests.laws.sealed import stays_sealed
 from tideline.algorithms import METHODS
+from tideline.core.algorithm import contract
+from tideline.core.privacy import TO_PEERS
 
 every = pytest.mark.parametrize("case", cases(METHODS), ids=str)
 FIRST, *OTHERS = cases(METHODS)
@@ -60,6 +63,13 @@ def test_what_is_not_declared_stays(case: Case) -> None:
 def test_peers_see_only_what_is_declared_for_them(case: Case) -> None:
     """Law 6: one site's value reaches another site's order only where its clause says PEERS."""
     laws.peers_see_what_is_declared(case)
+
+
+@every
+def test_what_is_for_peers_alone_stays_sealed(case: Case) -> None:
+    """Law 6: no link carries a piece of it that could be read; and a method whose contract has none seals nothing."""
+    promised = any(clause.audience == TO_PEERS for clause in contract(case.algorithm, case.config))
+    assert bool(stays_sealed(case)) == promised
 
 
 @every

@@ -14,22 +14,38 @@ from torch import Generator, Tensor
 from tideline.archive.codec import Rules, decode, encode
 from tideline.archive.parts import MemoryParts
 from tideline.core.algorithm import Algorithm
+from tideline.core.handle import Handle, Maker
 from tideline.core.phase import Phase, Replies, Turn, told
 from tideline.core.record import is_record, specs
+from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site
 
 Check = Callable[[str, Any], None]
 
 
+MAKER = Maker(ClientId("somebody"), "somewhere", 1)
+
+
 def digest(value: Any) -> str:
     """A record's bytes in one word."""
-    return encode(value, MemoryParts(), like(value)).digest
+    return encode(value, MemoryParts(), made(value)).digest
 
 
 def copied(value: Any) -> Any:
-    """A record that shares no memory with the given one."""
-    parts, rules = MemoryParts(), like(value)
-    return decode(type(value), encode(value, parts, rules).digest, parts, rules)
+    """A record that shares no memory with the given one; of values for peers it has the handles, as everybody else has."""
+    parts = MemoryParts()
+    return decode(type(value), encode(value, parts, made(value)).digest, parts, like(value))
+
+
+def made(value: Any) -> Rules:
+    """No rules but those of `like`, also for what values for peers are like; a site may make these."""
+    given = list(given_to_peers(value))
+    return replace(like(value, *given), maker=MAKER if given else None)
+
+
+def given_to_peers(value: Any) -> Iterator[Any]:
+    """The values behind a record's handles, at the site that has just made them."""
+    yield from (each.value for _, each in leaves(value) if isinstance(each, Handle) and each.value is not None)
 
 
 def like(*values: Any) -> Rules:
@@ -44,8 +60,8 @@ def itself(value: Any) -> Any:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every tensor and scalar in a value, with its place."""
-    if is_dataclass(value):
+    """Every tensor, scalar and handle in a value, with its place."""
+    if is_dataclass(value) and not isinstance(value, Handle):
         for f in fields(value):
             yield from leaves(getattr(value, f.name), f"{path}.{f.name}".strip("."))
     elif isinstance(value, Mapping):
@@ -78,7 +94,10 @@ def same(a: Any, b: Any) -> None:
 
 
 def survives(value: Any) -> None:
-    """A value comes back from the archive as it went in, and gives the same bytes again."""
+    """A value comes back from the archive as it went in, and gives the same bytes again; and so does what it has for peers."""
+    for inner in given_to_peers(value):
+        survives(inner)
+        value = copied(value)
     back = copied(value)
     same(value, back)
     assert digest(back) == digest(value)

@@ -24,4 +24,5 @@ METHODS: Methods = (
     ("ladd", "tideline.algorithms.ladd:ladd"),
     ("ladd_pl", "tideline.algorithms.ladd:ladd_pl"),
     ("fedwca", "tideline.algorithms.fedwca:fedwca"),
+    ("stlf", "tideline.algorithms.stlf:stlf"),
 )

@@ -29,6 +29,27 @@ def no_fetch(handle: Handle[Any], like: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """What a transfer took: bytes and seconds. Two of them are one by addition."""
+
+    size: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Moved) -> Moved:
+        return Moved(self.size + other.size, self.seconds + other.seconds)
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """What the site's line did lately: fetching each peer's values for this order, sealed, from the coordinator; and what it
+    sent there with its last reply in the run. Measured, so no two runs have the same: for methods that are asked to measure.
+    """
+
+    fetched: Mapping[ClientId, Moved] = field(default_factory=lambda: EMPTY)
+    sent: Moved = Moved()
+
+
+@dataclass(frozen=True)
 class Site:
     """What a step sees of the place where it runs.
 
@@ -48,6 +69,7 @@ class Site:
     device: str = "cpu"
     fetch: Callable[..., Any] = no_fetch
     tick: Callable[[float], None] = no_tick
+    transfers: Transfers = Transfers()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -21,14 +22,15 @@ from tideline.core.errors import (
     Unreachable,
 )
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, from_json, refused
-from tideline.core.run import MOST_THREADS, ClientId, Digest, Role
-from tideline.core.step import no_tick
+from tideline.core.run import MOST_THREADS, ClientId, Digest, Role, RunId
+from tideline.core.step import Moved, Transfers, no_tick
 from tideline.engine.peers import MemoryPins, Ring, ciphers, complete, fresh, peers_in, plaintexts, seal, unseal
 from tideline.engine.ports import Done, Head, Job, Link, Pool, Vault
 from tideline.engine.rows import JOIN, Failure, Files, Order, Receipt, Reply
 
 # What an order says of its run, and as what.
 BRIEF: Mapping[str, type] = {"method": str, "config": dict, "world": dict, "threads": int, "keeps": bool, "contract": list}
+KEPT_RUNS = 64  # of which it is remembered how long the last reply took to send
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
 Log = Callable[[str, Order, FederationError | None], None]
 
@@ -43,7 +45,8 @@ def silent(what: str, order: Order, error: FederationError | None) -> None:
 class Agent:
     """One site. `handle` may be called again for the same order at any time: the work is done once.
 
-    ring: its keys, and what it knows of its peers'; without one it has keys that nobody has been told of.
+    ring: its keys, and what it knows of its peers'; without one it has keys that nobody has been told of. watch: a clock that
+    never goes back, by which transfers are measured.
     """
 
     def __init__(
@@ -56,9 +59,11 @@ class Agent:
         log: Log = silent,
         roles: Iterable[Role] = tuple(Role),
         ring: Ring | None = None,
+        watch: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.link, self.vault, self.pool = name, link, vault, pool
-        self.ring = ring or new_ring()
+        self.ring, self.watch = ring or new_ring(), watch
+        self._sent: dict[RunId, Moved] = {}
         self.policy, self.log, self.roles = policy, log, frozenset(roles)
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
@@ -88,9 +93,9 @@ class Agent:
         self.ring.trust(peers_in(order.brief))
         self.bring(order, order.files)
         self.whole(order)
-        self.open(order)
+        fetched = self.open(order)
         self.log("begun", order, None)
-        done = self.pool.run(self.job(order, head), tick)
+        done = self.pool.run(self.job(order, head, Transfers(fetched, self._sent.get(order.run, Moved()))), tick)
         self.log("worked", order, None)
         facts = self.guard(order, done)
         sealed = seal(order, done.handles, self.vault.parts(order.run), self.ring)
@@ -133,20 +138,23 @@ class Agent:
                 raise PartMissing(f"The order's root names part {digest[:12]}, which the order does not offer")
         complete(order, root)
 
-    def open(self, order: Order) -> None:
-        """Fetch and open the values of peers, one after the other; their sealed files are not kept."""
-        parts = self.vault.parts(order.run)
+    def open(self, order: Order) -> dict[ClientId, Moved]:
+        """Fetch and open the values of peers, one after the other; what the fetching took. Their sealed files are not kept."""
+        parts, took = self.vault.parts(order.run), dict[ClientId, Moved]()
         for envelope in order.sealed:
             if not parts.has(Digest(envelope.handle.digest)):
+                began, holder = self.watch(), envelope.handle.holder
                 self.bring(order, ciphers([envelope]))
+                took[holder] = took.get(holder, Moved()) + Moved(envelope.bytes, self.watch() - began)
                 unseal(order, envelope, self.name, parts, self.ring)
                 parts.drop(envelope.cipher)
+        return took
 
-    def job(self, order: Order, head: Head | None) -> Job:
+    def job(self, order: Order, head: Head | None, transfers: Transfers) -> Job:
         """The step to run."""
         message = order.files[0][0] if order.files else None
         memory = head.memory[0][0] if head and head.cursor >= order.after else None
-        return Job(order.run, self.name, order.cursor, order.round, order.brief, order.seed, message, memory)
+        return Job(order.run, self.name, order.cursor, order.round, order.brief, order.seed, message, memory, transfers)
 
     def guard(self, order: Order, done: Done) -> dict[str, object]:
         """At the join: the contract, as this site derives it, against the owner's policy. Gives the facts that may be told."""
@@ -191,8 +199,11 @@ class Agent:
         for digest, _ in missing:
             if digest not in sizes:
                 raise NotFound(f"The reply to order {order.id[:8]} names no part {digest[:12]}")
+        began, arrivals = self.watch(), tuple((d, sizes[d], offset) for d, offset in missing)
         try:
-            self.link.push(order, tuple((d, sizes[d], offset) for d, offset in missing), self.vault.parts(order.run))
+            self.link.push(order, arrivals, self.vault.parts(order.run))
+            moved = Moved(sum(size - offset for _, size, offset in arrivals), self.watch() - began)
+            self._sent = dict([*self._sent.items(), (order.run, moved)][-KEPT_RUNS:])
         except PartMissing:
             raise ahead(order) from None
         except Unreachable as error:

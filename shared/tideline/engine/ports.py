@@ -10,6 +10,7 @@ from tideline.archive.parts import Parts
 from tideline.core.data import Data, View
 from tideline.core.handle import Handle
 from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, World
+from tideline.core.step import Transfers
 from tideline.engine.audit import ALL, About, Deed, Entry, Tip
 from tideline.engine.keys import ApiKey
 from tideline.engine.rows import (
@@ -371,6 +372,7 @@ class Job:
     seed: int
     message: Digest | None
     memory: Digest | None
+    transfers: Transfers = Transfers()
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class Stepper:
             view = step.view if step else View.TRAIN
             data = masked(guarded("that reads the data", shelf.view, view, role), view, role)
             fetch = self.fetching(algorithm, config, world, job)
-            site = Site(config, world, job.client, role, data, job.round, rng, self.device, fetch, tick)
+            site = Site(config, world, job.client, role, data, job.round, rng, self.device, fetch, tick, job.transfers)
             if phase is None or step is None:
                 return self.join(algorithm, job, site, clauses)
             return self.step(algorithm, step, job, site, Maker(job.client, phase.name, job.round))

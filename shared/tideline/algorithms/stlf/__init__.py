@@ -1,0 +1,88 @@
+"""ST-LF: who should teach whom, over which links, at what cost.
+
+Wang, Hosseinalipour, Brinton, "Multi-Source to Multi-Target Decentralized Federated Domain Adaptation", IEEE TCCN 2024
+(arXiv 2304.12422). Devices measure how far apart their data lie (algorithm 1); the problem (P) says which of them are sources,
+which are targets, and which source's model, weighed how, goes to which target; models travel sealed from device to device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Generator, Tensor
+
+from tideline import nets
+from tideline.algorithms.stlf import client, server
+from tideline.algorithms.stlf.client import MAIN
+from tideline.algorithms.stlf.fitting import fits, notes
+from tideline.algorithms.stlf.linking import joules, numpy_rng, size_in_bits
+from tideline.algorithms.stlf.messages import Mine, State
+from tideline.algorithms.stlf.settings import PRESETS, STLF
+from tideline.core.algorithm import Algorithm
+from tideline.core.phase import Phase, Plan
+from tideline.core.run import Role, Roster, World
+
+
+def plan(c: STLF) -> Plan:
+    """Warm up, train alone, tell apart, link, transfer, score."""
+    warm = Phase("warm", client.warm, ask=server.model_to_labelled, tell=server.averaged)
+    train = Phase("train", client.train, ask=server.model_to_all, tell=server.told)
+    link = Phase("link", None, tell=server.link)
+    transfer = Phase("transfer", client.transfer, ask=server.assignments, tell=server.linked)
+    score = Phase("score", client.score((MAIN, *c.compare)), ask=server.all_linked, tell=server.scored)
+    return ((warm,) * c.rounds) + (train,) + told_apart(c) + (link, transfer, score)
+
+
+def told_apart(c: STLF) -> Plan:
+    """How divergences are measured."""
+    if c.divergence == "statistics":
+        return (Phase("describe", client.describe, ask=server.everybody, tell=server.kept_moments),)
+    if c.divergence == "shared":
+        apart = Phase("separate", client.tell_apart, ask=server.classifier_to_all, tell=server.averaged_classifier)
+        return (apart,) * c.exchanges + (
+            Phase("measure", client.measure_all, ask=server.classifier_to_all, tell=server.noted_all),
+        )
+    separate = Phase("separate", client.separate, ask=server.halves, tell=server.kept_halves)
+    measure = Phase("measure", client.measure, ask=server.finished, tell=server.noted)
+    return ((separate,) * c.exchanges + (measure,)) * c.blocks
+
+
+def begin(config: STLF, world: World, roster: Roster, rng: Generator) -> State:
+    """The common model, the start of classifiers, and what links cost."""
+    model = nets.weights_of(nets.build(world))
+    outputs = max(len(roster), 2) if config.divergence == "shared" else 2
+    start = nets.weights_of(nets.build(replace(world, classes=outputs, class_names=())))
+    watts, K = joules(config, roster, config.bits or size_in_bits(model), numpy_rng(rng))
+    names = tuple(str(member.id) for member in roster)
+    return State(model, start, K, watts, names, {}, {}, {}, {}, {}, {}, {}, {}, {}, (), (), no_divergences())
+
+
+def no_divergences() -> Tensor:
+    """Before there are any."""
+    return torch.zeros(0, 0, dtype=torch.float64)
+
+
+stlf = Algorithm(
+    "stlf",
+    "Wang, Hosseinalipour, Brinton: Multi-Source to Multi-Target Decentralized Federated Domain Adaptation, 2024",
+    "Sources, targets and the links between them, chosen by errors, divergences and energy; models travel sealed",
+    STLF,
+    State,
+    begin,
+    plan,
+    Mine,
+    client.settle,
+    fits=fits,
+    presets=PRESETS,
+    cast=(Role.PEER, Role.PEER, Role.TARGET, Role.TARGET),
+    keepsakes=client.keepsakes,
+    notes=notes,
+    claims=(
+        "A device's model goes, sealed, to the targets that it is chosen for; the coordinator knows its digest and size."
+        " Of the warm-up (rounds above 0) it reads each labelled device's model.",
+        "With divergence: pairs, each half of a pair's classifier goes to that partner alone."
+        " With shared the coordinator reads each device's classifier, with statistics moments of its rows.",
+        "Not claimed: that counts, errors and divergences tell nothing. They say who has labels, and whose data are alike.",
+    ),
+)

@@ -1,0 +1,282 @@
+"""A device's side: train alone, be told apart from each partner (algorithm 1), take the weighted mean of its sources (eq. 12)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from tideline import nets
+from tideline.algorithms.stlf import messages
+from tideline.algorithms.stlf.messages import (
+    Assignment,
+    Errors,
+    Hypothesis,
+    Mine,
+    Model,
+    Pairs,
+    Separated,
+    Separator,
+    Span,
+    Summary,
+    Trained,
+    Update,
+    Whose,
+)
+from tideline.core.data import Data, View
+from tideline.core.errors import StepFailed
+from tideline.core.handle import Handle
+from tideline.core.record import Nothing, Weights
+from tideline.core.run import ClientId, World
+from tideline.core.step import Moved, Outcome, Site, Step, step
+from tideline.learning.evaluate import accuracy, outputs
+from tideline.learning.fit import cross_entropy, descend, fit, uncounted
+from tideline.learning.optimisers import optimiser
+from tideline.numerics.averaging import weighted_sum
+
+MAIN = "plan"  # the rule that is the method's own
+
+
+def settle(config: Any, site: Site) -> Mine:
+    """Which labelled rows measure the error, drawn once: never all of them, and none where there are but two."""
+    n = len(site.data) if site.data.labelled else 0
+    held = min(round(n * config.validation), n - 1) if n > 2 else 0
+    rows = torch.randperm(n, generator=site.rng)[:held].sort().values
+    return Mine(rows, {}, {}, {}, {}, Span())
+
+
+def teaching(memory: Mine, data: Data) -> Data:
+    """The labelled rows that are learnt from."""
+    assert data.y is not None
+    kept = torch.ones(len(data), dtype=torch.bool)
+    kept[memory.validation] = False
+    return data if bool(kept.all()) else replace(data, x=data.x[kept], y=data.y[kept], domain=data.domain[kept])
+
+
+def trained(model: Weights, memory: Mine, site: Site, epochs: int) -> tuple[nn.Module, float]:
+    """A network after so many epochs on the labelled rows, and its last mean loss."""
+    c, net = site.config, nets.loaded(site.world, model, site.device)
+    by, data = optimiser(c, net.parameters()), teaching(memory, site.data)
+    how: dict[str, Any] = {"batch": c.batch, "rng": site.rng, "device": site.device, "tick": site.tick}
+    return net, fit(net, data, cross_entropy, by, epochs=epochs, **how)
+
+
+@step(metrics=("loss", "samples"))
+def warm(order: Model, memory: Mine, site: Site) -> Outcome[Update, Mine]:
+    """A round of federated averaging: weights that are to be averaged later must not have drifted apart (section VI)."""
+    net, loss = trained(order.model, memory, site, site.config.epochs)
+    count = len(teaching(memory, site.data))
+    return Outcome(Update(nets.weights_of(net), count), memory, {"loss": loss, "samples": count})
+
+
+@step(metrics=("error",))
+def train(order: Model, memory: Mine, site: Site) -> Outcome[Trained, Mine]:
+    """h_i from the common model, and eps_i of eq. 3. Without labels there is no h_i, and every row counts as wrong."""
+    data = site.data
+    if not data.labelled:
+        return Outcome(Trained(data.count, 0, 1.0), memory, {"error": 1.0})
+    net, _ = trained(order.model, memory, site, site.config.alone)
+    h, labelled = nets.weights_of(net), len(data) / data.count
+    error = labelled * wrong(net, memory, site) + (1 - labelled)
+    told = Trained(data.count, len(data), error, Handle.of(Hypothesis(h)))
+    return Outcome(told, replace(memory, h=h), {"error": error})
+
+
+def wrong(net: nn.Module, memory: Mine, site: Site) -> float:
+    """The share of wrong predictions on the rows kept for that; on all labelled ones where none are."""
+    data = site.data
+    assert data.y is not None
+    rows = memory.validation if len(memory.validation) else torch.arange(len(data))
+    guess = outputs(net, data.x[rows], site.device).argmax(1)
+    return float((guess != data.y[rows]).double().mean())
+
+
+@step(metrics=("separation",))
+def separate(order: Pairs, memory: Mine, site: Site) -> Outcome[Separated, Mine]:
+    """One exchange of algorithm 1 with each partner: both set w to the mean of their halves, and train it on own rows."""
+    own: dict[str, Weights] = {}
+    losses = []
+    for done, partner in enumerate(order.partners):
+        own[partner], loss = halved(start_of(order, partner, memory, site), partner, site)
+        losses.append(loss)
+        site.tick((done + 1) / len(order.partners))
+    handles = {partner: Handle.of(Separator(w), [ClientId(partner)]) for partner, w in own.items()}
+    told = {"separation": sum(losses) / max(len(losses), 1)}
+    return Outcome(Separated(handles), replace(timed(memory, site), own=own), told)
+
+
+def timed(memory: Mine, site: Site) -> Mine:
+    """The memory with what this exchange's transfers took, if the run is to measure that."""
+    if not site.config.measured:
+        return memory
+    fetched = {str(name): longer(memory.fetched.get(name, Span()), moved) for name, moved in site.transfers.fetched.items()}
+    return replace(memory, fetched={**memory.fetched, **fetched}, sent=longer(memory.sent, site.transfers.sent))
+
+
+def longer(span: Span, moved: Moved) -> Span:
+    """A span and a transfer."""
+    return Span(span.size + moved.size, span.seconds + moved.seconds)
+
+
+def rate_of(span: Span) -> float:
+    """Bit/s; 0 where nothing was measured."""
+    return 8 * span.size / span.seconds if span.seconds > 0 else 0.0
+
+
+def start_of(order: Pairs, partner: str, memory: Mine, site: Site) -> Weights:
+    """Where an exchange begins: the common start, or w = (w_i + w_j) / 2."""
+    if partner not in order.theirs:
+        return order.start
+    return met(order.theirs[partner], memory.own[partner], site, site.round - 1)
+
+
+def met(handle: Handle[Separator], mine: Weights, site: Site, number: int) -> Weights:
+    """The mean of both halves. Raises StepFailed for a half of another exchange than is due, or of another network."""
+    if (handle.phase, handle.round) != ("separate", number):
+        what = f"The classifier of {handle.holder} is of round {handle.round} of {handle.phase}; that of round {number} is due"
+        raise StepFailed(what, "The coordinator hands out what is not asked for: do not trust it")
+    theirs = site.fetch(handle).w
+    same = theirs.keys() == mine.keys() and all(theirs[name].shape == mine[name].shape for name in mine)
+    if not same:
+        raise StepFailed(f"The classifier of {handle.holder} is of another network", "Install the same version at both sites")
+    return weighted_sum([(0.5, mine), (0.5, theirs)])
+
+
+def two(world: World) -> nn.Module:
+    """The world's network with two outputs: mine, and yours."""
+    return nets.build(replace(world, classes=2, class_names=()))
+
+
+def halved(start: Weights, partner: str, site: Site) -> tuple[dict[str, Tensor], float]:
+    """An epoch on a share of all own rows, labelled or not, which all have this device's label; and the mean loss."""
+    net = nets.loaded(site.world, start, site.device, two)
+    loss = told_apart(net, int(site.me > partner), site)
+    return nets.weights_of(net), loss
+
+
+def told_apart(net: nn.Module, label: int, site: Site) -> float:
+    """An epoch of plain SGD on a share of own rows with one label, in place; the mean loss."""
+    by, losses = torch.optim.SGD(net.parameters(), lr=site.config.rate), []
+    net.train()
+    with uncounted(net):
+        for x in sampled(site.data, site.config.share, site.config.batch, site.rng):
+            losses.append(descend(net, cross_entropy, x.to(site.device), whole(label, x, site.device), by, 0.0))
+    return sum(losses) / len(losses)
+
+
+def whole(label: int, x: Tensor, device: str) -> Tensor:
+    """One label for every row."""
+    return torch.full((len(x),), label, dtype=torch.int64, device=device)
+
+
+def sampled(data: Data, share: float, batch: int, rng: Generator) -> Iterator[Tensor]:
+    """Mini-batches of a share of all rows, rounded up to full batches, in random order."""
+    n = min(math.ceil(share * data.count / batch) * batch, data.count)
+    for rows in torch.split(torch.randperm(data.count, generator=rng)[:n], batch):
+        if len(rows) > 1 or n == 1:  # batch norm has no variance of a single row
+            yield rows_of(data, rows)
+
+
+def rows_of(data: Data, rows: Tensor) -> Tensor:
+    """Rows by number, those without labels behind the others."""
+    if data.bare is None:
+        return data.x[rows]
+    first, rest = rows[rows < len(data)], rows[rows >= len(data)] - len(data)
+    return torch.cat([data.x[first], data.bare[rest]])
+
+
+def every(data: Data) -> Iterator[Tensor]:
+    """All rows, as many at once as a network takes."""
+    for part in (data.x,) if data.bare is None else (data.x, data.bare):
+        yield from torch.split(part, nets.rows_of(part))
+
+
+@step()
+def measure(order: Pairs, memory: Mine, site: Site) -> Outcome[Errors, Mine]:
+    """err_i of algorithm 1 for each partner: how often the finished classifier takes own rows for the partner's."""
+    errors = {}
+    for partner in order.partners:
+        w = met(order.theirs[partner], memory.own[partner], site, site.round * site.config.exchanges)
+        net = nets.loaded(site.world, w, site.device, two)
+        errors[partner] = mistaken(net, int(site.me < partner), int(site.me > partner), site)
+    memory = timed(memory, site)
+    rates = {partner: rate_of(memory.fetched[partner]) for partner in order.partners if partner in memory.fetched}
+    return Outcome(Errors(errors, rates, rate_of(memory.sent)), replace(memory, own={}))
+
+
+def mistaken(net: nn.Module, theirs: int, mine: int, site: Site) -> float:
+    """The share of own rows whose output for the partner is larger than that for this device; ties count half."""
+    found = [(o[:, theirs] - o[:, mine]).sign() for o in (outputs(net, x, site.device) for x in every(site.data))]
+    return float((torch.cat(found).double() + 1).mean() / 2)
+
+
+def many(names: tuple[str, ...]) -> Any:
+    """What builds the world's network with an output for each device."""
+    return lambda world: nets.build(replace(world, classes=max(len(names), 2), class_names=()))
+
+
+@step(metrics=("separation",))
+def tell_apart(order: Whose, memory: Mine, site: Site) -> Outcome[messages.Told, Mine]:
+    """The cheaper way: one classifier of all devices, by federated averaging."""
+    net = nets.loaded(site.world, order.model, site.device, many(order.names))
+    loss = told_apart(net, order.names.index(site.me), site)
+    return Outcome(messages.Told(nets.weights_of(net)), memory, {"separation": loss})
+
+
+@step()
+def measure_all(order: Whose, memory: Mine, site: Site) -> Outcome[Errors, Mine]:
+    """For each other device, how often its output is larger than this one's."""
+    net = nets.loaded(site.world, order.model, site.device, many(order.names))
+    me = order.names.index(site.me)
+    return Outcome(Errors({n: mistaken(net, i, me, site) for i, n in enumerate(order.names) if i != me}, {}, 0.0), memory)
+
+
+@step()
+def describe(order: Nothing, memory: Mine, site: Site) -> Outcome[Summary, Mine]:
+    """Mean and variance of each number of a row, over all rows."""
+    total, squares = (torch.zeros(math.prod(site.world.inputs), dtype=torch.float64) for _ in range(2))
+    for x in every(site.data):
+        flat = x.flatten(1).double()
+        total, squares = total + flat.sum(0), squares + (flat**2).sum(0)
+    mean = total / site.data.count
+    variance = (squares / site.data.count - mean**2).clamp(min=0)
+    return Outcome(Summary(mean.float(), variance.float()), memory)
+
+
+@step()
+def transfer(order: Assignment, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    """h_j = sum_i alpha_ij h_i (eq. 12) for each rule by which this device is a target; else it keeps its own."""
+    models = {rule: mixed(order, rule, site) if target else memory.h for rule, target in order.target.items()}
+    return Outcome(Nothing(), replace(memory, models={rule: model for rule, model in models.items() if model}))
+
+
+def mixed(order: Assignment, rule: str, site: Site) -> dict[str, Tensor]:
+    """The weighted mean of a target's sources, one of them in memory at a time."""
+    like = Model(nets.template(site.world))
+    shares = ((share.weight[rule], share.h) for _, share in sorted(order.sources.items()) if share.weight.get(rule, 0.0) > 0)
+    return weighted_sum((weight, site.fetch(handle, like=like).h) for weight, handle in shares)
+
+
+def score(rules: tuple[str, ...]) -> Step:
+    """Each rule's model on held-out rows; the method's own under the name accuracy."""
+    named = {rule: "accuracy" if rule == MAIN else f"accuracy_{rule}" for rule in rules}
+
+    def run(order: Nothing, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+        found = {named[rule]: accuracy(predict, model, memory, site) for rule, model in memory.models.items() if rule in named}
+        return Outcome(Nothing(), memory, {name: value for name, value in found.items() if value is not None})
+
+    return Step("score", run, Nothing, Mine, Nothing, tuple(named.values()), View.HELD_OUT)
+
+
+def predict(model: Weights, memory: Mine, site: Site, x: Tensor) -> Tensor:
+    """Outputs of a model."""
+    return outputs(nets.loaded(site.world, model, site.device), x, site.device)
+
+
+def keepsakes(config: Any, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:
+    """The device's model: its own, or the mean of its sources'."""
+    return {"model": memory.models[MAIN]} if MAIN in memory.models else {}

@@ -1,0 +1,176 @@
+"""From what devices told to the problem (P), its plan, and the rules that it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from tideline.algorithms.stlf.client import MAIN
+from tideline.algorithms.stlf.messages import Chosen, State
+from tideline.core.phase import Turn
+from tideline.core.run import Roster
+from tideline.numerics import baselines, bounds, links, wireless
+from tideline.numerics.divergence import h_divergence, separability
+from tideline.numerics.links import Phi, Plan, Problem
+
+NO_LINK = -1.0  # joules: what is kept is finite
+Rule = Callable[[Problem, Plan, np.random.Generator, Tensor], Plan]
+
+
+def numpy_rng(rng: Generator) -> np.random.Generator:
+    """NumPy's generator, seeded by a run's."""
+    return np.random.default_rng(int(torch.randint(2**62, (1,), generator=rng)))
+
+
+def joules(config: Any, roster: Roster, bits: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """P (n,) and K (n, n), K_ij = P_i M / R_ij, in the roster's order. What is not given is drawn; what is changes no draw."""
+    names = [member.id for member in roster]
+    power, rate = wireless.draw_power(len(names), rng), wireless.draw_rate(len(names), rng)
+    for i, sender in enumerate(names):
+        power[i] = config.watts.get(sender, power[i])
+        for j, receiver in enumerate(names):
+            rate[i, j] = config.rates.get(sender, {}).get(receiver, rate[i, j])
+    K = wireless.transfer_energy(power, rate, bits)
+    return torch.from_numpy(power), torch.from_numpy(np.where(np.isinf(K), NO_LINK, K))
+
+
+def measured(state: State, bits: float) -> State:
+    """K from the transfers that were measured: from i by way of the coordinator to j at 1 / (1 / sent_i + 1 / fetched_ij) bit/s.
+
+    Links of which nothing was measured, and those that there are not, stay as they are.
+    """
+    K, at = state.K.clone(), {name: i for i, name in enumerate(state.roster)}
+    for receiver, rates in state.rates.items():
+        for sender, rate in rates.items():
+            i, j = at[sender], at[receiver]
+            if sender in state.sent and K[i, j] != NO_LINK:
+                K[i, j] = float(state.watts[i]) * bits * (1 / state.sent[sender] + 1 / rate)
+    return replace(state, K=K)
+
+
+def size_in_bits(model: Mapping[str, Tensor]) -> float:
+    """Bits of a network's weights."""
+    return 8.0 * sum(w.nbytes for w in model.values())
+
+
+def errors_of(told: Mapping[str, float], known: Mapping[str, int]) -> dict[str, float]:
+    """Shares of rows, for devices that there are."""
+    return {name: min(error, 1.0) for name, error in told.items() if name in known}
+
+
+def names_of(state: State, divergence: str) -> tuple[str, ...]:
+    """The devices that can be linked: those that were not lost, and told what divergences are made of. Sorted."""
+    there = sorted(set(state.count) - set(state.lost))
+    known = state.moments if divergence == "statistics" else state.errors
+    return tuple(name for name in there if name in known) if len(there) > 1 else tuple(there)
+
+
+def divergences(state: State, names: tuple[str, ...], config: Any) -> Tensor:
+    """d (N, N) float64, zero on the diagonal."""
+    if config.divergence == "statistics":
+        rows = [state.moments[name] for name in names]
+        return separability(torch.stack([r.mean for r in rows]), torch.stack([r.variance for r in rows]))
+    d = torch.zeros(len(names), len(names), dtype=torch.float64)
+    for i, one in enumerate(names):
+        for j, other in enumerate(names):
+            if i != j:
+                d[i, j] = h_divergence(torch.tensor(pair_error(state, one, other), dtype=torch.float64), config.one_sided)
+    return d
+
+
+def pair_error(state: State, one: str, other: str) -> float:
+    """The mean of both devices' errors; of a pair that one of them told nothing of, 0: as far apart as can be."""
+    told = [state.errors[a][b] for a, b in ((one, other), (other, one)) if b in state.errors[a]]
+    return sum(told) / 2 if len(told) == 2 else 0.0
+
+
+def problem(state: State, names: tuple[str, ...], d: Tensor, turn: Turn, phi_energy: float | None = None) -> Problem:
+    """(P) of the devices."""
+    c, order = turn.config, [m.id for m in turn.roster]
+    at = [order.index(name) for name in names]  # type: ignore[arg-type]
+    columns = (state.error, state.count, state.labelled)
+    error, count, labelled = (np.array([column[name] for name in names], np.float64) for column in columns)
+    told = bounds.Measured(error, count, labelled, d.numpy())
+    S, T = bounds.bounds(told, delta=c.delta, complexity=c.complexity, divergence_scale=c.divergence_scale)
+    phi = Phi(c.phi_source, c.phi_target, c.phi_energy if phi_energy is None else phi_energy)
+    K = state.K[at][:, at].numpy()
+    return Problem(S, T, np.where(K == NO_LINK, np.inf, K), phi, told.pinned, c.energy_mode)
+
+
+def solved(of: Problem, config: Any) -> Plan:
+    """The plan by the solver and the weights that are asked for."""
+    if config.solver == "sca":
+        from tideline.numerics.signomial import sca
+
+        found = sca(of)
+    else:
+        found = links.exact(of)
+    if config.weights == "solver":
+        return found
+    made = links.polished(of, found) if config.weights == "single" else links.power(of, found.psi, config.exponent)
+    return replace(made, objectives=found.objectives, iterations=found.iterations, status=found.status, flags=found.flags)
+
+
+def formed(state: State, turn: Turn) -> State:
+    """The state with divergences, the plan, the rules to compare it with, and the sweep over phi_E."""
+    if turn.config.measured:
+        state = measured(state, turn.config.bits or size_in_bits(state.model))
+    names = names_of(state, turn.config.divergence)
+    d = divergences(state, names, turn.config)
+    of, rng = problem(state, names, d, turn), numpy_rng(turn.rng)
+    main = solved(of, turn.config)
+    count = torch.tensor([state.count[name] for name in names], dtype=torch.float64)
+    others = [chosen(rule, RULES[rule](of, main, rng, count)) for rule in turn.config.compare]
+    swept = [costs(state, names, d, turn, phi) for phi in turn.config.sweep]
+    return replace(
+        state,
+        names=names,
+        d=d,
+        plans=(chosen(MAIN, main), *others),
+        objectives=main.objectives,
+        sweep=torch.tensor(swept, dtype=torch.float64) if swept else None,
+        moments={},
+    )
+
+
+def chosen(rule: str, plan: Plan) -> Chosen:
+    """A plan as the state keeps it."""
+    psi, alpha = torch.from_numpy(plan.psi.copy()), torch.from_numpy(plan.alpha.copy())
+    return Chosen(rule, psi, alpha, plan.energy, plan.links, plan.objective)
+
+
+def costs(state: State, names: tuple[str, ...], d: Tensor, turn: Turn, phi_energy: float) -> list[float]:
+    """phi_E, joules, links and sources of the plan at another weight of energy."""
+    plan = solved(problem(state, names, d, turn, phi_energy), turn.config)
+    return [phi_energy, plan.energy, float(plan.links), float((plan.psi == 0).sum())]
+
+
+def by_count(of: Problem, given: Plan, rng: np.random.Generator, count: Tensor) -> Plan:
+    """FedAvg's weights."""
+    return baselines.count_weights(of, given, count.numpy())
+
+
+def drawn(draw: Callable[[Problem, Plan, np.random.Generator], Plan]) -> Rule:
+    """A rule that looks at no counts."""
+    return lambda of, given, rng, count: draw(of, given, rng)
+
+
+def thinned(then: Rule, of: Problem, given: Plan, rng: np.random.Generator, count: Tensor) -> Plan:
+    """Each source stays one with probability 0.75; weights by another rule."""
+    return then(of, baselines.thinned(of, given, rng), rng, count)
+
+
+RULES: Mapping[str, Rule] = {
+    "random_alpha": drawn(baselines.random_weights),
+    "fedavg_alpha": by_count,
+    "average_degree": drawn(baselines.random_degree),
+    "single_matching": drawn(baselines.one_each),
+    "random_psi": partial(thinned, drawn(baselines.random_weights)),
+    "fedavg_psi": partial(thinned, by_count),
+}

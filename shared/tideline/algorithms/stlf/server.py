@@ -1,0 +1,199 @@
+"""The coordinator's side: who trains, who is told apart from whom, and who gets whose model. It reads no hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tideline.algorithms.stlf.client import MAIN
+from tideline.algorithms.stlf.linking import errors_of, formed
+from tideline.algorithms.stlf.messages import (
+    Assignment,
+    Chosen,
+    Errors,
+    Model,
+    Pairs,
+    Separated,
+    Share,
+    State,
+    Summary,
+    Trained,
+    Update,
+    Whose,
+)
+from tideline.algorithms.stlf.messages import Told as Answer
+from tideline.algorithms.stlf.tables import comparison, of_links
+from tideline.core.phase import Each, Replies, Told, Turn
+from tideline.core.record import Nothing, Weights
+from tideline.core.run import ClientId
+from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.tournament import blocks
+
+EMPTY: Weights = {}
+
+
+def model_to_labelled(state: State, turn: Turn) -> dict[ClientId, Model]:
+    """The common model to who has labels."""
+    return dict.fromkeys(turn.labelled(), Model(state.model))
+
+
+def averaged(state: State, replies: Replies[Update], turn: Turn) -> State:
+    """The mean, weighted by labelled rows."""
+    counts = {client: reply.count for client, reply in replies.items()}
+    total = sum(counts.values())
+    return replace(state, model=weighted_sum((counts[c] / total, reply.model) for c, reply in replies.items()))
+
+
+def model_to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
+    """The common model to everybody."""
+    return dict.fromkeys(turn.members(), Model(state.model))
+
+
+def told(state: State, replies: Replies[Trained], turn: Turn) -> State:
+    """What each device tells of itself, and the handle of its hypothesis."""
+    read = dict(replies.items())
+    return replace(
+        state,
+        count={c: r.count for c, r in read.items()},
+        labelled={c: r.labelled for c, r in read.items()},
+        error={c: min(r.error, 1.0) for c, r in read.items()},
+        h={c: r.h for c, r in read.items() if r.h is not None and r.labelled},
+    )
+
+
+def partners(state: State, turn: Turn, block: int) -> dict[str, tuple[str, ...]]:
+    """Whom each device meets in a block of the tournament, in its order; who was lost meets nobody."""
+    names = tuple(sorted(state.count))
+    met: dict[str, list[str]] = {name: [] for name in names}
+    for i, j in blocks(len(names), turn.config.blocks)[block] if len(names) > 1 else ():
+        if not {names[i], names[j]} & set(state.lost):
+            met[names[i]].append(names[j])
+            met[names[j]].append(names[i])
+    return {name: tuple(others) for name, others in met.items() if others}
+
+
+def halves(state: State, turn: Turn) -> Mapping[ClientId, Pairs]:
+    """To each device the start, or what its partners made in the exchange before."""
+    block, exchange = divmod(turn.round - 1, turn.config.exchanges)
+    meets = partners(state, turn, block)
+    if exchange == 0:
+        return {ClientId(name): Pairs(others, {}, state.start) for name, others in meets.items()}
+    return {ClientId(name): Pairs(others, received(state, name, others), EMPTY) for name, others in meets.items()}
+
+
+def received(state: State, name: str, others: tuple[str, ...]) -> dict[str, Any]:
+    """The partners' halves for a device."""
+    return {other: state.separators[pair(other, name)] for other in others}
+
+
+def pair(maker: str, reader: str) -> str:
+    """The name of a half."""
+    return f"{maker} for {reader}"
+
+
+def kept_halves(state: State, replies: Replies[Separated], turn: Turn) -> State | Told[State]:
+    """Handles of the newest halves. A device that did not answer is out of the tournament, and of the links."""
+    made = {pair(c, other): handle for c, reply in replies.items() for other, handle in reply.own.items()}
+    asked = partners(state, turn, (turn.round - 1) // turn.config.exchanges)
+    return without(replace(state, separators=made), [name for name in asked if name not in replies])
+
+
+def without(state: State, gone: Sequence[str]) -> State | Told[State]:
+    """The state without devices that were lost."""
+    if not gone:
+        return state
+    return Told(replace(state, lost=(*state.lost, *gone)), {"left out": tuple(map(ClientId, gone))})
+
+
+def finished(state: State, turn: Turn) -> dict[ClientId, Pairs]:
+    """The last halves of a block's pairs."""
+    meets = partners(state, turn, turn.round - 1)
+    return {ClientId(name): Pairs(others, received(state, name, others), EMPTY) for name, others in meets.items()}
+
+
+def noted(state: State, replies: Replies[Errors], turn: Turn) -> State | Told[State]:
+    """Errors of finished classifiers, of each device for each partner."""
+    known = {name: dict(errors) for name, errors in state.errors.items()}
+    for client, reply in replies.items():
+        known[client] = known.get(client, {}) | errors_of(reply.errors, state.count)
+    missing = [name for name in partners(state, turn, turn.round - 1) if name not in replies]
+    read = dict(replies.items())
+    rates = state.rates | {
+        c: state.rates.get(c, {}) | {n: r for n, r in reply.rates.items() if r > 0} for c, reply in read.items()
+    }
+    sent = state.sent | {c: reply.sent for c, reply in read.items() if reply.sent > 0}
+    return without(replace(state, errors=known, separators={}, rates=rates, sent=sent), missing)
+
+
+def classifier_to_all(state: State, turn: Turn) -> dict[ClientId, Whose]:
+    """The classifier of all devices."""
+    names = tuple(sorted(set(state.count) - set(state.lost)))
+    return dict.fromkeys(map(ClientId, names), Whose(state.start, names)) if len(names) > 1 else {}
+
+
+def averaged_classifier(state: State, replies: Replies[Answer], turn: Turn) -> State:
+    """The plain mean: no device's rows count more than another's."""
+    return replace(state, start=weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
+
+
+def noted_all(state: State, replies: Replies[Errors], turn: Turn) -> State | Told[State]:
+    """Errors of the one classifier."""
+    known = {str(client): errors_of(reply.errors, state.count) for client, reply in replies.items()}
+    return without(replace(state, errors=known), [n for n in state.count if n not in replies and n not in state.lost])
+
+
+def everybody(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+    """A question without words, to all who take part."""
+    return dict.fromkeys(map(ClientId, sorted(set(state.count) - set(state.lost))), Nothing())
+
+
+def kept_moments(state: State, replies: Replies[Summary], turn: Turn) -> State | Told[State]:
+    """The summaries, until divergences are made of them."""
+    gone = [name for name in everybody(state, turn) if name not in replies]
+    return without(replace(state, moments=dict(replies.items())), gone)
+
+
+def link(state: State, replies: Replies[Nothing], turn: Turn) -> State:
+    """Divergences, and the plan of the problem (P)."""
+    return formed(state, turn)
+
+
+def assignments(state: State, turn: Turn) -> Mapping[ClientId, Assignment]:
+    """To each device what it is, and the models that it gets."""
+    return Each(map(ClientId, state.names), lambda name: assignment(state, name))
+
+
+def assignment(state: State, name: str) -> Assignment:
+    """One device's."""
+    j = state.names.index(name)
+    target = {plan.rule: bool(plan.psi[j]) for plan in state.plans}
+    weights = {source: weights_of(state.plans, i, j) for i, source in enumerate(state.names) if source in state.h}
+    return Assignment(target, {source: Share(state.h[source], given) for source, given in weights.items() if given})
+
+
+def weights_of(plans: tuple[Chosen, ...], i: int, j: int) -> dict[str, float]:
+    """The weight of one model in another by each rule that gives it one."""
+    return {plan.rule: float(plan.alpha[i, j]) for plan in plans if plan.alpha[i, j] > 0}
+
+
+def linked(state: State, replies: Replies[Nothing], turn: Turn) -> Told[State]:
+    """Who is what, and what people are told of the links."""
+    main = next(plan for plan in state.plans if plan.rule == MAIN)
+    sides = {"sources": 0, "targets": 1}
+    groups = {
+        side: tuple(ClientId(n) for n, psi in zip(state.names, main.psi, strict=True) if psi == word)
+        for side, word in sides.items()
+    }
+    return Told(state, groups={side: members for side, members in groups.items() if members}, tables=of_links(state))
+
+
+def all_linked(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+    """Everybody with a model is scored."""
+    return dict.fromkeys(map(ClientId, state.names), Nothing())
+
+
+def scored(state: State, replies: Replies[Nothing], turn: Turn) -> State | Told[State]:
+    """The mean accuracy of each rule's targets, beside what its links cost."""
+    tables = comparison(state, replies.metrics)
+    return Told(state, tables=tables) if tables else state

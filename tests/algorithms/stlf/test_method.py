@@ -1,0 +1,405 @@
+"""ST-LF on a small shift: what devices tell, what the coordinator makes of it, and what targets get."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.laws.stage import HoardingParts, Stage
+from tests.synthetic import FEATURES, NAMES, Rows, experiment, rows, sites
+from tideline.algorithms import METHODS
+from tideline.algorithms.stlf.messages import Assignment, Mine, Model, Separated, State, Trained, Update
+from tideline.algorithms.stlf.settings import RULES
+from tideline.archive.codec import LAX, Rules, decode
+from tideline.core.data import Data
+from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.run import ClientId, Role, World
+from tideline.engine.rows import Order, Status
+from tideline.engine.simulate import SimSite
+from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.divergence import h_divergence
+
+ROSTER = {"anna": "peer", "bert": "source", "carl": "target", "dora": "target"}
+MAIN = "plan"
+
+
+def federation(roster: dict[str, str] = ROSTER, **more: SimSite) -> Stage:
+    """The sites; no part is forgotten, at a site neither."""
+    stage = Stage(METHODS, sites(tuple(roster)) | more, parts=HoardingParts())
+    for vault in stage.vaults.values():
+        vault.hoard()
+    return stage
+
+
+def played(stage: Stage | None = None, roster: dict[str, str] = ROSTER, **config: Any) -> tuple[Stage, Any]:
+    """One finished run."""
+    stage = stage or federation(roster)
+    run = stage.start(experiment("stlf", roster, preset="demo", config=config))
+    row = stage.play(run)
+    assert row.status is Status.COMPLETED, row.cause
+    return stage, run
+
+
+def state(stage: Stage, run: Any) -> State:
+    """The final one."""
+    return decode(State, stage.journal.rounds(run)[-1].state[0][0], stage.parts, LAX)
+
+
+def memory(stage: Stage, run: Any, name: str) -> Mine:
+    """What a device keeps in the end."""
+    digest = stage.vaults[ClientId(name)].past[-1].memory[0][0]
+    return decode(Mine, digest, stage.vaults[ClientId(name)].parts(run), LAX)
+
+
+def asked(stage: Stage, run: Any, phase: str) -> dict[tuple[str, int], Any]:
+    """The orders of a phase, by client and round."""
+    plan = stage.row(run).plan
+    return {
+        (o.client, plan[o.cursor].round): o for o in stage.journal.orders(run) if o.cursor >= 0 and plan[o.cursor].phase == phase
+    }
+
+
+def told(stage: Stage, run: Any, phase: str, kind: type[Any]) -> dict[str, Any]:
+    """What each client answered in the first round of a phase."""
+    found = {client: order for (client, number), order in asked(stage, run, phase).items() if number == 1}
+    return {
+        c: decode(kind, o.reply[0][0], stage.parts, Rules(like=(template(stage, run),), finite=False)) for c, o in found.items()
+    }
+
+
+def template(stage: Stage, run: Any) -> Model:
+    """The common model as it began."""
+    first = decode(State, stage.journal.rounds(run)[0].state[0][0], stage.parts, LAX)
+    return Model(first.model)
+
+
+def test_the_common_model_is_the_mean_by_labelled_rows() -> None:
+    """Of those who have labels and no others; validation rows are not counted, as they are not learnt from."""
+    stage, run = played(rounds=1)
+    replies = told(stage, run, "warm", Update)
+    assert sorted(replies) == ["anna", "bert"]
+    assert {reply.count for reply in replies.values()} == {41 - 4}
+    total = sum(reply.count for reply in replies.values())
+    expected = weighted_sum((replies[c].count / total, replies[c].model) for c in sorted(replies))
+    handed = decode(Model, asked(stage, run, "train")["carl", 1].files[0][0], stage.parts, LAX)
+    for name, w in expected.items():
+        torch.testing.assert_close(handed.model[name], w)
+
+
+def partly(labelled: int, bare: int) -> SimSite:
+    """A site that labels some of its rows."""
+
+    def opened(world: World, role: Role) -> Rows:
+        whole = rows(0, world)
+        train: Data = replace(
+            whole.train, x=whole.train.x[:labelled], y=None if whole.train.y is None else whole.train.y[:labelled]
+        )
+        train = replace(train, domain=whole.train.domain[:labelled], bare=whole.train.x[labelled : labelled + bare])
+        return Rows(train, whole.held_out)
+
+    return SimSite(opened)
+
+
+def test_rows_without_labels_count_as_wrong() -> None:
+    """Eq. 3: of D_i rows D_i^L are labelled, and the share of wrong ones is measured on these."""
+    stage, run = played(federation(anna=partly(30, 10)), alone=30)
+    replies = told(stage, run, "train", Trained)
+    assert (replies["anna"].count, replies["anna"].labelled) == (40, 30)
+    assert 0.25 <= replies["anna"].error <= 0.5
+    assert (replies["carl"].labelled, replies["carl"].error, replies["carl"].h) == (0, 1.0, None)
+    assert replies["bert"].error <= 0.5
+    assert replies["bert"].h is not None
+
+
+def test_divergences_are_those_of_the_pairs_errors() -> None:
+    """Symmetric, zero at home, 2 |1 - 2 err| of the mean of both errors; larger for domains that lie farther apart."""
+    stage, run = played(exchanges=12, share=1.0)
+    end = state(stage, run)
+    assert end.names == tuple(sorted(ROSTER))
+    assert torch.equal(end.d, end.d.T)
+    assert torch.equal(end.d.diagonal(), torch.zeros(4, dtype=torch.float64))
+    mean = (end.errors["anna"]["dora"] + end.errors["dora"]["anna"]) / 2
+    assert end.d[0, 3] == h_divergence(torch.tensor(mean, dtype=torch.float64))
+    assert end.d[0, 3] > end.d[0, 1]
+
+
+def test_identical_and_separable_data() -> None:
+    """Devices with the same rows are hardly told apart; those whose rows have nothing in common are, however it is measured."""
+
+    def moved(by: float) -> SimSite:
+        def opened(world: World, role: Role) -> Rows:
+            whole = rows(0, world)
+            train = replace(whole.train, x=whole.train.x + by, y=None if role is Role.TARGET else whole.train.y)
+            return Rows(train, whole.held_out)
+
+        return SimSite(opened)
+
+    for divergence in ("pairs", "shared", "statistics"):
+        stage = federation(anna=moved(0), bert=moved(0), carl=moved(40), dora=moved(0))
+        stage, run = played(stage, divergence=divergence, exchanges=20, share=1.0)
+        d = state(stage, run).d
+        assert d[0, 1] <= 0.5, divergence
+        assert d[0, 2] >= 1.9, divergence
+        assert d[1, 2] >= 1.9, divergence
+
+
+def test_a_target_gets_the_weighted_mean_of_its_sources() -> None:
+    """Eq. 12, from the models that the sources keep; sources keep their own, and only what has a weight is handed out."""
+    stage, run = played(weights="power", exponent=2.0, compare=["fedavg_alpha"])
+    end = state(stage, run)
+    main = next(plan for plan in end.plans if plan.rule == MAIN)
+    for j, name in enumerate(end.names):
+        mine = memory(stage, run, name)
+        if not main.psi[j]:
+            assert mine.models[MAIN].keys() == mine.h.keys()
+            assert all(torch.equal(mine.models[MAIN][k], mine.h[k]) for k in mine.h)
+            continue
+        weights = {end.names[i]: float(a) for i, a in enumerate(main.alpha[:, j]) if a > 0}
+        expected = weighted_sum((a, memory(stage, run, source).h) for source, a in sorted(weights.items()))
+        for key, w in expected.items():
+            torch.testing.assert_close(mine.models[MAIN][key], w)
+        order = asked(stage, run, "transfer")[name, 1]
+        assert {handle.holder for handle in order.sealed} == set(decode(Assignment, order.files[0][0], stage.parts, LAX).sources)
+
+
+def test_columns_and_rows_of_every_rule() -> None:
+    """Columns of targets sum to one, those of sources and rows of targets are zero; who has no labels is a target."""
+    stage, run = played(compare=list(RULES))
+    end = state(stage, run)
+    assert [plan.rule for plan in end.plans] == [MAIN, *RULES]
+    for plan in end.plans:
+        target = plan.psi == 1
+        assert bool(target[2:].all())
+        assert torch.allclose(plan.alpha.sum(0), target.double())
+        assert torch.equal(plan.alpha[target], torch.zeros_like(plan.alpha[target]))
+
+
+def test_the_report_tells_links_and_compares_rules() -> None:
+    """Groups, divergences, weights, joules, the sweep; and the mean accuracy of each rule's targets with its joules."""
+    stage, run = played(compare=["fedavg_alpha", "random_psi"], sweep=[10.0, 0.01], solver="sca", alone=10)
+    phases = {(p["name"], p["round"]): p for p in stage.result(run)["phases"]}
+    transfer, score = phases["transfer", 1], phases["score", 1]
+    assert set(transfer["groups"]) == {"sources", "targets"}
+    assert set(transfer["groups"]["targets"]) >= {"carl", "dora"}
+    tables = transfer["tables"]
+    assert tables["what links cost by phi_E"]["rows"] == ["0.01", "10"]
+    assert len(tables["objective by iteration"]["values"][0]) > 5
+    assert [row[2:] for row in tables["devices"]["values"]][2:] == [[41.0, 0.0]] * 2
+    assert all(weight > 0 and joules > 0 for weight, joules in tables["links"]["values"])
+    compared = score["tables"]["links compared"]
+    assert compared["rows"] == [MAIN, "fedavg_alpha", "random_psi"]
+    assert max(row[2] for row in compared["values"]) == 100
+    assert all(row[0] > 0.8 for row in compared["values"])
+
+
+def test_a_device_with_no_labels_learns_from_others() -> None:
+    """Accuracy on held-out rows of the farthest domain, by a model that it never trained."""
+    stage, run = played(alone=10)
+    accuracy = {c["name"]: c["accuracy"] for c in stage.result(run)["clients"]}
+    assert accuracy["dora"] > 0.9
+
+
+def test_each_half_is_for_its_partner_alone() -> None:
+    """And a hypothesis for whoever is in the run: who gets it is not known yet."""
+    stage, _ = played(exchanges=1)
+    for vault in stage.vaults.values():
+        for head in vault.past:
+            for envelope in head.sealed:
+                readers = set(envelope.keys)
+                assert readers == set(ROSTER) if envelope.handle.phase == "train" else len(readers) == 1
+
+
+@pytest.mark.parametrize("blocks", [2, 3, 5])
+def test_blocks_give_every_pair_an_error(blocks: int) -> None:
+    """However the tournament is cut, also into more parts than it has days."""
+    stage, run = played(blocks=blocks, exchanges=2)
+    end = state(stage, run)
+    assert {name: sorted(errors) for name, errors in end.errors.items()} == {n: sorted(set(ROSTER) - {n}) for n in ROSTER}
+    most = max(len(decode(Separated, o.reply[0][0], stage.parts, LAX).own) for o in asked(stage, run, "separate").values())
+    assert most == -(-3 // min(blocks, 3))
+
+
+def test_a_device_that_is_lost_in_the_tournament_is_left_out() -> None:
+    """Of the pairs, of the links and of the targets; the marks of its round name it, and the others go on."""
+    stage = federation()
+    run = stage.start(experiment("stlf", ROSTER, preset="demo", waiting={"min_replies": 1, "deadline": 60.0}))
+
+    plan = stage.row(run).plan
+    since = next(i for i, fact in enumerate(plan) if (fact.phase, fact.round) == ("separate", 2))
+
+    def silent(orders: list[Order]) -> list[Order]:
+        return [o for o in orders if o.cursor < since or stage.journal.order(o.id).client != "carl"]  # type: ignore[union-attr]
+
+    row = stage.play(run, silent)
+    assert row.status is Status.COMPLETED, row.cause
+    end = state(stage, run)
+    assert (end.lost, end.names) == (("carl",), ("anna", "bert", "dora"))
+    marks = [r.marks for r in stage.journal.rounds(run) if r.phase == "separate" and r.round == 2]
+    assert marks == [{"left out": ("carl",)}]
+
+
+def test_a_replayed_half_is_refused() -> None:
+    """Also one that is signed and sealed well, but of another exchange than is due: the coordinator hands out what is old."""
+    stage = federation()
+    run = stage.start(experiment("stlf", ROSTER, preset="demo", config={"exchanges": 4}))
+    second = orders_of(stage, run, "separate", 2)
+    old = {o.id: o for o in second}
+    third = orders_of(stage, run, "separate", 3)
+    me = ClientId("anna")
+    (mine,) = [o for o in third if stage.journal.order(o.id).client == me]  # type: ignore[union-attr]
+    (before,) = [o for o in old.values() if stage.journal.order(o.id).client == me]  # type: ignore[union-attr]
+    stage.agents[me].link.fetch = given_out(stage)  # type: ignore[method-assign]
+    stage.agents[me].handle(replace(mine, files=before.files, sealed=before.sealed))
+    row = stage.journal.order(mine.id)
+    assert row is not None
+    assert row.failure is not None
+    assert "is of round 1 of separate; that of round 2 is due" in row.failure.what
+
+
+def given_out(stage: Stage) -> Any:
+    """A relay that hands out whatever is asked for."""
+
+    def fetched(order: Order, files: Any, parts: Any) -> None:
+        for digest, _ in files:
+            parts.put([bytes(stage.parts.view(digest))])
+
+    return fetched
+
+
+def orders_of(stage: Stage, run: Any, phase: str, number: int) -> list[Order]:
+    """The open orders of a round, once it has begun; whoever was asked before has answered."""
+    for action in stage.actions(run):
+        stage.alive(action)
+        found = [o for o in stage.waiting() if (o.phase, o.round) == (phase, number)]
+        if found:
+            return found
+    raise AssertionError("that round never came")
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a power of none": ({"watts": {"anna": 0.0}}, "config.watts.anna is 0 W; a device sends with a power above 0"),
+    "a negative power": ({"watts": {"anna": -1.0}}, "config.watts.anna is -1.0; it should be at least 0"),
+    "a power of a stranger": ({"watts": {"ann": 0.2}}, r"'ann', which is not on the roster.*did you mean anna"),
+    "a negative rate": ({"rates": {"anna": {"bert": -5.0}}}, r"config.rates.anna.bert is -5.0; it should be at least 0"),
+    "a rate to a stranger": ({"rates": {"anna": {"emil": 5.0}}}, r"config.rates.anna is a mapping with 'emil'"),
+    "a rule that there is not": ({"compare": ["fedavg"]}, r"the rule 'fedavg', which there is not.*fedavg_alpha"),
+    "a rule twice": ({"compare": ["random_psi", "random_psi"]}, "names a rule twice"),
+    "a negative phi": ({"phi_energy": -1.0}, "config.phi_energy is -1.0; it should be at least 0"),
+    "measured without transfers": ({"measured": True, "divergence": "shared"}, "nothing is sent from site to site"),
+    "no share": ({"share": 0.0}, "config.share is 0.0; it should be at least 0.001"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_settings_that_mean_nothing_are_refused(what: str) -> None:
+    """At submission, with the place and what to do."""
+    config, words = REFUSED[what]
+    with pytest.raises(ConfigRefused, match=words) as refusal:
+        federation().start(experiment("stlf", ROSTER, config=config))
+    assert refusal.value.todo
+    assert str(refusal.value.context["path"]).startswith("config.")
+
+
+def test_rosters_that_cannot_work_are_refused() -> None:
+    """All without labels, one device alone, one that nobody may link to: at submission, by name."""
+    with pytest.raises(RosterRefused, match=r"No device has labels.*anna \(target, no labels\)"):
+        federation().start(experiment("stlf", dict.fromkeys(ROSTER, "target")))
+    with pytest.raises(RosterRefused, match="A link wants two devices; the roster has 1"):
+        federation().start(experiment("stlf", {"anna": "peer"}))
+    cut = {"rates": {"anna": {"dora": 0.0}, "bert": {"dora": 0.0}}}
+    with pytest.raises(RosterRefused, match="No device with labels has a link to dora") as refusal:
+        federation().start(experiment("stlf", ROSTER, config=cut))
+    assert refusal.value.context["path"] == "roster.dora"
+
+
+def test_peers_that_turn_out_to_have_no_labels() -> None:
+    """What was assumed at the submission is looked at when all have joined: the run ends with the reason."""
+
+    def unlabelled(world: World, role: Role) -> Rows:
+        whole = rows(0, world)
+        return Rows(replace(whole.train, y=None), whole.held_out)
+
+    roster = dict.fromkeys(("anna", "bert"), "peer")
+    stage = federation(roster, anna=SimSite(unlabelled), bert=SimSite(unlabelled))
+    run = stage.start(experiment("stlf", roster))
+    row = stage.play(run)
+    assert row.status is Status.FAILED
+    assert "No device has labels, so that none can be a source" in row.cause
+
+
+def test_one_labelled_device_teaches_all() -> None:
+    """It is the source, with weight 1 in everybody else."""
+    roster = {"anna": "source", "bert": "target", "carl": "target"}
+    stage, run = played(federation(roster), roster)
+    main = state(stage, run).plans[0]
+    assert main.psi.tolist() == [0, 1, 1]
+    assert main.alpha[0].tolist() == [0, 1, 1]
+
+
+def test_all_labelled_may_link_nobody() -> None:
+    """Where no target gains, all are sources: nothing is sent, and everybody is scored by its own model."""
+    roster = {"anna": "source", "bert": "source", "carl": "peer"}
+    stage, run = played(federation(roster), roster, phi_energy=1e6, alone=10)
+    end = state(stage, run)
+    assert (end.plans[0].links, end.plans[0].psi.tolist()) == (0, [0, 0, 0])
+    assert all(c["accuracy"] > 0.8 for c in stage.result(run)["clients"])
+
+
+def test_given_powers_and_rates_make_the_joules() -> None:
+    """K = P M / R; what is given changes no draw of the others; a rate of 0 is no link."""
+    config = {"watts": {"anna": 0.5}, "rates": {"anna": {"carl": 1e6}, "bert": {"dora": 0.0}}, "bits": 1e6}
+    stage, run = played(**config)
+    drawn, drawn_run = played(bits=1e6)
+    K, other = state(stage, run).K, state(drawn, drawn_run).K
+    assert K[0, 2] == pytest.approx(0.5)
+    assert K[1, 3] == -1
+    assert torch.equal(K[1, :3], other[1, :3])
+    assert torch.equal(K[2:], other[2:])
+    assert state(stage, run).plans[0].alpha[1, 3] == 0
+
+
+def test_measured_rates_make_the_joules() -> None:
+    """Bytes over seconds of what was fetched and sent; a link's time is the sum of both ways, and a rate of 0 stays no link."""
+    stage = federation()
+    for name, agent in stage.agents.items():
+        agent.watch = Steady(0.5 if name == "carl" else 0.25)
+    stage, run = played(stage, measured=True, bits=1e6, rates={"bert": {"dora": 0.0}})
+    end = state(stage, run)
+    sizes = {
+        e.handle.holder: e.bytes for v in stage.vaults.values() for h in v.past for e in h.sealed if e.handle.phase == "separate"
+    }
+    for receiver, rates in end.rates.items():
+        for sender, rate in rates.items():
+            assert rate == pytest.approx(8 * sizes[ClientId(sender)] / (0.5 if receiver == "carl" else 0.25))
+    expected = end.watts[0] * 1e6 * (1 / end.sent["anna"] + 1 / end.rates["carl"]["anna"])
+    assert end.K[0, 2] == pytest.approx(float(expected))
+    assert end.K[1, 3] == -1
+    table = next(r.tables for r in stage.journal.rounds(run) if r.phase == "transfer")["measured Mbit/s, from each to each"]
+    assert table.values[0][2] == pytest.approx(end.rates["carl"]["anna"] / 1e6)
+    assert any("rates are measured" in note for note in stage.row(run).spec["notes"])
+    assert state(*played()).rates == {name: {} for name in ROSTER}
+
+
+class Steady:
+    """A clock that goes on by so many seconds each time it is looked at."""
+
+    def __init__(self, step: float) -> None:
+        self.now, self.step = 0.0, step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def test_names_are_no_order() -> None:
+    """The roster's order in the experiment changes nothing."""
+    one = played()[0]
+    assert FEATURES
+    backward = dict(reversed(ROSTER.items()))
+    stage = federation()
+    run = stage.start(experiment("stlf", backward, preset="demo"))
+    assert stage.play(run).state_digest == next(iter(one.journal._runs.values())).state_digest
+    assert NAMES
