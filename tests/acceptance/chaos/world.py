@@ -26,16 +26,17 @@ COORDINATORS = ("one", "two")
 SITES = {"a": "source", "b": "source", "c": "target"}
 FEATURES = 600
 WORLD = {"inputs": [FEATURES], "classes": 3, "model": "mlp"}
-ROUNDS = {"fedavg": 8, "feddadil": 6, "fedwca": 7, "hfedf": 5}
+ROUNDS = {"fedavg": 8, "feddadil": 6, "fedwca": 7, "hfedf": 5, "stlf": 1}
+MORE = {"stlf": {"exchanges": 6, "compare": ["fedavg_alpha"]}}  # the tournament's classifiers travel sealed
 # Where one site has labels and the others adapt; the site between allows both roles.
 ADAPTING = {"a": "source", "b": "target", "c": "target"}
 LEASE = 2.0  # seconds
 
 
 def experiment(seed: int) -> dict[str, Any]:
-    """FedAvg, FedDaDiL, FedWCA and hFedF by turns; their messages are large enough to be cut in the middle."""
+    """FedAvg, FedDaDiL, FedWCA, hFedF and ST-LF by turns; their messages are large enough to be cut in the middle."""
     method = sorted(ROUNDS)[seed % len(ROUNDS)]
-    config, roster = {"rounds": ROUNDS[method]}, ADAPTING if method == "fedwca" else SITES
+    config, roster = {"rounds": ROUNDS[method]} | MORE.get(method, {}), ADAPTING if method == "fedwca" else SITES
     given = {"method": method, "preset": "tiny", "config": config, "world": WORLD, "roster": roster, "seed": seed}
     return given | {"name": f"seed {seed}", "reference": None}
 
