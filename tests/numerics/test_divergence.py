@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tideline.numerics.divergence import h_divergence, separability
+from tideline.numerics.divergence import LARGEST, THRESHOLDS, exceeding, from_curves, h_divergence, separability
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1))
 def test_from_an_error(error: float) -> None:
     """0 where a classifier guesses, 2 where it knows or is always wrong; one-sided it never gains from being wrong."""
@@ -44,3 +45,31 @@ def test_constant_pixels_tell_little() -> None:
     assert bool(torch.isfinite(d).all())
     assert d[0, 2] == 0
     assert d[0, 1] == 2
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-20, 20).map(lambda v: round(4 * v) / 4), min_size=1, max_size=30))
+def test_shares_above_each_threshold(scores: list[float]) -> None:
+    """Counted by hand; what is equal counts half, so that both devices of a pair count alike."""
+    found = exceeding(torch.tensor(scores))
+    at = torch.linspace(-LARGEST, LARGEST, THRESHOLDS).tolist()
+    by_hand = [sum((s > t) + 0.5 * (s == t) for s in scores) / len(scores) for t in at]
+    torch.testing.assert_close(found, torch.tensor(by_hand, dtype=torch.float64))
+    back = exceeding(-torch.tensor(scores))
+    torch.testing.assert_close(back.flip(0), 1 - found)
+
+
+@settings(deadline=None)
+@given(st.floats(-10, 10))
+def test_a_calibrated_divergence_does_not_see_what_a_classifier_leans_by(lean: float) -> None:
+    """Scores that are moved as a whole tell as much, where the plain error is lost; of equal scores nothing is told."""
+    rng = torch.Generator().manual_seed(3)
+    a, b = torch.randn(400, generator=rng, dtype=torch.float64), 3 + torch.randn(400, generator=rng, dtype=torch.float64)
+    curves = [exceeding(s) for s in (a - 1.5, -(b - 1.5))]
+    leaning = [exceeding(s) for s in (a - 1.5 + lean, -(b - 1.5 + lean))]
+    assert abs(float(from_curves(*leaning) - from_curves(*curves))) < 0.12
+    assert float(from_curves(*curves)) > 1.6
+    if abs(lean) > 6:
+        assert float(from_curves(*leaning, calibrated=False)) < 0.2
+    same = exceeding(a), exceeding(-a)
+    assert float(from_curves(*same)) < 1e-9

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+THRESHOLDS = 129
+LARGEST = 16.0  # of a threshold on a difference of outputs
 NARROW = 1e-6  # of the mean variance: added to each, so that a constant pixel is not infinitely telling
 
 
@@ -20,6 +22,24 @@ def h_divergence(error: Tensor, one_sided: bool = False) -> Tensor:
     """
     d = 2 * (1 - 2 * error)
     return d.clamp(0, 2) if one_sided else d.abs().clamp(max=2)
+
+
+def exceeding(score: Tensor) -> Tensor:
+    """(THRESHOLDS,): the share of scores (n,) above each threshold from -LARGEST to LARGEST; one that is equal counts half."""
+    at = torch.linspace(-LARGEST, LARGEST, THRESHOLDS, dtype=score.dtype)
+    ranks = torch.searchsorted(score.sort().values.contiguous(), at), torch.searchsorted(score.sort().values, at, right=True)
+    return 1 - (ranks[0] + ranks[1]).double() / (2 * max(len(score), 1))
+
+
+def from_curves(mine: Tensor, theirs: Tensor, calibrated: bool = True, one_sided: bool = False) -> Tensor:
+    """d of a pair from `exceeding` (THRESHOLDS,) of each device's rows, where a score is the output for the other less its own.
+
+    Plain, the error is that at threshold 0, as the classifier says. calibrated: at the threshold that tells the two best apart,
+    which is twice the Kolmogorov-Smirnov statistic of their scores. Halves that were trained on one label each lean to a side,
+    from one exchange to the next to another, and what they lean by says nothing of the data.
+    """
+    error = (mine + theirs.flip(0)) / 2
+    return h_divergence(error, one_sided).max() if calibrated else h_divergence(error[THRESHOLDS // 2], one_sided)
 
 
 def separability(mean: Tensor, variance: Tensor) -> Tensor:

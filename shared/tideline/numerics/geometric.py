@@ -38,6 +38,7 @@ SMALLEST_PSI, OVER, SMALLEST = 1e-6, 1e-6, 1e-9
 SMALLEST_SHARE = 1e-6  # of theta
 SMALLEST_REST = 1e-3  # of theta of a source's shares: a coefficient of the program, which solvers want not too small
 LOOSEST, TIGHTER, TIGHTENED = 0.3, 0.6, 15  # delta_link at the start, its factor, and the steps that have it
+FEW = 10  # sources up to which it starts so
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +139,13 @@ def floor(problem: Problem) -> Floats:
     return low
 
 
-def delta_link(m: int, final: float = DELTA_LINK) -> float:
-    """What psi_i alpha_ij may be at most in step m: it begins loose and tightens."""
-    return max(final, LOOSEST * TIGHTER**m) if m < TIGHTENED else final
+def delta_link(m: int, sources: int, final: float = DELTA_LINK) -> float:
+    """What psi_i alpha_ij may be at most in step m, where so many devices may be sources: it begins loose and tightens.
+
+    Beyond ten of them it begins the tighter the smaller weights are at the start: else all would become targets that send to each
+    other before it binds, and no solver gets back from there.
+    """
+    return max(final, LOOSEST * min(1, FEW / sources) * TIGHTER**m) if m < TIGHTENED else final
 
 
 def shares(at: Floats, of: Floats, smallest: float = SMALLEST_SHARE) -> Floats:

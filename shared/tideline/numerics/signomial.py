@@ -75,7 +75,7 @@ def sca(
 def steps(problem: Problem, at: Layout, point: Point, continuation: bool = True) -> Iterator[Step]:
     """One point after the other; it ends where no solver gets further."""
     for m in itertools.count(0 if continuation else TIGHTENED):
-        step = advanced(problem, at, point, delta_link(m))
+        step = advanced(problem, at, point, delta_link(m, at.n))
         if step is None:
             return
         yield step

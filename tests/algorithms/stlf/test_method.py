@@ -20,7 +20,7 @@ from tideline.core.run import ClientId, Role, World
 from tideline.engine.rows import Order, Status
 from tideline.engine.simulate import SimSite
 from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.divergence import h_divergence
+from tideline.numerics.divergence import from_curves, h_divergence
 
 ROSTER = {"anna": "peer", "bert": "source", "carl": "target", "dora": "target"}
 MAIN = "plan"
@@ -121,9 +121,11 @@ def test_divergences_are_those_of_the_pairs_errors() -> None:
     assert end.names == tuple(sorted(ROSTER))
     assert torch.equal(end.d, end.d.T)
     assert torch.equal(end.d.diagonal(), torch.zeros(4, dtype=torch.float64))
-    mean = (end.errors["anna"]["dora"] + end.errors["dora"]["anna"]) / 2
-    assert end.d[0, 3] == h_divergence(torch.tensor(mean, dtype=torch.float64))
+    mine, theirs = end.errors["anna"]["dora"].above, end.errors["dora"]["anna"].above
+    assert end.d[0, 3] == from_curves(mine, theirs)
     assert end.d[0, 3] > end.d[0, 1]
+    plain, other = played(exchanges=12, share=1.0, calibrated=False)
+    assert state(plain, other).d[0, 3] == h_divergence((mine[64] + theirs[64]) / 2)
 
 
 def test_identical_and_separable_data() -> None:

@@ -75,7 +75,7 @@ stlf = Algorithm(
     client.settle,
     fits=fits,
     presets=PRESETS,
-    cast=(Role.PEER, Role.PEER, Role.TARGET, Role.TARGET),
+    cast=(Role.SOURCE, Role.SOURCE, Role.TARGET, Role.TARGET),
     keepsakes=client.keepsakes,
     notes=notes,
     claims=(

@@ -14,6 +14,7 @@ from tideline import nets
 from tideline.algorithms.stlf import messages
 from tideline.algorithms.stlf.messages import (
     Assignment,
+    Curve,
     Errors,
     Hypothesis,
     Mine,
@@ -37,6 +38,7 @@ from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import cross_entropy, descend, fit, uncounted
 from tideline.learning.optimisers import optimiser
 from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.divergence import exceeding
 
 MAIN = "plan"  # the rule that is the method's own
 
@@ -198,7 +200,7 @@ def every(data: Data) -> Iterator[Tensor]:
 @step()
 def measure(order: Pairs, memory: Mine, site: Site) -> Outcome[Errors, Mine]:
     """err_i of algorithm 1 for each partner: how often the finished classifier takes own rows for the partner's."""
-    errors = {}
+    errors: dict[str, Curve] = {}
     for partner in order.partners:
         w = met(order.theirs[partner], memory.own[partner], site, site.round * site.config.exchanges)
         net = nets.loaded(site.world, w, site.device, two)
@@ -208,10 +210,10 @@ def measure(order: Pairs, memory: Mine, site: Site) -> Outcome[Errors, Mine]:
     return Outcome(Errors(errors, rates, rate_of(memory.sent)), replace(memory, own={}))
 
 
-def mistaken(net: nn.Module, theirs: int, mine: int, site: Site) -> float:
-    """The share of own rows whose output for the partner is larger than that for this device; ties count half."""
-    found = [(o[:, theirs] - o[:, mine]).sign() for o in (outputs(net, x, site.device) for x in every(site.data))]
-    return float((torch.cat(found).double() + 1).mean() / 2)
+def mistaken(net: nn.Module, theirs: int, mine: int, site: Site) -> Curve:
+    """The share of own rows whose output for the partner is larger than that for this device, by so much."""
+    found = [o[:, theirs] - o[:, mine] for o in (outputs(net, x, site.device) for x in every(site.data))]
+    return Curve(exceeding(torch.cat(found)))
 
 
 def many(names: tuple[str, ...]) -> Any:

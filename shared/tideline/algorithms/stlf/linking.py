@@ -12,11 +12,12 @@ import torch
 from torch import Generator, Tensor
 
 from tideline.algorithms.stlf.client import MAIN
-from tideline.algorithms.stlf.messages import Chosen, State
+from tideline.algorithms.stlf.messages import Chosen, Curve, State
 from tideline.core.phase import Turn
 from tideline.core.run import Roster
 from tideline.numerics import baselines, bounds, links, wireless
-from tideline.numerics.divergence import h_divergence, separability
+from tideline.numerics.bounds import LARGEST_DIVERGENCE
+from tideline.numerics.divergence import from_curves, separability
 from tideline.numerics.links import Phi, Plan, Problem
 
 NO_LINK = -1.0  # joules: what is kept is finite
@@ -59,9 +60,9 @@ def size_in_bits(model: Mapping[str, Tensor]) -> float:
     return 8.0 * sum(w.nbytes for w in model.values())
 
 
-def errors_of(told: Mapping[str, float], known: Mapping[str, int]) -> dict[str, float]:
-    """Shares of rows, for devices that there are."""
-    return {name: min(error, 1.0) for name, error in told.items() if name in known}
+def errors_of(told: Mapping[str, Curve], known: Mapping[str, int]) -> dict[str, Curve]:
+    """Curves of shares, for devices that there are."""
+    return {name: Curve(curve.above.double().clamp(max=1)) for name, curve in told.items() if name in known}
 
 
 def names_of(state: State, divergence: str) -> tuple[str, ...]:
@@ -79,15 +80,17 @@ def divergences(state: State, names: tuple[str, ...], config: Any) -> Tensor:
     d = torch.zeros(len(names), len(names), dtype=torch.float64)
     for i, one in enumerate(names):
         for j, other in enumerate(names):
-            if i != j:
-                d[i, j] = h_divergence(torch.tensor(pair_error(state, one, other), dtype=torch.float64), config.one_sided)
+            if i < j:
+                d[i, j] = d[j, i] = pair_divergence(state, one, other, config)
     return d
 
 
-def pair_error(state: State, one: str, other: str) -> float:
-    """The mean of both devices' errors; of a pair that one of them told nothing of, 0: as far apart as can be."""
-    told = [state.errors[a][b] for a, b in ((one, other), (other, one)) if b in state.errors[a]]
-    return sum(told) / 2 if len(told) == 2 else 0.0
+def pair_divergence(state: State, one: str, other: str, config: Any) -> float:
+    """d of a pair; of one that a device told nothing of, 2: as far apart as can be."""
+    if other not in state.errors[one] or one not in state.errors[other]:
+        return LARGEST_DIVERGENCE
+    mine, theirs = state.errors[one][other].above, state.errors[other][one].above
+    return float(from_curves(mine, theirs, config.calibrated, config.one_sided))
 
 
 def problem(state: State, names: tuple[str, ...], d: Tensor, turn: Turn, phi_energy: float | None = None) -> Problem:

@@ -65,10 +65,17 @@ class Separated:
 
 
 @record
-class Errors:
-    """How often the finished classifiers take a device's rows for its partner's."""
+class Curve:
+    """How a finished classifier takes a device's rows for its partner's, at each threshold; in the middle, as it says itself."""
 
-    errors: dict[str, float] = field("", Exposure.METRIC, low=0, doc="share of own rows taken for the partner's, by partner")
+    above: Tensor = field("129", Exposure.STATISTIC, low=0, doc="share of own rows taken for the partner's, by threshold")
+
+
+@record
+class Errors:
+    """That of each partner; and how fast lines were."""
+
+    errors: dict[str, Curve]
     rates: dict[str, float] = field("", Exposure.METRIC, low=0, doc="bit/s of what came from each partner, where it is measured")
     sent: float = field("", Exposure.METRIC, low=0, doc="bit/s of what was sent, where it is measured")
 
@@ -125,7 +132,7 @@ class State:
     error: dict[str, float]
     h: dict[str, Handle[Hypothesis]]
     separators: dict[str, Handle[Separator]]
-    errors: dict[str, dict[str, float]]
+    errors: dict[str, dict[str, Curve]]
     rates: dict[str, dict[str, float]]
     sent: dict[str, float]
     moments: dict[str, Summary]

@@ -32,6 +32,9 @@ class STLF:
     exchanges: int = setting(50, low=1, high=10_000, doc="exchanges of a pair's classifier, T_div")
     share: float = setting(0.36, low=0.001, high=1.0, doc="share of its rows that a device trains a classifier on, each exchange")
     blocks: int = setting(1, low=1, high=1000, doc="parts that the tournament of pairs is played in; more: fewer pairs at a time")
+    calibrated: bool = setting(
+        True, doc="d at the threshold that tells a pair's rows best apart; false: as the classifier says, as in the paper"
+    )
     one_sided: bool = setting(False, doc="d = max(0, 2 (1 - 2 err)) in place of 2 |1 - 2 err|")
     divergence_scale: float = setting(100.0, choices=(1.0, 100.0), doc="scale of d / 2 in T: 1 in theory, 100 as published")
     complexity: str = setting(

@@ -23,7 +23,7 @@ def of_links(state: State) -> dict[str, Table]:
         made["weight of each source in each target"] = Table(state.names, state.names, rows(main.alpha.tolist()))
         made["devices"] = Table(state.names, ("source", "error", "rows", "labelled"), devices(state, main))
     made["links"] = links_table(state, main)
-    if state.rates:
+    if any(state.rates.values()):
         made["measured Mbit/s, from each to each"] = measured(state)
     if state.objectives:
         columns = tuple(str(i + 1) for i in range(len(state.objectives)))
