@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,14 +23,6 @@ def write_blobs(folder: Path, seed: int) -> Path:
     x = rng.normal(size=(60, 6)) + 2 * np.eye(3, 6)[y] + 0.3 * seed
     np.savez(folder / "blobs.npz", x=x.astype(np.float32), y=y)
     return folder
-
-
-@pytest.fixture(scope="session", autouse=True)
-def interruptible() -> Iterator[None]:
-    """A suite that runs in the background ignores Ctrl-C, and the processes that it starts would inherit that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
