@@ -40,6 +40,7 @@ from tideline_server.conducting import Conducting
 from tideline_server.limits import Limits
 from tideline_server.metrics import Federation, Metrics
 from tideline_server.parts import open_parts
+from tideline_server.planner import ProcessPlanner
 from tideline_server.readiness import Readiness, free_bytes
 from tideline_server.rpc import Door, Rules, Tls, authority_of, not_after, open_door, read_tls
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
@@ -186,6 +187,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     room.own(settings.place[0])
     mill = ProcessMill(settings.place, settings.methods)
     mill.start()
+    planner = ProcessPlanner()
     office = Office(journal, mill, bell, clock, parts.has)
     desk = Desk(journal, room, mill, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"), metrics)
     leases = Leases(journal, SteadyClock(), holder(folder), settings.lease, partial(taken_over, metrics))
@@ -213,6 +215,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         ready=readiness.reasons,
         metrics=metrics.text,
         seen=metrics.http_request,
+        plan=planner.plan,
     )
     people = QuietServer(http_config(settings, create_app(services, ApiSettings(max_weights_bytes=settings.weights_bytes))))
     serving = asyncio.create_task(people.serve([http_socket]))
@@ -224,6 +227,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     finally:
         door.close()
         people.should_exit = True
+        planner.close()
         await conducting.stop()
         await agents.stop(1.0)
         await door.living.ended()

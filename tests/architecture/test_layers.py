@@ -18,13 +18,14 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "tideline.nets": ("tideline.core", "tideline.numerics", "tideline.learning"),
     "tideline.learning": ("tideline.core", "tideline.numerics", "tideline.nets"),
     "tideline.algorithms": ("tideline.core", "tideline.numerics", "tideline.nets", "tideline.learning"),
+    "tideline.planning": ("tideline.core", "tideline.numerics"),
     "tideline.engine": ("tideline.core", "tideline.archive", "tideline.engine.weights"),
     # Where a person's weights, out of the store, meet what networks are: the one module of the kernel that knows them.
     "tideline.engine.weights": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning"),
     "tideline_protos": (),
     "tideline_server": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning", "tideline.nets"),
-        *("tideline.algorithms", "tideline.numerics", "tideline_protos"),
+        *("tideline.algorithms", "tideline.numerics", "tideline.planning", "tideline_protos"),
     ),
     "tideline_agent": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning", "tideline.nets"),

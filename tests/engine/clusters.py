@@ -122,6 +122,7 @@ FAULTS: Mapping[str, Mapping[str, Any]] = {
     "nan": {"tables": {"t": wide(2, 2, float("nan"))}},
     "infinite": {"tables": {"t": wide(2, 2, float("-inf"))}},
     "half a secret": {"tables": {"t": Table(("r",), ("c",), ((1.0,),), admins=1)}},  # type: ignore[arg-type]
+    "odd drawing": {"tables": {"t": Table(("r",), ("c",), ((1.0,),), drawn="cake")}},
     "text": {"tables": {"t": Table(("r",), ("c",), (("much",),))}},  # type: ignore[arg-type]
     "as much as there may be": {"tables": {"t" * 200: wide(100, 100)}, "groups": {"g" * 200: (A,)}},
 }

@@ -73,6 +73,7 @@ def test_a_method_without_groups_has_none() -> None:
         ("nan", "the table 't' has nan in the row 'r0', column 'c0'"),
         ("infinite", "the table 't' has -inf in the row 'r0'"),
         ("half a secret", "the table 't' has 1 as admins. Say True or False"),
+        ("odd drawing", "the table 't' has 'cake' as drawn. Say one of: '', 'graph'"),
         ("text", "ValueError: could not convert string to float"),
     ],
 )
@@ -143,6 +144,15 @@ def test_a_table_for_admins() -> None:
     assert all(word in repr(whole) and word not in repr(part) for word in (SECRET, DEPTH, WIDTH, repr(NUMBER), "admins"))
     crossed = on.wire.all() + repr([on.journal.events(run), on.journal.audit()]).encode()
     assert SECRET.encode() not in crossed and repr(NUMBER).encode() not in crossed
+
+
+def test_plain_data_say_how_a_table_is_drawn() -> None:
+    """Where it asks for it; tables of before do not."""
+    old = {"rows": ["a"], "columns": ["x"], "values": [[0.5]]}
+    arrows = Table(("a",), ("x",), ((0.5,),), drawn="graph")
+    assert plain(arrows) == old | {"drawn": "graph"} and plain(Table(("a",), ("x",), ((0.5,),))) == old
+    assert tables_in(json.loads(json.dumps(plain({"t": arrows})))) == {"t": arrows}
+    assert tables_in({"t": old})["t"].drawn == ""
 
 
 def test_plain_data_say_admins_where_it_is_so() -> None:

@@ -75,7 +75,7 @@ def advance(cursor: int, sent: Files = (), state: Files = (), run: RunId = RUN, 
     marks = {"chosen": TEAM[:1], "left out": TEAM[1:2]} if cursor % 2 else {}
     groups = {"two": TEAM[1:], "one": TEAM[:1]} if cursor % 2 else {}
     every = {"weight, %": Table(TEAM, ("one", "twö"), ((0.1, -2.0), (1e-300, 1 / 3), (0.0, 7.0)))}
-    hidden = {"for admins": Table(("a",), ("x",), ((0.25,),), admins=True)}
+    hidden = {"for admins": Table(("a",), ("x",), ((0.25,),), admins=True, drawn="graph")}
     tables = every | hidden if cursor % 3 else {}
     told = {"marks": marks, "groups": groups, "tables": tables}
     closed = RoundRow(run, cursor, "train", cursor + 2, now - 1.0, now, TEAM[:2], cursor + 1, state, asked, **told)

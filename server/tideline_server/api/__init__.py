@@ -11,7 +11,7 @@ answers     every error in one shape                    pages    lists in pages
 strict      JSON without its traps                      schema   settings dataclasses as JSON schema
 models      what is answered, for people and for generated clients
 described   the OpenAPI description                     connections   how many, and how slow
-runs, events, files, algorithms, clients, keys, health  the endpoints
+runs, events, files, links, algorithms, clients, keys, health  the endpoints
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 
 from tideline.engine.keyring import Keyring
 from tideline.engine.refusals import Refusals
-from tideline_server.api import algorithms, audit, clients, events, files, health, keys, runs, weights
+from tideline_server.api import algorithms, audit, clients, events, files, health, keys, links, runs, weights
 from tideline_server.api.access import KeyCheck
 from tideline_server.api.answers import add_handlers
 from tideline_server.api.counting import Counting
@@ -34,6 +34,7 @@ TAGS = [
     {"name": "runs", "description": "Experiments that were started, and how far they are."},
     {"name": "results", "description": "Files of final states."},
     {"name": "weights", "description": "Files that runs begin from."},
+    {"name": "links", "description": "Who should teach whom, worked out without a run."},
     {"name": "algorithms", "description": "Methods, their settings, and what they make sites send."},
     {"name": "clients", "description": "Enrolled agents, and invitations."},
     {"name": "keys", "description": "Who may use this API, and for what."},
@@ -61,12 +62,12 @@ REFUSALS: Responses = {
         "headers": LATER,
     },
     500: {"model": Problem, "description": "The coordinator failed; its log names the incident"},
-    503: {"model": Problem, "description": "A store does not answer; try again"},
+    503: {"model": Problem, "description": "A store does not answer, or all places are taken; try again", "headers": LATER},
     507: {"model": Problem, "description": "The coordinator's disk is full"},
 }
 KEYED = (
-    *(runs.router, events.router, files.router, weights.router, algorithms.router, clients.router, keys.router),
-    *(audit.router, health.numbers),
+    *(runs.router, events.router, files.router, weights.router, links.router, algorithms.router, clients.router),
+    *(keys.router, audit.router, health.numbers),
 )
 
 

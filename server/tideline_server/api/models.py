@@ -126,6 +126,49 @@ class Weights(BaseModel):
     bytes: int = Field(description="how many they are")
 
 
+class PlannedLink(BaseModel):
+    """A source's model that goes to a target."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    sender: str = Field(alias="from", description="the source")
+    receiver: str = Field(alias="to", description="the target")
+    weight: float = Field(description="of the source's model in the target's; those of a target sum to 1")
+    joules: float = Field(description="of the transfer")
+
+
+class SweptPlan(BaseModel):
+    """What a plan at another phi_E costs."""
+
+    phi_energy: float
+    joules: float
+    links: int
+    sources: int
+    status: str
+    saved: int = Field(description="links that it has less than the plan at the smallest phi_E")
+
+
+class LinkPlan(BaseModel):
+    """A plan of links. Matrices have a row and a column per device, in the order of `devices`; null where there is no link."""
+
+    devices: list[str]
+    psi: dict[str, str] = Field(description="device -> source or target")
+    alpha: list[PlannedLink] = Field(description="the links")
+    objective: float = Field(description="of the problem (P), eq. 11")
+    bound: float = Field(description="that no plan's objective is below")
+    gap: float = Field(description="(objective - bound) / objective")
+    energy: float = Field(description="joules of all links")
+    normalised_energy: float = Field(description="in percent of what it takes if each source sends to each target")
+    iterations: int = Field(description="of the solver sca; of exact, nodes of its search")
+    objectives: list[float] = Field(description="of sca, at each iteration")
+    status: str = Field(description="proven, limit (the time was up), converged, iterations (no more were allowed) or failed")
+    flags: list[str] = Field(description="uneven, unswept, inaccurate, unsettled: docs/links.md says what each means")
+    S: list[float] = Field(description="the bound on each device's error as a source, eq. 17")
+    T: list[list[float | None]] = Field(description="the bound on each link's part of a target's error, eq. 18")
+    K: list[list[float | None]] = Field(description="joules of one transfer")
+    sweep: list[SweptPlan] = Field(description="at the other phi_E that were asked for, the smallest first")
+
+
 class Method(BaseModel):
     """A method in one line."""
 

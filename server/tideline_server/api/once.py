@@ -28,7 +28,7 @@ from tideline.engine.rows import Answer, Errand
 from tideline_server.api.access import caller_in
 from tideline_server.api.answers import federation_error
 from tideline_server.api.doors import again
-from tideline_server.api.roles import STREAMED, streams
+from tideline_server.api.roles import STREAMED, UNCHANGING, keyless
 from tideline_server.api.services import Services
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # methods that change nothing: a key means nothing there
@@ -60,7 +60,7 @@ class Once:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         keys = Headers(scope=scope).getlist(HEADER) if scope["type"] == "http" and scope["method"] not in SAFE else []
-        if not keys or streams(scope["method"], scope["path"]):  # a file's address says what it is: sent again, it is the same
+        if not keys or keyless(scope["method"], scope["path"]):  # such as a file, whose address says what it is
             await self.app(scope, receive, send)
             return
         try:
@@ -196,7 +196,7 @@ def read_key(keys: Sequence[str]) -> str:
 
 def declare_key(name: str, operation: dict[str, Any]) -> None:
     """Say in an operation's description that it takes a key, if it may change something. `name`: its method and address."""
-    if name.partition(" ")[0] not in SAFE and name not in STREAMED:
+    if name.partition(" ")[0] not in SAFE and name not in STREAMED | UNCHANGING:
         operation.setdefault("parameters", []).append(DECLARED)
         for status, response in operation["responses"].items():
             if status < "500" and status not in UNKEPT:

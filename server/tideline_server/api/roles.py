@@ -39,6 +39,8 @@ NEEDS: Mapping[str, Need] = {
     "GET /runs/{run}/files": LOOK,
     "GET /weights/{digest}": Need(KeyRole.OPERATOR, "looking for weights"),
     "GET /whoami": LOOK,
+    # It tells nothing of this coordinator and changes nothing; what it costs is bounded whoever asks (planner).
+    "POST /links/plan": Need(KeyRole.VIEWER, "planning links"),
     "POST /runs": Need(KeyRole.OPERATOR, "starting a run"),
     "POST /runs/{run}/cancel": Need(KeyRole.OPERATOR, "cancelling a run"),
     "POST /runs/{run}/resume": Need(KeyRole.OPERATOR, "resuming a run"),
@@ -54,6 +56,7 @@ NEEDS: Mapping[str, Need] = {
     "POST /keys": Need(KeyRole.ADMIN, "making a key"),
     "DELETE /keys/{name}": Need(KeyRole.ADMIN, "revoking a key"),
 }
+UNCHANGING = frozenset({"POST /links/plan"})  # what changes nothing although its method would let it: a body is all it looks at
 STREAMED = frozenset({"PUT /weights/{digest}"})  # whose bodies are files, which no door before the operation takes in
 TEMPLATES = [(path, compile_path(path)[0]) for path in sorted({row.partition(" ")[2] for row in NEEDS})]
 PATTERNS = [(row.partition(" ")[0], compile_path(row.partition(" ")[2])[0], need) for row, need in NEEDS.items()]
@@ -67,6 +70,11 @@ def need_of(method: str, path: str) -> Need | None:
 def streams(method: str, path: str) -> bool:
     """Whether a request's body is a file, which the operation itself takes in while it comes."""
     return f"{method} {route_of(path)}" in STREAMED
+
+
+def keyless(method: str, path: str) -> bool:
+    """Whether a call is the same however often it is sent, by what it is: it needs no key to be done once."""
+    return f"{method} {route_of(path)}" in STREAMED | UNCHANGING
 
 
 def route_of(path: str) -> str:

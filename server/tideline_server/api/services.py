@@ -37,6 +37,13 @@ class Meeting:
         return Token(secret, self.advertised or asked or self.own, self.trust, self.authority)
 
 
+def planned_here(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan of links, made on the thread that asks."""
+    from tideline.planning.links import plan_links
+
+    return plan_links(asked)
+
+
 @dataclass(frozen=True)
 class Services:
     """The kernel as the door sees it. All but `moved` may block and is called on worker threads, several at a time.
@@ -50,6 +57,7 @@ class Services:
     ready         why it cannot take work; nothing where it can
     metrics       its numbers as Prometheus reads them, and the kind of text that they are
     seen          is told of each request that was answered
+    plan          makes a plan of links; the shell hands in one that does so in a process of its own
     health        facts about this coordinator, shown to everybody; raises Unreachable when a store does not answer
     """
 
@@ -69,6 +77,7 @@ class Services:
     ready: Callable[[], Sequence[str]] = lambda: ()
     metrics: Callable[[], tuple[bytes, str]] = lambda: (b"", "text/plain")
     seen: Seen = unseen
+    plan: Callable[[Mapping[str, Any]], dict[str, Any]] = planned_here
 
 
 @dataclass(frozen=True)

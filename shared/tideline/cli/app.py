@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tideline.cli import audit, bench, clients, data, doctor, keys, local, login, parts, runs, serving, sites, tls
+from tideline.cli import audit, bench, clients, data, doctor, keys, links, local, login, parts, runs, serving, sites, tls
 from tideline.cli.guard import Guarded
 
 # Plain help: rich would double the time that it takes.
@@ -30,5 +30,6 @@ app.add_typer(data.app, name="data")
 app.add_typer(clients.app, name="clients")
 app.add_typer(audit.app, name="audit")
 app.add_typer(tls.app, name="tls")
+app.add_typer(links.app, name="links")
 for each in (local.methods, local.contract, local.simulate, bench.bench, local.demo, local.version):
     app.command()(each)

@@ -21,7 +21,7 @@ ALWAYS = ("accuracy", "source_only")
 ROUNDS = ("round", "round")
 MOST = 24  # sites that bars are drawn of
 LEGEND = 12  # lines that a legend names
-Points = tuple[tuple[int, float], ...]
+Points = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 STREAM_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 # Once a file is there, the coordinator syncs it to its disk or sends it on to a bucket before it answers.
 UPLOAD_TIMEOUT = httpx.Timeout(30.0, connect=5.0, read=600.0)
+# A plan is searched for as long as it asks, and some seconds more.
+PLAN_TIMEOUT = httpx.Timeout(30.0, connect=5.0, read=60.0)
 PATIENCE_SECONDS = 60.0
 # What changes something is sent again for so long after the first try failed: a restart takes less.
 AGAIN_SECONDS = 30.0
@@ -102,9 +104,9 @@ class Client:
         """What stands at an address. `patience`: seconds for which an unreachable coordinator is asked again."""
         return patiently(lambda: self._call("GET", path), patience)
 
-    def post(self, path: str, body: Any = None) -> Any:
+    def post(self, path: str, body: Any = None, patience: httpx.Timeout = TIMEOUT) -> Any:
         """Ask for something to be done, once: what may have been lost is sent again under the same key, for a while."""
-        return self._change("POST", path, body)
+        return self._change("POST", path, body, patience)
 
     def delete(self, path: str) -> Any:
         """Ask for something to be ended, in the same way."""
@@ -129,9 +131,9 @@ class Client:
             answer = self._http.put(self.base_url + path, content=content, headers=headers, timeout=UPLOAD_TIMEOUT)
         self._check(answer)
 
-    def _change(self, method: str, path: str, body: Any) -> Any:
+    def _change(self, method: str, path: str, body: Any, patience: httpx.Timeout = TIMEOUT) -> Any:
         key = {"Idempotency-Key": str(uuid.uuid4())}
-        return self._insist(functools.partial(self._call, method, path, body, key))
+        return self._insist(functools.partial(self._call, method, path, body, key, patience))
 
     def _insist(self, ask: Callable[[], Any]) -> Any:
         """The answer to what may be asked again; asked again for a while where none came."""
@@ -190,9 +192,16 @@ class Client:
         host = f"[{there.hostname}]" if ":" in (there.hostname or "") else there.hostname
         return f"{there.scheme}://{self._agents or f'{host}:{AGENTS_PORT}'}"
 
-    def _call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        patience: httpx.Timeout = TIMEOUT,
+    ) -> Any:
         with self._reached():
-            answer = self._http.request(method, self.base_url + path, json=body, headers=headers)
+            answer = self._http.request(method, self.base_url + path, json=body, headers=headers, timeout=patience)
         self._check(answer)
         try:
             return answer.json()

@@ -1,14 +1,21 @@
-"""The tables that folds told: lines over the rounds where a table has one column, heat maps where it has more."""
+"""The tables that folds told: which is drawn how.
+
+Arrows where a table says that it is a graph; lines over the rounds where it has one column; lines over numbers where its rows are
+numbers; heat maps of all others.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tideline.cli.charts import ROUNDS, Curves, Line, label
 from tideline.cli.confidences import histograms_in
+from tideline.cli.graphs import LINKS, Graph, graphs, is_graph, shown_by_arrows
 from tideline.cli.looks import cut
 from tideline.cli.maps import TITLE, HeatMap, Rounds, arranged, heat_maps, title_of
 
@@ -42,7 +49,7 @@ class Column(Curves):
         first, last = (pick(x for line in self.lines for x, _ in line.points) for pick in (min, max))
         return f"{self.title}: a line for {which}; {self.span(first)} at round {first}, {self.span(last)} at round {last}."
 
-    def span(self, number: int) -> str:
+    def span(self, number: float) -> str:
         """The values of a round in words: from the least to the largest."""
         values = [y for line in self.lines for x, y in line.points if x == number]
         low, high = self.words(min(values)), self.words(max(values))
@@ -55,28 +62,78 @@ class Column(Curves):
             yield from ((line.site, x, y) for x, y in line.points)
 
 
-def table_charts(result: Mapping[str, Any]) -> list[tuple[str, tuple[Column | HeatMap, ...]]]:
+@dataclass(frozen=True)
+class Series(Curves):
+    """A table whose rows are numbers, or whose only row has columns that are: a line per column, or per row, over them."""
+
+    @property
+    def drawn(self) -> tuple[Line, ...]:
+        """The lines that there is room for."""
+        return self.lines[:MOST_ROWS]
+
+    @property
+    def named(self) -> int:
+        """Lines of which each has its name: all of those that are drawn."""
+        return MOST_ROWS
+
+    @property
+    def axis(self) -> str:
+        """y in words; where there are several lines their names say what each is."""
+        return cut(super().axis, AXIS) if len(self.lines) == 1 else ""
+
+    @property
+    def numbered(self) -> tuple[float, ...]:
+        """Where the lines have points."""
+        return tuple(x for x, _ in self.lines[0].points)
+
+    def seen(self) -> str:
+        """What is seen, in a sentence."""
+        first, last = self.numbered[0], self.numbered[-1]
+        ends = ", ".join(
+            f"{cut(line.site)} from {self.words(line.points[0][1])} to {self.words(line.points[-1][1])}" for line in self.drawn
+        )
+        return f"{self.title}: over {self.at}, from {first:g} to {last:g}: {ends}."
+
+    def numbers(self) -> Iterator[tuple[Any, ...]]:
+        """What is drawn and what there was no room for, as rows under a header."""
+        yield self.x, *(line.site for line in self.lines)
+        for i, x in enumerate(self.numbered):
+            yield f"{x:g}", *(line.points[i][1] for line in self.lines)
+
+
+Drawn = Column | Series | HeatMap | Graph
+
+
+def table_charts(result: Mapping[str, Any]) -> list[tuple[str, tuple[Drawn, ...]]]:
     """What is drawn of each table that a phase told, under a title; of the first MOST_TABLES tables."""
     rounds = told_tables(result)
     return [(title_of(*key), chart_of(result, *key, told)) for key, told in list(rounds.items())[:MOST_TABLES]]
 
 
 def told_tables(result: Mapping[str, Any]) -> dict[tuple[str, str], Rounds]:
-    """(round, table) of each table, by phase and name, in the order of their telling. Confidences have charts of their own."""
+    """(round, table) of each table, by phase and name, in the order of their telling.
+
+    Confidences have charts of their own, and a table of links whose numbers stand beside arrows is not drawn again.
+    """
     rounds: dict[tuple[str, str], list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
     for closed in result.get("phases") or ():
-        apart = histograms_in(closed)
+        apart = (*histograms_in(closed), *([LINKS] if shown_by_arrows(closed) else []))
         for name, table in (closed.get("tables") or {}).items():
             if name not in apart:
                 rounds[closed["name"], name].append((closed["round"], table))
     return dict(rounds)
 
 
-def chart_of(result: Mapping[str, Any], phase: str, name: str, told: Rounds) -> tuple[Column | HeatMap, ...]:
-    """Lines over the rounds, where a table has one column, always the same, in several rounds; else heat maps."""
+def chart_of(result: Mapping[str, Any], phase: str, name: str, told: Rounds) -> tuple[Drawn, ...]:
+    """What fits a table; lines over the rounds, where it has one column, always the same, in several rounds."""
+    if all(is_graph(table) for _, table in told):
+        return graphs(result, phase, name, told)
     heads = {tuple(table["columns"]) for _, table in told}
     if len(told) > 1 and len(heads) == 1 and len(next(iter(heads))) == 1:
         return (column(result, phase, name, told),)
+    sites = {c["name"] for c in result["clients"]}
+    if all(numbered(table) and not {*table["rows"], *table["columns"]} & sites for _, table in told):
+        return tuple(series(phase, name, *told[i]) for i in sorted({0, len(told) // 2, len(told) - 1}))
     return heat_maps(result, phase, name, told)
 
 
@@ -95,3 +152,30 @@ def column(result: Mapping[str, Any], phase: str, name: str, told: Rounds) -> Co
         lines.append(Line(row, role, words, tuple(points[row]), place))
     title = f"{cut(name, TITLE)}, {cut(head, TITLE)} in phase {cut(phase, TITLE)}"
     return Column(f"{phase[:TITLE]}-{name[:TITLE]}", title, *ROUNDS, head, tuple(lines))
+
+
+def numbered(table: Mapping[str, Any]) -> bool:
+    """Whether a table's rows are ascending numbers, or the columns of its only row."""
+    return ascending(table["columns"] if len(table["rows"]) == 1 else table["rows"])
+
+
+def ascending(names: Sequence[str]) -> bool:
+    """Whether all of two or more names are numbers, each larger than the one before."""
+    try:
+        values = [float(name) for name in names]
+    except ValueError:
+        return False
+    return len(values) > 1 and all(map(math.isfinite, values)) and all(a < b for a, b in itertools.pairwise(values))
+
+
+def series(phase: str, name: str, number: int, table: Mapping[str, Any]) -> Series:
+    """A round's table of numbers. What stands behind the last "by" of its name says what its numbers are."""
+    alone = len(table["rows"]) == 1
+    heads, xs = (table["rows"], table["columns"]) if alone else (table["columns"], table["rows"])
+    columns = table["values"] if alone else list(zip(*table["values"], strict=True))
+    lines = tuple(
+        Line(head, "", head, tuple(zip(map(float, xs), values, strict=True)), place)
+        for place, (head, values) in enumerate(zip(heads, columns, strict=True))
+    )
+    at = name.rpartition(" by ")[2] if " by " in name else "number"
+    return Series(f"{phase[:TITLE]}-{name[:TITLE]}-round-{number}", title_of(phase, name), at, at, heads[0], lines)

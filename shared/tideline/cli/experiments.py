@@ -102,13 +102,13 @@ def read_file(path: Path) -> ExperimentText:
     return ExperimentText(name, document.value, {p: f"{name}:{line}" for p, line in document.lines.items() if p})
 
 
-def read_text(path: Path) -> str:
-    """A file's text, if it is one and not too long."""
+def read_text(path: Path, what: str = "an experiment") -> str:
+    """The text of a file that holds what is said, if it is one and not too long."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as cause:
-        raise ConfigRefused(f"{path} cannot be read: {cause.strerror}", "Name a file that holds an experiment") from None
+        raise ConfigRefused(f"{path} cannot be read: {cause.strerror}", f"Name a file that holds {what}") from None
     if len(raw) > MAX_BYTES:
         raise ConfigRefused(f"{path} is longer than {MAX_BYTES >> 20} MiB", "No experiment needs that much")
     try:
@@ -120,11 +120,16 @@ def read_text(path: Path) -> str:
 
 def read_json(text: str, name: str) -> Document:
     """A JSON document: its values as JSON has them, its lines as YAML, which holds JSON, finds them."""
+    value = load_json(text, name)
+    # Between the values of JSON a tab is as good as a space; inside a text it is not allowed, and json.loads has said so.
+    return replace(read_yaml(text.replace("\t", " "), name), value=value)
+
+
+def load_json(text: str, name: str) -> Any:
+    """The values of a JSON document. Raises ConfigRefused."""
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError as cause:
         raise refuse(name, cause.lineno, f"not JSON: {cause.msg}", "Correct the JSON") from None
     except (RecursionError, ValueError):
         raise refuse(name, 1, "not JSON of moderate depth and numbers", "Correct the JSON") from None
-    # Between the values of JSON a tab is as good as a space; inside a text it is not allowed, and json.loads has said so.
-    return replace(read_yaml(text.replace("\t", " "), name), value=value)

@@ -12,9 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tideline.cli.arrows import draw_graph
+from tideline.cli.arrows import height_of as height_of_graph
 from tideline.cli.charts import LEGEND, ROUNDS, Bar, Bars, Curves, Line, accuracy_charts, family_charts, metric_charts
-from tideline.cli.columns import table_charts
+from tideline.cli.columns import Series, table_charts
 from tideline.cli.confidences import Calibration, Confidences, calibration, confidences
+from tideline.cli.graphs import Graph
 from tideline.cli.grids import draw_groups, draw_heat
 from tideline.cli.grids import height_of as height_of_grid
 from tideline.cli.looks import COLOURS, DPI, INCHES, NAME, WORDS, cut
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 T = TypeVar("T", bound="Chart | Calibration")
-Chart = Curves | Bars | Confidences | Traffic | ClusterMap | HeatMap
+Chart = Curves | Bars | Confidences | Traffic | ClusterMap | HeatMap | Graph
 # For those who see no colours.
 MARKS = "osD^vPX*<>h"
 # What has no name of its own in a chart has no colour that is a site's own in another.
@@ -110,6 +113,8 @@ def figure_of(chart: Chart) -> Figure:
         draw_confidences(figure, axes, chart)
     elif isinstance(chart, HeatMap):
         draw_heat(figure, axes, chart)
+    elif isinstance(chart, Graph):
+        draw_graph(axes, chart)
     elif isinstance(chart, ClusterMap):
         legend(figure, draw_groups(axes, chart))
     else:
@@ -123,6 +128,8 @@ def height_of(chart: Chart) -> float:
         return 1.7 + 0.19 * sum(len(known(row)) + 1 for row in chart.drawn)
     if isinstance(chart, (ClusterMap, HeatMap)):
         return height_of_grid(chart)
+    if isinstance(chart, Graph):
+        return height_of_graph(chart)
     if isinstance(chart, Curves):
         names = list(dict.fromkeys(words for _, words, _ in styled(chart.drawn, chart.named)))
         return max(3.7, 2.7 + LINE * -(-len(names) // abreast(names)))
@@ -140,15 +147,34 @@ def draw_curves(figure: Figure, axes: Axes, chart: Curves) -> None:
     axes.set_xlabel(chart.at, fontsize=WORDS, parse_math=False)
     axes.set_ylabel(chart.axis, fontsize=WORDS, parse_math=False)
     axes.grid(alpha=0.3)
-    numbers = sorted({x for line in chart.drawn for x, _ in line.points})
-    first = min(1, numbers[0]) if (chart.x, chart.at) == ROUNDS else numbers[0]
-    axes.set_xticks(ticks(numbers, first))
-    axes.set_xlim(first, max(numbers[-1], first + 1))
+    mark_numbers(axes, chart)
     if chart.share:
         axes.set_ylim(percents(chart))
     elif spread(chart) > WIDE:
         axes.set_yscale("log")
     legend(figure, handles)
+
+
+def mark_numbers(axes: Axes, chart: Curves) -> None:
+    """The places of points, below the axes: whole numbers, or, where they are not whole or span much, the values themselves."""
+    places = sorted({x for line in chart.drawn for x, _ in line.points})
+    if isinstance(chart, Series) and not (all(x == int(x) for x in places) and wide_apart(places) <= WIDE):
+        if wide_apart(places) > WIDE:
+            axes.set_xscale("symlog", linthresh=next(x for x in places if x > 0))
+        if len(places) <= LEGEND:
+            axes.set_xticks(places, [f"{x:g}" for x in places])
+        axes.set_xlim(places[0], places[-1])
+        return
+    numbers = [int(x) for x in places]
+    first = min(1, numbers[0]) if (chart.x, chart.at) == ROUNDS else numbers[0]
+    axes.set_xticks(ticks(numbers, first))
+    axes.set_xlim(first, max(numbers[-1], first + 1))
+
+
+def wide_apart(numbers: list[float]) -> float:
+    """The largest of ascending numbers over the smallest above zero; 0 where some are below, or none is above."""
+    above = [x for x in numbers if x > 0]
+    return above[-1] / above[0] if above and numbers[0] >= 0 else 0.0
 
 
 def ticks(numbers: list[int], first: int) -> list[int]:

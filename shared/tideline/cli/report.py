@@ -243,7 +243,7 @@ def grouped(result: dict[str, Any]) -> str:
 
 
 def tabled(result: dict[str, Any]) -> str:
-    """The tables that folds told: lines over the rounds, or heat maps of the first, the middle and the last round of each."""
+    """The tables that folds told: lines, arrows, or heat maps of the first, the middle and the last round of each."""
     drawn = table_charts(result)
     if not drawn:
         return ""
@@ -251,8 +251,9 @@ def tabled(result: dict[str, Any]) -> str:
     more = len(told_tables(result)) - MOST_TABLES
     rest = f" {more} more tables are in {RESULT}." if more > 0 else ""
     note = (
-        "Tables of one column as lines over the rounds; of others the first, the middle and the last round, in the same colours."
-        " Sites stand by their last groups, then by name."
+        "Tables of one column as lines over the rounds; of others the first, the middle and the last round: as arrows where they"
+        " say who sends to whom, as lines where their rows are numbers, else in the same colours. Sites stand by their last"
+        " groups, then by name."
     )
     return f"<h2>Tables that the rounds told</h2><p class='facts'>{note}{rest}</p>{told}"
 

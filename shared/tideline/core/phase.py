@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 G = TypeVar("G", covariant=True)
 S = TypeVar("S")
+DRAWN = ("", "graph")  # how a table may ask to be drawn
 MOST_TABLES, MOST_VALUES = 32, 10_000  # that are kept of one round, so that no method fills the database
 # The two tables of a scoring that tells confidences: a row for each site, a column for each of the bins of equal width over
 # [0, 1], held-out rows in the cells. Whoever reads results knows them by these names.
@@ -104,12 +105,16 @@ class Table:
 
     admins: it stands in the results of those only whose key has the role admin; who owns the journal, as a simulation does,
     sees it. Plain data have the key where it is true.
+    drawn: how reports draw it, where its shape does not say so. graph: rows send, columns receive, values are weights, and one
+    above zero is an arrow. What an arrow costs is told by a table of the name `links` in the same round: rows `A to B`, a column
+    `joules`. Plain data have the key where it is not empty.
     """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: tuple[tuple[float, ...], ...]
     admins: bool = setting(False, doc="for admins only", late=True)
+    drawn: str = setting("", choices=DRAWN, doc="how it is drawn: by its shape, or as a graph", late=True)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tideline.core.errors import StepFailed
-from tideline.core.phase import MOST_TABLES, MOST_VALUES, Table, Told
+from tideline.core.phase import DRAWN, MOST_TABLES, MOST_VALUES, Table, Told
 from tideline.core.run import ClientId
 
 MOST_LETTERS = 200  # of a name: of a group, a table, a row or a column
@@ -74,6 +74,8 @@ def table(given: Table, whose: str, name: str) -> Table:
     place = f"{whose}: the table {name!r}"
     if not isinstance(given.admins, bool):
         raise StepFailed(f"{place} has {given.admins!r:.{SHOWN}} as admins", "Say True or False: whether it is for admins only")
+    if given.drawn not in DRAWN:
+        raise StepFailed(f"{place} has {given.drawn!r:.{SHOWN}} as drawn", f"Say one of: {', '.join(map(repr, DRAWN))}")
     height, width = len(given.rows), len(given.columns)
     if not height or not width or len(given.values) != height or any(len(line) != width for line in given.values):
         raise StepFailed(
@@ -88,7 +90,7 @@ def table(given: Table, whose: str, name: str) -> Table:
                 raise StepFailed(
                     f"{place} has {value} in the row {row!r}, column {column!r}", "Leave out what has no finite value"
                 )
-    return Table(rows, columns, values, given.admins)
+    return Table(rows, columns, values, given.admins, given.drawn)
 
 
 def headed(heads: Iterable[str], what: str) -> tuple[str, ...]:
@@ -116,8 +118,10 @@ def groups_in(data: Mapping[str, Iterable[str]] | None) -> dict[str, tuple[Clien
 
 
 def tables_in(data: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Table]:
-    """Tables from plain data. None: nothing was told. Data of before there were tables for admins have none."""
+    """Tables from plain data. None: nothing was told. Data of before there were late settings have none of them."""
     return {
-        n: Table(tuple(t["rows"]), tuple(t["columns"]), tuple(map(tuple, t["values"])), t.get("admins", False))
+        n: Table(
+            tuple(t["rows"]), tuple(t["columns"]), tuple(map(tuple, t["values"])), t.get("admins", False), t.get("drawn", "")
+        )
         for n, t in (data or {}).items()
     }

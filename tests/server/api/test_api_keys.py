@@ -15,7 +15,7 @@ from tideline.engine.keyring import ADMIN, hash_of
 from tideline.engine.keys import KeyRole
 from tideline_server.api.app import KEYED
 from tideline_server.api.once import HEADER
-from tideline_server.api.roles import NEEDS, check_rows
+from tideline_server.api.roles import NEEDS, UNCHANGING, check_rows
 from tideline_server.store import SqlJournal
 
 OWN = {"Authorization": "Bearer the home's key"}
@@ -49,10 +49,13 @@ def test_every_route_has_a_role() -> None:
 
 
 def test_looking_is_for_viewers_and_changing_is_not() -> None:
-    """By method: no row lets a viewer change anything; hidden from one: keys, the audit log, and weights (a look keeps them)."""
+    """By method: no row lets a viewer change anything. What has a body and changes nothing is for viewers too.
+
+    Hidden from one: keys, the audit log, and weights (a look keeps them).
+    """
     hidden = ("GET /keys", "GET /audit", "GET /audit/tip", "GET /weights/{digest}")
     for name, need in NEEDS.items():
-        looks = name.startswith("GET ") and name not in hidden
+        looks = (name.startswith("GET ") and name not in hidden) or name in UNCHANGING
         assert (need.role is KeyRole.VIEWER) == looks, name
 
 

@@ -20,7 +20,7 @@ def of_links(state: State) -> dict[str, Table]:
     made: dict[str, Table] = {}
     if len(state.names) <= MOST_NAMES:
         made["divergence"] = Table(state.names, state.names, rows(state.d.tolist()))
-        made["weight of each source in each target"] = Table(state.names, state.names, rows(main.alpha.tolist()))
+        made["weight of each source in each target"] = Table(state.names, state.names, rows(main.alpha.tolist()), drawn="graph")
         made["devices"] = Table(state.names, ("source", "error", "rows", "labelled"), devices(state, main))
     made["links"] = links_table(state, main)
     if any(state.rates.values()):
