@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,6 +47,10 @@ class FolderPins:
             ) from None
 
     def write(self, pins: Mapping[ClientId, Pin]) -> None:
+        with alone(self._path.with_suffix(".lock")):
+            self._write(pins)
+
+    def _write(self, pins: Mapping[ClientId, Pin]) -> None:
         known, now = dict(self.read()), datetime.now(UTC).isoformat(timespec="seconds")
         for name, pin in sorted(pins.items()):
             before = known.get(name)
@@ -52,6 +58,14 @@ class FolderPins:
             if before is None or before.fingerprint != pin.fingerprint:
                 self._met(name, pin.fingerprint, before.fingerprint if before else "")
         write(self._path, json.dumps({name: asdict(pin) for name, pin in sorted(known.items())}, indent=1).encode())
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """One process at a time: the agent's, or that of an owner's command."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def pin_in(told: Mapping[str, Any]) -> Pin:

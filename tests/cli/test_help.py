@@ -43,7 +43,7 @@ def sections() -> dict[str, str]:
 def test_all_commands_are_there() -> None:
     """The commands that the project promises exist, and no others."""
     runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report", "logs")}
-    runs |= {f"site {word}" for word in ("list", "export", "picture", "forget")}
+    runs |= {f"site {word}" for word in ("list", "export", "picture", "peers", "trust", "forget")}
     runs |= {f"clients {word}" for word in ("list", "approve", "revoke", "rotate")} | {"tls init", "tls client"}
     runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data deal", "data sample"}
     runs |= {f"audit {word}" for word in ("verify", "list", "export")}

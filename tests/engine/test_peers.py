@@ -8,13 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from tests.engine import passing
 from tests.engine.handovers import handed_over, peer, rotated
-from tests.engine.passing import ALL, CANARY
+from tests.engine.passing import ALL, CANARY, Given, Value
 from tests.laws.stage import Cuts, Stage
 from tests.synthetic import FEATURES, sites
 from tideline.archive import sealing
+from tideline.archive.codec import decode, encode
 from tideline.archive.errors import SealBroken
 from tideline.core.errors import NotFound, PeerRefused, Refused, RosterRefused
 from tideline.core.run import ClientId, Digest, OrderId, RunId
@@ -294,6 +296,84 @@ def test_a_replayed_value_is_found() -> None:
     row = on.journal.order(order.id)
     assert row is not None
     assert row.failure is not None
+
+
+def answered_to(on: Stage, order: Order) -> str:
+    """What a site answers to an order of a relay that lies: the words of its failure."""
+    me = owner(on, order.id)
+    on.agents[me].link.fetch = lying(on, on.agents[me].link.fetch)  # type: ignore[method-assign]
+    on.agents[me].handle(order)
+    row = on.journal.order(order.id)
+    assert row is not None
+    assert row.failure is not None, "the lie was believed"
+    return row.failure.what
+
+
+def renamed(on: Stage, order: Order, to: dict[str, tuple[str, int]]) -> Order:
+    """An order whose root names other values under the same holders and exchange, and envelopes that vouch for none."""
+    old = decode(Given, order.files[0][0], on.parts)
+    values = {n: replace(h, digest=to[n][0], size=to[n][1], kind=None) for n, h in old.values.items()}
+    sealed = tuple(replace(e, handle=values[e.handle.holder], signature="", keys={}) for e in order.sealed)
+    return replace(order, files=encode(Given(values), on.parts).files, sealed=sealed)
+
+
+def test_a_value_that_the_relay_made_itself_is_found() -> None:
+    """Also where it lies at the site already, as a file of the message: that something is here does not say whose it is."""
+    on = stage()
+    run = on.start(given())
+    order = orders_with_values(on, run)[0]
+    forged = encode(Value(torch.full((8,), 666.0)), on.parts).files[0]
+    lie = renamed(on, order, dict.fromkeys(ALL, forged))
+    assert "does not name" in answered_to(on, replace(lie, files=(*lie.files, forged)))
+    on.rebuild()
+    on.office.resume(run) if on.play(run).status is Status.STALLED else None
+    assert on.play(run).status is Status.COMPLETED
+
+
+def test_a_value_of_before_under_a_new_handle_is_found() -> None:
+    """It lies at the site still, opened in the round before; the new handle says that it is of this one."""
+    on = stage()
+    run = on.start(given(rounds=4))
+    before = orders_with_values(on, run, 2)[0]
+    me = owner(on, before.id)
+    old = {e.handle.holder: (e.handle.digest, e.handle.size) for e in before.sealed}
+    order = next(o for o in orders_with_values(on, run, 3) if owner(on, o.id) == me)
+    assert all(on.vaults[me].parts(run).has(Digest(digest)) for digest, _ in old.values())
+    assert "has not signed it" in answered_to(on, renamed(on, order, {str(name): told for name, told in old.items()}))
+
+
+def test_an_order_for_a_round_that_is_not_there_is_refused() -> None:
+    """What a site signs says in which exchange it was made; that is its own plan's word, not the coordinator's."""
+    on = stage()
+    run = on.start(given())
+    order = orders_with_values(on, run)[0]
+    assert "place 1 and round 77, which the run's plan has not" in answered_to(on, replace(order, round=77))
+
+
+NAMES = ("c'; touch x", "a/b", "", "..", "a" * 65, "a\nb")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_peers_have_names_that_clients_can_have(name: str) -> None:
+    """They are shown to people, in a command that these may paste."""
+    on = stage()
+    run = on.start(given())
+    order = orders_with_values(on, run)[0]
+    told = on.agents[owner(on, order.id)].ring.own().public
+    peers = {**order.brief["peers"], name: {"sign": told.sign, "receive": told.receive, "handovers": []}}
+    words = answered_to(on, replace(order, brief={**order.brief, "peers": peers}))
+    assert "tells of peers in a way that cannot be understood" in words
+
+
+def test_keys_are_the_same_however_they_are_written() -> None:
+    """Hexadecimal has two cases."""
+    on = stage()
+    run = on.start(given())
+    order = orders_with_values(on, run)[0]
+    loud = {n: {**p, "sign": p["sign"].upper(), "receive": p["receive"].upper()} for n, p in order.brief["peers"].items()}
+    receipt = on.agents[owner(on, order.id)].handle(replace(order, brief={**order.brief, "peers": loud}))
+    assert receipt is not None
+    assert receipt.verdict == "accepted"
 
 
 def reply_changed(change: Callable[[tuple[Envelope, ...]], tuple[Envelope, ...]]) -> OrderRow:

@@ -24,8 +24,9 @@ from tideline.core.errors import (
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, from_json, refused
 from tideline.core.run import MOST_THREADS, ClientId, Digest, Role, RunId
 from tideline.core.step import Moved, Transfers, no_tick
-from tideline.engine.peers import MemoryPins, Ring, ciphers, complete, fresh, peers_in, plaintexts, seal, unseal
+from tideline.engine.peers import MemoryPins, Ring, ciphers, complete, fresh, peers_in, plaintexts, seal, unseal, vouched
 from tideline.engine.ports import Done, Head, Job, Link, Pool, Vault
+from tideline.engine.relay import seals
 from tideline.engine.rows import JOIN, Failure, Files, Order, Receipt, Reply
 
 # What an order says of its run, and as what.
@@ -90,7 +91,8 @@ class Agent:
         self.consistent(head, order)
         self.vault.keep(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
         self.vault.note(order.run, order.brief)
-        self.ring.trust(peers_in(order.brief))
+        if seals(order.brief["contract"]):
+            self.ring.trust(peers_in(order.brief))
         self.bring(order, order.files)
         self.whole(order)
         fetched = self.open(order)
@@ -132,21 +134,24 @@ class Agent:
         if not order.files:
             return
         root = self.vault.parts(order.run).view(order.files[0][0])
-        listed = {digest for digest, _ in order.files}
-        for digest, _ in named_parts(parse(root)):
-            if Digest(digest) not in listed:
-                raise PartMissing(f"The order's root names part {digest[:12]}, which the order does not offer")
+        listed = {digest for digest, _ in order.files[1:]}
+        named = {Digest(digest) for digest, _ in named_parts(parse(root))}
+        if lacking := sorted(named - listed):
+            raise PartMissing(f"The order's root names part {lacking[0][:12]}, which the order does not offer")
+        if more := sorted(listed - named):
+            raise Malformed(f"The order offers part {more[0][:12]}, which its root does not name", DISTRUST)
         complete(order, root)
 
     def open(self, order: Order) -> dict[ClientId, Moved]:
         """Fetch and open the values of peers, one after the other; what the fetching took. Their sealed files are not kept."""
         parts, took = self.vault.parts(order.run), dict[ClientId, Moved]()
         for envelope in order.sealed:
+            key, holder = vouched(order, envelope, self.name, self.ring), envelope.handle.holder
             if not parts.has(Digest(envelope.handle.digest)):
-                began, holder = self.watch(), envelope.handle.holder
+                began = self.watch()
                 self.bring(order, ciphers([envelope]))
                 took[holder] = took.get(holder, Moved()) + Moved(envelope.bytes, self.watch() - began)
-                unseal(order, envelope, self.name, parts, self.ring)
+                unseal(order, envelope, key, parts)
                 parts.drop(envelope.cipher)
         return took
 

@@ -6,6 +6,7 @@ nothing is sealed to them and nothing of theirs is opened, until the site's owne
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from tideline.core.signing import KEY_BYTES, fingerprint, handover_bytes
 from tideline.engine.entries import MOST_HANDOVERS
 from tideline.engine.rows import Envelope, Files, Handover, Keys, Order, Peer
 
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 MOST_FORMER = 8  # keys of a peer that are remembered: what they signed may still be on its way
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
 
@@ -145,11 +147,18 @@ def raw(keys: Keys) -> tuple[bytes, bytes]:
 def peers_in(brief: Mapping[str, Any]) -> dict[ClientId, Peer]:
     """The peers that an order tells of. Raises Malformed."""
     try:
-        return {ClientId(name): peer_in(told) for name, told in dict(brief.get("peers", {})).items()}
+        return {ClientId(named(name)): peer_in(told) for name, told in dict(brief.get("peers", {})).items()}
     except (AttributeError, KeyError, TypeError, ValueError) as cause:
         raise Malformed(
             f"The order tells of peers in a way that cannot be understood ({type(cause).__name__})", DISTRUST
         ) from None
+
+
+def named(name: str) -> str:
+    """A client's name, as the coordinator lets clients have. Raises ValueError: it is shown to people, in a command too."""
+    if not NAME.fullmatch(name):
+        raise ValueError("no name of a client")
+    return name
 
 
 def peer_in(told: Mapping[str, Any]) -> Peer:
@@ -165,9 +174,10 @@ def keys_in(told: Mapping[str, Any]) -> Keys:
 
 def hexadecimal(text: str, size: int) -> str:
     """So many bytes in hexadecimal. Raises ValueError."""
-    if len(bytes.fromhex(text)) != size:
+    found = bytes.fromhex(text)
+    if len(found) != size:
         raise ValueError(f"{size} bytes are wanted")
-    return text
+    return found.hex()
 
 
 def about(run: RunId, handle: Handle[Any]) -> About:
@@ -200,9 +210,19 @@ def seal_one(run: RunId, handle: Handle[Any], readers: Mapping[ClientId, Peer], 
     """Seal one value."""
     what, key = about(run, handle), sealing.new_key()
     cipher = parts.put(sealing.Sealing(parts.view(Digest(handle.digest)), key, what))
-    keys = {name: sealing.seal_key(key, raw(peer.keys)[1]).hex() for name, peer in sorted(readers.items())}
+    keys = {name: sealed_to(name, key, peer) for name, peer in sorted(readers.items())}
     signature = sealing.sign(what, cipher, own.sign).hex()
     return Envelope(bare(handle), cipher, sealing.sealed_size(handle.size), keys, signature)
+
+
+def sealed_to(name: ClientId, key: bytes, peer: Peer) -> str:
+    """A content key for a reader. Raises PeerRefused, with its name, for a key to receive that is none."""
+    try:
+        return sealing.seal_key(key, raw(peer.keys)[1]).hex()
+    except ValueError as cause:
+        raise PeerRefused(
+            f"Nothing can be sealed to {name}: {cause}", f"Have it make new keys: tideline clients rotate {name}"
+        ) from None
 
 
 def bare(handle: Handle[Any]) -> Handle[Any]:
@@ -229,10 +249,10 @@ def complete(order: Order, root: memoryview) -> None:
         raise Malformed(f"The order brings a value of {more[0].holder} that it does not name", DISTRUST)
 
 
-def unseal(order: Order, envelope: Envelope, me: ClientId, parts: Parts, ring: Ring) -> None:
-    """Open a value whose sealed file lies in `parts`, and put its own file there. Raises SealBroken, PeerRefused.
+def vouched(order: Order, envelope: Envelope, me: ClientId, ring: Ring) -> bytes:
+    """The content key of a value that is for this site. Raises SealBroken, PeerRefused.
 
-    Its holder must be known, must have signed it for this run and exchange, and every byte must be what was sealed.
+    Its holder must be known, and must have signed it for this run and exchange: whatever lies here already under its digest.
     """
     handle, peers = envelope.handle, peers_in(order.brief)
     if handle.holder not in peers:
@@ -240,7 +260,12 @@ def unseal(order: Order, envelope: Envelope, me: ClientId, parts: Parts, ring: R
     pin, what = ring.trust(peers)[handle.holder], about(order.run, handle)
     signers = [raw(keys)[0] for keys in (pin.keys, *pin.former) if keys]
     sealing.verify(what, envelope.cipher, hex_or_none(envelope.signature), signers)
-    key = content_key(envelope, me, ring.own(), what)
+    return content_key(envelope, me, ring.own(), what)
+
+
+def unseal(order: Order, envelope: Envelope, key: bytes, parts: Parts) -> None:
+    """Open a value whose sealed file lies in `parts`, and put its own file there. Raises SealBroken unless all is as sealed."""
+    handle, what = envelope.handle, about(order.run, envelope.handle)
     with_bytes = parts.view(envelope.cipher)
     upload = parts.upload(Digest(check_digest(handle.digest)), handle.size)
     try:

@@ -10,10 +10,11 @@ from tideline.archive.codec import LAX, Rules, decode, decode_order, encode, fil
 from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
 from tideline.archive.rules import MOST
-from tideline.core.algorithm import Algorithm, contract
+from tideline.core.algorithm import Algorithm, contract, round_of
 from tideline.core.data import Data, View
 from tideline.core.errors import ContractRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker
+from tideline.core.phase import Phase, Plan
 from tideline.core.privacy import Contract, contract_digest, from_json, to_json
 from tideline.core.registry import Methods, resolve
 from tideline.core.run import Digest, Role, RunId, World, world_in
@@ -40,7 +41,7 @@ class Stepper:
         world = world_in(job.brief["world"])
         role = Role(job.brief["role"])
         shelf = self.shelf(world, role)
-        phase = None if job.cursor == JOIN else algorithm.plan(config)[job.cursor]
+        phase = None if job.cursor == JOIN else placed(algorithm.plan(config), job)
         step = phase.step if phase else None
         with reproducible(job.seed, job.brief["threads"], self.device) as rng:
             view = step.view if step else View.TRAIN
@@ -106,6 +107,16 @@ class Stepper:
             self._shelves = {}
             self._shelves = {key: guarded("that opens the data", self._open, world, role)}
         return self._shelves[key]
+
+
+def placed(plan: Plan, job: Job) -> Phase:
+    """The phase that a job is of. Raises Malformed for a place that the plan has not, or another round than it is there: what a
+    site signs says in which exchange it was made, and the site knows that by itself.
+    """
+    if not 0 <= job.cursor < len(plan) or round_of(plan, job.cursor) != job.round:
+        what = f"The order is of place {job.cursor} and round {job.round}, which the run's plan has not"
+        raise Malformed(what, "The coordinator is of another version, or is not to be trusted")
+    return plan[job.cursor]
 
 
 def masked(data: Data, view: View, role: Role) -> Data:

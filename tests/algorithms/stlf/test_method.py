@@ -258,7 +258,8 @@ def test_a_replayed_half_is_refused() -> None:
     row = stage.journal.order(mine.id)
     assert row is not None
     assert row.failure is not None
-    assert "is of round 1 of separate; that of round 2 is due" in row.failure.what
+    assert "of round 1 of separate, where that of" in row.failure.what
+    assert "of round 2 of separate, is due" in row.failure.what
 
 
 def given_out(stage: Stage) -> Any:

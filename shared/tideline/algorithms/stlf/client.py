@@ -133,19 +133,30 @@ def start_of(order: Pairs, partner: str, memory: Mine, site: Site) -> Weights:
     """Where an exchange begins: the common start, or w = (w_i + w_j) / 2."""
     if partner not in order.theirs:
         return order.start
-    return met(order.theirs[partner], memory.own[partner], site, site.round - 1)
+    return met(order.theirs[partner], partner, memory, site, site.round - 1)
 
 
-def met(handle: Handle[Separator], mine: Weights, site: Site, number: int) -> Weights:
-    """The mean of both halves. Raises StepFailed for a half of another exchange than is due, or of another network."""
-    if (handle.phase, handle.round) != ("separate", number):
-        what = f"The classifier of {handle.holder} is of round {handle.round} of {handle.phase}; that of round {number} is due"
-        raise StepFailed(what, "The coordinator hands out what is not asked for: do not trust it")
-    theirs = site.fetch(handle).w
-    same = theirs.keys() == mine.keys() and all(theirs[name].shape == mine[name].shape for name in mine)
-    if not same:
+def met(handle: Handle[Separator], partner: str, memory: Mine, site: Site, number: int) -> Weights:
+    """The mean of both halves. Raises StepFailed for a half of another, or of another exchange than is due, or network."""
+    due(handle, partner, "separate", number)
+    mine, theirs = memory.own[partner], site.fetch(handle).w
+    if not alike(theirs, mine):
         raise StepFailed(f"The classifier of {handle.holder} is of another network", "Install the same version at both sites")
     return weighted_sum([(0.5, mine), (0.5, theirs)])
+
+
+def due(handle: Handle[Any], holder: str, phase: str, number: int) -> None:
+    """Raises StepFailed for a value that is not the one of this site and exchange: it is signed, but it was not asked for."""
+    if (handle.holder, handle.phase, handle.round) != (holder, phase, number):
+        given = f"that of {handle.holder}, of round {handle.round} of {handle.phase}"
+        what = f"The order hands out {given}, where that of {holder}, of round {number} of {phase}, is due"
+        raise StepFailed(what, "The coordinator hands out what is not asked for: do not trust it")
+
+
+def alike(theirs: Weights, mine: Weights) -> bool:
+    """Whether names, shapes and dtypes agree."""
+    same = theirs.keys() == mine.keys()
+    return same and all((w.shape, w.dtype) == (mine[name].shape, mine[name].dtype) for name, w in theirs.items())
 
 
 def two(world: World) -> nn.Module:
@@ -202,7 +213,7 @@ def measure(order: Pairs, memory: Mine, site: Site) -> Outcome[Errors, Mine]:
     """err_i of algorithm 1 for each partner: how often the finished classifier takes own rows for the partner's."""
     errors: dict[str, Curve] = {}
     for partner in order.partners:
-        w = met(order.theirs[partner], memory.own[partner], site, site.round * site.config.exchanges)
+        w = met(order.theirs[partner], partner, memory, site, site.round * site.config.exchanges)
         net = nets.loaded(site.world, w, site.device, two)
         errors[partner] = mistaken(net, int(site.me < partner), int(site.me > partner), site)
     memory = timed(memory, site)
@@ -259,7 +270,12 @@ def transfer(order: Assignment, memory: Mine, site: Site) -> Outcome[Nothing, Mi
 def mixed(order: Assignment, rule: str, site: Site) -> dict[str, Tensor]:
     """The weighted mean of a target's sources, one of them in memory at a time."""
     like = Model(nets.template(site.world))
-    shares = ((share.weight[rule], share.h) for _, share in sorted(order.sources.items()) if share.weight.get(rule, 0.0) > 0)
+    found = [(name, share) for name, share in sorted(order.sources.items()) if share.weight.get(rule, 0.0) > 0]
+    if not found:
+        raise StepFailed(f"This device is a target by the rule {rule} and gets no model", "See the run's links")
+    for name, share in found:
+        due(share.h, name, "train", 1)
+    shares = ((share.weight[rule], share.h) for _, share in found)
     return weighted_sum((weight, site.fetch(handle, like=like).h) for weight, handle in shares)
 
 

@@ -17,6 +17,8 @@ def fits(config: Any, world: World, roster: Roster) -> None:
     nets.check(world)
     check_rules(config.compare)
     check_measured(config)
+    if config.batch == 1 and config.divergence != "statistics":
+        refuse("config.batch", "1; classifiers that tell devices apart are trained on two rows and more", "Use a larger batch")
     names = [str(member.id) for member in roster]
     for path, name in named(config):
         check_named(path, name, names)

@@ -31,6 +31,7 @@ from tideline.numerics.averaging import weighted_sum
 from tideline.numerics.tournament import blocks
 
 EMPTY: Weights = {}
+SLOWEST, FASTEST = 1.0, 1e14  # bit/s that a line can have
 
 
 def model_to_labelled(state: State, turn: Turn) -> dict[ClientId, Model]:
@@ -50,16 +51,18 @@ def model_to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
     return dict.fromkeys(turn.members(), Model(state.model))
 
 
-def told(state: State, replies: Replies[Trained], turn: Turn) -> State:
-    """What each device tells of itself, and the handle of its hypothesis."""
-    read = dict(replies.items())
-    return replace(
+def told(state: State, replies: Replies[Trained], turn: Turn) -> State | Told[State]:
+    """What each device tells of itself, and the handle of its hypothesis. Who tells nothing, or what cannot be, is out."""
+    answers = dict(replies.items())
+    read = {c: r for c, r in answers.items() if r.labelled <= r.count and (r.h is not None) == (r.labelled > 0)}
+    told = replace(
         state,
         count={c: r.count for c, r in read.items()},
         labelled={c: r.labelled for c, r in read.items()},
         error={c: min(r.error, 1.0) for c, r in read.items()},
-        h={c: r.h for c, r in read.items() if r.h is not None and r.labelled},
+        h={c: r.h for c, r in read.items() if r.h is not None},
     )
+    return without(told, [c for c in turn.members() if c not in read])
 
 
 def partners(state: State, turn: Turn, block: int) -> dict[str, tuple[str, ...]]:
@@ -94,9 +97,10 @@ def pair(maker: str, reader: str) -> str:
 
 def kept_halves(state: State, replies: Replies[Separated], turn: Turn) -> State | Told[State]:
     """Handles of the newest halves. A device that did not answer is out of the tournament, and of the links."""
-    made = {pair(c, other): handle for c, reply in replies.items() for other, handle in reply.own.items()}
     asked = partners(state, turn, (turn.round - 1) // turn.config.exchanges)
-    return without(replace(state, separators=made), [name for name in asked if name not in replies])
+    read = {c: reply.own for c, reply in replies.items() if reply.own.keys() >= set(asked.get(c, ()))}
+    made = {pair(c, other): own[other] for c, own in read.items() for other in asked.get(c, ())}
+    return without(replace(state, separators=made), [name for name in asked if name not in read])
 
 
 def without(state: State, gone: Sequence[str]) -> State | Told[State]:
@@ -119,11 +123,14 @@ def noted(state: State, replies: Replies[Errors], turn: Turn) -> State | Told[St
         known[client] = known.get(client, {}) | errors_of(reply.errors, state.count)
     missing = [name for name in partners(state, turn, turn.round - 1) if name not in replies]
     read = dict(replies.items())
-    rates = state.rates | {
-        c: state.rates.get(c, {}) | {n: r for n, r in reply.rates.items() if r > 0} for c, reply in read.items()
-    }
-    sent = state.sent | {c: reply.sent for c, reply in read.items() if reply.sent > 0}
+    rates = state.rates | {c: state.rates.get(c, {}) | rates_of(reply.rates, state.count) for c, reply in read.items()}
+    sent = state.sent | {c: reply.sent for c, reply in read.items() if SLOWEST <= reply.sent <= FASTEST}
     return without(replace(state, errors=known, separators={}, rates=rates, sent=sent), missing)
+
+
+def rates_of(told: Mapping[str, float], known: Mapping[str, int]) -> dict[str, float]:
+    """Rates that can be, of devices that there are."""
+    return {name: rate for name, rate in told.items() if name in known and SLOWEST <= rate <= FASTEST}
 
 
 def classifier_to_all(state: State, turn: Turn) -> dict[ClientId, Whose]:
