@@ -71,6 +71,17 @@ def test_robust() -> None:
     assert sum(row["chosen"]["krum"].values()) == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.long
+def test_stlf() -> None:
+    """All rules link the same models; ST-LF has a link for each target and spends least of all but what chooses as it does."""
+    row = measured("stlf")
+    rules = row["rules"]
+    assert len(rules) == 7 and row["divergence_mb"] < row["mb"]
+    assert rules["plan"]["links"] == 5 < rules["fedavg_alpha"]["links"]
+    assert rules["plan"]["share"] < rules["average_degree"]["share"] < 100
+    assert all(0 <= each["accuracy"] <= 100 for each in rules.values())
+
+
 def test_a_limit_on_what_is_not_measured_is_refused() -> None:
     """At once, and by its name."""
     command = [sys.executable, str(ROOT / "benchmarks" / "load.py"), "--limit", "speed=1"]

@@ -20,6 +20,7 @@ WIDENED = {
     "lenet": "features.7",
     "mlp": "features.1",
     "lenet_bn": "features.bottleneck.linear",
+    "convnet": "features.8",
     "inception": "features.12",
     **dict.fromkeys(("resnet18", "resnet50", "resnet18_wn", "resnet50_wn"), "features.bottleneck.linear"),
 }

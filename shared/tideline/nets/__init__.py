@@ -11,6 +11,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
 from tideline.core.settings import nearest
 from tideline.nets.bottleneck import LeNetBN
+from tideline.nets.convnet import ConvNet
 from tideline.nets.inception import InceptionNet
 from tideline.nets.lenet import LeNet
 from tideline.nets.mlp import MLP
@@ -24,6 +25,7 @@ NETS: Mapping[str, Build] = {
     "mlp": MLP.of,
     "linear": MLP.linear,
     "lenet_bn": LeNetBN.of,
+    "convnet": ConvNet.of,
     "inception": InceptionNet.of,
     **dict.fromkeys(KINDS, ResNet.of),
 }
