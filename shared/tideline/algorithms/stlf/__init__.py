@@ -79,8 +79,8 @@ stlf = Algorithm(
     keepsakes=client.keepsakes,
     notes=notes,
     claims=(
-        "A device's model is sealed to all sites of the run, before it is known who will be its target; the coordinator"
-        " hands it to those, and cannot open it. Of the warm-up (rounds above 0) it reads each labelled device's model.",
+        "A device's model is sealed to all sites of the run; the coordinator hands it to its targets, and cannot open it.",
+        "The warm-up (rounds above 0) shows the coordinator each labelled device's model.",
         "With divergence: pairs, each half of a pair's classifier goes to that partner alone."
         " With shared the coordinator reads each device's classifier, with statistics moments of its rows.",
         "Not claimed: that counts, errors and divergences tell nothing. They say who has labels, and whose data are alike.",
