@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tideline.numerics.divergence import LARGEST, THRESHOLDS, exceeding, from_curves, h_divergence, separability
+from tideline.numerics.divergence import LARGEST, THRESHOLDS, exceeding, from_curves, h_divergence, separability, thresholds
 
 
 @settings(deadline=None)
@@ -48,14 +48,14 @@ def test_constant_pixels_tell_little() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.floats(-20, 20).map(lambda v: round(4 * v) / 4), min_size=1, max_size=30))
+@given(st.lists(st.floats(-20, 20).flatmap(lambda v: st.sampled_from([v, round(v), 0.0, 1e4 * v])), min_size=1, max_size=30))
 def test_shares_above_each_threshold(scores: list[float]) -> None:
     """Counted by hand; what is equal counts half, so that both devices of a pair count alike."""
-    found = exceeding(torch.tensor(scores))
-    at = torch.linspace(-LARGEST, LARGEST, THRESHOLDS).tolist()
+    found = exceeding(torch.tensor(scores, dtype=torch.float64))
+    at = thresholds().tolist()
     by_hand = [sum((s > t) + 0.5 * (s == t) for s in scores) / len(scores) for t in at]
     torch.testing.assert_close(found, torch.tensor(by_hand, dtype=torch.float64))
-    back = exceeding(-torch.tensor(scores))
+    back = exceeding(-torch.tensor(scores, dtype=torch.float64))
     torch.testing.assert_close(back.flip(0), 1 - found)
 
 
@@ -73,3 +73,23 @@ def test_a_calibrated_divergence_does_not_see_what_a_classifier_leans_by(lean: f
         assert float(from_curves(*leaning, calibrated=False)) < 0.2
     same = exceeding(a), exceeding(-a)
     assert float(from_curves(*same)) < 1e-9
+
+
+def test_thresholds_are_symmetric_and_reach_far() -> None:
+    """The middle one is what a classifier says itself; the curve of a pair is read from both ends."""
+    at = thresholds()
+    assert len(at) == THRESHOLDS
+    assert float(at[THRESHOLDS // 2]) == 0
+    assert torch.equal(at, -at.flip(0))
+    assert bool((at.diff() > 0).all())
+    assert abs(float(at[-1]) / LARGEST - 1) < 1e-12
+
+
+@settings(deadline=None)
+@given(st.floats(-2, 2.5))
+def test_a_calibrated_divergence_does_not_see_the_scale_of_scores(power: float) -> None:
+    """From a hundredth to some hundred times as sure of itself: a classifier's scores tell as much, leaning or not."""
+    rng = torch.Generator().manual_seed(3)
+    a, b = torch.randn(400, generator=rng, dtype=torch.float64), 3 + torch.randn(400, generator=rng, dtype=torch.float64)
+    d = float(from_curves(*(exceeding(10**power * s) for s in (a - 1.5, -(b - 1.5)))))
+    assert 1.5 < d <= 2

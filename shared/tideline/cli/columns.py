@@ -25,18 +25,23 @@ AXIS = 30  # characters of a column beside an axis
 
 
 @dataclass(frozen=True)
-class Column(Curves):
-    """A table of one column over the rounds: a line per row. y: the column."""
+class Tabled(Curves):
+    """Lines of a table: each that is drawn has its name."""
 
     @property
     def drawn(self) -> tuple[Line, ...]:
-        """The rows that there is room for."""
+        """The lines that there is room for."""
         return self.lines[:MOST_ROWS]
 
     @property
     def named(self) -> int:
         """Lines of which each has its name: all of those that are drawn."""
         return MOST_ROWS
+
+
+@dataclass(frozen=True)
+class Column(Tabled):
+    """A table of one column over the rounds: a line per row. y: the column."""
 
     @property
     def axis(self) -> str:
@@ -63,18 +68,8 @@ class Column(Curves):
 
 
 @dataclass(frozen=True)
-class Series(Curves):
+class Series(Tabled):
     """A table whose rows are numbers, or whose only row has columns that are: a line per column, or per row, over them."""
-
-    @property
-    def drawn(self) -> tuple[Line, ...]:
-        """The lines that there is room for."""
-        return self.lines[:MOST_ROWS]
-
-    @property
-    def named(self) -> int:
-        """Lines of which each has its name: all of those that are drawn."""
-        return MOST_ROWS
 
     @property
     def axis(self) -> str:

@@ -6,11 +6,13 @@ Wang, Hosseinalipour, Brinton, "Multi-Source to Multi-Target Decentralized Feder
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-THRESHOLDS = 129
-LARGEST = 16.0  # of a threshold on a difference of outputs
+THRESHOLDS = 257
+LARGEST = 1024.0  # of a threshold on a difference of outputs
 NARROW = 1e-6  # of the mean variance: added to each, so that a constant pixel is not infinitely telling
 
 
@@ -24,10 +26,19 @@ def h_divergence(error: Tensor, one_sided: bool = False) -> Tensor:
     return d.clamp(0, 2) if one_sided else d.abs().clamp(max=2)
 
 
+def thresholds() -> Tensor:
+    """(THRESHOLDS,) from -LARGEST over 0 to LARGEST, float64: dense near zero, and farther out in steps of a share of their size.
+
+    So outputs of any scale are told apart, of a network that is sure of itself as of one that has hardly begun.
+    """
+    above = torch.linspace(0, math.asinh(LARGEST), THRESHOLDS // 2 + 1, dtype=torch.float64)[1:].sinh()
+    return torch.cat([-above.flip(0), torch.zeros(1, dtype=torch.float64), above])
+
+
 def exceeding(score: Tensor) -> Tensor:
-    """(THRESHOLDS,): the share of scores (n,) above each threshold from -LARGEST to LARGEST; one that is equal counts half."""
-    at = torch.linspace(-LARGEST, LARGEST, THRESHOLDS, dtype=score.dtype)
-    ranks = torch.searchsorted(score.sort().values.contiguous(), at), torch.searchsorted(score.sort().values, at, right=True)
+    """(THRESHOLDS,): the share of scores (n,) above each of the `thresholds`; one that is equal counts half."""
+    ordered, at = score.double().sort().values, thresholds()
+    ranks = torch.searchsorted(ordered, at), torch.searchsorted(ordered, at, right=True)
     return 1 - (ranks[0] + ranks[1]).double() / (2 * max(len(score), 1))
 
 

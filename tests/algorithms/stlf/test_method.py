@@ -20,7 +20,7 @@ from tideline.core.run import ClientId, Role, World
 from tideline.engine.rows import Order, Status
 from tideline.engine.simulate import SimSite
 from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.divergence import from_curves, h_divergence
+from tideline.numerics.divergence import THRESHOLDS, from_curves, h_divergence
 
 ROSTER = {"anna": "peer", "bert": "source", "carl": "target", "dora": "target"}
 MAIN = "plan"
@@ -125,7 +125,7 @@ def test_divergences_are_those_of_the_pairs_errors() -> None:
     assert end.d[0, 3] == from_curves(mine, theirs)
     assert end.d[0, 3] > end.d[0, 1]
     plain, other = played(exchanges=12, share=1.0, calibrated=False)
-    assert state(plain, other).d[0, 3] == h_divergence((mine[64] + theirs[64]) / 2)
+    assert state(plain, other).d[0, 3] == h_divergence((mine[THRESHOLDS // 2] + theirs[THRESHOLDS // 2]) / 2)
 
 
 def test_identical_and_separable_data() -> None:

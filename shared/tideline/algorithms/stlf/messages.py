@@ -68,7 +68,7 @@ class Separated:
 class Curve:
     """How a finished classifier takes a device's rows for its partner's, at each threshold; in the middle, as it says itself."""
 
-    above: Tensor = field("129", Exposure.STATISTIC, low=0, doc="share of own rows taken for the partner's, by threshold")
+    above: Tensor = field("257", Exposure.STATISTIC, low=0, doc="share of own rows taken for the partner's, by threshold")
 
 
 @record
