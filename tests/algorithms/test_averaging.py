@@ -171,3 +171,16 @@ def test_presets_fit_their_settings() -> None:
     """Every preset of the family can be configured, and says how many rounds it has."""
     assert {fedavg.configure({}, name).rounds for name in fedavg.presets} == {2, 8}
     assert fedavg.configure({"rounds": 5}, "tiny").rounds == 5
+
+
+def test_sites_count_which_classes_are_taken_for_which_in_the_end() -> None:
+    """One exchange after the last scoring: each site's held-out rows, with the share on the diagonal that its accuracy says."""
+    stage, run = played("fedavg", confusion=True, rounds=2)
+    phases, clients = stage.result(run)["phases"], stage.result(run)["clients"]
+    assert [p["name"] for p in phases] == ["join", "train", "score", "train", "score", "confusion"]
+    for client in clients:
+        matrix = np.array(phases[-1]["tables"][f"confusion of {client['name']}"]["values"])
+        assert matrix.sum() == 9
+        assert np.trace(matrix) / 9 == pytest.approx(client["accuracy"])
+    plain, other = played("fedavg", rounds=2)
+    assert [p["name"] for p in plain.result(other)["phases"]][-1] == "score"

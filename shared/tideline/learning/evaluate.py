@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -90,13 +90,7 @@ def told_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:
 
 def tallied(predict: Predict, order: Any, memory: Any, site: Site) -> Tally:
     """The confidences of a site's held-out rows; none without labels."""
-    found, data = nothing(), site.data
-    with torch.no_grad():
-        for at in range(0, len(data) if data.y is not None else 0, ROWS):
-            assert data.y is not None
-            found += tally(predict(order, memory, site, data.x[at : at + ROWS]).cpu(), data.y[at : at + ROWS])
-            site.tick(min(at + ROWS, len(data)) / len(data))
-    return found
+    return sum((tally(out, y) for out, y in predicted(predict, order, memory, site)), nothing())
 
 
 def histograms(state: Any, replies: Replies[Histogram], turn: Turn) -> Any:
@@ -114,16 +108,19 @@ def histograms(state: Any, replies: Replies[Histogram], turn: Turn) -> Any:
 
 def accuracy(predict: Predict, order: Any, memory: Any, site: Site) -> float | None:
     """The share of held-out rows whose largest output is their label; None without labels."""
+    right = [int((out.argmax(1) == y).sum()) for out, y in predicted(predict, order, memory, site)]
+    return sum(right) / len(site.data) if right else None
+
+
+def predicted(predict: Predict, order: Any, memory: Any, site: Site) -> Iterator[tuple[Tensor, Tensor]]:
+    """Outputs (b, classes) on the CPU and labels (b,) of held-out rows, ROWS at a time; none without labels."""
     data = site.data
-    if data.y is None or len(data) == 0:
-        return None
-    right = 0
-    with torch.no_grad():
-        for at in range(0, len(data), ROWS):
-            guess = predict(order, memory, site, data.x[at : at + ROWS]).argmax(1).cpu()
-            right += int((guess == data.y[at : at + ROWS]).sum())
-            site.tick(min(at + ROWS, len(data)) / len(data))
-    return right / len(data)
+    for at in range(0, len(data) if data.y is not None else 0, ROWS):
+        assert data.y is not None
+        with torch.no_grad():
+            out = predict(order, memory, site, data.x[at : at + ROWS]).cpu()
+        site.tick(min(at + ROWS, len(data)) / len(data))
+        yield out, data.y[at : at + ROWS]
 
 
 def outputs(net: nn.Module, x: Tensor, device: str) -> Tensor:

@@ -24,6 +24,7 @@ from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
+from tideline.learning.confusion import confused
 from tideline.learning.evaluate import evaluate, outputs
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.optimisers import OPTIMISERS, optimiser
@@ -50,6 +51,7 @@ class Averaging(Training):
     """Settings that all of the family have."""
 
     weighting: str = setting("samples", choices=("samples", "uniform"), doc="coefficients of the mean: n_i / n, or 1 / N")
+    confusion: bool = setting(False, doc="in the end sites count which classes are taken for which", late=True)
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def averaging(
     def plan(c: Any) -> Plan:
         least, needs = folding.floor(c)
         fold = Phase("train", train, ask=model_to_learners, tell=folding.fold, floor=least, needs=needs)
-        return scored(c, fold, evaluate(model_to_all, predict, takes=Model, metrics=told, confidence=c.confidence))
+        last = (confused(model_to_all, predict, takes=Model),) if c.confusion else ()
+        return scored(c, fold, evaluate(model_to_all, predict, takes=Model, metrics=told, confidence=c.confidence)) + last
 
     def fits(c: Any, world: World, roster: Roster) -> None:
         nets.check(world)

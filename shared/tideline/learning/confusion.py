@@ -1,0 +1,66 @@
+"""Which classes are taken for which, as a phase after the last scoring: held-out rows, counted at the site."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tideline.core.data import View
+from tideline.core.phase import MOST_TABLES, MOST_VALUES, Phase, Replies, Table, Told, Turn
+from tideline.core.privacy import Exposure
+from tideline.core.record import Nothing, field, record
+from tideline.core.run import World
+from tideline.core.step import Outcome, Site, Step
+from tideline.learning.evaluate import Offer, Predict, predicted
+
+NAME = "confusion"
+OF_ALL = "confusion of all sites"
+LONGEST = 80  # letters of a class name; with longer ones classes have their numbers
+
+
+@record
+class Confusion:
+    """What a site tells of its held-out rows, where it has labels to count them by."""
+
+    counts: Tensor = field("classes classes", Exposure.COUNT, low=0, doc="held-out rows by class and prediction")
+
+
+def confused(offer: Offer, predict: Predict, *, takes: type[Any] = Nothing, keeps: type[Any] = Nothing) -> Phase:
+    """A phase in which each asked client counts its held-out rows by label and prediction.
+
+    offer and predict: as in `evaluate`. A site without labels to score by sends zeros.
+    """
+
+    def count(order: Any, memory: Any, site: Site) -> Outcome[Confusion, Any]:
+        K = site.world.classes
+        counts = torch.zeros(K * K, dtype=torch.int64)
+        for out, y in predicted(predict, order, memory, site):
+            counts += torch.bincount(y * K + out.argmax(1), minlength=K * K)
+        return Outcome(Confusion(counts.view(K, K)), memory)
+
+    return Phase(NAME, Step(NAME, count, takes, keeps, Confusion, (), View.HELD_OUT), ask=offer, tell=told)
+
+
+def told(state: Any, replies: Replies[Confusion], turn: Turn) -> Any:
+    """The state as it is; for people a table of each site that had rows, and of all of them together."""
+    found = {str(site): reply.counts.double() for site, reply in replies.items()}
+    seen = {site: counts for site, counts in found.items() if float(counts.sum())}
+    tables = {f"{NAME} of {site}": counts for site, counts in seen.items()} if fits(len(seen) + 1, turn.world) else {}
+    if len(seen) > 1 and fits(1, turn.world):
+        tables[OF_ALL] = torch.stack(list(seen.values())).sum(0)
+    return Told(state, tables={name: table(counts, turn.world) for name, counts in tables.items()}) if tables else state
+
+
+def fits(count: int, world: World) -> bool:
+    """Whether so many tables may be told of a round."""
+    return count <= MOST_TABLES and count * world.classes**2 <= MOST_VALUES
+
+
+def table(counts: Tensor, world: World) -> Table:
+    """A row for each class, a column for each that its rows were taken for."""
+    known = world.class_names if all(len(name) <= LONGEST for name in world.class_names) else ()
+    names = known or tuple(map(str, range(world.classes)))
+    values = tuple(tuple(map(float, row)) for row in counts.tolist())
+    return Table(tuple(f"is {name}" for name in names), tuple(f"taken for {name}" for name in names), values)
