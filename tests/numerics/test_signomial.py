@@ -240,6 +240,13 @@ def test_few_iterations_are_a_plan(iterations: int) -> None:
     assert orderly(p, plan) and (plan.iterations, plan.status) == (iterations, "iterations")
 
 
+def test_a_time_limit_leaves_a_plan() -> None:
+    """Of no time there is still one iteration, and a plan that says what ended it."""
+    found = sca(drawn(8, 0, HARD), time_limit=0.0)
+    assert (found.status, found.iterations) == ("limit", 1)
+    assert orderly(drawn(8, 0, HARD), found)
+
+
 def test_a_wrong_solution_is_not_taken() -> None:
     """What misses a constraint by much counts as none, also where it is not finite."""
     p = problem()

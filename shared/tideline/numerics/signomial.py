@@ -12,6 +12,8 @@ equal input gives equal bytes on one machine with one version of the solvers.
 from __future__ import annotations
 
 import itertools
+import math
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -55,6 +57,7 @@ def sca(
     iterations: int = ITERATIONS,
     tolerance: float = TOLERANCE,
     continuation: bool = True,
+    time_limit: float | None = None,
 ) -> Plan:
     """Algorithm 2 from `begin`, or psi = 0.5 and equal weights, and its rounding. `links.polished` leaves one source a target.
 
@@ -62,13 +65,19 @@ def sca(
     iterations. continuation: delta_link, what a target may send, begins loose and tightens, without which a source at first
     is one for ever. The objectives never rise once it is tight. The weights of a target are spread over its sources the more,
     the earlier it ends: alpha_ij falls as T_ij^-n after n iterations where energy weighs nothing.
+
+    time_limit, in seconds: it ends with the first iteration that is done later, with the status `limit`, and its plan then
+    depends on the machine.
     """
+    until = math.inf if time_limit is None else time.monotonic() + time_limit
     at, made = layout(problem), list[Step]()
     first = start(problem) if begin is None else begin
     for step in itertools.islice(steps(problem, at, first, continuation), iterations):
         made.append(step)
         if settled(made, tolerance, TIGHTENED if continuation else 0):
             return told(problem, first, made, "converged")
+        if time.monotonic() >= until:
+            return told(problem, first, made, "limit")
     return told(problem, first, made, "iterations" if len(made) == iterations else "failed")
 
 

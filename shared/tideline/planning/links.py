@@ -8,7 +8,6 @@ Shapes: N devices; S (N,), T and K (N, N), row i sends and column j receives.
 
 from __future__ import annotations
 
-import itertools
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -190,19 +189,11 @@ def weighed(problem: Problem, asked: LinksAsked, found: Plan) -> Plan:
 
 
 def approximated(problem: Problem, until: float) -> Plan:
-    """Algorithm 2 as `signomial.sca` has it; where its time is up, what it has come to, with the status limit."""
+    """Algorithm 2; where its time is up, what it has come to, with the status limit."""
     # Imported here, since few plans need it.
     from tideline.numerics import signomial
-    from tideline.numerics.geometric import TIGHTENED, layout, start
 
-    first, made = start(problem), list[signomial.Step]()
-    for step in itertools.islice(signomial.steps(problem, layout(problem), first), signomial.ITERATIONS):
-        made.append(step)
-        if signomial.settled(made, signomial.TOLERANCE, TIGHTENED):
-            return signomial.told(problem, first, made, "converged")
-        if time.monotonic() >= until:
-            return signomial.told(problem, first, made, "limit")
-    return signomial.told(problem, first, made, "iterations" if len(made) == signomial.ITERATIONS else "failed")
+    return signomial.sca(problem, time_limit=max(until - time.monotonic(), 0.0))
 
 
 def swept(problem: Problem, asked: LinksAsked, until: float) -> Iterator[dict[str, Any]]:
