@@ -34,7 +34,7 @@ import torch
 from benchmarks.digit_devices import CASES, network
 from benchmarks.domains import played_with
 from benchmarks.links_kept import keep
-from tideline.algorithms.stlf.settings import RULES
+from benchmarks.stlf_told import compared, settings, traffic
 from tideline.core.run import plain_world
 
 OURS = "plan"
@@ -61,7 +61,6 @@ PUBLISHED: Mapping[str, tuple[tuple[float, float], ...]] = {
     "MM//U": ((54.70, 23.49), (45.34, 94.87), (44.94, NAN), (47.29, 19.38), (46.46, 99.35), (45.24, NAN), (45.90, 63.43)),
 }
 QUICK = {"rounds": 1, "epochs": 1, "alone": 1, "exchanges": 1, "seeds": 1, "scale": 0.02, "cases": "M//U"}
-SETTINGS = ("rounds", "epochs", "alone", "batch", "rate", "momentum", "divergence", "exchanges", "share", "sweep")
 
 
 def main() -> int:
@@ -162,35 +161,6 @@ def one(job: tuple[str, int, Any]) -> dict[str, Any]:
     if args.keep:
         keep(args.keep / f"{case.replace('/', '-')}-{seed}.safetensors", federation, run, row)
     return {**row, "memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3), **compared(result)}
-
-
-def settings(args: Any) -> dict[str, Any]:
-    """The method's settings."""
-    given = {name: getattr(args, name) for name in SETTINGS}
-    given["sweep"] = [float(phi) for phi in args.sweep.split(",") if phi]
-    return {**given, "compare": list(RULES), **json.loads(args.config)}
-
-
-def compared(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Accuracy in percent, joules, percent of the largest and links of each rule; and the sweep."""
-    found = {name: told for phase in result["phases"] for name, told in phase["tables"].items()}
-    of = found["links compared"]
-    keys = ("accuracy", "joules", "share", "links")
-    told = zip(of["rows"], of["values"], strict=True)
-    row: dict[str, Any] = {"rules": {rule: dict(zip(keys, (100 * each[0], *each[1:]), strict=True)) for rule, each in told}}
-    if (swept := found.get("what links cost by phi_E")) is not None:
-        row["sweep"] = dict(zip(swept["rows"], swept["values"], strict=True))
-    return row
-
-
-def traffic(result: Mapping[str, Any]) -> dict[str, float]:
-    """Megabytes to and from all devices, in all and for the divergences alone."""
-
-    def mb(phases: Sequence[Mapping[str, Any]]) -> float:
-        return float(round(sum(phase["bytes_up"] + phase["bytes_down"] for phase in phases) / 1e6, 2))
-
-    apart = [phase for phase in result["phases"] if phase["name"] in ("separate", "measure", "describe")]
-    return {"mb": mb(result["phases"]), "divergence_mb": mb(apart)}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -18,7 +18,7 @@ import torch
 from benchmarks.digit_devices import CASES, dealt, write
 from benchmarks.domains import played_with
 from benchmarks.measure import PeakMemory
-from benchmarks.stlf import compared, settings, traffic
+from benchmarks.stlf_told import compared, settings, traffic
 from tests.acceptance.harness import COORDINATOR, Net, net
 from tideline.core.run import Role, World, plain_world
 from tideline.learning.dealing import write_sites

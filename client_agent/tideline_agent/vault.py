@@ -17,7 +17,7 @@ from typing import Any
 from tideline.archive.folder import FolderParts, room, sync
 from tideline.archive.layout import handle_in, handle_node
 from tideline.core.errors import Malformed, MemoryLost, NotFound
-from tideline.core.run import Digest, OrderId, RunId
+from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.memory import collect
 from tideline.engine.ports import Head
 from tideline.engine.rows import Envelope, Files
@@ -57,7 +57,8 @@ class FolderVault:
         files = {k: tuple((Digest(d), int(n)) for d, n in raw[k]) for k in ("memory", "reply")}
         asked = None if raw.get("asked") is None else tuple((Digest(d), int(n)) for d, n in raw["asked"])
         head = Head(OrderId(raw["order"]), raw["cursor"], files["memory"], files["reply"], raw["metrics"], raw["facts"], asked)
-        return replace(head, sealed=tuple(map(envelope_in, raw.get("sealed", ()))))
+        peers = None if raw.get("peers") is None else tuple(map(ClientId, raw["peers"]))
+        return replace(head, sealed=tuple(map(envelope_in, raw.get("sealed", ()))), peers=peers)
 
     def commit(self, run: RunId, head: Head) -> None:
         with room(self.path(run) / "head.tmp"):
@@ -119,6 +120,7 @@ def plain_head(head: Head) -> dict[str, Any]:
         "facts": dict(head.facts),
         "asked": head.asked,
         "sealed": [plain_envelope(each) for each in head.sealed],
+        "peers": head.peers,
     }
 
 

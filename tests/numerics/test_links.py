@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.numerics.devices import HARD, THEORY, any_costs, drawn, permuted
@@ -20,6 +20,7 @@ from tideline.numerics.links import (
     Problem,
     energy,
     exact,
+    mended,
     normalised,
     objective,
     polished,
@@ -270,6 +271,35 @@ def test_whatever_is_rounded_is_a_plan(N: int, able: int, seed: int, holes: floa
     assert orderly(p, plan) and orderly(p, better)
     assert (better.psi == plan.psi).all() and better.links == (plan.psi == 1).sum()
     assert exact(p).objective <= better.objective + 1e-9 <= plan.objective + 2e-9
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(3, 8), st.integers(2, 4), seeds, st.sampled_from([0.0, 0.5]))
+def test_what_devices_leave_behind_is_a_plan(N: int, able: int, seed: int, holes: float) -> None:
+    """Weights that are left keep their proportions, and no source goes; with nobody gone a plan stays as it is."""
+    p = any_costs(N, able, seed, HARD, holes)
+    before = power(p, exact(p).psi, 1.0)
+    assert np.allclose(mended(p, before.psi, before.alpha).alpha, before.alpha)
+    at = np.delete(np.arange(N), np.flatnonzero(~p.pinned)[0])
+    assume(not p.pinned[at].all() and (~p.pinned[at] | p.usable[at][:, at].any(0)).all())
+    left = Problem(p.S[at], p.T[np.ix_(at, at)], p.K[np.ix_(at, at)], p.phi, p.pinned[at])
+    kept = before.alpha[np.ix_(at, at)]
+    after = mended(left, before.psi[at], kept)
+    assert orderly(left, after)
+    assert (after.psi <= before.psi[at]).all()
+    some = (kept.sum(0) > 0) & (after.psi == 1)
+    assert np.allclose(after.alpha[:, some], kept[:, some] / kept[:, some].sum(0))
+
+
+def test_a_device_that_nothing_reaches_keeps_its_own_model() -> None:
+    """If it has labels: it becomes a source."""
+    K = np.ones((3, 3))
+    K[:, 1] = math.inf
+    p = problem(K=K)
+    alpha = np.array([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    made = mended(p, np.array([0, 1, 1]), alpha)
+    assert made.psi.tolist() == [0, 0, 1]
+    assert made.alpha[:, 2].tolist() == [1, 0, 0] and made.links == 1
 
 
 LONELY = np.ones((3, 3))

@@ -8,7 +8,7 @@ FederationError                  a message for a person, what to do, context as 
 |  |- DataRefused                a site's data cannot be used (names the file)
 |  |- DeviceMissing              a site computes on a device that is not there
 |  |- IdentityRefused            an unknown, used or expired token, a wrong signature, or a client that was revoked
-|  |  |- PeerRefused            another site is shown with keys that this one does not know it by
+|  |  |- PeerRefused            another site is shown with unknown keys, or was not of the run when it began
 |  |  `- ClockRefused            a call that is signed for another time
 |  |- PermissionRefused          a good key whose role does not cover what was asked for
 |  |- VersionRefused             the two ends speak different protocol versions
@@ -81,7 +81,7 @@ class IdentityRefused(Refused):
 
 
 class PeerRefused(IdentityRefused):
-    """Another site is shown with keys that this one does not know it by."""
+    """Another site is shown with keys that this one does not know it by, or was none of the run's when it began."""
 
 
 class ClockRefused(IdentityRefused):

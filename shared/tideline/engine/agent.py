@@ -17,6 +17,7 @@ from tideline.core.errors import (
     MemoryAhead,
     MemoryLost,
     NotFound,
+    PeerRefused,
     RosterRefused,
     Stale,
     Unreachable,
@@ -91,6 +92,7 @@ class Agent:
         self.consistent(head, order)
         self.vault.keep(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
         self.vault.note(order.run, order.brief)
+        peers = members(order, head)
         if seals(order.brief["contract"]):
             self.ring.trust(peers_in(order.brief))
         self.bring(order, order.files)
@@ -101,7 +103,7 @@ class Agent:
         self.log("worked", order, None)
         facts = self.guard(order, done)
         sealed = seal(order, done.handles, self.vault.parts(order.run), self.ring)
-        made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, facts, order.files, sealed)
+        made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, facts, order.files, sealed, peers)
         self.vault.commit(order.run, made)
         return made
 
@@ -228,6 +230,22 @@ def new_ring() -> Ring:
     """A ring with new keys."""
     own = fresh()
     return Ring(lambda: own, MemoryPins())
+
+
+def members(order: Order, head: Head | None) -> tuple[ClientId, ...] | None:
+    """The sites of a run whose sites seal for each other; None of any other run. Raises PeerRefused for one that came later.
+
+    They are fixed by the first order after the join, at which everybody is awaited: who was not there then could be anybody's.
+    """
+    if order.cursor == JOIN or not seals(order.brief["contract"]):
+        return None
+    shown, known = tuple(sorted(peers_in(order.brief))), head.peers if head else None
+    strangers = sorted({*shown} - {*(shown if known is None else known)})
+    if strangers:
+        what = f"{strangers[0]} is shown as a site of this run, and was none when it began"
+        todo = "Ask whoever runs the coordinator who that is. Sites take part from the beginning: to have it, begin another run"
+        raise PeerRefused(what, todo, peer=strangers[0])
+    return shown if known is None else known
 
 
 def understood(order: Order) -> None:

@@ -410,7 +410,8 @@ OpenShelf = Callable[[World, Role], Shelf]
 class Head:
     """What a site's vault knows of a run: its memory, the reply that belongs to it, and what was asked.
 
-    asked: the order's files; None in a record from before they were kept. sealed: what the reply brings for peers.
+    asked: the order's files; None in a record from before they were kept. sealed: what the reply brings for peers. peers: the
+    sites that the run showed this one in its first order after the join, where sites of it seal for each other.
     """
 
     order: OrderId
@@ -421,6 +422,7 @@ class Head:
     facts: Mapping[str, Any]
     asked: Files | None = None
     sealed: tuple[Envelope, ...] = ()
+    peers: tuple[ClientId, ...] | None = None
 
 
 class Vault(Protocol):

@@ -227,15 +227,22 @@ def rounded(problem: Problem, psi: Floats, alpha: Floats) -> Plan:
     left, its cheapest source takes all. Where sources are missing, those are added that cost least. Flag `unsettled` where a
     source had a weight of more than 0.06, which is dropped.
     """
-    whole = repaired(problem, np.where(problem.pinned | (np.asarray(psi) >= HALF), 1, 0))
-    target = whole == 1
-    kept = np.where(from_sources(problem, whole) < np.inf, alpha, 0)
-    rest = bool((np.where(problem.usable, alpha, 0)[:, ~target] > SOURCE_REST).any())
-    kept = np.where(target & (kept > TARGET_REST), kept, 0)
-    empty = target & (kept.sum(0) == 0)
-    kept = np.where(empty, single(problem, whole).alpha, kept)
-    made = plan(problem, whole, kept / np.where(target, kept.sum(0), 1))
+    made = mended(problem, np.where(problem.pinned | (np.asarray(psi) >= HALF), 1, 0), np.where(alpha > TARGET_REST, alpha, 0))
+    rest = bool((np.where(problem.usable, alpha, 0)[:, made.psi == 0] > SOURCE_REST).any())
     return replace(made, flags=("unsettled",) if rest else ())
+
+
+def mended(problem: Problem, psi: npt.ArrayLike, alpha: Floats) -> Plan:
+    """A plan of psi (N,) and what weights (N, N) there are, such as those that are left when devices are gone.
+
+    Weights from no source, and where there is no link, are dropped and a target's others divided by their sum, or, where none is
+    left, its cheapest source takes all. Where sources are missing, those are added that cost least.
+    """
+    whole = repaired(problem, psi)
+    target = whole == 1
+    kept = np.where(target & (from_sources(problem, whole) < np.inf), alpha, 0)
+    kept = np.where(target & (kept.sum(0) == 0), single(problem, whole).alpha, kept)
+    return plan(problem, whole, kept / np.where(target, kept.sum(0), 1))
 
 
 def repaired(problem: Problem, psi: npt.ArrayLike) -> Ints:

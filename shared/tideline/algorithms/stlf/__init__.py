@@ -13,8 +13,8 @@ import torch
 from torch import Generator, Tensor
 
 from tideline import nets
-from tideline.algorithms.stlf import client, server
-from tideline.algorithms.stlf.client import MAIN
+from tideline.algorithms.stlf import client, offering, server
+from tideline.algorithms.stlf.client import MAIN, OFFERS
 from tideline.algorithms.stlf.fitting import fits, notes
 from tideline.algorithms.stlf.linking import joules, numpy_rng, size_in_bits
 from tideline.algorithms.stlf.messages import Mine, State
@@ -25,13 +25,14 @@ from tideline.core.run import Role, Roster, World
 
 
 def plan(c: STLF) -> Plan:
-    """Warm up, train alone, tell apart, link, transfer, score."""
+    """Warm up, train alone, tell apart, link, offer, transfer, score."""
     warm = Phase("warm", client.warm, ask=server.model_to_labelled, tell=server.averaged)
     train = Phase("train", client.train, ask=server.model_to_all, tell=server.told)
     link = Phase("link", None, tell=server.link)
+    offer = Phase("offer", client.offer, ask=offering.unsealed, tell=offering.sealed)
     transfer = Phase("transfer", client.transfer, ask=server.assignments, tell=server.linked)
     score = Phase("score", client.score((MAIN, *c.compare)), ask=server.all_linked, tell=server.scored)
-    return ((warm,) * c.rounds) + (train,) + told_apart(c) + (link, transfer, score)
+    return ((warm,) * c.rounds) + (train,) + told_apart(c) + (link,) + (offer,) * OFFERS + (transfer, score)
 
 
 def told_apart(c: STLF) -> Plan:
@@ -55,7 +56,7 @@ def begin(config: STLF, world: World, roster: Roster, rng: Generator) -> State:
     start = nets.weights_of(nets.build(replace(world, classes=outputs, class_names=())))
     watts, K = joules(config, roster, config.bits or size_in_bits(model), numpy_rng(rng))
     names = tuple(str(member.id) for member in roster)
-    return State(model, start, K, watts, names, {}, {}, {}, {}, {}, {}, {}, {}, {}, (), (), no_divergences())
+    return State(model, start, K, watts, names, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, (), (), no_divergences())
 
 
 def no_divergences() -> Tensor:
@@ -79,7 +80,8 @@ stlf = Algorithm(
     keepsakes=client.keepsakes,
     notes=notes,
     claims=(
-        "A device's model is sealed to all sites of the run; the coordinator hands it to its targets, and cannot open it.",
+        "A source's model is sealed to the targets of its links alone, once there are links; nobody else can open it.",
+        "The coordinator says who those targets are, among the sites that the run began with.",
         "The warm-up (rounds above 0) shows the coordinator each labelled device's model.",
         "With divergence: pairs, each half of a pair's classifier goes to that partner alone."
         " With shared the coordinator reads each device's classifier, with statistics moments of its rows.",

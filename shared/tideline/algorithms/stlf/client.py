@@ -19,11 +19,13 @@ from tideline.algorithms.stlf.messages import (
     Hypothesis,
     Mine,
     Model,
+    Offered,
     Pairs,
     Separated,
     Separator,
     Span,
     Summary,
+    Targets,
     Trained,
     Update,
     Whose,
@@ -41,6 +43,7 @@ from tideline.numerics.averaging import weighted_sum
 from tideline.numerics.divergence import exceeding
 
 MAIN = "plan"  # the rule that is the method's own
+OFFERS = 2  # times that sources are asked for their models: again only for links that were made anew as others did not answer
 
 
 def settle(config: Any, site: Site) -> Mine:
@@ -82,10 +85,9 @@ def train(order: Model, memory: Mine, site: Site) -> Outcome[Trained, Mine]:
     if not data.labelled:
         return Outcome(Trained(data.count, 0, 1.0), memory, {"error": 1.0})
     net, _ = trained(order.model, memory, site, site.config.alone)
-    h, labelled = nets.weights_of(net), len(data) / data.count
+    labelled = len(data) / data.count
     error = labelled * wrong(net, memory, site) + (1 - labelled)
-    told = Trained(data.count, len(data), error, Handle.of(Hypothesis(h)))
-    return Outcome(told, replace(memory, h=h), {"error": error})
+    return Outcome(Trained(data.count, len(data), error), replace(memory, h=nets.weights_of(net)), {"error": error})
 
 
 def wrong(net: nn.Module, memory: Mine, site: Site) -> float:
@@ -140,17 +142,23 @@ def met(handle: Handle[Separator], partner: str, memory: Mine, site: Site, numbe
     """The mean of both halves. Raises StepFailed for a half of another, or of another exchange than is due, or network."""
     due(handle, partner, "separate", number)
     mine, theirs = memory.own[partner], site.fetch(handle).w
-    if not alike(theirs, mine):
-        raise StepFailed(f"The classifier of {handle.holder} is of another network", "Install the same version at both sites")
-    return weighted_sum([(0.5, mine), (0.5, theirs)])
+    return weighted_sum([(0.5, mine), (0.5, same_network(theirs, mine, handle, "classifier"))])
 
 
-def due(handle: Handle[Any], holder: str, phase: str, number: int) -> None:
+def due(handle: Handle[Any], holder: str, phase: str, *rounds: int) -> None:
     """Raises StepFailed for a value that is not the one of this site and exchange: it is signed, but it was not asked for."""
-    if (handle.holder, handle.phase, handle.round) != (holder, phase, number):
+    if (handle.holder, handle.phase) != (holder, phase) or handle.round not in rounds:
         given = f"that of {handle.holder}, of round {handle.round} of {handle.phase}"
+        number = " or ".join(map(str, rounds))
         what = f"The order hands out {given}, where that of {holder}, of round {number} of {phase}, is due"
         raise StepFailed(what, "The coordinator hands out what is not asked for: do not trust it")
+
+
+def same_network(theirs: Weights, mine: Weights, handle: Handle[Any], what: str) -> Weights:
+    """What a peer gave. Raises StepFailed where it does not fit this site's network."""
+    if not alike(theirs, mine):
+        raise StepFailed(f"The {what} of {handle.holder} is of another network", "Install the same version at both sites")
+    return theirs
 
 
 def alike(theirs: Weights, mine: Weights) -> bool:
@@ -261,6 +269,14 @@ def describe(order: Nothing, memory: Mine, site: Site) -> Outcome[Summary, Mine]
 
 
 @step()
+def offer(order: Targets, memory: Mine, site: Site) -> Outcome[Offered, Mine]:
+    """h_i, for the devices that are to get it and for nobody else."""
+    if not memory.h:
+        raise StepFailed("This device has no labels, so no model to offer", "The coordinator asks for what is not there")
+    return Outcome(Offered(Handle.of(Hypothesis(memory.h), map(ClientId, order.names))), memory)
+
+
+@step()
 def transfer(order: Assignment, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
     """h_j = sum_i alpha_ij h_i (eq. 12) for each rule by which this device is a target; else it keeps its own."""
     models = {rule: mixed(order, rule, site) if target else memory.h for rule, target in order.target.items()}
@@ -269,14 +285,13 @@ def transfer(order: Assignment, memory: Mine, site: Site) -> Outcome[Nothing, Mi
 
 def mixed(order: Assignment, rule: str, site: Site) -> dict[str, Tensor]:
     """The weighted mean of a target's sources, one of them in memory at a time."""
-    like = Model(nets.template(site.world))
     found = [(name, share) for name, share in sorted(order.sources.items()) if share.weight.get(rule, 0.0) > 0]
     if not found:
         raise StepFailed(f"This device is a target by the rule {rule} and gets no model", "See the run's links")
     for name, share in found:
-        due(share.h, name, "train", 1)
-    shares = ((share.weight[rule], share.h) for _, share in found)
-    return weighted_sum((weight, site.fetch(handle, like=like).h) for weight, handle in shares)
+        due(share.h, name, "offer", *range(1, OFFERS + 1))
+    like, shares = nets.template(site.world), ((share.weight[rule], share.h) for _, share in found)
+    return weighted_sum((weight, same_network(site.fetch(h).h, like, h, "model")) for weight, h in shares)
 
 
 def score(rules: tuple[str, ...]) -> Step:

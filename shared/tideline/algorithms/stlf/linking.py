@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,14 +13,16 @@ from torch import Generator, Tensor
 
 from tideline.algorithms.stlf.client import MAIN
 from tideline.algorithms.stlf.messages import Chosen, Curve, State
+from tideline.core.errors import RosterRefused
 from tideline.core.phase import Turn
 from tideline.core.run import Roster
 from tideline.numerics import baselines, bounds, links, wireless
-from tideline.numerics.bounds import LARGEST_DIVERGENCE
+from tideline.numerics.bounds import LARGEST_DIVERGENCE, Bools
 from tideline.numerics.divergence import from_curves, separability
 from tideline.numerics.links import Phi, Plan, Problem
 
 NO_LINK = -1.0  # joules: what is kept is finite
+MOST_NAMED = 10  # devices in an error
 Rule = Callable[[Problem, Plan, np.random.Generator, Tensor], Plan]
 
 
@@ -94,16 +96,40 @@ def pair_divergence(state: State, one: str, other: str, config: Any) -> float:
 
 
 def problem(state: State, names: tuple[str, ...], d: Tensor, turn: Turn, phi_energy: float | None = None) -> Problem:
-    """(P) of the devices."""
+    """(P) of the devices. Raises RosterRefused where those that are left cannot be linked."""
     c, order = turn.config, [m.id for m in turn.roster]
     at = [order.index(name) for name in names]  # type: ignore[arg-type]
     columns = (state.error, state.count, state.labelled)
     error, count, labelled = (np.array([column[name] for name in names], np.float64) for column in columns)
+    K = state.K[at][:, at].numpy()
+    K = np.where(K == NO_LINK, np.inf, K)
+    check_left(state, names, labelled > 0, np.isfinite(K))
     told = bounds.Measured(error, count, labelled, d.numpy())
     S, T = bounds.bounds(told, delta=c.delta, complexity=c.complexity, divergence_scale=c.divergence_scale)
     phi = Phi(c.phi_source, c.phi_target, c.phi_energy if phi_energy is None else phi_energy)
-    K = state.K[at][:, at].numpy()
-    return Problem(S, T, np.where(K == NO_LINK, np.inf, K), phi, told.pinned, c.energy_mode)
+    return Problem(S, T, K, phi, told.pinned, c.energy_mode)
+
+
+def check_left(state: State, names: Sequence[str], able: Bools, reaches: Bools) -> None:
+    """Raises RosterRefused where devices cannot be linked, with those that were lost before. able (N,), reaches (N, N)."""
+    lonely = [n for j, n in enumerate(names) if not able[j] and not (able & reaches[:, j]).any()]
+    if len(names) < 2:
+        what = f"A link wants two devices, and {listed(names) or 'none'} is left"
+    elif not able.any():
+        what = f"No device with labels is left, only {listed(names)}"
+    elif lonely:
+        what = f"No device with labels is left that has a link to {listed(lonely)}"
+    else:
+        return
+    lost = sorted({*state.roster} - {*names})
+    todo = f"Begin again when {listed(lost)} can answer in time, or with a longer deadline" if lost else "Add devices with labels"
+    raise RosterRefused(f"{what}{f'; {listed(lost)} gave no answer, or none of use' if lost else ''}", todo, lost=lost)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for people, the first of them where they are many."""
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def solved(of: Problem, config: Any) -> Plan:

@@ -11,9 +11,9 @@ from tideline.core.record import Weights, field, record
 
 @record
 class Hypothesis:
-    """A source's model, for targets."""
+    """A source's model, for its targets alone. No order of theirs has one that it could be like: they hold it to the network."""
 
-    h: Weights = field("like model", Exposure.WEIGHTS, audience=TO_PEERS, doc="the model that a device trained, for its targets")
+    h: Weights = field("", Exposure.WEIGHTS, audience=TO_PEERS, doc="the model that a device trained, for its targets alone")
 
 
 @record
@@ -45,7 +45,6 @@ class Trained:
     count: int = field("", Exposure.COUNT, low=1, doc="training rows, D_i")
     labelled: int = field("", Exposure.COUNT, low=0, doc="training rows with labels, D_i^L")
     error: float = field("", Exposure.METRIC, low=0, doc="empirical error, unlabelled rows counted as wrong (eq. 3)")
-    h: Handle[Hypothesis] | None = None
 
 
 @record
@@ -119,7 +118,8 @@ class Chosen:
 class State:
     """What the coordinator knows. It has no hypothesis: handles name those that sites hold for each other.
 
-    names are those of devices that are linked, sorted; before there are links, none.
+    names are those of devices that are linked, sorted; before there are links, none. h are the models of sources, and readers
+    those devices that each is sealed to.
     """
 
     model: Weights = field(doc="the common model")
@@ -131,6 +131,7 @@ class State:
     labelled: dict[str, int]
     error: dict[str, float]
     h: dict[str, Handle[Hypothesis]]
+    readers: dict[str, tuple[str, ...]]
     separators: dict[str, Handle[Separator]]
     errors: dict[str, dict[str, Curve]]
     rates: dict[str, dict[str, float]]
@@ -142,6 +143,20 @@ class State:
     plans: tuple[Chosen, ...] = ()
     objectives: tuple[float, ...] = ()
     sweep: Tensor | None = field("s 4", doc="phi_E, joules, links, sources", default=None)
+
+
+@record
+class Targets:
+    """Who gets a source's model."""
+
+    names: tuple[str, ...]
+
+
+@record
+class Offered:
+    """A source's model, sealed for them."""
+
+    h: Handle[Hypothesis]
 
 
 @record

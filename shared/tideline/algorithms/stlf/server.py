@@ -52,15 +52,13 @@ def model_to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
 
 
 def told(state: State, replies: Replies[Trained], turn: Turn) -> State | Told[State]:
-    """What each device tells of itself, and the handle of its hypothesis. Who tells nothing, or what cannot be, is out."""
-    answers = dict(replies.items())
-    read = {c: r for c, r in answers.items() if r.labelled <= r.count and (r.h is not None) == (r.labelled > 0)}
+    """What each device tells of itself. Who tells nothing, or what cannot be, is out."""
+    read = {c: r for c, r in replies.items() if r.labelled <= r.count}
     told = replace(
         state,
         count={c: r.count for c, r in read.items()},
         labelled={c: r.labelled for c, r in read.items()},
         error={c: min(r.error, 1.0) for c, r in read.items()},
-        h={c: r.h for c, r in read.items() if r.h is not None},
     )
     return without(told, [c for c in turn.members() if c not in read])
 

@@ -1,0 +1,91 @@
+"""The sites of a run whose sites seal for each other are those that it began with: nobody else is sealed to later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.engine.passing import ALL
+from tests.engine.test_peers import ANNA, answered_to, given, orders_with_values, owner, stage
+from tests.laws.stage import ROLES, Stage, WatchedVault
+from tests.synthetic import sites
+from tideline.core.errors import PeerRefused
+from tideline.core.run import ClientId
+from tideline.engine.agent import members, new_ring
+from tideline.engine.enrolment import Applicant
+from tideline.engine.peers import fresh
+from tideline.engine.rows import JOIN, Order, Status
+from tideline_agent.vault import FolderVault
+
+
+def with_peers(order: Order, names: Iterable[str]) -> Order:
+    """An order that shows these sites: those that it has not, with keys of the coordinator's making."""
+    made = fresh().public
+    shown = {n: order.brief["peers"].get(n, {"sign": made.sign, "receive": made.receive, "handovers": []}) for n in names}
+    return replace(order, brief={**order.brief, "peers": shown})
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_newcomer_is_refused(number: int, tmp_path: Path) -> None:
+    """Nothing is sealed to it, and nobody keeps its keys; what the site remembers lies on its disk."""
+    on = stage()
+    on.vaults[ANNA] = FolderVault(tmp_path)  # type: ignore[assignment]
+    on.rebuild()
+    run = on.start(given(rounds=4))
+    order = next(o for o in orders_with_values(on, run, number) if owner(on, o.id) == ANNA)
+    on.vaults[ANNA] = FolderVault(tmp_path)  # type: ignore[assignment]
+    on.rebuild()
+    words = answered_to(on, with_peers(order, (*ALL, "mallory")))
+    assert words.startswith(
+        "mallory is shown as a site of this run, and was none when it began. Ask whoever runs the coordinator"
+    )
+    assert ClientId("mallory") not in on.rings[ANNA].pins.read()
+    on.rebuild()
+    stalled = on.play(run)
+    assert (stalled.status, "mallory is shown" in stalled.cause) == (Status.STALLED, True)
+    on.office.resume(run)
+    assert on.play(run).status is Status.COMPLETED
+
+
+def test_a_record_of_before_learns_the_sites_at_the_next_order() -> None:
+    """An agent may be of a newer version than its home; and a site may be missing later."""
+    on = stage()
+    run = on.start(given())
+    order = next(o for o in orders_with_values(on, run, 2) if owner(on, o.id) == ANNA)
+    head = on.vaults[ANNA].head(run)
+    assert head is not None
+    assert head.peers == ALL
+    assert members(order, replace(head, peers=None)) == ALL
+    assert members(with_peers(order, ALL[:2]), head) == ALL
+    assert members(with_peers(order, (*ALL, "mallory")), None) == (*ALL, "mallory")
+    assert members(replace(with_peers(order, (*ALL, "mallory")), cursor=JOIN), head) is None
+    with pytest.raises(PeerRefused) as refusal:
+        members(with_peers(order, (*ALL, "mallory")), head)
+    assert refusal.value.context["peer"] == "mallory"
+
+
+def test_a_site_may_enrol_when_the_others_have_joined() -> None:
+    """The roster names it from the beginning; the others are shown its keys when it is there."""
+    on, late = stage(), ClientId("dora")
+    run = on.start(given() | {"roster": dict.fromkeys((*ALL, late), "peer")})
+    on.conductor.turn(run)
+    for name in ALL:
+        (order,) = on.desk.orders(name)
+        assert late not in order.brief["peers"]
+        on.handle(order)
+    enrolled(on, late)
+    row = on.play(run)
+    assert row.status is Status.COMPLETED, row.cause
+    heads = [on.vaults[name].head(run) for name in (*ALL, late)]
+    assert {head.peers for head in heads if head} == {(*ALL, late)}
+
+
+def enrolled(on: Stage, name: ClientId) -> None:
+    """One more site."""
+    on.sites = sites((*ALL, name))
+    on.vaults[name], on.rings[name] = WatchedVault(on.cuts), new_ring()
+    on.rebuild()
+    on.office.people.admit(on.office.invite(name, {}, 60.0), Applicant(name, ROLES, "test", keys=on.rings[name].own().public))
