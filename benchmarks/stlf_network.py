@@ -6,26 +6,16 @@ Targets are scored on a tenth of their rows here, as an agent holds them out; `b
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks.digit_devices import CASES, dealt, write
-from benchmarks.domains import played_with
-from benchmarks.measure import PeakMemory
+from benchmarks.processes import in_one_process, played
 from benchmarks.stlf_told import compared, settings, traffic
-from tests.acceptance.harness import COORDINATOR, Net, net
-from tideline.core.run import Role, World, plain_world
+from tideline.core.run import World, plain_world
 from tideline.learning.dealing import write_sites
 from tideline.learning.devices import Dirichlet
-from tideline.learning.folder import read_folder
-
-POLL_SECONDS = 0.5
 
 
 def over_the_network(args: Any) -> dict[str, Any]:
@@ -35,10 +25,10 @@ def over_the_network(args: Any) -> dict[str, Any]:
         home = Path(place)
         folders, roles, world = laid_out(case, args, home)
         given = {"method": "stlf", "config": settings(args), "world": world, "roster": dict(roles), "seed": 0}
-        with net(home) as made:
-            told = played(made, given, folders, roles)
-        again = in_one_process(given, folders, roles, args)
-    return {"case": case, "agents": len(folders), **told, "same": told["state_digest"] == again["state_digest"]}
+        result, held = played(home, given, folders)
+        again = in_one_process(given, folders)
+    told = {**compared(result), **traffic(result), "state_digest": result["state_digest"], **held}
+    return {"case": case, "agents": len(folders), **told, "same": result["state_digest"] == again["state_digest"]}
 
 
 def laid_out(case: str, args: Any, home: Path) -> tuple[dict[str, Path], dict[str, str], dict[str, Any]]:
@@ -52,32 +42,3 @@ def laid_out(case: str, args: Any, home: Path) -> tuple[dict[str, Path], dict[st
     write_sites(sets, {folders[name]: hands for name, hands in sites.hands.items()})
     world = World(inputs=(3 if names == ("mnistm",) else 1, 28, 28), classes=10, model="convnet")
     return folders, {name: role.value for name, role in sites.roles.items()}, plain_world(world)
-
-
-def played(made: Net, given: Mapping[str, Any], folders: Mapping[str, Path], roles: Mapping[str, str]) -> dict[str, Any]:
-    """The run by processes."""
-    made.more["OMP_NUM_THREADS"] = "1"
-    made.coordinator()
-    for name, folder in folders.items():
-        made.agent(name, folder, roles[name])
-    begun, run = time.monotonic(), made.run(given)
-    with PeakMemory({name: process.pid for name, process in made.running.items()}) as memory:
-        while (result := made.result(run))["status"] in ("waiting", "running"):
-            time.sleep(POLL_SECONDS)
-    if result["status"] != "completed":
-        sys.exit(f"{result['status']}: {result['cause']}")
-    agents = [memory.peaks[name] for name in folders]
-    held = {"coordinator_mb": round(memory.peaks[COORDINATOR]), "agent_mb": round(max(agents))}
-    told = {**compared(result), **traffic(result), "state_digest": result["state_digest"]}
-    return {**told, **held, "seconds": round(time.monotonic() - begun, 1)}
-
-
-def in_one_process(
-    given: Mapping[str, Any], folders: Mapping[str, Path], roles: Mapping[str, str], args: Any
-) -> Mapping[str, Any]:
-    """The run again, from the same folders."""
-    torch.set_num_threads(1)
-    world = World(**{**given["world"], "inputs": tuple(given["world"]["inputs"])})
-    sites = {name: read_folder(folder, world, Role(roles[name])) for name, folder in folders.items()}
-    *_, result = played_with(sites, roles, "stlf", given["config"], given["seed"], given["world"])
-    return result
