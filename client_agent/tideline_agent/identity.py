@@ -2,7 +2,7 @@
 
 keys.pem         the keys that sign
 keys.next.pem    while they are rotated: the new ones. Which of the two the coordinator knows, it says itself
-keys.former.pem  the keys before the last rotation: what was sealed to them may still be on its way
+keys.former.pem  keys to receive of before, the newest first: what was sealed to them may still be on its way
 credential       of an agent that enrolled by protocol 1, until its keys are bound to it
 coordinator.json where the coordinators are, and who vouches for them
 """
@@ -13,16 +13,20 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tideline.core.errors import IdentityRefused, Refused
-from tideline.engine.peers import Own
-from tideline_agent.keys import Keys
+from tideline.engine.ring import MOST_FORMER, Own
+from tideline_agent.keys import Keys, receive_keys, receive_pem
+
+T = TypeVar("T")
 
 KEYS, NEXT, FORMER, CREDENTIAL = "keys.pem", "keys.next.pem", "keys.former.pem", "credential"
 COORDINATOR = "coordinator.json"
+RESTORE = "Restore the file, or delete it and enrol with a new token"
 
 
 @contextlib.contextmanager
@@ -55,17 +59,22 @@ def unfinished(folder: Path) -> Keys | None:
 
 
 def take_over(folder: Path) -> None:
-    """The next keys become the agent's keys, by one rename; first the old ones are kept aside."""
-    write(folder / FORMER, (folder / KEYS).read_bytes())
+    """The next keys become the agent's keys, by one rename; first the old one to receive is kept aside with those before it."""
+    aside = dict.fromkeys((keys(folder).private[1], *former(folder)))
+    write(folder / FORMER, b"".join(map(receive_pem, list(aside)[:MOST_FORMER])))
     (folder / NEXT).replace(folder / KEYS)
     settle(folder)
 
 
 def own(folder: Path) -> Own:
     """The agent's keys as what is sealed for its peers, and by them, needs them: of those to receive, also the former ones."""
-    now, former = keys(folder), kept(folder / FORMER)
-    sign, receive = now.private
-    return Own(sign, (receive, former.private[1]) if former else (receive,))
+    sign, receive = keys(folder).private
+    return Own(sign, (receive, *former(folder)))
+
+
+def former(folder: Path) -> tuple[bytes, ...]:
+    """The private keys to receive of before, raw, the newest first. A file of older versions holds one, beside one to sign."""
+    return read(folder / FORMER, receive_keys, "Restore the file, or delete it: what was sealed to them opens no more then") or ()
 
 
 def fresh(path: Path) -> Keys:
@@ -77,6 +86,11 @@ def fresh(path: Path) -> Keys:
 
 def kept(path: Path) -> Keys | None:
     """The keys in a file, if it is there. Raises IdentityRefused for one that others can read or that holds something else."""
+    return read(path, Keys.of)
+
+
+def read(path: Path, parse: Callable[[bytes], T], todo: str = RESTORE) -> T | None:
+    """What a file of private keys holds, if it is there. Raises IdentityRefused; `parse` raises ValueError for what is none."""
     try:
         mode = path.stat().st_mode & 0o777
     except FileNotFoundError:
@@ -87,11 +101,9 @@ def kept(path: Path) -> Keys | None:
             f"chmod 600 {path}; if somebody may have read them, have them rotated: tideline clients rotate NAME",
         )
     try:
-        return Keys.of(path.read_bytes())
+        return parse(path.read_bytes())
     except ValueError:
-        raise IdentityRefused(
-            f"{path} does not hold an agent's keys", "Restore the file, or delete it and enrol with a new token"
-        ) from None
+        raise IdentityRefused(f"{path} does not hold an agent's keys", todo) from None
 
 
 def credential(folder: Path) -> str:

@@ -72,3 +72,18 @@ class Keys:
     def takes_over(self, client: str) -> bytes:
         """What proves that these keys are to take the place of a client's old ones."""
         return self.sign_key.sign(rotation_bytes(client, *self.public))
+
+
+def receive_pem(receive: bytes) -> bytes:
+    """A private X25519 key, raw, as it stands in a file."""
+    key = X25519PrivateKey.from_private_bytes(receive)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def receive_keys(pem: bytes) -> tuple[bytes, ...]:
+    """The private X25519 keys of a file, raw, in order; others may stand between them. Raises ValueError for anything else."""
+    *blocks, rest = pem.split(END)
+    if rest or not blocks:
+        raise ValueError("a file that is cut")
+    found = [load_pem_private_key(block + END, None) for block in blocks]
+    return tuple(key.private_bytes_raw() for key in found if isinstance(key, X25519PrivateKey))

@@ -20,7 +20,8 @@ from tideline.core.errors import FederationError, IdentityRefused, TooMany, Unre
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.tokens import read_token
 from tideline.engine.agent import Agent
-from tideline.engine.peers import Ring
+from tideline.engine.peers import ciphers, plaintexts
+from tideline.engine.ring import Ring
 from tideline.engine.rows import Order
 from tideline.engine.thrift import keep_freed_memory
 from tideline_agent import forgetting, identity
@@ -211,6 +212,11 @@ def unheard() -> None:
     """Nobody notes that the coordinator answered."""
 
 
+def parts_of(order: Order) -> int:
+    """How many parts an order brings to the home: its message's, sealed files of peers, and the values that they hold."""
+    return len(order.files) + len(ciphers(order.sealed)) + len(plaintexts(order.sealed))
+
+
 class AgentLoop:
     """Orders in, threads out: one thread per order, at most `parallel` at once."""
 
@@ -276,7 +282,7 @@ class AgentLoop:
 
     def room(self, order: Order) -> bool:
         """Whether one more order may be open here, with the lock held. One for which there is no room is offered again."""
-        named = sum(len(w.order.files) for w in self._working.values()) + len(order.files)
+        named = sum(map(parts_of, (order, *(w.order for w in self._working.values()))))
         full = bool(self._working) and (len(self._working) >= MOST_OPEN or named > MOST_NAMED)
         if full and not self._full:
             log.warning("orders_put_off", open=len(self._working), reason="more orders than an agent has open at once")

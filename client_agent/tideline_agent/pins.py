@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from typing import Any
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound
 from tideline.core.run import ClientId
 from tideline.core.settings import nearest
-from tideline.engine.peers import Pin
+from tideline.core.signing import FINGERPRINT_DIGITS, in_fours
+from tideline.engine.ring import Former, Known, Pin, shown
 from tideline.engine.rows import Keys
 from tideline_agent.identity import write
 
 PEERS = "peers.json"
-DIGITS = 16  # of a fingerprint
+SHORT_DIGITS = 16  # of a fingerprint, as it was
 Met = Callable[[str, str, str], None]
 
 
@@ -28,12 +30,15 @@ def silently(name: str, fingerprint: str, before: str) -> None:
 
 
 class FolderPins:
-    """Pins in an agent's home. `met` is told of each new one: a peer's name, its fingerprint, and the one before, if any."""
+    """Pins in an agent's home, for any number of processes.
 
-    def __init__(self, folder: Path, met: Met = silently) -> None:
-        self._path, self._met = folder / PEERS, met
+    met: told of each new one: a peer's name, its fingerprint, and the one before, if any. now: a clock, seconds since the epoch.
+    """
 
-    def read(self) -> Mapping[ClientId, Pin]:
+    def __init__(self, folder: Path, met: Met = silently, now: Callable[[], float] = time.time) -> None:
+        self._path, self._met, self._now = folder / PEERS, met, now
+
+    def read(self) -> Known:
         """Raises IdentityRefused for a file that is damaged: whom to trust must not be forgotten unseen."""
         try:
             raw = json.loads(self._path.read_text(encoding="utf-8"))
@@ -46,18 +51,22 @@ class FolderPins:
                 "Restore it; or delete it, compare each peer's fingerprint with its owner, and go on",
             ) from None
 
-    def write(self, pins: Mapping[ClientId, Pin]) -> None:
+    def change(self, work: Callable[[Known], Known]) -> Known:
         with alone(self._path.with_suffix(".lock")):
-            self._write(pins)
+            before = self.read()
+            changed = {name: self._since(pin, before.get(name)) for name, pin in work(before).items()}
+            after = {**before, **changed}
+            write(self._path, json.dumps({name: asdict(pin) for name, pin in sorted(after.items())}, indent=1).encode())
+        for name, pin in sorted(changed.items()):
+            was = before[name].fingerprint if name in before else ""
+            if was != pin.fingerprint:
+                self._met(name, pin.fingerprint, was)
+        return after
 
-    def _write(self, pins: Mapping[ClientId, Pin]) -> None:
-        known, now = dict(self.read()), datetime.now(UTC).isoformat(timespec="seconds")
-        for name, pin in sorted(pins.items()):
-            before = known.get(name)
-            known[name] = Pin(pin.keys, pin.fingerprint, pin.former, now)
-            if before is None or before.fingerprint != pin.fingerprint:
-                self._met(name, pin.fingerprint, before.fingerprint if before else "")
-        write(self._path, json.dumps({name: asdict(pin) for name, pin in sorted(known.items())}, indent=1).encode())
+    def _since(self, pin: Pin, before: Pin | None) -> Pin:
+        """A pin with the time since when it is one."""
+        same = before is not None and before.fingerprint == pin.fingerprint
+        return replace(pin, since=before.since if before and same else moment(self._now()))
 
 
 @contextlib.contextmanager
@@ -69,29 +78,70 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def pin_in(told: Mapping[str, Any]) -> Pin:
-    """A pin from plain data. Raises KeyError and TypeError for what is none."""
+    """A pin from plain data. Raises KeyError, TypeError and ValueError for what is none.
+
+    Fingerprints were shorter once: where the keys are here too, theirs is worked out anew.
+    """
     keys = None if told["keys"] is None else Keys(**told["keys"])
-    return Pin(keys, str(told["fingerprint"]), tuple(Keys(**each) for each in told["former"]), str(told["since"]))
+    fingerprint = str(told["fingerprint"]) if keys is None else shown(keys)
+    return Pin(keys, fingerprint, tuple(map(former_in, told["former"])), str(told["since"]))
+
+
+def former_in(told: Mapping[str, Any]) -> Former:
+    """A peer's former keys from plain data. Before, nobody noted when they were replaced."""
+    if "keys" not in told:
+        return Former(Keys(**told))
+    return Former(Keys(**told["keys"]), None if told["replaced"] is None else float(told["replaced"]))
 
 
 def trust(folder: Path, name: str, fingerprint: str) -> Pin:
-    """Know a peer by the keys of this fingerprint from now on, whatever it was known by; the pin before.
+    """Know a peer by the keys of this fingerprint alone from now on, whatever it was known by; the pin before.
 
     Raises NotFound for one that the site has not met, ConfigRefused for what is no fingerprint.
     """
-    pins, who = FolderPins(folder), ClientId(name)
-    known = pins.read()
-    if who not in known:
-        met = f"; it knows {', '.join(sorted(known))}" if known else ""
-        raise NotFound(f"This site has met no peer {name!r}{met}", f"See `tideline site peers`{nearest(name, sorted(known))}")
-    pins.write({who: Pin(None, spelt(fingerprint))})
-    return known[who]
+    who, told, before = ClientId(name), spelt(fingerprint), list[Pin]()
+
+    def trusted(known: Known) -> Known:
+        if who not in known:
+            met = f"; it knows {', '.join(sorted(known))}" if known else ""
+            todo = f"See `tideline site peers`{nearest(name, sorted(known))}"
+            raise NotFound(f"This site has met no peer {name!r}{met}", todo)
+        before.append(known[who])
+        return {who: Pin(known[who].keys if known[who].fingerprint == told else None, told)}
+
+    FolderPins(folder).change(trusted)
+    return before[0]
+
+
+def listed(folder: Path, now: float) -> list[dict[str, Any]]:
+    """The peers that a site knows, by which keys and since when, and which former keys it still believes until when."""
+    return [
+        {"peer": name, "fingerprint": pin.fingerprint, "since": pin.since, "former": believed(pin, now)}
+        for name, pin in sorted(FolderPins(folder).read().items())
+    ]
+
+
+def believed(pin: Pin, now: float) -> list[dict[str, str | None]]:
+    """A peer's former keys that are believed still. until: None where the site has not been shown them since there is a limit."""
+    return [
+        {"fingerprint": shown(each.keys), "until": None if each.until is None else moment(each.until)}
+        for each in pin.former
+        if each.believed(now)
+    ]
+
+
+def moment(seconds: float) -> str:
+    """A time for people and programs."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def spelt(fingerprint: str) -> str:
     """A fingerprint as it is shown: digits in groups of four. Raises ConfigRefused."""
     digits = "".join(fingerprint.split()).lower()
-    if len(digits) != DIGITS or set(digits) - set("0123456789abcdef"):
+    if len(digits) != FINGERPRINT_DIGITS or set(digits) - set("0123456789abcdef"):
         what = f"{fingerprint!r} is no fingerprint"
-        raise ConfigRefused(what, "Give its 16 hexadecimal digits, such as '0a1b 2c3d 4e5f 6071'", path="fingerprint")
-    return " ".join(digits[at : at + 4] for at in range(0, DIGITS, 4))
+        old = "; its 16 are what older versions show: have its owner upgrade" if len(digits) == SHORT_DIGITS else ""
+        example = in_fours("0a1b2c3d4e5f60718293a4b5c6d7e8f9")
+        todo = f"Give its {FINGERPRINT_DIGITS} hexadecimal digits, such as '{example}'{old}"
+        raise ConfigRefused(what, todo, path="fingerprint")
+    return in_fours(digits)

@@ -127,9 +127,9 @@ def plain_head(head: Head) -> dict[str, Any]:
 def plain_envelope(envelope: Envelope) -> dict[str, Any]:
     """An envelope as JSON."""
     told = {"handle": handle_node(envelope.handle), "cipher": envelope.cipher, "bytes": envelope.bytes}
-    return told | {"keys": dict(envelope.keys), "signature": envelope.signature}
+    return told | {"keys": dict(envelope.keys), "signatures": dict(envelope.signatures)}
 
 
 def envelope_in(raw: Mapping[str, Any]) -> Envelope:
     """The inverse of `plain_envelope`."""
-    return Envelope(handle_in(raw["handle"]), Digest(raw["cipher"]), raw["bytes"], raw["keys"], raw["signature"])
+    return Envelope(handle_in(raw["handle"]), Digest(raw["cipher"]), raw["bytes"], raw["keys"], raw.get("signatures", {}))

@@ -16,17 +16,19 @@ import pytest
 
 from tests.server.agents_door import door_of
 from tests.synthetic import experiment
+from tideline.archive import sealing
 from tideline.core.errors import ConfigRefused, IdentityRefused, Refused, TooMany, Unreachable, VersionRefused
 from tideline.core.run import Role
 from tideline.core.tokens import Token, Trust
 from tideline.engine.enrolment import FRESH_SECONDS
 from tideline.engine.errands import Identity
 from tideline.engine.memory import ManualClock
+from tideline.engine.ring import MOST_FORMER
 from tideline.engine.rows import Keys as TheirKeys
 from tideline.engine.simulate import Federation
 from tideline_agent import identity
 from tideline_agent.finding import find, note
-from tideline_agent.keys import Keys
+from tideline_agent.keys import Keys, receive_pem
 from tideline_agent.link import Doors, GrpcLink, authority
 from tideline_agent.main import Rotation, admission
 from tideline_agent.settings import AgentSettings, check
@@ -94,7 +96,7 @@ def test_keys_are_made_once(tmp_path: Path) -> None:
     made = identity.keys(tmp_path)
     assert identity.keys(tmp_path).public == made.public == Keys.of(made.pem).public
     assert stat.S_IMODE((tmp_path / "keys.pem").stat().st_mode) == 0o600
-    assert len(made.fingerprint) == 19 and sorted(each.name for each in tmp_path.iterdir()) == ["keys.pem"]
+    assert len(made.fingerprint) == 39 and sorted(each.name for each in tmp_path.iterdir()) == ["keys.pem"]
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
@@ -159,6 +161,65 @@ def test_an_address_that_has_no_tls(site: Site) -> None:
     """Who expects an authority there is told so."""
     with pytest.raises(Unreachable, match="does not answer with TLS"):
         authority(Doors((f"127.0.0.1:{site.port}", "127.0.0.1:1")), bytes(32))
+
+
+def rotated(home: Path) -> bytes:
+    """New keys in a home; the private one to receive that it had."""
+    before = identity.own(home).receive[0]
+    identity.next_keys(home)
+    identity.take_over(home)
+    return before
+
+
+def test_keys_to_receive_of_before_are_kept(tmp_path: Path) -> None:
+    """The newest first, and no more than so many: what was sealed to them may be on its way through several rotations."""
+    before = [rotated(tmp_path) for _ in range(MOST_FORMER + 2)]
+    own = identity.own(tmp_path)
+    assert own.receive == (identity.keys(tmp_path).private[1], *reversed(before[2:]))
+    assert stat.S_IMODE((tmp_path / "keys.former.pem").stat().st_mode) == 0o600
+    assert b"PRIVATE KEY" in (tmp_path / "keys.former.pem").read_bytes()
+
+
+def test_what_was_sealed_before_two_quick_rotations_is_opened(tmp_path: Path) -> None:
+    """And keys to sign of before are kept nowhere: nothing is signed with them any more."""
+    first, key = identity.own(tmp_path), sealing.new_key()
+    box = sealing.seal_key(key, bytes.fromhex(first.public.receive))
+    for _ in range(2):
+        rotated(tmp_path)
+    own = identity.own(tmp_path)
+    assert [sealing.open_key(box, each) for each in own.receive] == [None, None, key]
+    kept = (tmp_path / "keys.former.pem").read_bytes().split(b"-----END PRIVATE KEY-----\n")[:-1]
+    assert len(kept) == 2
+
+
+def test_a_former_pair_of_an_older_version(tmp_path: Path) -> None:
+    """Its key to receive is used, and kept beside the next."""
+    pair = Keys.made()
+    identity.write(tmp_path / "keys.former.pem", pair.pem)
+    assert identity.own(tmp_path).receive[1:] == (pair.private[1],)
+    before = rotated(tmp_path)
+    assert identity.own(tmp_path).receive[1:] == (before, pair.private[1])
+
+
+def test_a_rotation_that_was_cut_keeps_a_key_once(tmp_path: Path) -> None:
+    """It was put aside, and the new keys were not in place yet."""
+    identity.keys(tmp_path)
+    identity.next_keys(tmp_path)
+    aside = identity.own(tmp_path).receive[0]
+    identity.write(tmp_path / "keys.former.pem", receive_pem(aside))
+    identity.take_over(tmp_path)
+    assert identity.own(tmp_path).receive[1:] == (aside,)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", Keys.made().pem[:-10]], ids=["empty", "garbage", "cut"])
+def test_former_keys_that_are_none(tmp_path: Path, content: bytes) -> None:
+    """Refused, as all that is damaged; and what others can read too."""
+    identity.write(tmp_path / "keys.former.pem", content)
+    with pytest.raises(IdentityRefused, match="does not hold an agent's keys"):
+        identity.own(tmp_path)
+    (tmp_path / "keys.former.pem").chmod(0o644)
+    with pytest.raises(IdentityRefused, match="mode 0644"):
+        identity.own(tmp_path)
 
 
 # Over the line

@@ -123,7 +123,7 @@ def test_changed_keys_are_refused_until_the_owner_trusts_them(peers: Net, data: 
     assert f"tideline site trust c '{now}'" in result["cause"]
     wrong = site(peers, "a", "trust", "c", "not a fingerprint")
     assert wrong.returncode == 2
-    assert "16 hexadecimal digits" in wrong.stderr
+    assert "32 hexadecimal digits" in wrong.stderr
     stranger = site(peers, "a", "trust", "mallory", now)
     assert stranger.returncode == 2
     assert "This site has met no peer 'mallory'; it knows a, b, c" in stranger.stderr

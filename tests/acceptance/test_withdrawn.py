@@ -180,12 +180,28 @@ def test_only_so_many_orders_are_open(tmp_path: Path, coordinator: FalseCoordina
     assert [line["open"] for line in said if line["event"] == "orders_put_off"] == [3]
 
 
-def test_only_so_many_parts_are_named(tmp_path: Path, coordinator: FalseCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By all open orders together; one alone may name more."""
-    monkeypatch.setattr(main, "MOST_NAMED", 1)
+def with_a_part(large: pb.Order) -> None:
+    large.files.append(pb.File(digest="0" * 64, size=1))
+
+
+def with_a_value(large: pb.Order) -> None:
+    cipher = pb.File(digest="1" * 64, size=49)
+    large.sealed.append(pb.Sealed(digest="0" * 64, size=1, holder="bert", phase="train", round=1, cipher=cipher))
+
+
+@pytest.mark.parametrize(("fill", "most"), [(with_a_part, 1), (with_a_value, 3)])
+def test_only_so_many_parts_are_named(
+    tmp_path: Path,
+    coordinator: FalseCoordinator,
+    monkeypatch: pytest.MonkeyPatch,
+    fill: Callable[[pb.Order], None],
+    most: int,
+) -> None:
+    """By all open orders together; one alone may name more. A sealed value has a file, and another one once it is opened."""
+    monkeypatch.setattr(main, "MOST_NAMED", most)
     with working(tmp_path, coordinator):
         large = order("large", "run-1")
-        large.files.append(pb.File(digest="0" * 64, size=1))
+        fill(large)
         coordinator.orders.put(large)
         coordinator.orders.put(order("small", "run-2"))
         coordinator.orders.put(order("large", "run-1"))

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.low_order import LOW_ORDER
 from tideline.archive import sealing
 from tideline.archive.errors import SealBroken
 from tideline.archive.parts import MemoryParts
-from tideline.archive.sealing import CHUNK, KEY_BYTES, PREFIX_BYTES, TAG_BYTES, About, Sealing, opened, sealed_size
+from tideline.archive.sealing import CHUNK, KEY_BYTES, PREFIX_BYTES, TAG_BYTES, About, Handed, Sealing, opened, sealed_size
 
 SIZES = (0, 1, 63, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 7)
 
@@ -61,7 +62,7 @@ def test_no_flipped_bit_opens(plain: bytes, at: int, bit: int) -> None:
     key = sealing.new_key()
     data = bytearray(sealed(plain, key))
     data[at % len(data)] ^= 1 << bit
-    with pytest.raises(SealBroken, match="its bytes are not those that were sealed"):
+    with pytest.raises(SealBroken, match="its key does not open its file"):
         unsealed(bytes(data), key, about(plain))
 
 
@@ -74,7 +75,7 @@ def test_chunks_stay_where_they_are() -> None:
         with pytest.raises(SealBroken):
             unsealed(prefix + b"".join(chunks[i] for i in order), key, about(plain))
     for short in (data[:-1], data[: PREFIX_BYTES + 2 * step], prefix, b"", data + b"\0"):
-        with pytest.raises(SealBroken, match=r"it has \d+ bytes"):
+        with pytest.raises(SealBroken, match=r"its file has \d+ bytes"):
             unsealed(short, key, about(plain))
     cut = dataclasses.replace(about(plain), size=2 * CHUNK)
     with pytest.raises(SealBroken):  # also where the size that is told fits the cut
@@ -110,22 +111,39 @@ def test_a_key_opens_at_its_reader_alone() -> None:
     assert len(key) == KEY_BYTES
 
 
-def test_a_signature_is_its_holders_and_of_this_file() -> None:
-    """A value that was signed by another, for another file, or not at all, is refused; the words name the holder."""
+@pytest.mark.parametrize("receive", LOW_ORDER)
+def test_a_key_of_low_order_receives_nothing(receive: str) -> None:
+    """Its secret is the same for everybody."""
+    assert not sealing.receives(bytes.fromhex(receive))
+    with pytest.raises(ValueError, match="the key to receive is none"):
+        sealing.seal_key(sealing.new_key(), bytes.fromhex(receive))
+    assert not sealing.receives(b"short")
+    assert sealing.receives(sealing.public_keys(*sealing.new_keys())[1])
+
+
+def test_a_signature_is_its_holders_and_of_what_a_reader_is_handed() -> None:
+    """By another, for another file, box, reader or value, or not at all, it is none."""
     keys = sealing.new_keys()
     public, other = sealing.public_keys(*keys)[0], sealing.public_keys(*sealing.new_keys())[0]
-    signature = sealing.sign(about(), "c" * 64, keys[0])
+    mine = Handed(about(), "c" * 64, "bert", b"box" * 20)
+    signature = sealing.sign(mine, keys[0])
     assert len(signature) == sealing.SIGNATURE_BYTES
-    sealing.verify(about(), "c" * 64, signature, [other, public])
-    for what, cipher, signed, key in (
-        (about(b"y"), "c" * 64, signature, public),
-        (about(), "d" * 64, signature, public),
-        (about(), "c" * 64, signature[::-1], public),
-        (about(), "c" * 64, b"", public),
-        (about(), "c" * 64, signature, other),
-        (about(), "c" * 64, signature, b""),
+    assert sealing.signed_by(mine, signature, [other, public])
+    for what in (
+        dataclasses.replace(mine, about=about(b"y")),
+        dataclasses.replace(mine, cipher="d" * 64),
+        dataclasses.replace(mine, reader="carl"),
+        dataclasses.replace(mine, box=b""),
     ):
-        with pytest.raises(SealBroken, match="anna has not signed it"):
-            sealing.verify(what, cipher, signed, [key])
-    with pytest.raises(SealBroken):
-        sealing.verify(about(), "c" * 64, signature, [])
+        assert not sealing.signed_by(what, signature, [public])
+    for wrong, key in ((signature[::-1], public), (b"", public), (signature, other), (signature, b"")):
+        assert not sealing.signed_by(mine, wrong, [key])
+    assert not sealing.signed_by(mine, signature, [])
+
+
+def test_a_fault_is_told_where_it_lies() -> None:
+    """At the holder, who signed what cannot be opened; or on the way, where what came is not what was signed."""
+    holder, way = sealing.by_holder(about(), "why"), sealing.on_the_way(about(), "why")
+    assert str(holder).startswith("anna sealed the value") and "Ask anna's owner" in holder.todo
+    assert "cannot be trusted: why" in way.what and "look at the coordinator" in way.todo
+    assert holder.context == way.context == {"digest": about().digest, "holder": "anna"}

@@ -9,8 +9,8 @@ from tests.cli.world import Coordinator, tide
 from tideline.engine.enrolment import Applicant
 from tideline.engine.rows import Keys
 
-KEYS = Keys("00" * 32, "00" * 32)
-FINGERPRINT = "f5a5 fd42 d16a 2030"
+KEYS = Keys("00" * 32, "99" * 32)
+FINGERPRINT = "af2d 92c4 c14b cc03 ca35 0e49 6c12 336c"
 
 
 def held(there: Coordinator) -> None:
@@ -55,7 +55,7 @@ def test_a_client_is_revoked(there: Coordinator) -> None:
     """With its reason, which the list tells; it is neither approved nor asked for keys then, and may be invited again."""
     for _ in range(2):
         told = tide("clients", "revoke", "anna", "--reason", "has left", "--home", there.home)
-        assert told.exit_code == 0 and re.fullmatch("anna is revoked, fingerprint [0-9a-f ]{19}\n", told.stdout)
+        assert told.exit_code == 0 and re.fullmatch("anna is revoked, fingerprint [0-9a-f ]{39}\n", told.stdout)
     assert "anna: revoked on 1970-01-01 00:00 UTC: has left" in tide("clients", "list", "--home", there.home).stdout
     for what in ("approve", "rotate"):
         told = tide("clients", what, "anna", "--home", there.home)

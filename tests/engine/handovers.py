@@ -7,7 +7,7 @@ from nacl.signing import SigningKey
 from tests.laws.stage import Stage
 from tideline.core.run import ClientId
 from tideline.core.signing import handover_bytes
-from tideline.engine.peers import Own, Ring, fresh, raw
+from tideline.engine.ring import Own, Ring, fresh, raw
 from tideline.engine.rows import Handover, Peer
 
 

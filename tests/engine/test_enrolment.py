@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.engine.low_order import LOW_ORDER
 from tests.engine.toys import ROSTER, stage, start
 from tests.laws.stage import Stage
 from tests.synthetic import experiment
@@ -158,6 +159,21 @@ def test_new_keys_are_asked_for(people: Enrolment) -> None:
     assert known.keys == NEW and not known.rotate
     with pytest.raises(IdentityRefused, match="changed a moment ago"):
         people.rekey(admitted(known).__class__(**{**vars(known), "sign_key": OLD.sign}), OLD)
+
+
+@pytest.mark.parametrize("receive", [*LOW_ORDER, "aa" * 31])
+def test_keys_that_receive_nothing_are_refused(people: Enrolment, receive: str) -> None:
+    """At enrolment and at rotation: what is sealed to a key of low order anybody could open. Nothing is changed."""
+    bad, token = Keys("ee" * 32, receive), people.invite("dora", {}, 60.0)
+    with pytest.raises(Malformed, match=r"The key to receive \(X25519\) .* of low order"):
+        people.admit(token, applicant(bad))
+    with pytest.raises(Malformed, match="of low order"):
+        people.would(token, applicant(bad))
+    assert people.admit(token, applicant()).keys == OLD
+    with pytest.raises(Malformed, match="of low order") as refusal:
+        people.rekey(people.find("dora"), bad)
+    assert people.find("dora").keys == OLD
+    assert refusal.value.todo
 
 
 def test_who_has_no_keys_is_not_asked_for_others(people: Enrolment) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.engine.passing import ALL
-from tests.engine.test_peers import ANNA, answered_to, given, orders_with_values, owner, stage
+from tests.engine.sealing_stage import ANNA, answered_to, given, orders_with_values, owner, stage
 from tests.laws.stage import ROLES, Stage, WatchedVault
 from tests.synthetic import sites
 from tideline.core.errors import PeerRefused
 from tideline.core.run import ClientId
 from tideline.engine.agent import members, new_ring
 from tideline.engine.enrolment import Applicant
-from tideline.engine.peers import fresh
+from tideline.engine.ring import fresh
 from tideline.engine.rows import JOIN, Order, Status
 from tideline_agent.vault import FolderVault
 

@@ -1,51 +1,28 @@
-"""Values for peers, end to end in one process: sealed, relayed, opened; and what becomes of lies on the way."""
+"""Values for peers, end to end in one process: sealed, relayed, opened."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
-import torch
 
-from tests.engine import passing
-from tests.engine.handovers import handed_over, peer, rotated
-from tests.engine.passing import ALL, CANARY, Given, Value
-from tests.laws.stage import Cuts, Stage
-from tests.synthetic import FEATURES, sites
+from tests.engine.handovers import rotated
+from tests.engine.low_order import LOW_ORDER
+from tests.engine.passing import ALL, CANARY
+from tests.engine.sealing_stage import BERT, CARL, METHODS, given, orders_with_values, owner, played, stage
+from tests.laws.stage import Cuts
+from tests.synthetic import sites
 from tideline.archive import sealing
-from tideline.archive.codec import decode, encode
 from tideline.archive.errors import SealBroken
 from tideline.core.errors import NotFound, PeerRefused, Refused, RosterRefused
-from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.core.run import ClientId, Digest
 from tideline.engine.enrolment import Applicant
-from tideline.engine.peers import MemoryPins, Pin, Ring, about, ciphers, fresh, raw, shown
+from tideline.engine.peers import about, ciphers
+from tideline.engine.ring import raw
 from tideline.engine.rows import Envelope, Keys, Order, OrderRow, Status
 from tideline.engine.simulate import SimSite, simulate
-
-METHODS = passing.METHODS
-ANNA, BERT, CARL = ALL
-
-
-def stage(cuts: Cuts | None = None) -> Stage:
-    """Three sites."""
-    return Stage(METHODS, sites(), cuts)
-
-
-def given(**config: Any) -> dict[str, Any]:
-    """An experiment."""
-    roster = dict.fromkeys(map(str, ALL), "peer")
-    return {"method": "passing", "world": FEATURES, "roster": roster, "config": config, "seed": 7}
-
-
-def played(on: Stage, **config: Any) -> RunId:
-    """A run to its end."""
-    run = on.start(given(**config))
-    row = on.play(run)
-    assert row.status is Status.COMPLETED, row.cause
-    return run
 
 
 @pytest.mark.parametrize("ring", [False, True])
@@ -146,236 +123,6 @@ def test_what_the_relay_holds_opens_nothing() -> None:
                 list(sealing.opened(on.parts.view(envelope.cipher), guess, about(run, envelope.handle)))
 
 
-def owner(on: Stage, order: OrderId) -> ClientId:
-    """Whose order it is."""
-    row = on.journal.order(order)
-    assert row is not None
-    return row.client
-
-
-def orders_with_values(on: Stage, run: RunId, rounds: int = 2) -> list[Order]:
-    """The orders of the round from which on values are handed out."""
-    for action in on.actions(run):
-        on.alive(action)
-        found = [o for o in on.waiting() if o.sealed and o.round == rounds]
-        if found:
-            return found
-    raise AssertionError("no order hands a value out")
-
-
-def swap_files(on: Stage, order: Order) -> Order:
-    """Each value's sealed file is another's."""
-    one, two = order.sealed
-    return replace(
-        order, sealed=(replace(one, cipher=two.cipher, bytes=two.bytes), replace(two, cipher=one.cipher, bytes=one.bytes))
-    )
-
-
-def swap_envelopes(on: Stage, order: Order) -> Order:
-    """Each value comes in the other's envelope."""
-    one, two = order.sealed
-    return replace(order, sealed=(replace(two, handle=one.handle), replace(one, handle=two.handle)))
-
-
-def change_bytes(on: Stage, order: Order) -> Order:
-    """A sealed file with a bit flipped, under a name that fits."""
-    return refile(on, order, lambda data: bytes([data[0] ^ 1]) + data[1:])
-
-
-def cut_bytes(on: Stage, order: Order) -> Order:
-    """A sealed file without its end."""
-    return refile(on, order, lambda data: data[:-1])
-
-
-def refile(on: Stage, order: Order, change: Callable[[bytes], bytes]) -> Order:
-    """The first value's sealed file, changed."""
-    first, *rest = order.sealed
-    data = change(bytes(on.parts.view(first.cipher)))
-    return replace(order, sealed=(replace(first, cipher=on.parts.put([data]), bytes=len(data)), *rest))
-
-
-def forged(on: Stage, order: Order) -> Order:
-    """A value that the coordinator made, sealed to the site, and signed by keys of its own."""
-    first, *rest = order.sealed
-    liar = fresh()
-    sealed = seal_as(on, order, first, liar.sign)
-    return replace(order, sealed=(sealed, *rest))
-
-
-def seal_as(on: Stage, order: Order, envelope: Envelope, sign: bytes) -> Envelope:
-    """A whole new envelope for a handle, signed by somebody."""
-    what, key = about(order.run, envelope.handle), sealing.new_key()
-    cipher = on.parts.put(sealing.Sealing(memoryview(bytes(envelope.handle.size)), key, what))
-    me = owner(on, order.id)
-    box = sealing.seal_key(key, raw(on.rings[me].own().public)[1]).hex()
-    return replace(envelope, cipher=cipher, keys={me: box}, signature=sealing.sign(what, cipher, sign).hex())
-
-
-def without_key(on: Stage, order: Order) -> Order:
-    """A value whose key is kept back."""
-    first, *rest = order.sealed
-    return replace(order, sealed=(replace(first, keys={}), *rest))
-
-
-def left_out(on: Stage, order: Order) -> Order:
-    """A value that is kept back."""
-    return replace(order, sealed=order.sealed[1:])
-
-
-def of_a_stranger(on: Stage, order: Order) -> Order:
-    """Values of one whom the order does not tell of."""
-    holder = order.sealed[0].handle.holder
-    peers = {name: told for name, told in order.brief["peers"].items() if name != holder}
-    return replace(order, brief={**order.brief, "peers": peers})
-
-
-def other_keys(on: Stage, order: Order) -> Order:
-    """A peer that is shown with the liar's keys."""
-    holder, liar = order.sealed[0].handle.holder, fresh().public
-    told = {"sign": liar.sign, "receive": liar.receive, "handovers": []}
-    return replace(order, brief={**order.brief, "peers": {**order.brief["peers"], holder: told}})
-
-
-LIES = {
-    "sealed files swapped": (swap_files, "has not signed it"),
-    "envelopes swapped": (swap_envelopes, "has not signed it"),
-    "a sealed file changed": (change_bytes, "has not signed it"),
-    "a sealed file cut": (cut_bytes, "has not signed it"),
-    "a value forged": (forged, "has not signed it"),
-    "a key kept back": (without_key, "is not sealed to"),
-    "a value kept back": (left_out, "does not bring it"),
-    "a value of nobody": (of_a_stranger, "who is no peer of this run"),
-    "another's keys": (other_keys, "is shown with other keys"),
-}
-
-
-@pytest.mark.parametrize("lie", LIES)
-def test_a_lie_on_the_way_is_found_by_the_receiver(lie: str) -> None:
-    """Its answer says what is wrong with whose value; the run stalls with these words, and goes on when the lie is over."""
-    tell, words = LIES[lie]
-    on = stage()
-    run = on.start(given())
-    order = orders_with_values(on, run)[0]
-    me = owner(on, order.id)
-    original = on.agents[me].link.fetch
-    on.agents[me].link.fetch = lying(on, original)  # type: ignore[method-assign]
-    receipt = on.agents[me].handle(tell(on, order))
-    assert receipt is not None
-    row = on.journal.order(order.id)
-    assert row is not None
-    assert row.failure is not None
-    assert words in row.failure.what, row.failure
-    on.rebuild()
-    stalled = on.play(run)
-    assert stalled.status is Status.STALLED
-    assert words in stalled.cause
-    on.office.resume(run)
-    assert on.play(run).status is Status.COMPLETED
-
-
-def lying(on: Stage, fetch: Callable[..., None]) -> Callable[..., None]:
-    """A relay that hands out whatever file is asked for, as one that is not to be trusted would."""
-
-    def fetched(order: Order, files: Any, parts: Any) -> None:
-        for digest, _ in files:
-            parts.put([bytes(on.parts.view(digest))])
-
-    return fetched
-
-
-def test_a_replayed_value_is_found() -> None:
-    """One of the round before, also where the handle is changed with it: it is signed for its own round."""
-    on = stage()
-    run = on.start(given())
-    old = {e.handle.holder: e for o in orders_with_values(on, run) for e in o.sealed}
-    order = orders_with_values(on, run, 3)[0]
-    me = owner(on, order.id)
-    replayed = tuple(replace(old[e.handle.holder], handle=replace(old[e.handle.holder].handle, round=2)) for e in order.sealed)
-    on.agents[me].link.fetch = lying(on, on.agents[me].link.fetch)  # type: ignore[method-assign]
-    on.agents[me].handle(replace(order, sealed=replayed))
-    row = on.journal.order(order.id)
-    assert row is not None
-    assert row.failure is not None
-
-
-def answered_to(on: Stage, order: Order) -> str:
-    """What a site answers to an order of a relay that lies: the words of its failure."""
-    me = owner(on, order.id)
-    on.agents[me].link.fetch = lying(on, on.agents[me].link.fetch)  # type: ignore[method-assign]
-    on.agents[me].handle(order)
-    row = on.journal.order(order.id)
-    assert row is not None
-    assert row.failure is not None, "the lie was believed"
-    return row.failure.what
-
-
-def renamed(on: Stage, order: Order, to: dict[str, tuple[str, int]]) -> Order:
-    """An order whose root names other values under the same holders and exchange, and envelopes that vouch for none."""
-    old = decode(Given, order.files[0][0], on.parts)
-    values = {n: replace(h, digest=to[n][0], size=to[n][1], kind=None) for n, h in old.values.items()}
-    sealed = tuple(replace(e, handle=values[e.handle.holder], signature="", keys={}) for e in order.sealed)
-    return replace(order, files=encode(Given(values), on.parts).files, sealed=sealed)
-
-
-def test_a_value_that_the_relay_made_itself_is_found() -> None:
-    """Also where it lies at the site already, as a file of the message: that something is here does not say whose it is."""
-    on = stage()
-    run = on.start(given())
-    order = orders_with_values(on, run)[0]
-    forged = encode(Value(torch.full((8,), 666.0)), on.parts).files[0]
-    lie = renamed(on, order, dict.fromkeys(ALL, forged))
-    assert "does not name" in answered_to(on, replace(lie, files=(*lie.files, forged)))
-    on.rebuild()
-    on.office.resume(run) if on.play(run).status is Status.STALLED else None
-    assert on.play(run).status is Status.COMPLETED
-
-
-def test_a_value_of_before_under_a_new_handle_is_found() -> None:
-    """It lies at the site still, opened in the round before; the new handle says that it is of this one."""
-    on = stage()
-    run = on.start(given(rounds=4))
-    before = orders_with_values(on, run, 2)[0]
-    me = owner(on, before.id)
-    old = {e.handle.holder: (e.handle.digest, e.handle.size) for e in before.sealed}
-    order = next(o for o in orders_with_values(on, run, 3) if owner(on, o.id) == me)
-    assert all(on.vaults[me].parts(run).has(Digest(digest)) for digest, _ in old.values())
-    assert "has not signed it" in answered_to(on, renamed(on, order, {str(name): told for name, told in old.items()}))
-
-
-def test_an_order_for_a_round_that_is_not_there_is_refused() -> None:
-    """What a site signs says in which exchange it was made; that is its own plan's word, not the coordinator's."""
-    on = stage()
-    run = on.start(given())
-    order = orders_with_values(on, run)[0]
-    assert "place 1 and round 77, which the run's plan has not" in answered_to(on, replace(order, round=77))
-
-
-NAMES = ("c'; touch x", "a/b", "", "..", "a" * 65, "a\nb")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_peers_have_names_that_clients_can_have(name: str) -> None:
-    """They are shown to people, in a command that these may paste."""
-    on = stage()
-    run = on.start(given())
-    order = orders_with_values(on, run)[0]
-    told = on.agents[owner(on, order.id)].ring.own().public
-    peers = {**order.brief["peers"], name: {"sign": told.sign, "receive": told.receive, "handovers": []}}
-    words = answered_to(on, replace(order, brief={**order.brief, "peers": peers}))
-    assert "tells of peers in a way that cannot be understood" in words
-
-
-def test_keys_are_the_same_however_they_are_written() -> None:
-    """Hexadecimal has two cases."""
-    on = stage()
-    run = on.start(given())
-    order = orders_with_values(on, run)[0]
-    loud = {n: {**p, "sign": p["sign"].upper(), "receive": p["receive"].upper()} for n, p in order.brief["peers"].items()}
-    receipt = on.agents[owner(on, order.id)].handle(replace(order, brief={**order.brief, "peers": loud}))
-    assert receipt is not None
-    assert receipt.verdict == "accepted"
-
-
 def reply_changed(change: Callable[[tuple[Envelope, ...]], tuple[Envelope, ...]]) -> OrderRow:
     """What the coordinator makes of a reply whose envelopes were changed at the site."""
     on = stage()
@@ -399,7 +146,10 @@ BAD: dict[str, tuple[Callable[[Envelope], Envelope], str]] = {
     "for nobody": (lambda e: replace(e, keys={}), "it is for nobody"),
     "for a stranger": (lambda e: replace(e, keys={ClientId("mallory"): "00" * 80}), "it is for mallory"),
     "with a key that is none": (lambda e: replace(e, keys={BERT: "zz"}), "no sealed key"),
-    "not signed": (lambda e: replace(e, signature=""), "has not signed it"),
+    "not signed": (lambda e: replace(e, signatures={}), "has not signed it for"),
+    "signed for one reader alone": (lambda e: replace(e, signatures=dict([*e.signatures.items()][:1])), "has not signed it for"),
+    "signed for more": (lambda e: replace(e, signatures={**e.signatures, CARL: "00" * 64, ClientId("dora"): ""}), "for dora"),
+    "with another box": (lambda e: replace(e, keys={**e.keys, CARL: "00" * 80}), "has not signed it for carl"),
 }
 
 
@@ -410,44 +160,10 @@ def test_a_bad_envelope_is_refused_where_it_was_made(bad: str) -> None:
     row = reply_changed(lambda envelopes: tuple(map(change, envelopes)))
     assert row.failure is not None
     assert words in row.failure.what
+    assert "look at the coordinator" not in row.failure.what, "its maker is to blame"
     missing = reply_changed(lambda envelopes: ())
     assert missing.failure is not None
     assert "not those that its root names" in missing.failure.what
-
-
-def test_keys_are_pinned_when_they_are_met() -> None:
-    """Others follow by the old keys' signature alone; a person may say otherwise by the fingerprint."""
-    on = stage()
-    played(on)
-    ring = on.rings[ANNA]
-    known = ring.pins.read()
-    assert set(known) == set(ALL)
-    assert known[BERT].keys == on.rings[BERT].own().public
-
-
-def test_a_handover_is_followed_and_a_gap_is_not() -> None:
-    """From keys to keys by signature: also over several, and from any of them on."""
-    first, second, third = fresh(), fresh(), fresh()
-    chain = (handed_over(BERT, first, second), handed_over(BERT, second, third))
-    for pinned in (first, second, third):
-        ring = on_ring(pinned.public)
-        ring.trust({BERT: peer(third, *chain)})
-        pin = ring.pins.read()[BERT]
-        assert pin.keys == third.public
-        assert pin.former == tuple(own.public for own in (first, second, third)[(first, second, third).index(pinned) : 2])
-    for handovers in ((), chain[1:], chain[:1], (handed_over(CARL, first, third),), (handed_over(BERT, second, third),)):
-        ring = on_ring(first.public)
-        with pytest.raises(PeerRefused, match="tideline site trust bert"):
-            ring.trust({BERT: peer(third, *handovers), CARL: peer(first)})
-        assert CARL not in ring.pins.read()
-        assert ring.pins.read()[BERT].keys == first.public
-
-
-def on_ring(keys: Keys) -> Ring:
-    """A ring that knows bert by these keys."""
-    own, pins = fresh(), MemoryPins()
-    pins.write({BERT: Pin(keys, shown(keys))})
-    return Ring(lambda: own, pins)
 
 
 def test_keys_may_be_rotated_amid_a_run() -> None:
@@ -467,6 +183,16 @@ def test_a_client_without_keys_is_refused_at_the_start() -> None:
     with pytest.raises(RosterRefused, match="dora speaks protocol 1 and has no keys"):
         on.start(given() | {"roster": {"anna": "peer", "dora": "peer"}})
     assert issubclass(PeerRefused, Refused)
+
+
+def test_a_client_whose_keys_are_of_no_use_is_refused_at_the_start() -> None:
+    """One from before that was looked at."""
+    on = stage()
+    bert = on.office.people.find(BERT)
+    assert on.journal.rekey(BERT, bert.sign_key, Keys(bert.sign_key, LOW_ORDER[0]), 2)
+    with pytest.raises(RosterRefused, match="bert has a key to receive that is none, or of low order") as refusal:
+        on.start(given())
+    assert refusal.value.context["path"] == "roster.bert"
 
 
 def test_a_site_may_forbid_peers() -> None:

@@ -38,7 +38,7 @@ def handle(who: ClientId, at: int, name: str = "h") -> Handle[Any]:
 def envelope(who: ClientId, at: int, name: str = "h") -> Envelope:
     """The same on its way."""
     cipher = digest(("cipher", who, at, name))
-    return Envelope(handle(who, at, name), cipher, 1032 + at, {BOB: "ab" * 80, CYD: "cd" * 80}, "ef" * 64)
+    return Envelope(handle(who, at, name), cipher, 1032 + at, {BOB: "ab" * 80, CYD: "cd" * 80}, {BOB: "ef" * 64, CYD: "01" * 64})
 
 
 def brings(
@@ -137,6 +137,22 @@ def test_a_run_that_has_ended_keeps_nothing_sealed(journal: Journal) -> None:
     taken = gone(journal)
     assert sealed.cipher in taken
     assert digest("last") not in taken
+
+
+def test_the_first_of_two_envelopes_stays(journal: Journal) -> None:
+    """A site that lost its home makes the same value again and seals it anew: who was told of the first can open it still."""
+    began(journal)
+    first = envelope(ANN, 1)
+    again = replace(first, cipher=digest("sealed again"), keys={BOB: "12" * 80}, signatures={BOB: "34" * 64})
+    assert brings(journal, JOIN, ANN, first) is OrderStatus.ANSWERED
+    second = order_row(JOIN, ANN, attempt=2)
+    journal.reissue([second])
+    sent = files("sent again")
+    push(journal, (*sent, *ciphers([again])), ANN)
+    reply = Reply(second.id, sent, sealed=(again,))
+    assert journal.answer(second.id, reply, OrderStatus.ANSWERED, 40.0, 1, 2) is OrderStatus.ANSWERED
+    assert journal.envelopes(RUN, [first.handle]) == (first,)
+    assert first.cipher not in gone(journal)
 
 
 def test_a_late_reply_brings_nothing(journal: Journal) -> None:

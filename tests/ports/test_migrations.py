@@ -15,8 +15,9 @@ from journal_wear import four_openings
 from sqlalchemy import Connection, Engine, Inspector, create_engine, inspect, text
 
 from tests.postgres import own_schema
+from tideline.core.handle import Handle
 from tideline.core.run import ClientId
-from tideline.engine.rows import Client, Invite, Keys, Lease, Standing
+from tideline.engine.rows import Client, Envelope, Invite, Keys, Lease, Standing
 from tideline_server.store import SqlJournal, StoreRefused
 from tideline_server.store.address import read_address
 from tideline_server.store.schema import metadata
@@ -99,6 +100,24 @@ def test_a_store_from_before_migrations_goes_on(where: str, engine: Engine) -> N
         journal.close()
         with engine.connect() as connection:
             assert revision(connection) == newest()
+
+
+def test_values_that_were_sealed_before_have_no_signatures(where: str, engine: Engine) -> None:
+    """They were signed once each; who reads them is told so, and nothing is lost."""
+    journal = SqlJournal(where)
+    began(journal)
+    journal.close()
+    handle = Handle[Any](digest("value"), 9, ClientId("ann"), "train", 1)
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE sealed DROP COLUMN signatures"))
+        connection.execute(text("ALTER TABLE sealed ADD COLUMN signature VARCHAR NOT NULL DEFAULT ''"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0012'"))
+        row = {"run": RUN, "digest": handle.digest, "keys": '{"bob": "ab"}', "cipher": digest("cipher")}
+        values = "(:run, 'ann', 'train', 1, :digest, 9, 0, :cipher, 57, :keys, 'ef')"
+        connection.execute(text(f"INSERT INTO sealed VALUES {values}"), row)
+    journal = SqlJournal(where)
+    assert journal.envelopes(RUN, [handle]) == (Envelope(handle, digest("cipher"), 57, {ClientId("bob"): "ab"}, {}),)
+    journal.close()
 
 
 def without_later_columns(connection: Connection) -> None:

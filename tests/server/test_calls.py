@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.acceptance.raw import SERVICE, Metadata, Raw, refused
+from tests.engine.low_order import LOW_ORDER
 from tests.server.agents_door import door_of
 from tests.synthetic import experiment
 from tideline.core.signing import WINDOW_SECONDS
@@ -151,6 +152,21 @@ def test_an_enrolment_without_keys(there: tuple[Federation, Raw], keys: tuple[by
     """Protocol 2 has two keys of 32 bytes."""
     _, raw = there
     assert refused(lambda: raw.enrol("t", sign_key=keys[0], receive_key=keys[1]))[0] == "Malformed"
+
+
+def test_keys_of_low_order(there: tuple[Federation, Raw]) -> None:
+    """Neither enrolled nor rotated to: whatever is sealed to one, anybody could open."""
+    federation, raw = there
+    token, weak = federation.office.invite("", {}, 60.0), bytes.fromhex(LOW_ORDER[0])
+    kind, what = refused(lambda: Raw(raw.channel, "weak").enrol(token, receive_key=weak))
+    assert kind == "Malformed" and "of low order" in what
+    fresh = Raw(raw.channel, raw.name)
+    words = f"tideline rotation 2\n{raw.name}\n{fresh.public[0].hex()}\n{weak.hex()}".encode()
+    request = pb.RotateRequest(sign_key=fresh.public[0], receive_key=weak, signature=fresh.key.sign(words))
+    kind, what = refused(lambda: raw.ask("Rotate", request, pb.RotateReply))
+    assert kind == "Malformed" and "of low order" in what
+    raw.beat()
+    assert federation.journal.client("weak") is None
 
 
 def test_an_enrolment_with_anothers_key(there: tuple[Federation, Raw]) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 from tideline.archive.intake import chunk_size, chunks
 from tideline.archive.parts import Parts
-from tideline.core.handle import Handle
 from tideline.core.notes import Note
-from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.rows import Arrivals, Envelope, Failure, Order, Receipt, Reply
+from tideline.core.run import Digest, OrderId, RunId
+from tideline.engine.briefs import MOST_BRIEF
+from tideline.engine.rows import Arrivals, Failure, Order, Receipt, Reply
+from tideline.engine.sealed_wire import sealed_in, sealed_out
 from tideline_protos.v1 import federation_pb2 as pb
 
 MAX_WORDS = 10_000
-MAX_BRIEF = 1 << 20  # characters; read, they take twenty times as much
 
 
 def order_in(raw: pb.Order) -> Order:
@@ -27,32 +27,10 @@ def order_in(raw: pb.Order) -> Order:
     return Order(OrderId(raw.id), RunId(raw.run), *place, files, raw.seed, raw.after, raw.seconds_left, brief, sealed)
 
 
-def sealed_in(raw: pb.Sealed) -> Envelope:
-    """A sealed value from the wire."""
-    handle: Handle[Any] = Handle(raw.digest, int(raw.size), ClientId(raw.holder), raw.phase, int(raw.round))
-    keys = {ClientId(name): key.hex() for name, key in raw.keys.items()}
-    return Envelope(handle, Digest(raw.cipher.digest), int(raw.cipher.size), keys, raw.signature.hex())
-
-
-def sealed_out(envelope: Envelope) -> pb.Sealed:
-    """A sealed value for the wire."""
-    handle = envelope.handle
-    return pb.Sealed(
-        digest=handle.digest,
-        size=handle.size,
-        holder=handle.holder,
-        phase=handle.phase,
-        round=handle.round,
-        cipher=pb.File(digest=envelope.cipher, size=envelope.bytes),
-        keys={name: bytes.fromhex(key) for name, key in envelope.keys.items()},
-        signature=bytes.fromhex(envelope.signature),
-    )
-
-
 def brief_in(text: str) -> Mapping[str, Any]:
     """What an order says of its run. Where that is no JSON object it is empty: the agent answers what it does not understand."""
     try:
-        brief = json.loads(text) if len(text) <= MAX_BRIEF else None
+        brief = json.loads(text) if len(text) <= MOST_BRIEF else None
     except (ValueError, RecursionError):
         brief = None
     return brief if isinstance(brief, dict) else {}
@@ -75,7 +53,7 @@ def reply_out(reply: Reply) -> pb.ReportRequest:
     """A reply for the wire."""
     made = pb.ReportRequest(order=reply.order, metrics=dict(reply.metrics), facts=json.dumps(dict(reply.facts)))
     made.files.extend(pb.File(digest=d, size=n) for d, n in reply.files)
-    made.sealed.extend(map(sealed_out, reply.sealed))
+    made.sealed.extend(sealed_out(each, pb.Sealed()) for each in reply.sealed)
     if reply.failure:
         made.failure.CopyFrom(pb.Failure(kind=reply.failure.kind, what=sendable(reply.failure.what)))
     return made

@@ -102,8 +102,15 @@ class File(_message.Message):
     def __init__(self, digest: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
 
 class Sealed(_message.Message):
-    __slots__ = ("digest", "size", "holder", "phase", "round", "cipher", "keys", "signature")
+    __slots__ = ("digest", "size", "holder", "phase", "round", "cipher", "keys", "signatures")
     class KeysEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    class SignaturesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -117,7 +124,7 @@ class Sealed(_message.Message):
     ROUND_FIELD_NUMBER: _ClassVar[int]
     CIPHER_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
-    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURES_FIELD_NUMBER: _ClassVar[int]
     digest: str
     size: int
     holder: str
@@ -125,8 +132,8 @@ class Sealed(_message.Message):
     round: int
     cipher: File
     keys: _containers.ScalarMap[str, bytes]
-    signature: bytes
-    def __init__(self, digest: _Optional[str] = ..., size: _Optional[int] = ..., holder: _Optional[str] = ..., phase: _Optional[str] = ..., round: _Optional[int] = ..., cipher: _Optional[_Union[File, _Mapping]] = ..., keys: _Optional[_Mapping[str, bytes]] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    signatures: _containers.ScalarMap[str, bytes]
+    def __init__(self, digest: _Optional[str] = ..., size: _Optional[int] = ..., holder: _Optional[str] = ..., phase: _Optional[str] = ..., round: _Optional[int] = ..., cipher: _Optional[_Union[File, _Mapping]] = ..., keys: _Optional[_Mapping[str, bytes]] = ..., signatures: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class Order(_message.Message):
     __slots__ = ("id", "run", "cursor", "phase", "step", "round", "files", "seed", "after", "seconds_left", "brief", "sealed")

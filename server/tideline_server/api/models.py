@@ -81,7 +81,7 @@ class RunResult(BaseModel):
     seed: int
     weights: str | None = Field(description="SHA-256 of the file of weights that it began from; null: it brought none")
     rounds: int | None
-    notes: list[str] = Field(description="what the method does otherwise than it was asked, in sentences")
+    notes: list[str] = Field(description="what it does otherwise than asked, and whom rounds closed without for want of trust")
     status: str
     cause: str
     waits_for: str = Field(description="what an open run waits for, in words")

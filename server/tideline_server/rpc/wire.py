@@ -13,12 +13,12 @@ from google.protobuf.message import DecodeError
 from tideline.archive.errors import TooLarge
 from tideline.archive.layout import LIMITS
 from tideline.core.errors import FederationError, Malformed, StorageFull
-from tideline.core.handle import Handle
 from tideline.core.notes import Note
-from tideline.core.run import ClientId, Digest, OrderId, Role
+from tideline.core.run import Digest, OrderId, Role
 from tideline.engine.enrolment import Applicant
 from tideline.engine.pipe import to_plain
-from tideline.engine.rows import Arrivals, Envelope, Failure, Keys, Order, Reply
+from tideline.engine.rows import Arrivals, Failure, Keys, Order, Reply
+from tideline.engine.sealed_wire import sealed_in, sealed_out
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.errors import code_of
 
@@ -29,7 +29,7 @@ MAX_KIND, MAX_WORDS = 80, 2000  # of an error; gRPC drops a call whose trailing 
 MOST_NOTES = 32  # of one call
 MOST_METRICS = 1000  # of a reply
 MOST_FILES = LIMITS.parts + 1  # of a reply: its root, and the parts that a root may name
-MOST_KEYS = 10_000  # sealed keys of a reply, of each value one for each of its readers; so many have about a megabyte
+MOST_KEYS = 5000  # sealed keys of a reply, of each value one for each of its readers; with their signatures about a megabyte
 MOST_FACTS = 4096  # characters: a truth value and its name
 MOST_PROBED = 256 << 10  # bytes of a part that is only tried
 # Of a message, looked at before it is parsed: what is parsed takes many times its bytes. One that names MOST_FILES has 700 KB.
@@ -139,30 +139,8 @@ def order_out(order: Order) -> pb.Order:
         after=order.after,
         seconds_left=order.seconds_left,
         brief=json.dumps(order.brief),
-        sealed=[sealed_out(each) for each in order.sealed],
+        sealed=[sealed_out(each, pb.Sealed()) for each in order.sealed],
     )
-
-
-def sealed_out(envelope: Envelope) -> pb.Sealed:
-    """A sealed value for the wire."""
-    handle = envelope.handle
-    return pb.Sealed(
-        digest=handle.digest,
-        size=handle.size,
-        holder=handle.holder,
-        phase=handle.phase,
-        round=handle.round,
-        cipher=pb.File(digest=envelope.cipher, size=envelope.bytes),
-        keys={name: bytes.fromhex(key) for name, key in envelope.keys.items()},
-        signature=bytes.fromhex(envelope.signature),
-    )
-
-
-def sealed_in(raw: pb.Sealed) -> Envelope:
-    """A sealed value from the wire."""
-    handle: Handle[Any] = Handle(raw.digest, int(raw.size), ClientId(raw.holder), raw.phase, int(raw.round))
-    keys = {ClientId(name): key.hex() for name, key in raw.keys.items()}
-    return Envelope(handle, Digest(raw.cipher.digest), int(raw.cipher.size), keys, raw.signature.hex())
 
 
 def wanted_in(request: pb.FetchRequest) -> list[tuple[Digest, int]]:
@@ -181,7 +159,7 @@ def reply_in(raw: bytes) -> Reply:
     facts = facts_in(request.facts)
     files = tuple((Digest(f.digest), int(f.size)) for f in request.files)
     few(len(request.sealed), MOST_FILES, "sealed values")
-    few(sum(len(each.keys) for each in request.sealed), MOST_KEYS, "sealed keys")
+    few(sum(max(len(each.keys), len(each.signatures)) for each in request.sealed), MOST_KEYS, "sealed keys")
     sealed = tuple(map(sealed_in, request.sealed))
     return Reply(OrderId(request.order), files, dict(request.metrics), facts, failure, sealed=sealed)
 

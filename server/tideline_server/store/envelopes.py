@@ -42,7 +42,7 @@ def write(connection: Connection, run: RunId, cursor: int, brought: Iterable[Env
             "cipher": e.cipher,
             "bytes": e.bytes,
             "keys": dict(e.keys),
-            "signature": e.signature,
+            "signatures": dict(e.signatures),
             **dict(zip(("holder", "phase", "round", "digest"), place(e.handle), strict=True)),
             "size": e.handle.size,
         }
@@ -63,7 +63,7 @@ def find(connection: Connection, run: RunId, handles: Collection[Handle[Any]]) -
 def envelope_of(row: Row[Any]) -> Envelope:
     """An envelope from its columns."""
     handle: Handle[Any] = Handle(row.digest, row.size, row.holder, row.phase, row.round)
-    return Envelope(handle, Digest(row.cipher), row.bytes, row.keys, row.signature)
+    return Envelope(handle, Digest(row.cipher), row.bytes, row.keys, row.signatures or {})
 
 
 def need(connection: Connection, run: RunId, cursor: int, found: Collection[Envelope]) -> None:

@@ -228,7 +228,7 @@ sealed = Table(
     text("cipher"),
     Column("bytes", BigInteger, nullable=False),
     plain("keys"),
-    text("signature"),
+    plain("signatures"),
 )
 
 events = Table("events", metadata, text("run", key=True), whole("seq", key=True), seconds("at"), text("kind"), plain("data"))

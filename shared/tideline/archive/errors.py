@@ -134,7 +134,9 @@ class DigestMismatch(ArchiveBroken):
 
 
 class SealBroken(ArchiveBroken):
-    """A sealed value is not what its holder sealed, signed and named: it was changed, swapped, replayed or cut on its way."""
+    """A sealed value is not what its holder sealed, signed and named: it was changed, swapped, replayed or cut on its way, or its
+    holder sealed it badly. The words say which, and who is to be asked.
+    """
 
 
 class PartMissing(ArchiveBroken):

@@ -3,12 +3,14 @@
 A sealed file is 16 random bytes and then, for each CHUNK of the plaintext, its encryption by XChaCha20-Poly1305: the nonce is
 those bytes and the chunk's number; authenticated with it are what the file is (`About`) and whether the chunk is the last. So
 a chunk that was changed, moved, left out or cut off does not open, nor does one of another value, exchange, holder or run.
-The content key is sealed to each reader's X25519 key (libsodium's sealed box). The holder signs `About` and the sealed file's
-digest by Ed25519: a sealed box alone says nothing of who made it. Keys are raw bytes, 32 each.
+The content key is sealed to each reader's X25519 key (libsodium's sealed box). For each reader the holder signs, by Ed25519,
+`About`, the sealed file's digest and that reader's box (`Handed`): what is signed and yet does not open is its own fault, and
+what is not signed is the fault of somebody on the way. Keys are raw bytes, 32 each.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
@@ -44,6 +46,21 @@ class About:
     def signed(self, *more: object) -> bytes:
         """As bytes, with what else is signed or authenticated with it."""
         return WORD + json.dumps([*astuple(self), *more], separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What one reader is handed of a sealed value: the digest of its sealed file, and the content key in a box for it."""
+
+    about: About
+    cipher: str
+    reader: str
+    box: bytes
+
+    @property
+    def words(self) -> bytes:
+        """As the holder signs it."""
+        return self.about.signed(self.cipher, self.reader, hashlib.sha256(self.box).hexdigest())
 
 
 def new_key() -> bytes:
@@ -89,9 +106,12 @@ class Sealing(Sequence[bytes]):
 
 
 def opened(sealed: memoryview, key: bytes, about: About) -> Iterator[Buffer]:
-    """The plaintext of a sealed file, a chunk at a time. Raises SealBroken for bytes that were not sealed as this."""
+    """The plaintext of a sealed file, whose digest its holder signed, a chunk at a time.
+
+    Raises SealBroken for bytes that are not sealed as this: that is the holder's fault.
+    """
     if len(sealed) != sealed_size(about.size):
-        raise broken(about, f"it has {len(sealed)} bytes; {sealed_size(about.size)} were sealed")
+        raise by_holder(about, f"its file has {len(sealed)} bytes, and {sealed_size(about.size)} were to be sealed")
     prefix, count = bytes(sealed[:PREFIX_BYTES]), chunks_of(about.size)
     for i in range(count):
         at = PREFIX_BYTES + i * (CHUNK + TAG_BYTES)
@@ -100,7 +120,7 @@ def opened(sealed: memoryview, key: bytes, about: About) -> Iterator[Buffer]:
             where = authenticated(about, i, count), nonce(prefix, i)
             yield bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(chunk, *where, key)
         except CryptoError:
-            raise broken(about, "its bytes are not those that were sealed") from None
+            raise by_holder(about, "its key does not open its file") from None
 
 
 def authenticated(about: About, i: int, count: int) -> bytes:
@@ -114,11 +134,22 @@ def nonce(prefix: bytes, i: int) -> bytes:
 
 
 def seal_key(key: bytes, receive_key: bytes) -> bytes:
-    """A content key that only the holder of a private X25519 key can read: SEALED_KEY_BYTES. Raises ValueError for no key."""
+    """A content key that only the holder of a private X25519 key can read: SEALED_KEY_BYTES.
+
+    Raises ValueError for what is no key, or one of low order: with it the secret is the same for everybody.
+    """
     try:
         return bytes(SealedBox(PublicKey(receive_key)).encrypt(key))
     except CryptoError as cause:
         raise ValueError(f"the key to receive is none: {cause}") from None
+
+
+def receives(receive_key: bytes) -> bool:
+    """Whether something can be sealed to a public X25519 key: it is of 32 bytes, and not of low order."""
+    try:
+        return bool(seal_key(bytes(KEY_BYTES), receive_key))
+    except ValueError:
+        return False
 
 
 def open_key(sealed: bytes, receive_key: bytes) -> bytes | None:
@@ -130,26 +161,38 @@ def open_key(sealed: bytes, receive_key: bytes) -> bytes | None:
     return key if len(key) == KEY_BYTES else None
 
 
-def sign(about: About, cipher: str, sign_key: bytes) -> bytes:
-    """A holder's signature of a value and of the digest of its sealed file: SIGNATURE_BYTES."""
-    return SigningKey(sign_key).sign(about.signed(cipher)).signature
+def sign(handed: Handed, sign_key: bytes) -> bytes:
+    """A holder's signature of what it hands a reader: SIGNATURE_BYTES."""
+    return SigningKey(sign_key).sign(handed.words).signature
 
 
-def verify(about: About, cipher: str, signature: bytes, sign_keys: Iterable[bytes]) -> None:
-    """Raises SealBroken unless the holder of one of these public keys signed the value and its sealed file."""
-    if not any(signed(about.signed(cipher), signature, key) for key in sign_keys):
-        raise broken(about, f"{about.holder} has not signed it")
+def signed_by(handed: Handed, signature: bytes, sign_keys: Iterable[bytes]) -> bool:
+    """Whether the holder of one of these public keys signed what a reader is handed."""
+    return any(signed(handed.words, signature, key) for key in sign_keys)
 
 
-def broken(about: About, why: str) -> SealBroken:
-    """The error for a sealed value that is not what its handle says."""
-    return SealBroken(
-        f"The value {about.digest[:12]} that {about.holder} sealed in round {about.round} of {about.phase}"
-        f" cannot be trusted: {why}",
-        "Somebody on the way changed, swapped or kept back what was sent: look at the coordinator and its store of parts",
-        digest=about.digest,
-        holder=about.holder,
-    )
+def on_the_way(about: About, why: str) -> SealBroken:
+    """The error for a sealed value that is not as its holder signed it."""
+    what = f"The value {about.digest[:12]} that {about.holder} sealed {place(about)} cannot be trusted: {why}"
+    todo = "Somebody on the way changed, swapped or kept back what was sent: look at the coordinator and its store of parts"
+    return broken(about, what, todo)
+
+
+def by_holder(about: About, why: str) -> SealBroken:
+    """The error for a sealed value that is as its holder signed it, and of no use."""
+    what = f"{about.holder} sealed the value {about.digest[:12]} {place(about)} badly: {why}"
+    todo = f"Ask {about.holder}'s owner: its agent is of another version, or broken, or not to be trusted"
+    return broken(about, what, todo)
+
+
+def place(about: About) -> str:
+    """In which exchange a value was sealed, in words."""
+    return f"in round {about.round} of {about.phase}"
+
+
+def broken(about: About, what: str, todo: str) -> SealBroken:
+    """An error about a sealed value."""
+    return SealBroken(what, todo, digest=about.digest, holder=about.holder)
 
 
 def new_keys() -> tuple[bytes, bytes]:

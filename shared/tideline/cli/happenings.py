@@ -10,6 +10,7 @@ from typing import Any
 from tideline.core.errors import ConfigRefused
 from tideline.core.notes import KINDS, Level
 from tideline.core.settings import nearest
+from tideline.engine.shut_out import without
 
 NOTE = "note"
 # Notes of what the answer to the order tells too, with its words.
@@ -61,7 +62,8 @@ def words_of(kind: str, data: Mapping[str, Any]) -> str:
         return reply_words(kind, data)
     if kind == "closed":
         replies = data["replies"]
-        return f"closed {data['phase']} {data['round']} with {replies} {'reply' if replies == 1 else 'replies'}"
+        told = f"closed {data['phase']} {data['round']} with {replies} {'reply' if replies == 1 else 'replies'}"
+        return told + without(data.get("without") or {})
     why = data.get("cause") or data.get("why") or ""
     return f"{kind.replace('_', ' ')}{': ' if why else ''}{why}"
 

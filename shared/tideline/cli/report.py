@@ -21,6 +21,7 @@ from tideline.cli.sums import generalized, marks, score_bars, scores, traffic
 from tideline.cli.tables import size
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import EMPTY
+from tideline.engine.shut_out import notes
 
 if TYPE_CHECKING:
     from tideline.core.privacy import Clause
@@ -126,6 +127,7 @@ def heading(result: dict[str, Any]) -> str:
     seconds = "" if result["seconds"] is None else f", {result['seconds']:.1f} s"
     facts = f"{escape(result['method'])}, {result['rounds']} rounds, seed {result['seed']}{seconds}: {escape(result['status'])}"
     cause = f"<p class='bad'>{escape(result['cause'])}</p>" if result["cause"] else ""
+    cause += "".join(f"<p class='bad'>{escape(each)}</p>" for each in notes(result))
     leads = "".join(f"<p class='lead'>{lead(c)}</p>" for c in result["clients"] if c["role"] == "target")
     leads += "".join(f"<p class='lead'>{what}: <b>{percent(accuracy)}</b></p>" for what, accuracy in generalized(result))
     return f"<h1>{escape(result['name'])}</h1><p class='facts'>{facts}</p>{cause}{leads}"
@@ -210,7 +212,8 @@ def marked(result: dict[str, Any]) -> str:
     head = "".join(f"<th class='n'>{escape(word)}</th>" for word in found.words)
     roles = {client["name"]: client["role"] for client in result["clients"]}
     lines = "".join(line_of(name, roles[name], "", map(str, counts)) for name, counts in found.rows)
-    note = "".join(f"<p class='facts'>{escape(each)}</p>" for each in result["notes"])
+    above = tuple(notes(result))
+    note = "".join(f"<p class='facts'>{escape(each)}</p>" for each in result["notes"] if each not in above)
     note += f"<p class='facts'>In how many of {found.rounds} rounds.</p>"
     table = f"<div class='wide'><table><tr><th>site</th>{head}</tr>{lines}</table></div>"
     return f"<h2>What was done with single sites</h2>{note}{table}"

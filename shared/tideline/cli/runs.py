@@ -205,10 +205,11 @@ def tell_result(result: Mapping[str, Any], as_json: bool) -> None:
     from tideline.cli.guard import clean
     from tideline.cli.tables import groups_table, marks_table, result_table, show
     from tideline.cli.watching import silences
+    from tideline.engine.shut_out import notes
 
     for each in filter(None, (result_table(result), marks_table(result), groups_table(result))):
         show(each)
-    for note in (result["waits_for"], *silences(result), result["cause"]):
+    for note in (*notes(result), result["waits_for"], *silences(result), result["cause"]):
         if note:
             typer.echo(clean(note))
 

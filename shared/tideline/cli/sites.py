@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,20 +89,27 @@ def picture(
 
 @app.command("peers")
 def list_peers(home: Home, as_json: Json = False) -> None:
-    """List the other sites that this one has met, by the fingerprints of the keys that it knows them by."""
-    from tideline_agent.pins import FolderPins
+    """List the other sites that this one has met, by the fingerprints of their keys, and former keys that it believes still."""
+    from tideline_agent.pins import listed
 
     checked(home)
-    pins = FolderPins(home).read()
-    rows = [{"peer": name, "fingerprint": pin.fingerprint, "since": pin.since} for name, pin in sorted(pins.items())]
+    rows = listed(home, time.time())
     if as_json:
         say_json(rows)
     elif rows:
         from tideline.cli.tables import show, table
 
-        show(table("", list(rows[0]), [list(row.values()) for row in rows]))
+        show(table("", list(rows[0]), [[*list(row.values())[:-1], former_words(row["former"])] for row in rows]))
     else:
         typer.echo("This site has met no peer yet: it does in runs whose sites seal values for each other.")
+
+
+def former_words(former: Iterable[Mapping[str, Any]]) -> str:
+    """Keys that a peer had before, and until when they are believed, in words."""
+    from tideline.engine.ring import FORMER_SECONDS
+
+    unknown = f"{FORMER_SECONDS / 86400:.0f} days after the agent meets it next"
+    return "; ".join(f"{each['fingerprint']} until {each['until'] or unknown}" for each in former)
 
 
 @app.command("trust")
@@ -113,7 +121,7 @@ def trust_peer(
     ],
     as_json: Json = False,
 ) -> None:
-    """Know another site by other keys from now on, after you have asked its owner for their fingerprint."""
+    """Know another site by these keys alone from now on, after you have asked its owner for their fingerprint."""
     from tideline_agent.pins import spelt, trust
 
     checked(home)

@@ -20,6 +20,7 @@ import typer
 from tideline.cli.guard import clean
 from tideline.cli.happenings import ANSWERED, happening
 from tideline.engine.progress import duration
+from tideline.engine.shut_out import without
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -97,7 +98,8 @@ class Tally:
         self.last = f"{phase} {number}" if phase != "join" else "sites gathered"
         scores = f", accuracy {accuracies(points)}" if points else ""
         marks = "".join(f"; {word} {', '.join(names)}" for word, names in (closed.get("marks") or {}).items())
-        yield f"{self.last}: {replies} {'reply' if replies == 1 else 'replies'}{scores}{marks}"
+        left = without(closed.get("without") or {})
+        yield f"{self.last}: {replies} {'reply' if replies == 1 else 'replies'}{left}{scores}{marks}"
         self.fresh = {}
 
     def turn(self, status: str, cause: str) -> Iterator[str]:

@@ -81,7 +81,7 @@ class IdentityRefused(Refused):
 
 
 class PeerRefused(IdentityRefused):
-    """Another site is shown with keys that this one does not know it by, or was none of the run's when it began."""
+    """Another site is shown with unknown keys, or such that nothing is sealed to, or was none of the run's when it began."""
 
 
 class ClockRefused(IdentityRefused):

@@ -11,6 +11,7 @@ PROTOCOL = 2  # the version of federation.proto that this Tideline speaks
 OLDEST = 1  # the oldest version whose agents a coordinator may let in: they show a credential instead of signing
 WINDOW_SECONDS = 300.0  # how far a call's time may be from the coordinator's
 KEY_BYTES = 32  # of each public key, and of nothing else
+FINGERPRINT_DIGITS = 32  # hexadecimal: 128 bits, for which nobody finds other keys
 CALL, ROTATION, HANDOVER = b"tideline call 2", b"tideline rotation 2", b"tideline handover 1"
 
 
@@ -31,6 +32,10 @@ def handover_bytes(client: str, sign_key: bytes, receive_key: bytes) -> bytes:
 
 
 def fingerprint(sign_key: bytes, receive_key: bytes) -> str:
-    """Two public keys for people to compare: 16 hexadecimal digits in groups of four."""
-    digits = hashlib.sha256(sign_key + receive_key).hexdigest()
-    return " ".join(digits[at : at + 4] for at in range(0, 16, 4))
+    """Two public keys for people to compare: FINGERPRINT_DIGITS hexadecimal digits of their SHA-256, in groups of four."""
+    return in_fours(hashlib.sha256(sign_key + receive_key).hexdigest()[:FINGERPRINT_DIGITS])
+
+
+def in_fours(digits: str) -> str:
+    """Digits as people read them: in groups of four."""
+    return " ".join(digits[at : at + 4] for at in range(0, len(digits), 4))

@@ -25,9 +25,10 @@ from tideline.core.errors import (
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, from_json, refused
 from tideline.core.run import MOST_THREADS, ClientId, Digest, Role, RunId
 from tideline.core.step import Moved, Transfers, no_tick
-from tideline.engine.peers import MemoryPins, Ring, ciphers, complete, fresh, peers_in, plaintexts, seal, unseal, vouched
+from tideline.engine.peers import ciphers, complete, peers_in, plaintexts, seal, unseal, vouched
 from tideline.engine.ports import Done, Head, Job, Link, Pool, Vault
 from tideline.engine.relay import seals
+from tideline.engine.ring import MemoryPins, Ring, fresh
 from tideline.engine.rows import JOIN, Failure, Files, Order, Receipt, Reply
 
 # What an order says of its run, and as what.

@@ -17,6 +17,7 @@ from tideline.engine.ports import Advance, Bell, Clock, Journal, Mill
 from tideline.engine.progress import Expired, Progress, Verdict, newest, note, progress_of, verdict
 from tideline.engine.rows import FINAL, JOIN, OPEN, OrderRow, OrderStatus, RoundRow, RunRow, Status
 from tideline.engine.seeds import Purpose, order_id, seed_for
+from tideline.engine.shut_out import shut_out
 from tideline.engine.storeroom import Storeroom
 from tideline.engine.telling import groups_in, tables_in
 
@@ -167,7 +168,8 @@ class Conductor:
     ) -> Advance:
         """What the transaction writes."""
         now = self.clock.now()
-        closed = self.closed(run, answered, made, now)
+        asked = newest(self.journal.orders(run.id, run.cursor))
+        closed = self.closed(run, answered, asked, made, now)
         handles = {client: handles_in(nodes) for client, nodes in made["handles"].items()}
         orders = tuple(
             replace(self.order(run, made["cursor"], c, files, now), sealed=handles.get(c, ()))
@@ -188,12 +190,14 @@ class Conductor:
             made.get("fingerprint"),
             kept[-2] if len(kept) > 1 else JOIN,
             sealed=handles_in(made["sealed"]),
+            without=shut_out(asked),
         )
 
-    def closed(self, run: RunRow, answered: list[OrderRow], made: dict[str, Any], now: float) -> RoundRow:
+    def closed(
+        self, run: RunRow, answered: list[OrderRow], asked: Sequence[OrderRow], made: dict[str, Any], now: float
+    ) -> RoundRow:
         """The round's record."""
         fact = run.plan[run.cursor] if run.cursor >= 0 else None
-        asked = {o.client: m for o in newest(self.journal.orders(run.id, run.cursor)) if (m := o.message)}
         return RoundRow(
             run.id,
             run.cursor,
@@ -204,7 +208,7 @@ class Conductor:
             tuple(o.client for o in answered),
             made["cursor"],
             tuple((Digest(d), int(n)) for d, n in made["state"]),
-            asked,
+            {o.client: m for o in asked if (m := o.message)},
             groups_in(made["marks"]),
             groups_in(made["groups"]),
             tables_in(made["tables"]),

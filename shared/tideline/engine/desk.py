@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor
-from typing import Any
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
 from tideline.archive.intake import MAX_PART_BYTES, STREAMS, Intake, chunk_size, chunks
@@ -15,10 +14,11 @@ from tideline.archive.layout import named_handles, named_parts, parse
 from tideline.archive.parts import Upload
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, NotFound, Stale
 from tideline.core.run import ClientId, Digest, OrderId
+from tideline.engine.briefs import brief_of, with_peers
 from tideline.engine.meter import SILENT, Meter
 from tideline.engine.peers import ciphers
 from tideline.engine.ports import Bell, Clock, Journal, Mill
-from tideline.engine.relay import check_envelopes, for_one, seals, told_of
+from tideline.engine.relay import check_envelopes, for_one, seals
 from tideline.engine.rows import JOIN, Arrivals, Failure, Order, OrderRow, OrderStatus, Receipt, Reply, RunRow
 from tideline.engine.storeroom import Storeroom
 
@@ -69,20 +69,11 @@ class Desk:
         fact = run.plan[row.cursor] if row.cursor >= 0 else None
         names = (fact.phase, fact.step, fact.round) if fact else ("join", "join", 1)
         left = max(run.deadline_at - self.clock.now(), 0.0)
-        keys = ("method", "world", "threads", "keeps")
-        brief = {k: run.spec[k] for k in keys} | {
-            "config": for_sites(run.spec),
-            "contract": list(run.contract),
-            "role": run.roster[row.client],
-            "version": self.version,
-        }
-        brief |= {"peers": self.peers(run)} if seals(run.contract) else {}
+        brief = brief_of(run, run.roster[row.client], self.version)
+        if seals(run.contract):
+            brief = with_peers(brief, (each for each in self.journal.clients() if each.name in run.roster))
         sealed = tuple(for_one(each, row.client) for each in self.journal.envelopes(row.run, row.sealed)) if row.sealed else ()
         return Order(row.id, row.run, row.cursor, *names, row.files, row.seed, row.after, left, brief, sealed)
-
-    def peers(self, run: RunRow) -> dict[str, Any]:
-        """What the sites of a run are told of each other: keys, and how they came to them."""
-        return {c.name: told_of(c) for c in self.journal.clients() if c.name in run.roster and c.keys is not None}
 
     def fetch(
         self, client: ClientId, order: OrderId, wanted: Sequence[tuple[Digest, int]], streams: int = STREAMS
@@ -273,11 +264,6 @@ class Desk:
         run = self.journal.run(row.run)
         assert run is not None, "orders refer to runs"
         return run
-
-
-def for_sites(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's settings without those that stay here. Runs from before there were any have none."""
-    return {name: value for name, value in spec["config"].items() if name not in spec.get("kept", ())}
 
 
 def count(tally: Counter[OrderId], order: OrderId, nbytes: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tideline.archive import sealing
 from tideline.core.errors import ConfigRefused, IdentityRefused, Malformed, NotFound, Refused
 from tideline.core.run import ClientId, Role
 from tideline.core.settings import nearest
@@ -152,7 +153,8 @@ class Enrolment:
             )
 
     def rekey(self, known: Client, keys: Keys, handover: str = "") -> None:
-        """Bind new keys to a client. Raises IdentityRefused if another call did so meanwhile."""
+        """Bind new keys to a client. Raises IdentityRefused if another call did so meanwhile, Malformed for what are no keys."""
+        check_receives(keys)
         with self._changing(known.name):
             if not self.journal.rekey(known.name, known.sign_key, keys, PROTOCOL, self.clock.now(), handover):
                 raise IdentityRefused(f"The keys of {known.name!r} were changed a moment ago", "Start the agent again")
@@ -334,6 +336,8 @@ def check_client_name(name: str, empty: bool = True) -> None:
 def check_applicant(token: str, who: Applicant) -> None:
     """What an agent says of itself is kept, so it has bounds. Raises ConfigRefused for its name, Malformed for the rest."""
     check_client_name(who.name, empty=False)
+    if who.keys is not None:
+        check_receives(who.keys)
     odd = next((role for at, role in enumerate(who.roles) if role not in tuple(Role) or role in who.roles[:at]), None)
     if odd is not None:
         raise Malformed(
@@ -348,3 +352,12 @@ def check_applicant(token: str, who: Applicant) -> None:
     for what, secret in (("token", token), ("credential", who.credential)):
         if len(secret) > MOST_SECRET:
             raise Malformed(f"The enrolment's {what} has {len(secret)} characters", f"Send at most {MOST_SECRET}")
+
+
+def check_receives(keys: Keys) -> None:
+    """Raises Malformed for a public key to receive of low order: what is sealed to it, anybody could open."""
+    if not sealing.receives(bytes.fromhex(keys.receive)):
+        raise Malformed(
+            f"The key to receive (X25519) {keys.receive[:8]} is none, or of low order: anybody could open what is sealed to it",
+            "Let the agent make its keys by itself: it makes no such ones",
+        )

@@ -104,6 +104,8 @@ def closed_event(step: Advance) -> dict[str, Any]:
     more: dict[str, Any] = {} if step.token is None else {"token": step.token}
     if closed.marks:
         more["marks"] = plain(closed.marks)
+    if step.without:
+        more["without"] = dict(step.without)
     return more | {
         "phase": closed.phase,
         "round": closed.round,

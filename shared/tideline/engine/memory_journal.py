@@ -249,7 +249,8 @@ class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
             if after is OrderStatus.ANSWERED:
                 self._refer(f"reply:{order}", row.run, row.cursor, reply.files, now)
                 self._refer(f"sealed:{order}", row.run, row.cursor, ciphers(reply.sealed), now)
-                self._sealed.setdefault(row.run, {}).update({e.handle: (row.cursor, e) for e in reply.sealed})
+                known = self._sealed.setdefault(row.run, {})
+                known.update({e.handle: (row.cursor, e) for e in reply.sealed if e.handle not in known})
             self._note(row.run, "late" if after is OrderStatus.EXPIRED else after.value, reply_event(row, reply), now)
             self.record([deeds.replied(self._orders[order], reply, now)])
             return after

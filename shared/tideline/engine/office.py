@@ -10,6 +10,7 @@ from tideline.core.errors import NotFound, Refused, RosterRefused
 from tideline.core.run import ClientId, Digest, Role, RunId
 from tideline.core.settings import nearest, plain
 from tideline.engine import brought
+from tideline.engine.briefs import check_room
 from tideline.engine.enrolment import Enrolment, check_client_name, secret_hash
 from tideline.engine.entries import revocation
 from tideline.engine.errands import Identity, done_since, last_seen
@@ -170,7 +171,7 @@ class Office:
             "threads": experiment.threads,
         }
         spec |= {key: made[key] for key in ("weights", "weights_bytes") if key in made}
-        return RunRow(
+        row = RunRow(
             run,
             experiment.name or experiment.method,
             experiment.method,
@@ -182,6 +183,9 @@ class Office:
             now + experiment.waiting.deadline,
             opened=now,
         )
+        if seals(made["contract"]):
+            check_room(row)
+        return row
 
     def cancel(self, run: RunId, identity: Identity | None = None) -> None:
         """End a run and its reference. Their agents give up the steps at the next beat."""

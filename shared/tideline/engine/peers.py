@@ -1,147 +1,28 @@
-"""A site among its peers: it seals what it makes for them, opens what they made for it, and knows them by their keys.
-
-A peer's keys are pinned when they are first met. Others are taken only if the pinned ones handed over to them, by signature; else
-nothing is sealed to them and nothing of theirs is opened, until the site's owner says so. Loads no torch.
-"""
+"""What a site seals for its peers, and what it opens of theirs, by the keys of its ring. Loads no torch."""
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 from tideline.archive import sealing
-from tideline.archive.errors import Missing, SealBroken
+from tideline.archive.errors import SealBroken
 from tideline.archive.layout import check_digest, named_handles, parse
 from tideline.archive.parts import Parts
-from tideline.archive.sealing import About
+from tideline.archive.sealing import About, Handed
 from tideline.core.errors import Malformed, PeerRefused
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.core.signing import KEY_BYTES, fingerprint, handover_bytes
+from tideline.core.signing import KEY_BYTES
 from tideline.engine.entries import MOST_HANDOVERS
+from tideline.engine.ring import Own, Pin, Ring, hex_or_none, raw
 from tideline.engine.rows import Envelope, Files, Handover, Keys, Order, Peer
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
-MOST_FORMER = 8  # keys of a peer that are remembered: what they signed may still be on its way
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
-
-
-@dataclass(frozen=True)
-class Pin:
-    """What a site knows a peer by: its keys, or their fingerprint where the owner said which to trust.
-
-    former: keys that the peer had before, the newest last, which handed over to these. since: for people.
-    """
-
-    keys: Keys | None
-    fingerprint: str
-    former: tuple[Keys, ...] = ()
-    since: str = ""
-
-
-class Pins(Protocol):
-    """Where a site keeps its pins."""
-
-    def read(self) -> Mapping[ClientId, Pin]: ...
-    def write(self, pins: Mapping[ClientId, Pin]) -> None:
-        """Know these peers by these pins from now on."""
-        ...
-
-
-class MemoryPins:
-    """Pins in a dictionary."""
-
-    def __init__(self) -> None:
-        self._pins: dict[ClientId, Pin] = {}
-
-    def read(self) -> Mapping[ClientId, Pin]:
-        return dict(self._pins)
-
-    def write(self, pins: Mapping[ClientId, Pin]) -> None:
-        self._pins |= pins
-
-
-@dataclass(frozen=True)
-class Own:
-    """A site's private keys, raw: to sign, and to receive, the newest first; older ones open what was sealed before."""
-
-    sign: bytes
-    receive: tuple[bytes, ...]
-
-    @property
-    def public(self) -> Keys:
-        """What others know it by."""
-        return Keys(*(key.hex() for key in sealing.public_keys(self.sign, self.receive[0])))
-
-
-def fresh() -> Own:
-    """New keys."""
-    sign, receive = sealing.new_keys()
-    return Own(sign, (receive,))
-
-
-class Ring:
-    """A site's own keys and its pins. `own` is asked each time: keys may be rotated. Any number of threads."""
-
-    def __init__(self, own: Callable[[], Own], pins: Pins) -> None:
-        self.own, self.pins = own, pins
-        self._lock = threading.Lock()
-
-    def trust(self, peers: Mapping[ClientId, Peer]) -> Mapping[ClientId, Pin]:
-        """What each peer is known by from now on. Keys of a new one are pinned as they come; others must be the pinned ones, or
-        follow from them by handovers. Raises PeerRefused, and then nothing is pinned.
-        """
-        with self._lock:
-            known = self.pins.read()
-            pins = {name: follow(name, known.get(name), peer) for name, peer in peers.items()}
-            if changed := {name: pin for name, pin in pins.items() if known.get(name) != pin}:
-                self.pins.write(changed)
-            return pins
-
-
-def follow(name: str, pin: Pin | None, peer: Peer) -> Pin:
-    """A peer's pin, given the keys that it is shown with. Raises PeerRefused for keys that nobody vouches for."""
-    if pin is None or (pin.keys is None and pin.fingerprint == shown(peer.keys)):
-        return Pin(peer.keys, shown(peer.keys))
-    if pin.keys == peer.keys:
-        return pin
-    path = line(name, pin.keys, peer.handovers) if pin.keys else ()
-    if not path or path[-1] != peer.keys:
-        raise stranger(name, pin, peer.keys)
-    return Pin(peer.keys, shown(peer.keys), (*pin.former, *path[:-1])[-MOST_FORMER:])
-
-
-def line(name: str, keys: Keys, handovers: Iterable[Handover]) -> tuple[Keys, ...]:
-    """The keys that a client has had from these on, each handed over to by signature of those before."""
-    path = [keys]
-    for each in handovers:
-        if sealing.signed(handover_bytes(name, *raw(each.keys)), hex_or_none(each.signature), raw(path[-1])[0]):
-            path.append(each.keys)
-    return tuple(path)
-
-
-def stranger(name: str, pin: Pin, keys: Keys) -> PeerRefused:
-    """The refusal of keys that nobody vouches for."""
-    return PeerRefused(
-        f"{name} is shown with other keys ({shown(keys)}) than this site knows it by ({pin.fingerprint})",
-        f"Ask {name}'s owner for its fingerprint; if it is the new one: tideline site trust {name} '{shown(keys)}'",
-        peer=name,
-        known=pin.fingerprint,
-        shown=shown(keys),
-    )
-
-
-def shown(keys: Keys) -> str:
-    """The fingerprint of public keys."""
-    return fingerprint(*raw(keys))
-
-
-def raw(keys: Keys) -> tuple[bytes, bytes]:
-    """Public keys as bytes: to sign, to receive."""
-    return bytes.fromhex(keys.sign), bytes.fromhex(keys.receive)
 
 
 def peers_in(brief: Mapping[str, Any]) -> dict[ClientId, Peer]:
@@ -210,15 +91,16 @@ def seal_one(run: RunId, handle: Handle[Any], readers: Mapping[ClientId, Peer], 
     """Seal one value."""
     what, key = about(run, handle), sealing.new_key()
     cipher = parts.put(sealing.Sealing(parts.view(Digest(handle.digest)), key, what))
-    keys = {name: sealed_to(name, key, peer) for name, peer in sorted(readers.items())}
-    signature = sealing.sign(what, cipher, own.sign).hex()
-    return Envelope(bare(handle), cipher, sealing.sealed_size(handle.size), keys, signature)
+    boxes = {name: sealed_to(name, key, peer) for name, peer in sorted(readers.items())}
+    signatures = {name: sealing.sign(Handed(what, cipher, name, box), own.sign).hex() for name, box in boxes.items()}
+    keys = {name: box.hex() for name, box in boxes.items()}
+    return Envelope(bare(handle), cipher, sealing.sealed_size(handle.size), keys, signatures)
 
 
-def sealed_to(name: ClientId, key: bytes, peer: Peer) -> str:
-    """A content key for a reader. Raises PeerRefused, with its name, for a key to receive that is none."""
+def sealed_to(name: ClientId, key: bytes, peer: Peer) -> bytes:
+    """A content key in a box for a reader. Raises PeerRefused, with its name, for a key to receive that is none."""
     try:
-        return sealing.seal_key(key, raw(peer.keys)[1]).hex()
+        return sealing.seal_key(key, raw(peer.keys)[1])
     except ValueError as cause:
         raise PeerRefused(
             f"Nothing can be sealed to {name}: {cause}", f"Have it make new keys: tideline clients rotate {name}"
@@ -240,11 +122,16 @@ def plaintexts(envelopes: Iterable[Envelope]) -> Files:
     return tuple(dict.fromkeys((Digest(each.handle.digest), each.handle.size) for each in envelopes))
 
 
+def handed(run: RunId, envelope: Envelope, reader: ClientId) -> Handed:
+    """What a reader is handed of a value."""
+    return Handed(about(run, envelope.handle), envelope.cipher, reader, hex_or_none(envelope.keys.get(reader, "")))
+
+
 def complete(order: Order, root: memoryview) -> None:
-    """An order brings an envelope for each handle that its message names, and no others. Raises Missing, Malformed."""
+    """An order brings an envelope for each handle that its message names, and no others. Raises SealBroken, Malformed."""
     named, brought = set(named_handles(parse(root))), {each.handle for each in order.sealed}
     if lacking := sorted(named - brought, key=str):
-        raise Missing(f"The order names a value of {lacking[0].holder} and does not bring it", DISTRUST)
+        raise sealing.on_the_way(about(order.run, lacking[0]), "the order names it and does not bring it")
     if more := sorted(brought - named, key=str):
         raise Malformed(f"The order brings a value of {more[0].holder} that it does not name", DISTRUST)
 
@@ -252,19 +139,43 @@ def complete(order: Order, root: memoryview) -> None:
 def vouched(order: Order, envelope: Envelope, me: ClientId, ring: Ring) -> bytes:
     """The content key of a value that is for this site. Raises SealBroken, PeerRefused.
 
-    Its holder must be known, and must have signed it for this run and exchange: whatever lies here already under its digest.
+    Its holder must be known, and must have signed it for this run, exchange and site: whatever lies here already by its digest.
     """
     handle, peers = envelope.handle, peers_in(order.brief)
     if handle.holder not in peers:
         raise PeerRefused(f"The order brings a value of {handle.holder}, who is no peer of this run", DISTRUST)
-    pin, what = ring.trust(peers)[handle.holder], about(order.run, handle)
-    signers = [raw(keys)[0] for keys in (pin.keys, *pin.former) if keys]
-    sealing.verify(what, envelope.cipher, hex_or_none(envelope.signature), signers)
-    return content_key(envelope, me, ring.own(), what)
+    pin, mine = ring.trust(peers)[handle.holder], handed(order.run, envelope, me)
+    if not mine.box:
+        raise sealing.on_the_way(mine.about, f"it came without a key for {me}, or {handle.holder} has sealed it to others alone")
+    check_signed(mine, hex_or_none(envelope.signatures.get(me, "")), pin, ring.now())
+    if envelope.bytes != sealing.sealed_size(handle.size):
+        raise sealing.on_the_way(mine.about, f"its file is said to have {envelope.bytes} bytes, which is not what was signed")
+    return content_key(mine, ring.own())
+
+
+def check_signed(mine: Handed, signature: bytes, pin: Pin, now: float) -> None:
+    """Raises SealBroken unless a value's holder signed what is handed to this site, by keys that are believed."""
+    if sealing.signed_by(mine, signature, [raw(keys)[0] for keys in pin.believed(now)]):
+        return
+    for each in pin.former:
+        if sealing.signed_by(mine, signature, [raw(each.keys)[0]]):
+            raise too_old(mine.about, each.until or now)
+    raise sealing.on_the_way(mine.about, f"{mine.about.holder} has not signed it for {mine.reader}")
+
+
+def too_old(what: About, until: float) -> SealBroken:
+    """The error for a value that was signed by keys that its holder gave up long ago: whoever found them may have signed it."""
+    day = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    words = f"The value {what.digest[:12]} that {what.holder} sealed {sealing.place(what)} is signed by keys that it has replaced"
+    todo = "Begin the run again: its sites then sign with their keys of today"
+    return sealing.broken(what, f"{words}; they were believed until {day}", todo)
 
 
 def unseal(order: Order, envelope: Envelope, key: bytes, parts: Parts) -> None:
-    """Open a value whose sealed file lies in `parts`, and put its own file there. Raises SealBroken unless all is as sealed."""
+    """Open a value that is vouched for, whose sealed file lies in `parts`, and put its own file there.
+
+    Raises SealBroken where its holder sealed something else than it named.
+    """
     handle, what = envelope.handle, about(order.run, envelope.handle)
     with_bytes = parts.view(envelope.cipher)
     upload = parts.upload(Digest(check_digest(handle.digest)), handle.size)
@@ -285,25 +196,17 @@ def commit(upload: Any, what: About) -> None:
     try:
         upload.commit()
     except Malformed:
-        raise sealing.broken(what, "it is not what its holder named") from None
+        raise sealing.by_holder(what, "what its file holds has another digest") from None
 
 
-def content_key(envelope: Envelope, me: ClientId, own: Own, what: About) -> bytes:
-    """The content key of a value that is for this site. Raises SealBroken."""
-    sealed = hex_or_none(envelope.keys.get(me, ""))
-    found = (sealing.open_key(sealed, key) for key in own.receive)
+def content_key(mine: Handed, own: Own) -> bytes:
+    """The content key in a box that its holder signed. Raises SealBroken where no key of this site opens it."""
+    found = (sealing.open_key(mine.box, key) for key in own.receive)
     key = next((each for each in found if each is not None), None)
     if key is None:
-        raise sealing.broken(what, f"it is not sealed to {me}, or to keys that {me} has no more")
+        why = f"the key to it that it signed for {mine.reader} opens with none of {mine.reader}'s keys"
+        raise sealing.by_holder(mine.about, f"{why}, unless {mine.reader}'s home was set back since")
     return key
 
 
-def hex_or_none(text: str) -> bytes:
-    """Bytes from hexadecimal; none from anything else."""
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return b""
-
-
-__all__ = ["MemoryPins", "Own", "Pin", "Pins", "Ring", "SealBroken", "fresh", "seal", "unseal"]
+__all__ = ["seal", "unseal", "vouched"]

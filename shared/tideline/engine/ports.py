@@ -53,7 +53,8 @@ class Bell(Protocol):
 class Advance:
     """One closed round and what comes next, written in one transaction.
 
-    sealed: the values for peers that the new state names, where it is kept.
+    sealed: the values for peers that the new state names, where it is kept. without: the sites whose failure is one of trust
+    (`shut_out`), with its kind.
     """
 
     run: RunId
@@ -69,6 +70,7 @@ class Advance:
     keep_from: int = 0  # the cursor before which replies and checkpoints are collected
     token: int | None = None  # of the writer's lease; none: nobody else conducts
     sealed: tuple[Handle[Any], ...] = ()
+    without: Mapping[ClientId, str] = field(default_factory=lambda: EMPTY)
 
     @property
     def digests(self) -> frozenset[Digest]:

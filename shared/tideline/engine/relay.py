@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from tideline.archive import sealing
-from tideline.archive.errors import SealBroken, Undeclared
+from tideline.archive.errors import Undeclared
 from tideline.core.errors import RosterRefused
 from tideline.core.handle import Handle
 from tideline.core.privacy import Audience
 from tideline.core.run import ClientId, RunId
-from tideline.engine.peers import about, hex_or_none
+from tideline.engine.peers import about, handed
+from tideline.engine.ring import hex_or_none, raw
 from tideline.engine.rows import Client, Envelope, OrderRow, Reply, RunRow
 
 ONLY_PEERS = [Audience.PEERS.value]
@@ -23,25 +24,22 @@ def seals(contract: Iterable[Mapping[str, Any]]) -> bool:
     return any(list(clause["audience"]) == ONLY_PEERS for clause in contract)
 
 
-def told_of(client: Client) -> dict[str, Any]:
-    """What peers are told of a client that has keys."""
-    keys = client.keys
-    assert keys is not None
-    handovers = [{**asdict(each.keys), "signature": each.signature} for each in client.handovers]
-    return {**asdict(keys), "handovers": handovers}
-
-
 def for_one(envelope: Envelope, client: ClientId) -> Envelope:
-    """An envelope with the key of one reader alone."""
-    return replace(envelope, keys={name: key for name, key in envelope.keys.items() if name == client})
+    """An envelope with what one reader is handed, and no more."""
+    keys, signatures = ({client: all_of[client]} if client in all_of else {} for all_of in (envelope.keys, envelope.signatures))
+    return replace(envelope, keys=keys, signatures=signatures)
 
 
 def check_keys(clients: Iterable[Client]) -> None:
-    """Raises RosterRefused for a client without keys: nothing could be sealed to it."""
+    """Raises RosterRefused for a client without keys, or with one to receive that is of no use: nothing could be sealed to it."""
     for client in clients:
         if client.keys is None:
             what = f"{client.name} speaks protocol {client.protocol} and has no keys; this method's sites seal for each other"
             raise RosterRefused(what, "Upgrade its agent; it makes keys by itself", path=f"roster.{client.name}")
+        if not sealing.receives(raw(client.keys)[1]):
+            what = f"{client.name} has a key to receive that is none, or of low order: anybody could open what is sealed to it"
+            todo = f"Have it make new keys: tideline clients rotate {client.name}"
+            raise RosterRefused(what, todo, path=f"roster.{client.name}")
 
 
 def check_envelopes(row: OrderRow, run: RunRow, reply: Reply, named: Sequence[Handle[Any]], client: Client | None) -> None:
@@ -61,20 +59,31 @@ def check_envelopes(row: OrderRow, run: RunRow, reply: Reply, named: Sequence[Ha
 
 
 def check_envelope(run: RunId, envelope: Envelope, roster: Mapping[ClientId, str], client: Client | None) -> None:
-    """One envelope: for members of the run, sealed in full, signed by its holder. Raises SealBroken."""
+    """One envelope: for members of the run, sealed in full, signed by its holder for each reader. Raises SealBroken."""
     what = about(run, envelope.handle)
     odd = sorted(name for name in envelope.keys if name not in roster)
     if odd or not envelope.keys:
-        raise sealing.broken(what, f"it is for {odd[0][:64] if odd else 'nobody'}, who is no member of the run")
+        raise sealing.by_holder(what, f"it is for {odd[0][:64] if odd else 'nobody'}, who is no member of the run")
     if any(len(hex_or_none(key)) != sealing.SEALED_KEY_BYTES for key in envelope.keys.values()):
-        raise sealing.broken(what, "a key of it is no sealed key")
+        raise sealing.by_holder(what, "a key of it is no sealed key")
     if envelope.bytes != sealing.sealed_size(envelope.handle.size):
-        raise sealing.broken(
+        raise sealing.by_holder(
             what, f"it has {envelope.bytes} bytes; {sealing.sealed_size(envelope.handle.size)} were to be sealed"
         )
+    if more := sorted(envelope.signatures.keys() - envelope.keys.keys()):
+        raise sealing.by_holder(what, f"it is signed for {more[0][:64]}, who is no reader of it")
     # It may have been signed before the client's keys were rotated, and be reported after that.
-    keys = [client.keys, *(each.keys for each in client.handovers)] if client else []
-    sealing.verify(what, envelope.cipher, hex_or_none(envelope.signature), [hex_or_none(k.sign) for k in keys if k])
+    known = [client.keys, *(each.keys for each in client.handovers)] if client else []
+    check_signatures(run, envelope, [hex_or_none(keys.sign) for keys in known if keys])
 
 
-__all__ = ["SealBroken", "check_envelopes", "check_keys", "for_one", "seals", "told_of"]
+def check_signatures(run: RunId, envelope: Envelope, signers: Iterable[bytes]) -> None:
+    """One of these keys signed all that is handed out. Raises SealBroken with the reader for whom none did."""
+    for reader in sorted(envelope.keys):
+        mine, signature = handed(run, envelope, reader), hex_or_none(envelope.signatures.get(reader, ""))
+        signers = [key for key in signers if sealing.signed_by(mine, signature, [key])]
+        if not signers:
+            raise sealing.by_holder(mine.about, f"{mine.about.holder} has not signed it for {reader}")
+
+
+__all__ = ["check_envelopes", "check_keys", "for_one", "seals"]

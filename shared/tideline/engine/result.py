@@ -14,6 +14,7 @@ from tideline.engine.generalization import generalization
 from tideline.engine.ports import Journal
 from tideline.engine.progress import newest, progress_of, waits_for
 from tideline.engine.rows import OPEN, OrderRow, OrderStatus, RoundRow, RunRow, Status
+from tideline.engine.shut_out import notes
 
 Orders = tuple[OrderRow, ...]
 
@@ -41,7 +42,10 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "seed": run.spec["seed"],
         "weights": run.spec.get("weights"),
         "rounds": run.spec["config"].get("rounds"),
-        "notes": list(run.spec.get("notes", ())),  # runs from before there were notes have none
+        "notes": [
+            *run.spec.get("notes", ()),
+            *notes({"phases": closed, "clients": clients}),
+        ],  # runs from before there were notes have none
         "status": run.status.value,
         "cause": run.cause,
         "waits_for": waits(journal, run, now) or (waits(journal, sibling, now) if sibling else ""),

@@ -87,15 +87,15 @@ class Peer:
 
 @dataclass(frozen=True)
 class Envelope:
-    """A sealed value on its way: the digest and bytes of its sealed file, the content key sealed to each reader, the holder's
-    signature (hexadecimal both). At a reader `keys` has its own alone.
+    """A sealed value on its way: the digest and bytes of its sealed file; the content key sealed to each reader, and the holder's
+    signature of what each is handed (hexadecimal both). An order has those of its own client alone.
     """
 
     handle: Handle[Any]
     cipher: Digest
     bytes: int
     keys: Mapping[ClientId, str]
-    signature: str
+    signatures: Mapping[ClientId, str]
 
 
 @dataclass(frozen=True)
