@@ -16,7 +16,7 @@ from tideline.engine.rows import JOIN, OrderRow, OrderStatus, PhaseFact, RunRow
 from tideline.engine.simulate import simulate
 
 FOUR = {"anna": "source", "bert": "peer", "carl": "target", "dora": "target"}
-ADAPTING = ("feddadil", "shot", "fedavg_shot", "fedprox_pl", "ifca_pl", "ladd", "fedwca")
+ADAPTING = ("feddadil", "shot", "fedavg_shot", "fedprox_pl", "ifca_pl", "ladd", "fedwca", "adabn")
 
 
 def test_a_run_that_generalizes() -> None:

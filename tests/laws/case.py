@@ -49,16 +49,22 @@ BARS: Mapping[str, Bar] = {
     "ladd_pl": Bar(0.95, config=LONGER, role="target"),
     "fedwca": Bar(0.95, role="target"),
     "stlf": Bar(0.9, role="target"),
+    "kd3a": Bar(0.95, role="target"),
+    "adabn": Bar(0.9, config=LONGER, role="target"),
+    "fdan": Bar(0.95, role="target"),
 }
 # What owners let out beyond the default policy, for methods that need their word.
 ALLOWED: Mapping[str, Policy] = {
     "central": frozenset({(Exposure.SAMPLES, Audience.COORDINATOR)}),
     "fedpcl_pl": frozenset({(Exposure.STATISTIC, Audience.PEERS)}),
+    "fdan": frozenset({(Exposure.METRIC, Audience.PEERS), (Exposure.STATISTIC, Audience.PEERS)}),
 }
 # Methods whose sites send rows or features of them: these are not looked for among the bytes that pass. No other may declare any.
 SENDS_ROWS: frozenset[str] = frozenset({"central"})
 # Methods that work on images only.
-ON_IMAGES: frozenset[str] = frozenset({"ladd", "ladd_pl"})
+ON_IMAGES: frozenset[str] = frozenset({"ladd", "ladd_pl", "adabn"})
+# Networks of methods for which the worlds' own lack something.
+NETWORKS: Mapping[str, str] = {"adabn": "lenet_bn"}
 # Memory fields whose shapes a declared field of a reply happens to share; their values are looked for all the same.
 SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
     # A reference for each class, as wide as its row of the classifier.
@@ -78,6 +84,10 @@ SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
     "fedwca": ("f", "g"),
     # A model of its own, which it seals, and the mean of others'.
     "stlf": ("h", "own", "models"),
+    # The model that a site is scored with.
+    "kd3a": ("f", "g"),
+    "adabn": ("f", "g"),
+    "fdan": ("model",),
 }
 # Memory fields whose values a declared field of a reply sends too: method -> fields.
 ALSO_SENT: Mapping[str, tuple[str, ...]] = {
@@ -98,6 +108,8 @@ ALSO_SENT: Mapping[str, tuple[str, ...]] = {
     "fedwca": ("f", "g"),
     # Weights that no row reaches stay as the averaging before left them.
     "stlf": ("h", "models"),
+    "kd3a": ("f", "g"),
+    "adabn": ("f", "g"),
 }
 
 
@@ -128,6 +140,7 @@ class Case:
     def experiment(self, **more: Any) -> dict[str, Any]:
         """What a person would write to run it."""
         world = dict(IMAGES if self.name in ON_IMAGES else FEATURES)
+        world["model"] = NETWORKS.get(self.name, world["model"])
         return experiment(self.name, more.pop("roster", self.roster), world=world, **more)
 
     def sites(self) -> dict[str, SimSite]:

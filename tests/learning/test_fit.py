@@ -48,6 +48,16 @@ def test_no_batch_is_a_single_row_of_many(n: int, size: int) -> None:
     assert min(len(p) for p in batches(n, size, seeded())) >= 2
 
 
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 90), st.integers(1, 20), st.integers(0, 10))
+def test_a_last_batch_may_be_held_to_a_least(n: int, least: int, more: int) -> None:
+    """Where there are so many rows, every batch has them; none grows by as many."""
+    parts = list(batches(n, least + more, seeded(), least))
+    assert sorted(torch.cat(parts).tolist()) == list(range(n))
+    assert min(map(len, parts)) >= min(n, least)
+    assert max(map(len, parts)) < 2 * least + more
+
+
 def test_batches_come_in_an_order_of_their_generator() -> None:
     """Equal generators give equal batches, other ones other batches, and a second epoch another order."""
     rng = seeded(3)

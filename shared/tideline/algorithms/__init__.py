@@ -25,4 +25,7 @@ METHODS: Methods = (
     ("ladd_pl", "tideline.algorithms.ladd:ladd_pl"),
     ("fedwca", "tideline.algorithms.fedwca:fedwca"),
     ("stlf", "tideline.algorithms.stlf:stlf"),
+    ("kd3a", "tideline.algorithms.kd3a:kd3a"),
+    ("adabn", "tideline.algorithms.adabn:adabn"),
+    ("fdan", "tideline.algorithms.fdan:fdan"),
 )

@@ -21,14 +21,14 @@ def cross_entropy(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return nn.functional.cross_entropy(net(x), y)
 
 
-def batches(n: int, size: int, rng: Generator) -> Iterator[Tensor]:
-    """Row indices of one epoch in random order; the last batch may be smaller, but is never a single row of many.
+def batches(n: int, size: int, rng: Generator, least: int = 2) -> Iterator[Tensor]:
+    """Row indices of one epoch in random order; the last batch may be smaller, but of many rows it has `least`.
 
-    A batch of one has no variance, which batch norm needs: a lone last row joins the batch before it.
+    A batch of one has no variance, which batch norm needs: a lone last row joins the batch before it. size is least or more.
     """
     order = torch.randperm(n, generator=rng)
     cuts = list(range(size, n, size))
-    if cuts and n - cuts[-1] == 1:
+    if cuts and n - cuts[-1] < least:
         cuts.pop()
     yield from order.tensor_split(cuts)
 
@@ -59,11 +59,12 @@ def fit(
     tick: Callable[[float], None] = no_tick,
     steps: int = 0,
     clip: float = 0.0,
+    least: int = 2,
 ) -> float:
     """Train in place on labelled rows; gives the mean loss of the last epoch. Batch norm's counters stay (`uncounted`).
 
     steps: if not 0, so many mini-batches in place of epochs, the last epoch cut short. clip: if not 0, the largest norm of a
-    gradient, longer ones are shortened to it.
+    gradient, longer ones are shortened to it. least: rows under which a last batch joins the one before it.
     """
     assert data.y is not None, "only labelled rows can be fitted"
     net.train()
@@ -71,7 +72,7 @@ def fit(
     with uncounted(net):
         for epoch in count() if steps else range(epochs):
             mean, seen = 0.0, 0
-            for rows in batches(len(data), batch, rng):
+            for rows in batches(len(data), batch, rng, least):
                 value = descend(net, loss, data.x[rows].to(device), data.y[rows].to(device), optimiser, clip)
                 seen, done = seen + len(rows), done + 1
                 mean += (value - mean) * len(rows) / seen

@@ -136,6 +136,24 @@ def needs_targets(config: Any, world: World, roster: Roster) -> None:
         raise RosterRefused("No member of the roster is a target, so nobody adapts", "Add a site as target", path="roster")
 
 
+def needs_one_target(config: Any, world: World, roster: Roster) -> None:
+    """What methods need that adapt to one target and train their sources to the end. Raises ConfigRefused, RosterRefused."""
+    needs_targets(config, world, roster)
+    targets = sorted(m.id for m in roster if m.role is Role.TARGET)
+    if len(targets) > 1:
+        raise RosterRefused(
+            f"{', '.join(targets)} are targets, and this method adapts to one",
+            "Leave one of them, and start a run for each of the others",
+            path=f"roster.{targets[1]}",
+        )
+    if not any(m.role is Role.SOURCE and m.labelled for m in roster):
+        raise RosterRefused(
+            "No member of the roster is a source with labels, so nobody can teach",
+            "Give a labelled site the role source",
+            path="roster",
+        )
+
+
 def check_network(world: World) -> None:
     """The network is h = g o f with a linear g. Raises ConfigRefused."""
     template = nets.template(world)

@@ -1,0 +1,92 @@
+"""AdaBN: what batch norm measured at the sources is measured anew at each target; all weights stay as the sources left them.
+
+Li, Wang, Shi, Liu, Hou, "Revisiting Batch Normalization For Practical Domain Adaptation", 2016 (arXiv 1603.04779).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tideline import nets
+from tideline.algorithms.source_free import begun, method, score_own, scoring, source
+from tideline.algorithms.source_free.messages import Mine, Model
+from tideline.algorithms.source_free.settings import DEMO, TINY, Source
+from tideline.core.algorithm import Supplied
+from tideline.core.errors import ConfigRefused
+from tideline.core.phase import Phase, Plan
+from tideline.core.record import Nothing
+from tideline.core.run import Roster, World
+from tideline.core.settings import setting
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.normalisation import remeasure
+from tideline.nets import layers
+
+
+@dataclass(frozen=True)
+class AdaBN(Source):
+    """Settings of AdaBN."""
+
+    rounds: int = setting(1, low=0, high=1, doc="passes over a target's rows; 0 leaves the source model as it is")
+    batch: int = setting(64, low=2, doc="rows that batch norm measures at once; their means and variances are averaged")
+
+
+@step()
+def measure(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    """One pass over the site's rows, without labels. Nothing leaves."""
+    source.check_rows(site)
+    net = source.network(site, order.f, order.g)
+    remeasure(net, site.data.x, site.config.batch, site.rng, site.device, site.tick)
+    mine = Mine(layers.backbone_of(nets.weights_of(net)), order.g)
+    return Outcome(Nothing(), mine)
+
+
+def plan(c: AdaBN) -> Plan:
+    """The source model, its score, one pass at each target."""
+    work = Phase("measure", measure, ask=scoring.to_targets)
+    return (*begun(c), *(work,) * c.rounds, Phase("score", score_own, ask=scoring.to_targets))
+
+
+def fits(config: Any, world: World, roster: Roster) -> None:
+    """What the family needs, and batch norm. Raises ConfigRefused, RosterRefused."""
+    source.needs_both(config, world, roster)
+    check_normed(world)
+
+
+def fits_brought(config: Any, world: World, roster: Roster) -> None:
+    """The same of a run that brings its source model."""
+    source.needs_targets(config, world, roster)
+    check_normed(world)
+
+
+def check_normed(world: World) -> None:
+    """Raises ConfigRefused for a network without batch norm below its classifier."""
+    if not layers.norms(layers.backbone_of(nets.template(world))):
+        raise ConfigRefused(
+            f"world.model is {world.model}, which has no batch norm whose statistics could be a target's own",
+            "Use a network with batch norm, such as lenet_bn or resnet18 (docs/networks.md), or the method source_model",
+            path="world.model",
+        )
+
+
+CLAIMS = (
+    "A target sends nothing but metrics; what batch norm measures on its rows stays with it.",
+    "Not claimed: that a model which its owner takes out tells nothing of rows. It holds means and variances of their features.",
+)
+TAUGHT = {name: value for name, value in DEMO.items() if name.startswith("source_")}
+
+adabn = method(
+    "adabn",
+    "Li et al.: Revisiting Batch Normalization For Practical Domain Adaptation, 2016",
+    "The source model with each target's own batch-norm statistics",
+    AdaBN,
+    plan,
+    fits=fits,
+    supplied=Supplied(source.brought, fits_brought),
+    claims=CLAIMS,
+    presets={
+        "tiny": {name: value for name, value in TINY.items() if name.startswith("source_")},
+        "demo": TAUGHT,
+        "digits": {**TAUGHT, "source_rounds": 10, "source_epochs": 1, "source_rate": 0.03},
+    },
+)

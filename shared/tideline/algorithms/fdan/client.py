@@ -1,0 +1,171 @@
+"""f-DAN at a site: features are drawn to the other side's moment while labels are learnt, where there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from tideline import nets
+from tideline.algorithms.fdan.messages import LEAST, Change, Lesson, Mine, Model, Moment, Waves, Width
+from tideline.core.data import Data, View
+from tideline.core.errors import DataRefused
+from tideline.core.record import Nothing, Weights
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.evaluate import accuracy, outputs
+from tideline.learning.fit import cross_entropy, fit
+from tideline.learning.normalisation import remeasure
+from tideline.nets.layers import parameters
+from tideline.numerics import random_features
+from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.random_features import LEAST as NARROWEST
+from tideline.numerics.random_features import moment, psi, ramp, typical
+
+if TYPE_CHECKING:
+    from tideline.algorithms.fdan import FDAN
+
+PAIRS = 500  # features whose distances are looked at
+Penalty = Callable[[Tensor], Tensor]
+
+
+def settle(config: FDAN, site: Site) -> Mine:
+    """No statistics and no model yet."""
+    return Mine({}, {})
+
+
+@step(metrics=("loss",))
+def warm(order: Model, memory: Mine, site: Site) -> Outcome[Change, Mine]:
+    """E epochs of cross-entropy from w: features that nobody has trained have no width worth measuring."""
+    check_rows(site)
+    return changed(order.model, network(order, memory, site), memory, site, None)
+
+
+@step()
+def width(order: Model, memory: Mine, site: Site) -> Outcome[Width, Mine]:
+    """s2: how far some of the target's features lie apart."""
+    check_rows(site)
+    net, mine = measured(order, memory, site)
+    rows = torch.randperm(len(site.data), generator=site.rng)[:PAIRS]
+    s2 = typical(nets.features(net, site.data.x[rows], site.device))
+    return Outcome(Width(max(s2, NARROWEST)), mine)
+
+
+@step()
+def share(order: Waves, memory: Mine, site: Site) -> Outcome[Moment, Mine]:
+    """m: the mean of psi over the site's features by w, with batch-norm statistics of its own."""
+    check_rows(site)
+    net, mine = measured(order, memory, site)
+    f = nets.features(net, site.data.x, site.device)
+    by = waves(order, f.shape[1], site)
+    parts = torch.split(f, nets.ROWS)
+    m = sum((len(part) / len(f) * moment(by, part) for part in parts), torch.zeros(len(by.phase)))
+    return Outcome(Moment(m, len(f)), mine)
+
+
+@step(metrics=("loss",))
+def train(order: Lesson, memory: Mine, site: Site) -> Outcome[Change, Mine]:
+    """E epochs from w: a source on CE + lambda |mean psi - m_T|^2, the target on lambda (1 / N) sum_i |mean psi - m_i|^2."""
+    check_rows(site)
+    net = network(order, memory, site)
+    return changed(order.model, net, memory, site, drawn_to(order, nets.width(site.world), site))
+
+
+@step()
+def settle_in(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    """What batch norm measures at the site by w as it is now, for the scoring that follows. Nothing leaves."""
+    _, mine = measured(order, memory, site)
+    return Outcome(Nothing(), mine)
+
+
+@step(metrics=("accuracy",), view=View.HELD_OUT)
+def score(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    """w with the site's own statistics. It keeps them, and its owner may take them out."""
+    value = accuracy(predict, order, memory, site)
+    mine = Mine(order.model, memory.buffers or order.buffers)
+    return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
+
+
+def predict(order: Model, memory: Mine, site: Site, x: Tensor) -> Tensor:
+    """Outputs of w."""
+    return outputs(network(order, memory, site), x, site.device)
+
+
+def drawn_to(order: Lesson, d: int, site: Site) -> Penalty | None:
+    """lambda |mean psi(f) - partner|^2 of features f (b, d), the partner a constant; None where lambda is 0 or nobody is there.
+
+    The mean over i of |. - m_i|^2 is |. - mean m_i|^2 plus a spread, which no feature changes.
+    """
+    c: FDAN = site.config
+    weight = c.lam * ramp((site.round - 1) / c.rounds)
+    if order.partner is None or not weight:
+        return None
+    by, partner = waves(order, d, site).to(site.device), order.partner.to(site.device, torch.float32)
+    return lambda f: weight * ((psi(by, f).mean(0) - partner).square().sum() + order.spread)
+
+
+def waves(order: Waves | Lesson, d: int, site: Site) -> random_features.Waves:
+    """The random features that all sites share."""
+    return random_features.waves(site.config.features, d, order.s2, Generator().manual_seed(order.seed))
+
+
+def changed(w: Weights, net: nn.Module, memory: Mine, site: Site, penalty: Penalty | None) -> Outcome[Change, Mine]:
+    """What training makes of w. Where there is nothing to learn from, nothing changes. Statistics of the way are not kept."""
+    loss, c = objective(site.data, penalty), site.config
+    value = 0.0
+    if loss is not None:
+        by = torch.optim.SGD(net.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
+        data = site.data if site.data.labelled else replace(site.data, y=torch.zeros(len(site.data), dtype=torch.int64))
+        how: dict[str, Any] = {"epochs": c.epochs, "batch": c.batch, "least": LEAST}
+        value = fit(net, data, loss, by, **how, rng=site.rng, device=site.device, tick=site.tick)
+    made = nets.weights_of(net)
+    delta = weighted_sum([(1.0, {name: made[name] for name in w}), (-1.0, w)])
+    return Outcome(Change(delta), memory, {"loss": value})
+
+
+def objective(data: Data, penalty: Penalty | None) -> Callable[[nn.Module, Tensor, Tensor], Tensor] | None:
+    """The loss of a batch; None for rows without labels that are drawn nowhere."""
+    if penalty is None:
+        return cross_entropy if data.labelled else None
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        f = net.get_submodule("features")(x)
+        apart = penalty(f)
+        return functional.cross_entropy(net.get_submodule("classifier")(f), y) + apart if data.labelled else apart
+
+    return loss
+
+
+def measured(order: Model | Waves, memory: Mine, site: Site) -> tuple[nn.Module, Mine]:
+    """The network by w with batch-norm statistics of the site's own rows, which it keeps."""
+    net = network(order, memory, site)
+    remeasure(net, site.data.x, site.config.batch, site.rng, site.device, site.tick)
+    made = nets.weights_of(net)
+    return net, replace(memory, buffers={name: made[name] for name in order.buffers})
+
+
+def network(order: Model | Waves | Lesson, memory: Mine, site: Site) -> nn.Module:
+    """w with the site's own batch-norm statistics, or those of the beginning, on the site's device."""
+    return nets.loaded(site.world, {**order.model, **(memory.buffers or order.buffers)}, site.device)
+
+
+def check_rows(site: Site) -> None:
+    """Raises DataRefused for a site with few rows: their moment would nearly be a row."""
+    if len(site.data) < LEAST:
+        raise DataRefused(
+            f"The site has {len(site.data)} training rows, and the mean of features over fewer than {LEAST} would nearly be one",
+            "Leave the site out, or give it more data",
+        )
+
+
+def keepsakes(config: Any, memory: Mine) -> dict[str, dict[str, Tensor]]:
+    """w with the site's own statistics as one state dict, once it was scored."""
+    return {"model": {**memory.model, **memory.buffers}} if memory.model else {}
+
+
+def trained(w: Weights) -> dict[str, Tensor]:
+    """What of a network's weights is trained."""
+    return {name: w[name] for name in parameters(w)}

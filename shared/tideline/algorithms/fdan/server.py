@@ -1,0 +1,108 @@
+"""f-DAN at the coordinator: moments go to the other side, changes are averaged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Generator, Tensor
+
+from tideline import nets
+from tideline.algorithms.fdan.client import trained
+from tideline.algorithms.fdan.messages import Change, Lesson, Model, Moment, State, Waves, Width
+from tideline.algorithms.source_free.source import sources
+from tideline.core.phase import MOST_VALUES, Replies, Table, Told, Turn
+from tideline.core.record import Weights
+from tideline.core.run import ClientId, Role, Roster, World
+from tideline.numerics.averaging import weighted_sum
+
+if TYPE_CHECKING:
+    from tideline.algorithms.fdan import FDAN
+
+
+def begin(config: FDAN, world: World, roster: Roster, rng: Generator) -> State:
+    """w at random."""
+    return begin_with(config, world, roster, rng, nets.weights_of(nets.build(world)))
+
+
+def begin_with(config: FDAN, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
+    """w as it was brought; the seed of all random features."""
+    model = trained(h)
+    buffers = {name: w for name, w in h.items() if name not in model}
+    return State(model, buffers, int(torch.randint(2**31, (), generator=rng)), 0.0, {})
+
+
+def to_sources(state: State, turn: Turn) -> dict[ClientId, Model]:
+    """w to the sources."""
+    return dict.fromkeys(sources(turn), Model(state.model, state.buffers))
+
+
+def to_target(state: State, turn: Turn) -> dict[ClientId, Model]:
+    """w to the target."""
+    return dict.fromkeys(turn.members(Role.TARGET), Model(state.model, state.buffers))
+
+
+def to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
+    """w to everybody who takes part."""
+    return dict.fromkeys(everybody(turn), Model(state.model, state.buffers))
+
+
+def everybody(turn: Turn) -> tuple[ClientId, ...]:
+    """Sources with labels, and the target."""
+    return tuple(sorted((*sources(turn), *turn.members(Role.TARGET))))
+
+
+def take_width(state: State, replies: Replies[Width], turn: Turn) -> State:
+    """s2."""
+    (reply,) = replies.values()
+    return replace(state, s2=reply.s2)
+
+
+def waves_to_all(state: State, turn: Turn) -> dict[ClientId, Waves]:
+    """What random features are drawn from."""
+    return dict.fromkeys(everybody(turn), Waves(state.model, state.buffers, state.seed, state.s2))
+
+
+def take_moments(state: State, replies: Replies[Moment], turn: Turn) -> Told[State]:
+    """m of those who answered, beside the last of the others."""
+    moments: dict[str, Tensor] = {**state.moments, **{str(k): reply.m.float() for k, reply in replies.items()}}
+    return Told(replace(state, moments=moments), tables=distances(moments, turn))
+
+
+def distances(moments: dict[str, Tensor], turn: Turn) -> dict[str, Table]:
+    """What people are told: |m_i - m_T|^2 of each source."""
+    target = target_of(moments, turn)
+    names = tuple(k for k in sources(turn) if k in moments)[:MOST_VALUES]
+    if target is None or not names:
+        return {}
+    values = tuple((float((moments[k] - target).double().square().sum()),) for k in names)
+    return {"distance from the target": Table(names, ("distance",), values)}
+
+
+def target_of(moments: dict[str, Tensor], turn: Turn) -> Tensor | None:
+    """m_T."""
+    return next((moments[k] for k in turn.members(Role.TARGET) if k in moments), None)
+
+
+def lessons(state: State, turn: Turn) -> dict[ClientId, Lesson]:
+    """To each source m_T; to the target the mean of m_i, and by how much they differ."""
+    given = state.model, state.buffers, state.seed, state.s2
+    known = [state.moments[k] for k in sources(turn) if k in state.moments]
+    made = dict.fromkeys(sources(turn), Lesson(*given, target_of(state.moments, turn), 0.0))
+    return {**made, **dict.fromkeys(turn.members(Role.TARGET), Lesson(*given, *centre(known)))}
+
+
+def centre(moments: list[Tensor]) -> tuple[Tensor | None, float]:
+    """The mean m of some moments (D,), and the mean of |m_i|^2 less |m|^2, not below 0."""
+    if not moments:
+        return None, 0.0
+    all_ND = torch.stack(moments).double()
+    mean = all_ND.mean(0)
+    return mean.float(), max(0.0, float(all_ND.square().sum(1).mean() - mean.square().sum()))
+
+
+def average(state: State, replies: Replies[Change], turn: Turn) -> State:
+    """w <- w + the plain mean of changes."""
+    changes = ((1 / len(replies), reply.delta) for reply in replies.values())
+    return replace(state, model=weighted_sum([(1.0, state.model), *changes]))

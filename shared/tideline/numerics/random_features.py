@@ -1,0 +1,69 @@
+"""Moments of random features: two clouds of points are compared by two vectors of a fixed length, without either's points.
+
+Rahimi, Recht, "Random Features for Large-Scale Kernel Machines", NeurIPS 2007; maximum mean discrepancy with a sum of Gaussian
+kernels as in Long et al., "Learning Transferable Features with Deep Adaptation Networks", ICML 2015.
+
+Shapes: n points of d features, D random features.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
+LEAST = 1e-12  # of a squared distance that kernels are as wide as
+
+
+@dataclass(frozen=True)
+class Waves:
+    """psi: frequencies Omega (D, d) and phases (D,)."""
+
+    omega: Tensor
+    phase: Tensor
+
+    def to(self, device: str) -> Waves:
+        """The same on a device."""
+        return Waves(self.omega.to(device), self.phase.to(device))
+
+
+def waves(D: int, d: int, s2: float, rng: Generator) -> Waves:
+    """Omega_b ~ N(0, 1 / (b s2)) of D / 5 rows for each bandwidth b, phases ~ U(0, 2 pi). Raises ValueError.
+
+    D is a multiple of 5; s2, a squared distance, is positive.
+    """
+    if D < 1 or D % len(BANDWIDTHS) or not s2 > 0:
+        raise ValueError(f"There are {D} random features of width {s2}; a multiple of {len(BANDWIDTHS)} and above 0 are needed")
+    scale = torch.tensor([1 / math.sqrt(b * s2) for b in BANDWIDTHS]).repeat_interleave(D // len(BANDWIDTHS))
+    omega = torch.randn(D, d, generator=rng) * scale[:, None]
+    return Waves(omega, 2 * math.pi * torch.rand(D, generator=rng))
+
+
+def psi(by: Waves, f: Tensor) -> Tensor:
+    """psi(f) = sqrt(2 / D) cos(Omega f + phase) of f (n, d): (n, D).
+
+    psi(f) . psi(f') is near the mean over b of exp(-|f - f'|^2 / (2 b s2)), to about 1 / sqrt(D).
+    """
+    D = len(by.phase)
+    return math.sqrt(2 / D) * torch.cos(f @ by.omega.mT + by.phase)
+
+
+def moment(by: Waves, f: Tensor) -> Tensor:
+    """The mean of psi over points f (n, d): (D,)."""
+    return psi(by, f).mean(0)
+
+
+def typical(f: Tensor) -> float:
+    """s2: the median squared distance of pairs of points f (n, d), LEAST at least; 1 where there is no pair, or all are equal."""
+    if len(f) < 2:
+        return 1.0
+    found = float(torch.pdist(f.double()).square().median())
+    return max(found, LEAST) if found > 0 else 1.0
+
+
+def ramp(p: float) -> float:
+    """2 / (1 + exp(-10 p)) - 1: from 0 at p = 0 to nearly 1 at p = 1, p the share of rounds done."""
+    return 2 / (1 + math.exp(-10 * p)) - 1

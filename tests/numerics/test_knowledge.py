@@ -1,0 +1,152 @@
+"""Knowledge vote, quality and weights: by hand, by their definitions, and what holds of any tables."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from tideline.numerics import knowledge
+from tideline.numerics.knowledge import Vote, quality, shares, strongest, vote
+from tideline.numerics.shapley import leave_one_out, shapley
+
+sources, seeds = st.integers(1, 5), st.integers(0, 10_000)
+gates = st.floats(0.3, 0.95)
+
+
+def drawn(S: int, seed: int, n: int = 12, K: int = 4, sharp: float = 4.0) -> Tensor:
+    """Probabilities (S, n, K) in float64, some of them near one."""
+    rng = torch.Generator().manual_seed(seed)
+    return (sharp * torch.randn(S, n, K, generator=rng, dtype=torch.float64)).softmax(2)
+
+
+def one_by_one(p: Tensor, gate: float) -> list[tuple[int, bool, list[int]]]:
+    """The vote as it is defined, sample by sample: c*, u, and the supporters."""
+    found = []
+    for x in range(p.shape[1]):
+        A = [k for k in range(len(p)) if float(p[k, x].max()) > gate]
+        sure = bool(A)
+        A = A or list(range(len(p)))
+        votes = [sum(float(p[k, x].max()) for k in A if int(p[k, x].argmax()) == c) for c in range(p.shape[2])]
+        chosen = votes.index(max(votes))
+        found.append((chosen, sure, [k for k in A if int(p[k, x].argmax()) == chosen]))
+    return found
+
+
+def printed_quality(p: Tensor, gate: float, T: tuple[int, ...]) -> float:
+    """Q(T) = sum_x u n_V max_c pbar_c, as it is printed."""
+    if not T:
+        return 0.0
+    agreed = vote(p[list(T)], gate)
+    return float((agreed.sure * agreed.support * agreed.mean.max(1).values).sum())
+
+
+def test_a_vote_by_hand() -> None:
+    """Two who are less sure outvote one who is surer; who is below the gate has no vote; where nobody is above it, all have."""
+    p = torch.tensor(
+        [
+            [[0.95, 0.05, 0.0], [0.92, 0.04, 0.04], [0.5, 0.3, 0.2]],
+            [[0.05, 0.91, 0.04], [0.1, 0.85, 0.05], [0.2, 0.6, 0.2]],
+            [[0.02, 0.93, 0.05], [0.1, 0.85, 0.05], [0.1, 0.55, 0.35]],
+        ],
+        dtype=torch.float64,
+    )
+    agreed = vote(p, 0.9)
+    assert agreed.label.tolist() == [1, 0, 1]
+    assert agreed.sure.tolist() == [True, True, False]
+    assert agreed.support.tolist() == [2, 1, 2]
+    torch.testing.assert_close(agreed.mean, torch.stack([p[1:, 0].mean(0), p[0, 1], p[1:, 2].mean(0)]))
+
+
+@settings(deadline=None, max_examples=50)
+@given(sources, seeds, gates)
+def test_a_vote_is_its_definition(S: int, seed: int, gate: float) -> None:
+    """Class, certainty, supporters and their mean, of any tables."""
+    p = drawn(S, seed)
+    agreed = vote(p, gate)
+    for x, (label, sure, V) in enumerate(one_by_one(p, gate)):
+        assert (int(agreed.label[x]), bool(agreed.sure[x]), int(agreed.support[x])) == (label, sure, len(V))
+        torch.testing.assert_close(agreed.mean[x], p[V, x].mean(0))
+
+
+@settings(deadline=None, max_examples=50)
+@given(sources, seeds, gates)
+def test_quality_is_the_printed_one(S: int, seed: int, gate: float) -> None:
+    """The winner's votes are n_V max pbar: of every set of sources."""
+    p = drawn(S, seed)
+    top, label = strongest(p)
+    for T in [(), (0,), tuple(range(S)), tuple(range(1, S))]:
+        found = quality(top[list(T)], label[list(T)], p.shape[2], gate)
+        assert found == pytest.approx(printed_quality(p, gate, T), abs=1e-9)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(2, 5), seeds)
+def test_a_source_that_knows_nothing_has_no_focus(S: int, seed: int) -> None:
+    """Its output is constant and uniform, and the gate above 1 / K: by either measure 0."""
+    p = drawn(S, seed)
+    p[S - 1] = 1 / p.shape[2]
+    for by in (shapley, leave_one_out):
+        assert float(by(lambda T: printed_quality(p, 0.3, T), S)[S - 1]) == pytest.approx(0, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(sources, seeds, st.floats(0, 1))
+def test_weights_lie_on_the_simplex(S: int, seed: int, sure: float) -> None:
+    """Whatever the focus; the target's is its share of sure samples over S + 1."""
+    focus = torch.randn(S, generator=torch.Generator().manual_seed(seed))
+    a = shares(focus, sure)
+    assert a.shape == (S + 1,) and a.dtype == torch.float64
+    assert bool((a >= 0).all()) and float(a.sum()) == pytest.approx(1, abs=1e-12)
+    assert float(a[0]) == pytest.approx(sure / (S + 1))
+
+
+def test_weights_by_hand() -> None:
+    """In proportion to focus; negative focus is none; without any, and of one source, what the target leaves is shared alike."""
+    assert shares(torch.tensor([3.0, 1.0, -9.0]), 0.8).tolist() == pytest.approx([0.2, 0.6, 0.2, 0.0])
+    assert shares(torch.tensor([-1.0, 0.0]), 0.0).tolist() == pytest.approx([0.0, 0.5, 0.5])
+    assert shares(torch.tensor([7.0]), 0.5).tolist() == pytest.approx([0.25, 0.75])
+
+
+def test_a_broken_table_is_uniform() -> None:
+    """A row with a NaN or an infinity, and no other."""
+    p = torch.tensor([[0.9, 0.1], [torch.nan, 0.5], [torch.inf, 0.0]])
+    assert knowledge.finite(p).tolist() == [pytest.approx([0.9, 0.1]), [0.5, 0.5], [0.5, 0.5]]
+
+
+def test_the_share_of_a_pair_is_beta_2_2() -> None:
+    """The middle of three uniform numbers has its mean 1/2, variance 1/20 and distribution function x^2 (3 - 2 x)."""
+    rng = torch.Generator().manual_seed(0)
+    l_n = torch.tensor([knowledge.share_of_pair(torch.rand(3, generator=rng)) for _ in range(20_000)])
+    assert float(l_n.mean()) == pytest.approx(0.5, abs=0.005)
+    assert float(l_n.var()) == pytest.approx(0.05, abs=0.002)
+    for x in (0.1, 0.3, 0.8):
+        assert float((l_n <= x).double().mean()) == pytest.approx(x * x * (3 - 2 * x), abs=0.01)
+
+
+def test_losses_by_hand() -> None:
+    """Cross-entropy with a mixed label is that with the soft label, the divergence is its definition; both weigh rows."""
+    rng = torch.Generator().manual_seed(3)
+    logits = torch.randn(6, 4, generator=rng, dtype=torch.float64)
+    label, partner = torch.tensor([0, 1, 2, 3, 0, 1]), torch.tensor([3, 1, 0, 2, 2, 0])
+    weight = torch.tensor([1.0, 0, 1, 1, 0, 1]).double()
+    soft = 0.7 * functional.one_hot(label, 4).double() + 0.3 * functional.one_hot(partner, 4).double()
+    expected = (weight * -(soft * logits.log_softmax(1)).sum(1)).mean()
+    torch.testing.assert_close(knowledge.mixed_cross_entropy(logits, label, partner, 0.7, weight), expected)
+    mean = torch.randn(6, 4, generator=rng, dtype=torch.float64).softmax(1)
+    expected = (weight * (mean * (mean.log() - logits.log_softmax(1))).sum(1)).mean()
+    torch.testing.assert_close(knowledge.weighted_divergence(logits, mean, weight), expected)
+    assert float(knowledge.weighted_divergence(mean.log(), mean, weight)) == pytest.approx(0, abs=1e-12)
+
+
+def test_what_it_is_not_defined_for() -> None:
+    """No source, no table, a share beyond 1."""
+    for p in (torch.zeros(0, 3, 2), torch.zeros(3, 2)):
+        with pytest.raises(ValueError, match="sources, samples, classes"):
+            vote(p, 0.5)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        shares(torch.ones(2), 1.5)
+    assert isinstance(vote(drawn(1, 0), 0.5), Vote)
