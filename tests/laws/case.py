@@ -49,6 +49,8 @@ BARS: Mapping[str, Bar] = {
     "ladd_pl": Bar(0.95, config=LONGER, role="target"),
     "fedwca": Bar(0.95, role="target"),
     "stlf": Bar(0.9, role="target"),
+    "fada": Bar(0.95, role="target"),
+    "fdann": Bar(0.95, role="target"),
     "kd3a": Bar(0.95, role="target"),
     "adabn": Bar(0.9, config=LONGER, role="target"),
     "fdan": Bar(0.95, role="target"),

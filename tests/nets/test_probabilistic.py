@@ -22,6 +22,7 @@ WIDENED = {
     "lenet_bn": "features.bottleneck.linear",
     "convnet": "features.8",
     "inception": "features.12",
+    **dict.fromkeys(("fada_digits", "fada_small"), "features.head.4"),
     **dict.fromkeys(("resnet18", "resnet50", "resnet18_wn", "resnet50_wn"), "features.bottleneck.linear"),
 }
 every = pytest.mark.parametrize("name", WIDENED)
@@ -41,7 +42,7 @@ def test_one_layer_is_twice_as_wide_and_the_last(name: str) -> None:
     assert probabilistic.width(world) == m
     assert ours[f"{layer}.weight"].shape == (2 * m, theirs[f"{layer}.weight"].shape[1])
     assert ours[f"{layer}.bias"].shape == (2 * m,)
-    gone = {n for n in theirs if n.startswith("features.bottleneck.norm.")}
+    gone = {n for n in theirs if n.startswith(("features.bottleneck.norm.", "features.head.5."))}
     kept = {n: w.shape for n, w in theirs.items() if n not in gone and not n.startswith(f"{layer}.")}
     assert {n: w.shape for n, w in ours.items() if not n.startswith(f"{layer}.")} == kept
     assert classifier_of(ours).keys() == classifier_of(theirs).keys() and backbone_of(ours)

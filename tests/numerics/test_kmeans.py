@@ -9,7 +9,7 @@ from sklearn.metrics import silhouette_score
 from torch import Tensor
 
 from tests.numerics.clouds import normal
-from tideline.numerics.kmeans import silhouette_clusters
+from tideline.numerics.kmeans import clusters, inertia, looseness, regrouped, silhouette_clusters
 
 
 def groups(sizes: list[int], d: int = 4, apart: float = 20.0, seed: int = 0) -> tuple[Tensor, list[int]]:
@@ -78,3 +78,42 @@ def test_what_is_no_points_is_refused(points: Tensor) -> None:
     """None, a number that is none, a vector."""
     with pytest.raises(ValueError, match="at least one row of finite numbers"):
         silhouette_clusters(points, 20, 0)
+
+
+def test_inertia_is_that_of_k_means() -> None:
+    """The sum over pairs is the sum of squares round the means; nothing for equal points; times s^2 if scaled by s."""
+    points, _ = groups([6, 5, 7], apart=4.0)
+    labels = clusters(points, 3, 0)
+    pairs = sum(
+        float((points[labels == r][:, None] - points[labels == r][None]).square().sum()) / (2 * int((labels == r).sum()))
+        for r in labels.unique()
+    )
+    assert inertia(points, labels) == pytest.approx(pairs, rel=1e-5)
+    assert inertia(3 * points, labels) == pytest.approx(9 * pairs, rel=1e-5)
+    assert inertia(torch.ones(5, 2), torch.tensor([0, 0, 1, 1, 1])) == 0
+
+
+def test_looseness_has_no_scale() -> None:
+    """A share of the sum of squares: 1 in one cluster, and where all points are equal, so that a collapse is no gain."""
+    points, truth = groups([6, 5, 7])
+    labels = torch.tensor(truth)
+    assert looseness(points, labels) == pytest.approx(looseness(1000 * points, labels))
+    assert looseness(points, labels) < 0.1
+    assert looseness(points, torch.zeros(18)) == 1.0 == looseness(torch.ones(4, 3), torch.tensor([0, 0, 1, 1]))
+
+
+def test_points_that_moved_keep_their_clusters() -> None:
+    """k-means goes on from where they were; a cluster without points is no error, nor are points that are all equal."""
+    points, _ = groups([6, 5, 7], apart=6.0)
+    labels = clusters(points, 3, 0)
+    again = regrouped(points + 0.1 * normal(18, 4, seed=9), 3, labels)
+    assert torch.equal(again, labels)
+    assert len(regrouped(points, 3, torch.zeros(18))) == 18
+    assert len(regrouped(torch.ones(6, 2, dtype=torch.float64), 3, torch.tensor([0, 0, 1, 1, 2, 2]))) == 6
+
+
+@pytest.mark.parametrize("points", [torch.zeros(2, 3), torch.full((4, 2), float("nan")), torch.zeros(4)])
+def test_points_that_make_no_clusters_are_refused(points: Tensor) -> None:
+    """Fewer than clusters, or not finite."""
+    with pytest.raises(ValueError, match="at least 3 rows of finite numbers"):
+        clusters(points, 3, 0)

@@ -25,6 +25,8 @@ METHODS: Methods = (
     ("ladd_pl", "tideline.algorithms.ladd:ladd_pl"),
     ("fedwca", "tideline.algorithms.fedwca:fedwca"),
     ("stlf", "tideline.algorithms.stlf:stlf"),
+    ("fada", "tideline.algorithms.fada:fada"),
+    ("fdann", "tideline.algorithms.fada:fdann"),
     ("kd3a", "tideline.algorithms.kd3a:kd3a"),
     ("adabn", "tideline.algorithms.adabn:adabn"),
     ("fdan", "tideline.algorithms.fdan:fdan"),

@@ -12,6 +12,7 @@ from tideline.core.run import World
 from tideline.core.settings import nearest
 from tideline.nets.bottleneck import LeNetBN
 from tideline.nets.convnet import ConvNet
+from tideline.nets.digits import Digits
 from tideline.nets.inception import InceptionNet
 from tideline.nets.lenet import LeNet
 from tideline.nets.mlp import MLP
@@ -26,6 +27,8 @@ NETS: Mapping[str, Build] = {
     "linear": MLP.linear,
     "lenet_bn": LeNetBN.of,
     "convnet": ConvNet.of,
+    "fada_digits": Digits.whole,
+    "fada_small": Digits.small,
     "inception": InceptionNet.of,
     **dict.fromkeys(KINDS, ResNet.of),
 }

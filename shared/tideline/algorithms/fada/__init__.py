@@ -1,0 +1,102 @@
+"""FADA: labelled sources teach an unlabelled target whose features are aligned with theirs, by adversaries; and f-DANN beside it.
+
+Peng, Huang, Zhu, Saenko, "Federated Adversarial Domain Adaptation", ICLR 2020 (arXiv 1911.02054). Each round: identify, improve,
+follow. The identifier of each pair of a source and a target travels, so that features stay (variant A); sources' models go to
+targets sealed, and a target's own stays with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from tideline.algorithms.fada import client, critic, server, source, target
+from tideline.algorithms.fada.client import IMPROVE, SOURCE
+from tideline.algorithms.fada.fitting import fits, notes, sizes
+from tideline.algorithms.fada.messages import Mine, State
+from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRESETS, aligns
+from tideline.core.algorithm import Algorithm
+from tideline.core.phase import Phase, Plan
+from tideline.core.run import Role
+
+
+def plan(c: Any) -> Plan:
+    """Begin alike, then rounds; scored before them, now and then, and at the end."""
+    first = Phase(SOURCE, source.begin, ask=server.to_sources, tell=server.gathered)
+    share = Phase("share", client.share, ask=server.to_all, tell=server.begun)
+    before = Phase("source_only", client.score("source_only"), ask=server.nothing_to_targets)
+    grade = Phase("score", client.score("accuracy"), ask=server.nothing_to_targets)
+    due = (r == c.rounds or r % c.evaluate_every == 0 for r in range(1, c.rounds + 1))
+    rounds = chain.from_iterable((*one_round(c), grade) if now else one_round(c) for now in due)
+    return (*(first,) * c.source_rounds, share, *(before,) * (c.source_rounds > 0), *rounds)
+
+
+def one_round(c: Any) -> Plan:
+    """Step 2's identifiers, steps 1 to 4 at the sources, steps 5 and 6 at the targets."""
+    improve = Phase(
+        IMPROVE,
+        replace(source.improve, metrics=source.improve_metrics(c)),
+        ask=server.to_improve,
+        tell=server.gathered,
+    )
+    following = replace(target.follow, metrics=target.follow_metrics(c))
+    follow = Phase("follow", following, ask=server.to_follow, tell=server.followed)
+    return (*identify(c) * c.identify_steps, improve, follow) if aligns(c) else (improve, follow)
+
+
+def identify(c: Any) -> Plan:
+    """One step of the identifiers: by halves of a gradient, or by features."""
+    if c.critic == FEATURES:
+        expose = Phase("expose", critic.expose, ask=server.ask_all, tell=server.criticised)
+        return expose, Phase("pull", critic.pull, ask=server.gradients)
+    return (Phase("identify", client.identify, ask=server.identifiers, tell=server.stepped),)
+
+
+PAPER = "Peng, Huang, Zhu, Saenko: Federated Adversarial Domain Adaptation, 2020"
+CLAIMS = (
+    "A source's model goes sealed to the other sites of the run; the coordinator hands it on, and cannot open it.",
+    "A target's model is sent to nobody. Batch norm's statistics leave no site.",
+    f"A half of DI's gradient is of {LEAST} rows or more. Not claimed: that nothing of their features can be told from it.",
+    "The weights, gains and errors tell which source's data are like which target's.",
+)
+WITH_FEATURES = (
+    "With critic: features, each exchange shows the coordinator a mini-batch's features, clipped and noised; the run's notes tell"
+    " the (epsilon, delta) of a row through its own features. Not claimed: that what it taught the network, and so other rows, is"
+    " hidden.",
+)
+COMMON: dict[str, Any] = {
+    "memory": Mine,
+    "settle": client.settle,
+    "fits": fits,
+    "sizes": sizes,
+    "notes": notes,
+    "keepsakes": client.keepsakes,
+    "cast": (Role.SOURCE, Role.SOURCE, Role.TARGET),
+}
+
+fada = Algorithm(
+    "fada",
+    PAPER,
+    "Sites without labels are aligned with labelled ones by adversaries; features stay, models travel sealed",
+    FADA,
+    State,
+    server.begin,
+    plan,
+    claims=CLAIMS + WITH_FEATURES,
+    presets=PRESETS,
+    **COMMON,
+)
+
+fdann = Algorithm(
+    "fdann",
+    f"f-DANN, as named in {PAPER}",
+    "The same with all sources alike, and nothing disentangled",
+    FDANN,
+    State,
+    server.begin,
+    plan,
+    claims=CLAIMS,
+    presets=PRESETS,
+    **COMMON,
+)

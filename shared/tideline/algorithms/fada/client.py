@@ -1,0 +1,160 @@
+"""Both parties' side: where all begin, each one's half of the identifier's gradient, and the rows of a mini-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+
+import torch
+from torch import Tensor, nn
+
+from tideline import nets
+from tideline.algorithms.fada.messages import Common, Half, Halves, Identifiers, Mine
+from tideline.algorithms.fada.settings import LEAST, PARAM, disentangles
+from tideline.algorithms.fada.transfer import Due, together, trained
+from tideline.core.data import View
+from tideline.core.errors import DataRefused
+from tideline.core.record import Nothing, Weights
+from tideline.core.run import Role
+from tideline.core.step import Outcome, Site, Step, step
+from tideline.learning.evaluate import accuracy, outputs
+from tideline.learning.fit import batches
+from tideline.learning.normalisation import remeasure
+from tideline.nets.disentangling import beside, logits
+from tideline.numerics.adversarial import error_of, finite, told_apart
+
+SOURCE = "source"  # the phase of averaging among sources
+IMPROVE = "improve"
+
+
+def settle(config: object, site: Site) -> Mine:
+    """No model yet. At a target, which rows are clustered: drawn once, so that gains tell of models and not of rows.
+
+    Raises DataRefused for a site without rows.
+    """
+    n = len(site.data)
+    if n == 0:
+        raise DataRefused("The site has no training rows", "Give it data, or leave it out of the roster")
+    rows = torch.randperm(n, generator=site.rng)[: site.config.clustered].sort().values
+    return Mine({}, {}, {}, rows if site.role is Role.TARGET else rows[:0], rows[:0], 0, {}, {})
+
+
+def loaded(memory: Mine, site: Site) -> nn.Module:
+    """The site's own G and C."""
+    return nets.loaded(site.world, memory.model, site.device)
+
+
+def met(order: Common, memory: Mine, site: Site, number: int) -> dict[str, Tensor]:
+    """The mean of what sources sent in a round of averaging, beside batch norm's statistics of this site."""
+    model = memory.model or order.start
+    return {**model, **together(PARAM, trained(model), order.models, Due(SOURCE, number, trained(order.start)), site)}
+
+
+@step(metrics=("missing",))
+def share(order: Common, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    """All begin alike: G_i <- G, C_i <- C. A source draws its networks beside them, a target measures its own statistics."""
+    memory = replace(memory, model=met(order, memory, site, site.config.source_rounds))
+    if site.role is Role.SOURCE:
+        own = nets.weights_of(beside(site.world)) if disentangles(site.config) else {}
+        return Outcome(Nothing(), replace(memory, beside=own), {"missing": missing(site)})
+    net = loaded(memory, site)
+    measure(net, site)
+    return Outcome(Nothing(), replace(memory, model=nets.weights_of(net)))
+
+
+def missing(site: Site) -> int:
+    """Classes that a source has no row of."""
+    assert site.data.y is not None
+    return site.world.classes - len(torch.unique(site.data.y))
+
+
+def measure(net: nn.Module, site: Site) -> None:
+    """Batch norm's statistics of the target's rows under the weights of now, in place; of a single row they stay as they are."""
+    if len(site.data) > 1:
+        remeasure(net, site.data.x, nets.rows_of(site.data.x), site.rng, site.device)
+
+
+@contextmanager
+def unmoved(net: nn.Module) -> Iterator[None]:
+    """Leave what batch norm measures as it is found."""
+    found = {name: b.clone() for name, b in net.named_buffers()}
+    yield
+    for name, b in net.named_buffers():
+        b.copy_(found[name])
+
+
+def drawn(site: Site, size: int) -> Tensor:
+    """Numbers of the rows of one mini-batch. Raises DataRefused for a site that has fewer than may be told of."""
+    n = len(site.data)
+    if n < LEAST:
+        what = f"The site has {n} training rows; what DI learns from them would tell of single rows where they are below {LEAST}"
+        raise DataRefused(what, "Leave the site out, or give it more data")
+    return torch.randperm(n, generator=site.rng)[:size]
+
+
+@step(metrics=("loss", "error"))
+def identify(order: Identifiers, memory: Mine, site: Site) -> Outcome[Halves, Mine]:
+    """This party's half of the gradient of eq. 4 for each pair that it is of, G held. Features stay."""
+    net = loaded(memory, site)
+    net.train()
+    with torch.no_grad(), unmoved(net):
+        f = net.get_submodule("features")(site.data.x[drawn(site, site.config.identify_batch)].to(site.device))
+    found = {name: half(di.theta, f, site.role is Role.SOURCE) for name, di in order.di.items()}
+    halves = {name: each for name, each in found.items() if each is not None}
+    n = max(len(halves), 1)
+    told = {"loss": sum(h.loss for h in halves.values()) / n, "error": sum(h.error for h in halves.values()) / n}
+    return Outcome(Halves(halves), memory, told if halves else {})
+
+
+def half(di: Tensor, f: Tensor, source: bool) -> Half | None:
+    """The gradient of this party's term by DI, beside what DI makes of its rows; None where a number is not finite."""
+    di = di.to(f.device).requires_grad_()
+    z = logits(di, f)
+    loss = told_apart(z, source=source)
+    (g,) = torch.autograd.grad(loss, di)
+    if not finite(g, loss):
+        return None
+    return Half(g.cpu(), float(loss.detach()), error_of(z.detach(), source=source), len(f))
+
+
+def minibatches(n: int, site: Site) -> Iterator[Tensor]:
+    """Numbers of rows, for so many epochs or steps. None of a single row: batch norm has no variance of it."""
+    c, done = site.config, 0
+    if n < 2:
+        return
+    for epoch in count() if c.steps else range(c.epochs):
+        for i, rows in enumerate(batches(n, c.batch, site.rng)):
+            yield rows
+            done += 1
+            site.tick(done / c.steps if c.steps else min(1.0, (epoch + (i + 1) * c.batch / n) / c.epochs))
+            if done == c.steps:
+                return
+
+
+def averaged(told: list[dict[str, float]]) -> dict[str, float]:
+    """The mean of each metric over mini-batches, of those that are finite."""
+    names = told[0] if told else {}
+    means = {name: sum(each[name] for each in told) / len(told) for name in names}
+    return {name: value for name, value in means.items() if abs(value) < float("inf")}
+
+
+def score(name: str) -> Step:
+    """The target's model of now on its held-out rows."""
+
+    def run(order: Nothing, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+        value = accuracy(predict, order, memory, site)
+        return Outcome(Nothing(), memory, {} if value is None else {name: value})
+
+    return Step("score", run, Nothing, Mine, Nothing, (name,), View.HELD_OUT)
+
+
+def predict(order: Nothing, memory: Mine, site: Site, x: Tensor) -> Tensor:
+    """Outputs of the site's own model."""
+    return outputs(loaded(memory, site), x, site.device)
+
+
+def keepsakes(config: object, memory: Mine) -> dict[str, Weights]:
+    """A site's own network: of a target, G_t and C_t."""
+    return {"model": memory.model} if memory.model else {}

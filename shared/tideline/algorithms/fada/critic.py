@@ -1,0 +1,64 @@
+"""Variant B, only where owners let features out: features of mini-batches go to the coordinator, which gives gradients back.
+
+Rows are clipped to norm c and get noise of sigma c in each number. The same mini-batch passes through G again when its gradient
+comes, under the same dropout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from tideline import nets
+from tideline.algorithms.fada.client import drawn, loaded, unmoved
+from tideline.algorithms.fada.messages import Ask, Exposed, Mine, Pull
+from tideline.core.errors import StepFailed
+from tideline.core.record import Nothing
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.fit import uncounted
+from tideline.numerics.adversarial import clipped
+from tideline.numerics.gaussian import epsilon
+
+SEEDS = 2**62
+
+
+def features(net: nn.Module, rows: Tensor, seed: int, site: Site) -> Tensor:
+    """Clipped features of a mini-batch in training mode, by a dropout of its own."""
+    net.train()
+    torch.manual_seed(seed)
+    f: Tensor = net.get_submodule("features")(site.data.x[rows].to(site.device))
+    return clipped(f, site.config.clip)
+
+
+@step(metrics=("epsilon",))
+def expose(order: Ask, memory: Mine, site: Site) -> Outcome[Exposed, Mine]:
+    """Features of a mini-batch, clipped and noised; and what noise has been worth so far."""
+    c, net = site.config, loaded(memory, site)
+    rows = drawn(site, c.batch)
+    seed = int(torch.randint(SEEDS, (), generator=site.rng))
+    with torch.no_grad(), unmoved(net):
+        f = features(net, rows, seed, site).cpu()
+    f = f + c.noise * c.clip * torch.randn(f.shape, generator=site.rng)
+    told = {"epsilon": epsilon(site.round, c.noise, c.delta)} if c.noise > 0 else {}
+    return Outcome(Exposed(f), replace(memory, drawn=rows, seed=seed), told)
+
+
+@step()
+def pull(order: Pull, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    """A step of G along eq. 5, whose gradient by the features came. Raises StepFailed for one of other rows than were sent."""
+    c, net = site.config, loaded(memory, site)
+    moving = list(net.get_submodule("features").parameters())
+    if len(order.gradient) != len(memory.drawn):
+        what = f"The gradient is of {len(order.gradient)} rows, and {len(memory.drawn)} were sent"
+        raise StepFailed(what, "The coordinator is of another version, or is not to be trusted")
+    if not moving:
+        return Outcome(Nothing(), memory)
+    by = SGD(moving, lr=c.rate, weight_decay=c.weight_decay)
+    with uncounted(net):
+        f = features(net, memory.drawn, memory.seed, site)
+        f.backward(order.gradient.to(site.device))  # type: ignore[no-untyped-call]
+        by.step()
+    return Outcome(Nothing(), replace(memory, model=nets.weights_of(net)))

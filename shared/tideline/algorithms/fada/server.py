@@ -1,0 +1,236 @@
+"""The coordinator's side: it holds the identifiers, steps them on the sum of both parties' halves, and passes handles on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from tideline import nets
+from tideline.algorithms.fada.messages import (
+    Ask,
+    Common,
+    Exposed,
+    Follow,
+    Followed,
+    Halves,
+    Identifier,
+    Identifiers,
+    Improve,
+    Improved,
+    Pull,
+    State,
+)
+from tideline.algorithms.fada.settings import GRADIENTS, aligns
+from tideline.core.errors import RosterRefused
+from tideline.core.phase import Replies, Table, Told, Turn
+from tideline.core.record import Nothing
+from tideline.core.run import EMPTY, ClientId, Role, Roster, World
+from tideline.nets.disentangling import identifier, logits, sizes
+from tideline.numerics.adversarial import a_distance, error_of, taken_for_source, told_apart
+
+Errors = dict[str, dict[str, tuple[float, ...]]]
+
+
+def begin(config: Any, world: World, roster: Roster, rng: Generator) -> State:
+    """G and C at random, and one start for all identifiers."""
+    start = nets.weights_of(nets.build(world))
+    di = torch.nn.utils.parameters_to_vector(identifier(sizes(world)[1]).parameters()).detach()
+    sources, targets = (sorted(m.id for m in roster if m.role is role) for role in (Role.SOURCE, Role.TARGET))
+    pairs = {str(t): dict.fromkeys(map(str, sources), Identifier(di)) for t in targets} if aligns(config) else {}
+    return State(start, pairs, {}, (), {}, {}, {})
+
+
+# All begin alike
+
+
+def to_sources(state: State, turn: Turn) -> dict[ClientId, Common]:
+    """The start, what sources made of it, and who may read what they make now."""
+    return dict.fromkeys(turn.members(Role.SOURCE), Common(state.start, dict(state.models), everybody(turn)))
+
+
+def to_all(state: State, turn: Turn) -> dict[ClientId, Common]:
+    """The same to targets too."""
+    return dict.fromkeys(turn.members(), Common(state.start, dict(state.models), ()))
+
+
+def everybody(turn: Turn) -> tuple[str, ...]:
+    """Names of all sites."""
+    return tuple(map(str, turn.members()))
+
+
+def gathered(state: State, replies: Replies[Improved], turn: Turn) -> State | Told[State]:
+    """Handles of what sources sent; who sent nothing is left out of this round."""
+    answers = {client: reply.contribution for client, reply in replies.items()}
+    models = {str(client): handle for client, handle in answers.items() if handle is not None}
+    gone = [c for c in sources(state, turn) if c not in models]
+    return left_out(replace(state, models=models), gone)
+
+
+def begun(state: State, replies: Replies[Nothing], turn: Turn) -> State | Told[State]:
+    """Who takes part from here on. Raises RosterRefused where no source, or no target, is left."""
+    here = tuple(str(c) for c in replies)
+    for role in (Role.SOURCE, Role.TARGET):
+        if not set(here) & set(turn.members(role)):
+            raise RosterRefused(f"No {role.value} took the common model", "Begin again when its agent is there", path="roster")
+    lacking = tuple(c for c in replies if replies.metrics.get(c, EMPTY).get("missing", 0) > 0)
+    gone = tuple(c for c in turn.members() if c not in replies)
+    marks = {"left out": gone, "lacks classes": lacking}
+    return Told(replace(state, begun=here, models={}), {word: who for word, who in marks.items() if who})
+
+
+def left_out(state: State, gone: list[ClientId]) -> State | Told[State]:
+    """The state, and who was left out of it."""
+    return Told(state, {"left out": tuple(gone)}) if gone else state
+
+
+def sources(state: State, turn: Turn) -> list[ClientId]:
+    """Sources that take part."""
+    return [c for c in turn.members(Role.SOURCE) if not state.begun or c in state.begun]
+
+
+def targets(state: State, turn: Turn) -> list[ClientId]:
+    """Targets that take part."""
+    return [c for c in turn.members(Role.TARGET) if not state.begun or c in state.begun]
+
+
+def nothing_to_targets(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+    """A question without words."""
+    return dict.fromkeys(targets(state, turn), Nothing())
+
+
+# Step 2, variant A: the identifier travels
+
+
+def pairs_of(state: State, turn: Turn) -> dict[ClientId, dict[str, Identifier]]:
+    """Each party's identifiers, by the other party's name."""
+    s, t = sources(state, turn), targets(state, turn)
+    if not state.di:
+        return {client: {} for client in (*s, *t)}
+    of_sources = {i: {str(j): state.di[j][i] for j in t} for i in s}
+    return of_sources | {j: {str(i): state.di[j][i] for i in s} for j in t}
+
+
+def identifiers(state: State, turn: Turn) -> dict[ClientId, Identifiers]:
+    """To both parties at once."""
+    return {client: Identifiers(di) for client, di in pairs_of(state, turn).items()}
+
+
+def stepped(state: State, replies: Replies[Halves], turn: Turn) -> State | Told[State]:
+    """DI <- DI - eta (g_s + g_t) for each pair of which both halves came; others stay."""
+    halves = {str(client): reply.halves for client, reply in replies.items()}
+    di, found = {t: dict(row) for t, row in state.di.items()}, dict[tuple[str, str], float]()
+    for t in targets(state, turn):
+        for s in sources(state, turn):
+            g_s, g_t = halves.get(s, EMPTY).get(t), halves.get(t, EMPTY).get(s)
+            if g_s is not None and g_t is not None:
+                di[t][s] = Identifier(di[t][s].theta - turn.config.identify_rate * (g_s.g.float() + g_t.g.float()))
+                found[t, s] = (min(g_s.error, 1.0) + min(g_t.error, 1.0)) / 2
+    gone = [c for c in (*sources(state, turn), *targets(state, turn)) if not halves.get(c)]
+    return identified(replace(state, di=di), found, gone, turn)
+
+
+def identified(state: State, found: Mapping[tuple[str, str], float], gone: list[ClientId], turn: Turn) -> State | Told[State]:
+    """The errors of the pairs, over the exchanges of this round; after the last of them people are told."""
+    number = (turn.round - 1) % turn.config.identify_steps
+    errors: Errors = {t: dict(row) for t, row in state.errors.items()} if number else {}
+    for (t, s), error in found.items():
+        errors.setdefault(t, {})[s] = (*errors.get(t, {}).get(s, ()), error)
+    state = replace(state, errors=errors)
+    marks = {"left out": tuple(sorted(gone))} if gone else {}
+    tables = distances(errors) if number + 1 == turn.config.identify_steps else {}
+    return Told(state, marks, tables=tables) if marks or tables else state
+
+
+def distances(errors: Errors) -> dict[str, Table]:
+    """2 (1 - 2 err) of each pair, err the mean over the round's exchanges; of sources that every target has met."""
+    rows = sorted(set.intersection(*(set(row) for row in errors.values()))) if errors else []
+    columns = sorted(errors)
+    if not rows:
+        return {}
+    values = tuple(tuple(a_distance(sum(errors[t][s]) / len(errors[t][s])) for t in columns) for s in rows)
+    return {"A-distance of each source (rows) and target": Table(tuple(rows), tuple(columns), values)}
+
+
+# Step 2, variant B: features travel
+
+
+def ask_all(state: State, turn: Turn) -> dict[ClientId, Ask]:
+    """For a mini-batch of features."""
+    return dict.fromkeys((*sources(state, turn), *targets(state, turn)), Ask())
+
+
+def criticised(state: State, replies: Replies[Exposed], turn: Turn) -> State | Told[State]:
+    """A step of each DI by eq. 4, and the gradients of eq. 5 by each party's features, DI held."""
+    f = {str(client): reply.f.float() for client, reply in replies.items()}
+    di, found, pulls = {t: dict(row) for t, row in state.di.items()}, dict[tuple[str, str], float](), dict[str, list[Tensor]]()
+    for t in targets(state, turn):
+        for s in (s for s in sources(state, turn) if t in f and s in f):
+            theta, found[t, s] = learnt(di[t][s].theta, f[s], f[t], turn.config.identify_rate)
+            di[t][s] = Identifier(theta)
+            for party in (s, t):
+                pulls.setdefault(party, []).append(pulled(theta, f[party]))
+    weight = turn.config.weight(-(-turn.round // turn.config.identify_steps))
+    gradients = {party: weight * torch.stack(each).mean(0) for party, each in pulls.items()}
+    gone = [c for c in (*sources(state, turn), *targets(state, turn)) if c not in f]
+    return identified(replace(state, di=di, gradients=gradients), found, gone, turn)
+
+
+def learnt(di: Tensor, f_s: Tensor, f_t: Tensor, rate: float) -> tuple[Tensor, float]:
+    """DI after a step by eq. 4, and its error before."""
+    di = di.clone().requires_grad_()
+    z_s, z_t = logits(di, f_s), logits(di, f_t)
+    (g,) = torch.autograd.grad(told_apart(z_s, source=True) + told_apart(z_t, source=False), di)
+    return (di - rate * g).detach(), (error_of(z_s.detach(), source=True) + error_of(z_t.detach(), source=False)) / 2
+
+
+def pulled(di: Tensor, f: Tensor) -> Tensor:
+    """The gradient of a party's half of eq. 5 by its features (b, d)."""
+    f = f.clone().requires_grad_()
+    (g,) = torch.autograd.grad(taken_for_source(logits(di, f)), f)
+    return g
+
+
+def gradients(state: State, turn: Turn) -> dict[ClientId, Pull]:
+    """To each party its own."""
+    return {ClientId(party): Pull(g) for party, g in sorted(state.gradients.items())}
+
+
+# Steps 1, 3, 4, then 5, 6
+
+
+def to_improve(state: State, turn: Turn) -> dict[ClientId, Improve]:
+    """The identifiers of a source's pairs; where sources meet, what all made last; and who may read what they make now."""
+    c, di, to = turn.config, pairs_of(state, turn), [str(t) for t in targets(state, turn)]
+    readers = (*to, *(str(s) for s in sources(state, turn))) if c.meet else to
+    models = dict(state.models) if c.meet else {}
+    return {s: Improve(di[s] if c.critic == GRADIENTS else {}, models, tuple(readers)) for s in sources(state, turn)}
+
+
+def to_follow(state: State, turn: Turn) -> dict[ClientId, Follow]:
+    """The identifiers of a target's pairs, and handles of what sources made."""
+    gradients, di = turn.config.critic == GRADIENTS, pairs_of(state, turn)
+    return {t: Follow(di[t] if gradients else {}, dict(state.models)) for t in targets(state, turn) if state.models}
+
+
+def followed(state: State, replies: Replies[Followed], turn: Turn) -> State | Told[State]:
+    """The weights of each target; of one that did not answer the last. Sources whose numbers it could not use are named."""
+    told = {str(client): normalised(reply.w, state) for client, reply in replies.items()}
+    state = replace(state, w={**state.w, **told})
+    unused = tuple(ClientId(s) for s in sorted(state.models) if any(s not in w for w in told.values()))
+    return Told(state, {"left out": unused} if unused else {}, tables=weights(state, turn))
+
+
+def normalised(w: Mapping[str, float], state: State) -> dict[str, float]:
+    """Weights of sources that there are."""
+    return {s: min(each, 1.0) for s, each in sorted(w.items()) if s in state.models}
+
+
+def weights(state: State, turn: Turn) -> dict[str, Table]:
+    """w of each source in each target; 0 where it was left out."""
+    rows, columns = tuple(map(str, sources(state, turn))), tuple(sorted(t for t, w in state.w.items() if w))
+    values = tuple(tuple(state.w[t].get(s, 0.0) for t in columns) for s in rows)
+    return {"weight of each source in each target": Table(rows, columns, values, drawn="graph")} if rows and columns else {}

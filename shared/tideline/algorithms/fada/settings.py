@@ -1,0 +1,109 @@
+"""Settings of FADA and of f-DANN: symbols as in the paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tideline.core.settings import setting
+
+DELTA, GRAD, PARAM = "delta", "grad", "param"
+GRADIENTS, FEATURES = "gradients", "features"
+FLATTENED, RAW, UNIFORM = "flattened", "raw", "uniform"
+LEAST = 16  # rows that a half of DI's gradient is of: that of fewer tells their features
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """What both methods are told."""
+
+    rounds: int = setting(20, low=1, high=100_000, doc="rounds of identify, improve, follow")
+    source_rounds: int = setting(5, low=0, high=100_000, doc="rounds of averaging among the sources first, sealed; 0: none")
+    source_epochs: int = setting(1, low=1, doc="local epochs of such a round")
+    identify_steps: int = setting(10, low=1, high=10_000, doc="steps of DI in a round, each an exchange")
+    identify_batch: int = setting(64, low=LEAST, doc="rows that a half of the gradient of eq. 4 is of")
+    identify_rate: float = setting(0.5, low=0.0, doc="learning rate of DI, at the coordinator")
+    epochs: int = setting(1, low=1, doc="local epochs a round, E, at sources and targets")
+    steps: int = setting(0, low=0, doc="if not 0, so many mini-batches in place of epochs")
+    batch: int = setting(32, low=LEAST, doc="rows in a mini-batch, B")
+    rate: float = setting(5e-2, low=0.0, doc="learning rate of the local SGD, eta, without momentum")
+    weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of the local SGD")
+    lambda_adv: float = setting(0.03, low=0.0, doc="weight of eq. 5 once it is whole; 0: no alignment")
+    meet: bool = setting(True, doc="sources begin each round from the mean of what they sent, sealed; false: each goes on alone")
+    clustered: int = setting(256, low=2, high=100_000, doc="rows of a target whose features are watched: clusters, spread")
+    evaluate_every: int = setting(5, low=1, doc="rounds between scorings; the last round is always scored")
+
+
+@dataclass(frozen=True)
+class FDANN(Aligned):
+    """Steps 1 and 2, all sources alike."""
+
+    mode: str = setting(DELTA, choices=(DELTA, PARAM), doc="what targets are sent: a change of G and C, or G and C")
+
+    parts: ClassVar[str] = "II"
+    attention: ClassVar[str] = UNIFORM
+    critic: ClassVar[str] = GRADIENTS
+
+    def weight(self, number: int) -> float:
+        """lambda_adv (2 / (1 + exp(-10 p)) - 1), p the share of rounds done."""
+        return self.lambda_adv * (2 / (1 + math.exp(-10 * number / self.rounds)) - 1)
+
+
+@dataclass(frozen=True)
+class FADA(Aligned):
+    """Attention, alignment and disentangling."""
+
+    mode: str = setting(
+        DELTA, choices=(DELTA, GRAD, PARAM), doc="what targets are sent: a change of G and C, a gradient, or G and C"
+    )
+    parts: str = setting("III", choices=("I", "II", "III"), doc="I: attention; II: and alignment; III: and disentangling")
+    attention: str = setting(
+        FLATTENED,
+        choices=(FLATTENED, RAW, UNIFORM),
+        doc="(1 + softmax) / (N + 1) of all gains so far, softmax of these, or 1 / N",
+    )
+    sharpness: float = setting(1.0, low=0.0, high=1e6, doc="what gains are multiplied by before the softmax")
+    lambda_ent: float = setting(1.0, low=0.0, doc="weight of CI and of eq. 7")
+    lambda_mi: float = setting(1e-4, low=0.0, doc="weight of eq. 8")
+    lambda_rec: float = setting(1e-2, low=0.0, doc="weight of the reconstruction")
+    ramp: float = setting(0.1, low=0.0, high=1.0, doc="share of the rounds over which lambda_adv grows from 0")
+    critic: str = setting(
+        GRADIENTS,
+        choices=(GRADIENTS, FEATURES),
+        doc="what DI learns from: gradients, or features of mini-batches that sites send",
+    )
+    clip: float = setting(1.0, low=1e-6, high=1e6, doc="features: longest row that is sent, c")
+    noise: float = setting(1.0, low=0.0, high=1e6, doc="features: standard deviation of the noise in units of c, sigma")
+    delta: float = setting(1e-5, low=1e-300, high=0.5, doc="features: delta of the (epsilon, delta) that is told")
+    epsilon: float = setting(10.0, low=0.0, doc="features: epsilon above which the run's notes warn")
+
+    def weight(self, number: int) -> float:
+        """lambda_adv after a linear growth: from the start at full weight G_t may make one point of all rows."""
+        grown = number / (self.ramp * self.rounds) if self.ramp else 1.0
+        return self.lambda_adv * min(1.0, grown)
+
+
+def aligns(c: Any) -> bool:
+    """Whether there are domain identifiers at all."""
+    return bool(c.parts != "I" and c.lambda_adv > 0)
+
+
+def disentangles(c: Any) -> bool:
+    """Whether a source has networks beside G and C."""
+    return bool(c.parts == "III" and max(c.lambda_ent, c.lambda_mi, c.lambda_rec) > 0)
+
+
+TINY: Mapping[str, Any] = {"rounds": 2, "source_rounds": 1, "identify_steps": 2, "identify_batch": 24, "batch": 16}
+DEMO: Mapping[str, Any] = {"rounds": 8, "identify_steps": 4, "source_epochs": 2, "batch": 16, "evaluate_every": 4}
+DIGITS_SMALL: Mapping[str, Any] = {}
+DIGITS: Mapping[str, Any] = {"rounds": 100, "identify_steps": 5, "identify_batch": 128, "source_epochs": 2, "evaluate_every": 10}
+OBJECT: Mapping[str, Any] = {"rounds": 40, "rate": 1e-3, "weight_decay": 1e-3, "identify_batch": 64, "evaluate_every": 10}
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "demo": DEMO,
+    "digits": DIGITS,
+    "digits_small": DIGITS_SMALL,
+    "object": OBJECT,
+    "tiny": TINY,
+}

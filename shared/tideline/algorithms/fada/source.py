@@ -1,0 +1,181 @@
+"""A source's side: class loss, eq. 5's half, disentangling, reconstruction; what comes of it goes out sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+from torch.optim import SGD
+
+from tideline import nets
+from tideline.algorithms.fada.client import IMPROVE, averaged, loaded, met, minibatches
+from tideline.algorithms.fada.messages import Common, Contribution, Improve, Improved, Mine
+from tideline.algorithms.fada.settings import GRAD, aligns, disentangles
+from tideline.algorithms.fada.transfer import Due, moved, together, trained
+from tideline.core.handle import Handle
+from tideline.core.record import Weights
+from tideline.core.run import ClientId
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.fit import cross_entropy, fit, uncounted
+from tideline.nets.disentangling import Beside, logits, parted
+from tideline.nets.disentangling import beside as networks_beside
+from tideline.numerics.adversarial import confusion, finite, mutual_information, taken_for_source, told_information
+
+STEEPEST = 1.0  # norm that M's gradient is shortened to: its score has no bound (Belghazi et al., 2018)
+
+
+@step(metrics=("loss",))
+def begin(order: Common, memory: Mine, site: Site) -> Outcome[Improved, Mine]:
+    """A round of averaging among the sources alone: weights that are to be added up later must not have drifted apart."""
+    if len(site.data) < 2:
+        return Outcome(Improved(None), replace(memory, model=dict(order.start)))
+    c, model = site.config, met(order, memory, site, site.round - 1)
+    net = nets.loaded(site.world, model, site.device)
+    by = SGD(net.parameters(), lr=c.rate, weight_decay=c.weight_decay)
+    loss = fit(
+        net, site.data, cross_entropy, by, epochs=c.source_epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick
+    )
+    after = nets.weights_of(net)
+    if not finite(*after.values()):
+        return Outcome(Improved(None), memory)
+    return Outcome(Improved(sealed(trained(after), order.to)), replace(memory, model=after), {"loss": loss})
+
+
+def sealed(theta: Weights, to: tuple[str, ...]) -> Handle[Contribution]:
+    """A contribution for these sites alone."""
+    return Handle.of(Contribution(theta), map(ClientId, to))
+
+
+@dataclass(frozen=True)
+class Networks:
+    """A source's networks while it trains, and the identifiers of its pairs, which are held. beside: None in parts I and II."""
+
+    net: nn.Module
+    beside: Beside | None
+    di: tuple[Tensor, ...]
+    weight: float
+    by: SGD
+    ascent: SGD | None
+
+    @classmethod
+    def of(cls, order: Improve, memory: Mine, site: Site) -> Networks:
+        """Those that the site keeps, and an optimiser: one for all but M, which ascends."""
+        c, net, own = site.config, loaded(memory, site), None
+        if disentangles(c):
+            own = nets.loaded(site.world, memory.beside, site.device, networks_beside)
+        others = [*own.D.parameters(), *own.CI.parameters(), *own.R.parameters()] if isinstance(own, Beside) else []
+        by = SGD([*net.parameters(), *others], lr=c.rate, weight_decay=c.weight_decay)
+        ascent = SGD(own.M.parameters(), lr=c.rate, maximize=True) if isinstance(own, Beside) else None
+        di = tuple(each.theta.to(site.device) for _, each in sorted(order.di.items()))
+        return cls(net, own if isinstance(own, Beside) else None, di, c.weight(site.round), by, ascent)
+
+
+def improve_metrics(c: Any) -> tuple[str, ...]:
+    """What a source tells of its losses."""
+    beside = ("disentangling", "confusion", "information", "reconstruction") if disentangles(c) else ()
+    return ("loss", *(("alignment",) if aligns(c) else ()), *beside)
+
+
+@step(metrics=("loss", "alignment", "disentangling", "confusion", "information", "reconstruction"))
+def improve(order: Improve, memory: Mine, site: Site) -> Outcome[Improved, Mine]:
+    """Steps 1 to 4 on each mini-batch, and the contribution. Nothing where a number is not finite: then all stays as it was."""
+    c = site.config
+    if len(site.data) < 2:
+        return Outcome(Improved(None), memory)
+    before = started(order, memory, site)
+    own = Networks.of(order, replace(memory, model={**memory.model, **before}), site)
+    told, gradient = descended(own, site)
+    after = nets.weights_of(own.net)
+    beside = nets.weights_of(own.beside) if own.beside else {}
+    given = gradient if c.mode == GRAD else moved(c.mode, before, trained(after))
+    if not finite(*after.values(), *beside.values(), *given.values()):
+        return Outcome(Improved(None), memory)
+    memory = replace(memory, model=after, common=before if c.meet else {}, beside=beside)
+    return Outcome(Improved(sealed(given, order.to)), memory, told)
+
+
+def started(order: Improve, memory: Mine, site: Site) -> dict[str, Tensor]:
+    """Where the round begins: what sources came to together, where they meet; else what this one came to."""
+    theta = trained(memory.model)
+    if not order.models:
+        return theta
+    base = memory.common or theta
+    return together(site.config.mode, base, order.models, Due(IMPROVE, site.round - 1, theta), site)
+
+
+def descended(own: Networks, site: Site) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """The round's mini-batches, in place: mean losses, and in mode grad what was stepped along, weight decay with it."""
+    data, told, gradient = site.data, [], {}
+    assert data.y is not None
+    own.net.train()
+    if own.beside:
+        own.beside.train()
+    with uncounted(own.net):
+        for rows in minibatches(len(data), site):
+            told.append(backward(own, data.x[rows].to(site.device), data.y[rows].to(site.device), site))
+            if site.config.mode == GRAD:
+                gradient = stepped_on(own.net, site.config.weight_decay)
+            own.by.step()
+    return averaged(told), gradient
+
+
+def stepped_on(net: nn.Module, decay: float) -> dict[str, Tensor]:
+    """What SGD goes along."""
+    return {name: ((0 if p.grad is None else p.grad) + decay * p).detach().cpu() for name, p in net.named_parameters()}
+
+
+def backward(own: Networks, x: Tensor, y: Tensor, site: Site) -> dict[str, float]:
+    """Gradients of all losses of one mini-batch, each to the networks that it is to move alone; told in numbers.
+
+    The class loss of step 1 is the first term of eq. 6 too: it counts once.
+    """
+    body, head = parted(own.net)
+    f_conv = body(x)
+    f_di = head(f_conv)
+    loss = functional.cross_entropy(own.net.get_submodule("classifier")(f_di), y)
+    aligned = own.weight * sum((taken_for_source(logits(di, f_di)) for di in own.di), f_di.new_zeros(())) / max(len(own.di), 1)
+    told: dict[str, Tensor | float] = {"loss": loss, "alignment": aligned} if own.di else {"loss": loss}
+    own.by.zero_grad(set_to_none=True)
+    if own.beside is None:
+        (loss + aligned).backward()  # type: ignore[no-untyped-call]
+    else:
+        told |= disentangled(own, own.beside, (f_conv, f_di), y, loss + aligned, site)
+    return {name: float(value.detach() if isinstance(value, Tensor) else value) for name, value in told.items()}
+
+
+def disentangled(
+    own: Networks, beside: Beside, f: tuple[Tensor, Tensor], y: Tensor, loss: Tensor, site: Site
+) -> Mapping[str, Tensor | float]:
+    """Steps 3 and 4: eq. 6 to G, D, C and CI, eq. 7 to G and D, eq. 8 up to M and down to D, the reconstruction to D and R."""
+    c, (f_conv, f_di) = site.config, f
+    f_ds = beside.D(f_conv)
+    named = functional.cross_entropy(beside.CI(f_ds), y)
+    confused = confusion(held(beside.CI, f_ds))
+    (loss + c.lambda_ent * (named + confused)).backward(retain_graph=True)
+    p, shuffled = f_di.detach(), torch.randperm(len(y), generator=site.rng)
+    assert own.ascent is not None
+    ascended(beside.M, own.ascent, p, f_ds.detach(), shuffled)
+    told = mutual_information(beside.M(p, f_ds), beside.M(p, f_ds[shuffled]))
+    undone = functional.mse_loss(beside.R(torch.cat([p, f_ds], 1)), f_conv.detach())
+    (c.lambda_mi * told + c.lambda_rec * undone).backward(inputs=[*beside.D.parameters(), *beside.R.parameters()])
+    information = told_information(float(told.detach()), len(y))
+    return {"disentangling": named, "confusion": confused, "information": information, "reconstruction": undone}
+
+
+def held(module: nn.Module, x: Tensor) -> Tensor:
+    """What a module makes of x, where the loss is to move x alone."""
+    made: Tensor = functional_call(module, {name: p.detach() for name, p in module.named_parameters()}, (x,))
+    return made
+
+
+def ascended(M: nn.Module, by: SGD, p: Tensor, q: Tensor, shuffled: Tensor) -> None:
+    """A step of M towards the least upper bound of eq. 8, in place."""
+    by.zero_grad(set_to_none=True)
+    mutual_information(M(p, q), M(p, q[shuffled])).backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(M.parameters(), STEEPEST)
+    by.step()

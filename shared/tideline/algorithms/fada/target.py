@@ -1,0 +1,142 @@
+"""A target's side: G_t is aligned, each source's contribution is weighed by what it does for the target's clusters, and taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from tideline import nets
+from tideline.algorithms.fada.client import IMPROVE, averaged, loaded, measure, minibatches
+from tideline.algorithms.fada.messages import Follow, Followed, Identifier, Mine
+from tideline.algorithms.fada.settings import FLATTENED, RAW, UNIFORM, aligns
+from tideline.algorithms.fada.transfer import Due, applied, fetched, toward, trained, usable, weighed
+from tideline.core.errors import StepFailed
+from tideline.core.record import Weights
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.fit import uncounted
+from tideline.nets.disentangling import logits
+from tideline.numerics import gains as attention
+from tideline.numerics.adversarial import finite, taken_for_source
+from tideline.numerics.kmeans import clusters, looseness, regrouped
+
+WEIGHTS = {FLATTENED: attention.flattened, RAW: attention.raw, UNIFORM: attention.uniform}
+
+
+def follow_metrics(c: Any) -> tuple[str, ...]:
+    """What a target tells beside its gains."""
+    watched = () if c.attention == UNIFORM else ("looseness",)
+    return (*(("alignment",) if aligns(c) else ()), *watched, "spread")
+
+
+@step(metrics=("alignment", "looseness", "spread"))
+def follow(order: Follow, memory: Mine, site: Site) -> Outcome[Followed, Mine]:
+    """Eq. 5 at the target, eq. 3, and step 6. Batch norm measures the target's rows under the new weights.
+
+    Raises StepFailed where G_t or C_t is no longer finite.
+    """
+    c, net = site.config, loaded(memory, site)
+    told = aligned(net, order.di, site)
+    due = Due(IMPROVE, site.round, trained(nets.weights_of(net)))
+    names = usable(order.contributions, due, site)
+    crowd = Crowd.of(net, memory, site)
+    gained = crowd.gains(order, due, last_of(memory, names))
+    memory = weighed_anew(memory, names, gained, c)
+    now = {name: memory.w[name] for name in names}
+    if names:
+        theta = applied(c.mode, due.like, weighed(order.contributions, now, due, site), c.rate)
+        net.load_state_dict({**net.state_dict(), **theta})
+    measure(net, site)
+    model = nets.weights_of(net)
+    if not finite(*model.values()):
+        raise StepFailed("The target's model is no longer finite", "Lower the learning rate, or check the data")
+    return Outcome(Followed(gained, now), replace(memory, model=model), told | crowd.told())
+
+
+def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site) -> dict[str, float]:
+    """Eq. 5's half of the target's rows over all its pairs, DI and C held; in place. Nothing where G has nothing to learn."""
+    moving, weight = list(net.get_submodule("features").parameters()), site.config.weight(site.round)
+    if not di or not moving:
+        return {}
+    by, told = SGD(moving, lr=site.config.rate, weight_decay=site.config.weight_decay), []
+    pairs = [each.theta.to(site.device) for _, each in sorted(di.items())]
+    net.train()
+    with uncounted(net):
+        for rows in minibatches(len(site.data), site):
+            f = net.get_submodule("features")(site.data.x[rows].to(site.device))
+            loss = weight * sum((taken_for_source(logits(each, f)) for each in pairs), f.new_zeros(())) / len(pairs)
+            by.zero_grad(set_to_none=True)
+            loss.backward()
+            by.step()
+            told.append({"alignment": float(loss.detach())})
+    return averaged(told)
+
+
+def last_of(memory: Mine, names: list[str]) -> dict[str, float]:
+    """The weights of the last round among those who are here, brought to sum one; equal ones where there are none."""
+    w = {name: memory.w.get(name, 0.0) or 1 / len(names) for name in names}
+    total = sum(w.values())
+    return {name: each / total for name, each in w.items()}
+
+
+def weighed_anew(memory: Mine, names: list[str], gained: Mapping[str, float], c: Any) -> Mine:
+    """The memory with new weights by the gains; without any the last ones stay, brought to sum one over those who are here."""
+    last = last_of(memory, names)
+    if not gained:
+        return replace(memory, w={**memory.w, **last})
+    so_far = {**memory.gains, **{k: memory.gains.get(k, 0.0) + gained[k] / (len(names) * last[k]) for k in names}}
+    counted = gained if c.attention == RAW else so_far
+    w = WEIGHTS[c.attention](c.sharpness * torch.tensor([counted[k] for k in names], dtype=torch.float64))
+    return replace(memory, gains=so_far, w={**memory.w, **dict(zip(names, w.tolist(), strict=True))})
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """A fixed batch of the target's rows, as G_t has it: features f, and their clusters; none of fewer rows than classes."""
+
+    net: nn.Module
+    x: Tensor
+    f: Tensor
+    labels: Tensor | None
+    site: Site
+
+    @classmethod
+    def of(cls, net: nn.Module, memory: Mine, site: Site) -> Crowd:
+        """k-means, k = K, of features in evaluation mode, where weights depend on it."""
+        x, K = site.data.x[memory.rows], site.world.classes
+        f = nets.features(net, x, site.device)
+        grouped = site.config.attention != UNIFORM and len(f) >= K and finite(f)
+        return cls(net, x, f, clusters(f, K, seed=0) if grouped else None, site)
+
+    def gains(self, order: Follow, due: Due, w: Mapping[str, float]) -> dict[str, float]:
+        """Eq. 3: how much tighter the clusters become with each source's contribution at its last weight.
+
+        Nothing where there is one source, or weights are equal by rule.
+        """
+        if len(w) < 2 or self.labels is None:
+            return {}
+        now = looseness(self.f, self.labels)
+        found = {}
+        for name in sorted(w):
+            theta = fetched(order.contributions[name], name, due, self.site)
+            assert theta is not None
+            found[name] = now - self.after(toward(self.site.config.mode, due.like, w[name], theta, self.site.config.rate))
+        return found
+
+    def after(self, theta: Weights) -> float:
+        """How loose the clusters are under other weights. Features that are not finite are no clusters at all."""
+        assert self.labels is not None
+        before = {name: p.detach().clone() for name, p in self.net.named_parameters()}
+        self.net.load_state_dict(theta, strict=False)
+        f = nets.features(self.net, self.x, self.site.device)
+        self.net.load_state_dict(before, strict=False)
+        return looseness(f, regrouped(f, self.site.world.classes, self.labels)) if finite(f) else 1.0
+
+    def told(self) -> dict[str, float]:
+        """How loose clusters are, and how far features spread, which shows a collapse."""
+        spread = {"spread": float(self.f.double().var(0, correction=0).sum())} if finite(self.f) else {}
+        return spread if self.labels is None else spread | {"looseness": looseness(self.f, self.labels)}

@@ -1,0 +1,86 @@
+"""The networks beside G and C of federated adversarial adaptation: DI, D, CI, R, M, made from the sizes of G's outputs.
+
+Peng et al., "Federated Adversarial Domain Adaptation", ICLR 2020, and its authors' code; with f_conv of 8192, f of 2048 and with
+3920, 50 they have the layers of that code. Of a network whose features are not made of body and head, f_conv is f.
+
+Shapes: f_conv (n, q), f (n, d), p the number of DI's parameters, K classes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tideline import nets
+from tideline.core.run import World
+from tideline.nets.digits import narrowing
+
+SLOPE = 0.2  # of LeakyReLU below zero
+SMALL = 128  # features up to which hidden layers are those of the small network
+
+
+def parted(net: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """body (n, *inputs) -> f_conv (n, q), and head f_conv -> f (n, d)."""
+    features = net.get_submodule("features")
+    names = {name for name, _ in features.named_children()}
+    if {"body", "head"} <= names:
+        return features.get_submodule("body"), features.get_submodule("head")
+    return features, nn.Identity()
+
+
+def sizes(world: World) -> tuple[int, int]:
+    """q and d of the world's network. Costs no memory. Raises ConfigRefused."""
+    with torch.device("meta"), torch.no_grad():
+        body, head = parted(nets.build(world))
+        f_conv = body(torch.empty(2, *world.inputs))
+        return int(f_conv.shape[1]), int(head(f_conv).shape[1])
+
+
+def identifier(d: int) -> nn.Sequential:
+    """DI: (n, d) -> (n, 1), the logit of "source". No batch norm: then the gradient of eq. 4 is a sum over parties."""
+    h = 10 if d <= SMALL else d // 8
+    return nn.Sequential(nn.Linear(d, h), nn.LeakyReLU(SLOPE), nn.Linear(h, 1))
+
+
+def numbers(d: int) -> int:
+    """p, the parameters of DI."""
+    with torch.device("meta"):
+        return sum(w.numel() for w in identifier(d).parameters())
+
+
+def logits(di: Tensor, f: Tensor) -> Tensor:
+    """What an identifier, given as the vector of its parameters (p,), makes of features (n, d): (n,). Differentiable in both."""
+    with torch.device("meta"):
+        shapes = [w.shape for w in identifier(f.shape[1]).parameters()]
+    w, b, v, c = (part.view(shape) for part, shape in zip(torch.split(di, [s.numel() for s in shapes]), shapes, strict=True))
+    return functional.linear(functional.leaky_relu(functional.linear(f, w, b), SLOPE), v, c).squeeze(1)
+
+
+class Information(nn.Module):
+    """M: T(p, q) of p, q (n, d): (n,). The estimator of mutual information (Belghazi et al., ICML 2018)."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        h = 10 if d <= SMALL else d // 4
+        self.p, self.q, self.out = nn.Linear(d, h), nn.Linear(d, h), nn.Linear(h, 1)
+
+    def forward(self, p: Tensor, q: Tensor) -> Tensor:
+        scores: Tensor = self.out(functional.leaky_relu(self.p(p) + self.q(q), SLOPE)).squeeze(1)
+        return scores
+
+
+class Beside(nn.Module):
+    """What a source has beside G and C: D makes f_ds, CI names its class, M measures what it tells of f_di, R undoes both."""
+
+    def __init__(self, q: int, d: int, classes: int) -> None:
+        super().__init__()
+        self.D = narrowing(q, 4 * d if d <= SMALL else 3 * d // 2, d)
+        self.CI = nn.Linear(d, classes)
+        self.R = nn.Linear(2 * d, q)
+        self.M = Information(d)
+
+
+def beside(world: World) -> Beside:
+    """For the world's network, initialised from torch's global generator. Raises ConfigRefused."""
+    return Beside(*sizes(world), world.classes)

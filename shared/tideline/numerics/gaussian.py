@@ -1,0 +1,21 @@
+"""What noise is worth: the (epsilon, delta) of values that are released again and again with Gaussian noise."""
+
+from __future__ import annotations
+
+import math
+
+
+def epsilon(releases: int, sigma: float, delta: float) -> float:
+    """epsilon at delta of so many releases of a row of norm 1 at most, each with noise of deviation sigma in each number.
+
+    One row is put in another's place, so that a release differs by 2 at most: Renyi divergence 2 alpha / sigma^2 of each, their
+    sum 2 alpha T / sigma^2 (Mironov, CSF 2017), and epsilon = rho + 2 sqrt(rho log(1 / delta)), rho = 2 T / sigma^2, at the best
+    alpha. Each row counts as if it were in each release. No noise: infinite. Raises ValueError for what is no number of releases,
+    noise or probability.
+    """
+    if releases < 0 or sigma < 0 or not 0 < delta < 1:
+        raise ValueError(f"{releases} releases, noise {sigma}, delta {delta}: give 0 or more, 0 or more, and between 0 and 1")
+    if releases == 0:
+        return 0.0
+    rho = 2 * releases / sigma**2 if sigma > 0 else math.inf
+    return rho + 2 * math.sqrt(rho * math.log(1 / delta))

@@ -1,0 +1,329 @@
+"""What FADA does where something is missing, wrong or too small."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.algorithms.fada.played import ROSTER, SMALL, federation, kept, marks, opened, place, played, state, train, unlabelled
+from tests.synthetic import FEATURES, experiment
+from tideline import nets
+from tideline.algorithms.fada import client, source, target
+from tideline.algorithms.fada.messages import Contribution, Follow, Identifier, Identifiers, Improve, Mine
+from tideline.algorithms.fada.settings import FADA, FDANN
+from tideline.algorithms.fada.transfer import trained
+from tideline.archive.errors import NotFinite, WrongDims
+from tideline.core.data import Data
+from tideline.core.errors import ConfigRefused, DataRefused, Malformed, RosterRefused, StepFailed
+from tideline.core.handle import Handle
+from tideline.core.run import ClientId, Role, World
+from tideline.engine.rows import Order, Status
+from tideline.nets.disentangling import numbers
+
+WORLD = World(inputs=(8,), classes=3, model="mlp")
+
+
+def mine(seed: int = 0, **more: Any) -> Mine:
+    """A site with a network, and twenty rows that are watched."""
+    torch.manual_seed(seed)
+    none = torch.zeros(0, dtype=torch.int64)
+    return replace(Mine(nets.weights_of(nets.build(WORLD)), {}, {}, torch.arange(20), none, 0, {}, {}), **more)
+
+
+def offered(values: dict[str, Any]) -> tuple[dict[str, Handle[Contribution]], Any]:
+    """Handles of what sources made in round 1, and what opens them: it raises what stands in place of a value."""
+
+    def fetch(handle: Handle[Contribution], like: Any = None) -> Contribution:
+        value = values[handle.holder]
+        if isinstance(value, Exception):
+            raise value
+        return Contribution(value)
+
+    return {name: Handle(name, 1, ClientId(name), "improve", 1) for name in values}, fetch
+
+
+def followed(values: dict[str, Any], memory: Mine | None = None, data: Data | None = None, **config: Any) -> Any:
+    """One `follow` by itself, of a target of the third domain."""
+    handles, fetch = offered(values)
+    site = place({"parts": "I", **config}, Role.TARGET, data or unlabelled(train(2)), fetch=fetch)
+    return target.follow.run(Follow({}, handles), memory or mine(), site)
+
+
+def change(size: float, seed: int = 1) -> dict[str, Tensor]:
+    """A contribution."""
+    torch.manual_seed(seed)
+    return {name: size * torch.randn(w.shape) for name, w in trained(mine().model).items()}
+
+
+def test_one_source_has_all_the_weight() -> None:
+    """Nothing is clustered for it."""
+    told = followed({"anna": change(0.01)})
+    assert told.message.w == {"anna": 1.0} and told.message.gains == {}
+
+
+def test_fewer_rows_than_classes_keep_the_weights() -> None:
+    """And the gains so far; the model goes on."""
+    data, memory = (
+        unlabelled(train(2)),
+        mine(rows=torch.arange(2), w={"anna": 0.7, "bert": 0.3}, gains={"anna": 1.0, "bert": 0.0}),
+    )
+    few = Data(data.x[:2], None, data.domain[:2], data.domains)
+    told = followed({"anna": change(0.01), "bert": change(0.01, 2)}, memory, few)
+    assert told.message.w == pytest.approx({"anna": 0.7, "bert": 0.3}) and told.message.gains == {}
+    assert told.memory.gains == memory.gains and "looseness" not in told.metrics
+
+
+@pytest.mark.parametrize("attention", ["flattened", "raw", "uniform"])
+def test_equal_gains_are_equal_weights(attention: str) -> None:
+    """Of two sources that sent the same."""
+    told = followed({"anna": change(0.01), "bert": change(0.01)}, attention=attention)
+    assert told.message.w == pytest.approx({"anna": 0.5, "bert": 0.5})
+
+
+def test_a_source_whose_clusters_are_tighter_weighs_more() -> None:
+    """And its gain is as eq. 3 has it; flattened, no weight leaves its bounds."""
+    better = {name: 0.5 * w for name, w in change(0.0).items()}
+    better["features.1.weight"] = mine().model["features.1.weight"] * torch.tensor([4.0, 4.0, 4.0, 0, 0, 0, 0, 0])
+    told = followed({"anna": better, "bert": change(0.5)}, sharpness=50.0)
+    assert told.message.gains["anna"] > 0 > told.message.gains["bert"]
+    assert told.message.w["anna"] > 0.6 and all(1 / 3 <= w <= 2 / 3 for w in told.message.w.values())
+    assert followed({"anna": better, "bert": change(0.5)}, sharpness=50.0, attention="raw").message.w["anna"] > 0.99
+
+
+def test_a_contribution_that_is_not_finite_is_left_out() -> None:
+    """Whoever sent it; the others' weights are brought to sum one, and nothing of it is in the model."""
+    wrong = NotFinite("The value that bert sealed: theta/classifier.bias holds a NaN or an infinity")
+    told = followed({"anna": change(0.01), "bert": wrong, "carl": change(0.01, 3)})
+    assert sorted(told.message.w) == ["anna", "carl"] and sum(told.message.w.values()) == pytest.approx(1.0)
+    alone = followed({"anna": change(0.01), "carl": change(0.01, 3)})
+    assert all(torch.equal(told.memory.model[name], w) for name, w in alone.memory.model.items())
+
+
+def test_no_contribution_at_all_leaves_the_model() -> None:
+    """Of the one source there was."""
+    told = followed({"anna": NotFinite("no number")})
+    assert told.message.w == {} and all(torch.equal(told.memory.model[name], w) for name, w in mine().model.items())
+
+
+@pytest.mark.parametrize("theta", [{"classifier.bias": torch.zeros(3)}, {**change(0.1), "classifier.bias": torch.zeros(4)}])
+def test_a_contribution_of_another_network_is_refused(theta: dict[str, Tensor]) -> None:
+    """With the name of its holder."""
+    with pytest.raises(StepFailed, match="What bert sealed is of another network") as refusal:
+        followed({"anna": change(0.01), "bert": theta})
+    assert "same version" in refusal.value.todo
+
+
+def test_what_is_malformed_otherwise_is_refused() -> None:
+    """A lie is no accident."""
+    with pytest.raises(Malformed, match="bert sealed"):
+        followed({"bert": WrongDims("The value that bert sealed: theta has no such shape")})
+
+
+@pytest.mark.parametrize("handle", [("anna", "improve", 1), ("bert", "source", 1), ("bert", "improve", 2)])
+def test_another_value_than_is_due_is_refused(handle: tuple[str, str, int]) -> None:
+    """Of another site, phase or round, however well it is sealed."""
+    holder, phase, number = handle
+    given = Handle[Contribution]("bert", 1, ClientId(holder), phase, number)
+    site = place({"parts": "I"}, Role.TARGET, unlabelled(train(2)), fetch=lambda handle: Contribution(change(0.1)))
+    with pytest.raises(StepFailed, match="that of bert, of round 1 of improve, is due"):
+        target.follow.run(Follow({}, {"bert": given}), mine(), site)
+
+
+def improved(data: Data, memory: Mine, **config: Any) -> Any:
+    """One `improve` by itself."""
+    di = {"carl": Identifier(torch.zeros(numbers(64)))}
+    return source.improve.run(Improve(di, {}, ("carl",)), memory, place({"parts": "II", **config}, Role.SOURCE, data))
+
+
+def test_a_source_of_one_row_makes_nothing() -> None:
+    """Batch norm has no variance of it; what the site keeps stays."""
+    data = train(0)
+    assert data.y is not None
+    one = Data(data.x[:1], data.y[:1], data.domain[:1], data.domains)
+    told = improved(one, mine())
+    assert told.message.contribution is None and told.metrics == {} and told.memory.common == {}
+
+
+def test_a_source_that_diverges_makes_nothing() -> None:
+    """Its network stays as it was before, and no metric is told that is no number."""
+    before = mine(model={name: 1e30 * w for name, w in mine().model.items()})
+    told = improved(train(0), before, rate=1.0)
+    assert told.message.contribution is None and told.memory is before
+    assert all(math.isfinite(value) for value in told.metrics.values())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_half_that_is_not_finite_is_not_sent(value: float) -> None:
+    """The other pairs' are."""
+    good = torch.zeros(numbers(64))
+    order = Identifiers({"anna": Identifier(good), "bert": Identifier(torch.full_like(good, value))})
+    told = client.identify.run(order, mine(), place({}, Role.TARGET, unlabelled(train(2))))
+    assert sorted(told.message.halves) == ["anna"] and math.isfinite(told.metrics["loss"])
+
+
+def test_halves_of_too_few_rows_are_refused() -> None:
+    """They would tell of single rows."""
+    data = unlabelled(train(2))
+    few = Data(data.x[:15], None, data.domain[:15], data.domains)
+    with pytest.raises(DataRefused, match=r"The site has 15 training rows.*below 16"):
+        client.identify.run(Identifiers({}), mine(), place({}, Role.TARGET, few))
+    for name in ("batch", "identify_batch"):
+        with pytest.raises(ConfigRefused, match=f"config.{name} is 15; it should be at least 16"):
+            federation().start(experiment("fada", ROSTER, config={name: 15}))
+
+
+def test_no_rows_are_refused() -> None:
+    """When the site joins."""
+    data = train(0)
+    none = Data(data.x[:0], None, data.domain[:0], data.domains)
+    with pytest.raises(DataRefused, match="no training rows"):
+        client.settle(None, place({}, Role.TARGET, none))
+
+
+def lacking(data: Data) -> Data:
+    """Without rows of the last class."""
+    assert data.y is not None
+    rows = data.y < 2
+    return replace(data, x=data.x[rows], y=data.y[rows], domain=data.domain[rows])
+
+
+def test_a_source_without_some_classes_is_named() -> None:
+    """It takes part."""
+    stage = federation(bert=opened(lacking))
+    stage, run = played(stage=stage)
+    assert marks(stage, run, "share") == [{"lacks classes": ("bert",)}]
+    assert state(stage, run).w["carl"].keys() == {"anna", "bert"}
+
+
+def lost(stage: Any, run: Any, name: str, phases: set[str], number: int) -> Any:
+    """Everybody answers but one site in one round."""
+
+    def choose(orders: list[Order]) -> list[Order]:
+        theirs = {o.id for o in stage.journal.open_orders(ClientId(name))}
+        return [o for o in orders if not (o.id in theirs and o.phase in phases and o.round == number)]
+
+    return stage.play(run, choose)
+
+
+def begun(**config: Any) -> tuple[Any, Any]:
+    """A run that goes on without a site that is late."""
+    stage = federation()
+    given = experiment("fada", ROSTER, config={"rounds": 3, **config}, waiting={"min_replies": 1, "deadline": 60.0})
+    return stage, stage.start(given)
+
+
+def test_a_lost_source_is_left_out_of_a_round() -> None:
+    """Its weight is the other's, the marks name it, and later it is back."""
+    stage, run = begun()
+    row = lost(stage, run, "bert", {"improve"}, 2)
+    assert row.status is Status.COMPLETED, row.cause
+    assert [m.get("left out") for m in marks(stage, run, "improve")] == [None, ("bert",), None]
+    assert state(stage, run, "follow", 2).w == {"carl": {"anna": 1.0}}
+    assert state(stage, run, "follow", 3).w["carl"].keys() == {"anna", "bert"}
+
+
+def test_a_lost_target_keeps_its_weights() -> None:
+    """And its model; the round is none of its own."""
+    stage, run = begun()
+    row = lost(stage, run, "carl", {"follow"}, 2)
+    assert row.status in (Status.COMPLETED, Status.STALLED)
+    stage.office.resume(run) if row.status is Status.STALLED else None
+    row = stage.play(run)
+    assert row.status is Status.COMPLETED, row.cause
+    assert state(stage, run, "follow", 1).w.keys() == {"carl"}
+
+
+def test_a_pair_without_both_halves_waits() -> None:
+    """Its identifier stays; the other pair's goes on."""
+    stage, run = begun()
+    lost(stage, run, "bert", {"identify"}, 1)
+    before, after = state(stage, run, "share").di["carl"], state(stage, run, "identify").di["carl"]
+    assert torch.equal(before["bert"].theta, after["bert"].theta)
+    assert not torch.equal(before["anna"].theta, after["anna"].theta)
+    assert marks(stage, run, "identify")[0] == {"left out": ("bert",)}
+
+
+def test_who_missed_the_beginning_is_out() -> None:
+    """Without the common model nothing can be made of a site; without any source the run ends with the reason."""
+    stage, run = begun()
+    row = lost(stage, run, "bert", {"share"}, 1)
+    assert row.status is Status.COMPLETED, row.cause
+    assert state(stage, run).begun == ("anna", "carl") and marks(stage, run, "share") == [{"left out": ("bert",)}]
+    stage = federation({"anna": "source", "carl": "target"})
+    given = experiment("fada", {"anna": "source", "carl": "target"}, waiting={"min_replies": 1, "deadline": 60.0})
+    row = lost(stage, run := stage.start(given), "anna", {"share"}, 1)
+    assert row.status is Status.FAILED and "No source took the common model" in row.cause
+
+
+def test_two_targets_have_their_own_identifiers_and_weights() -> None:
+    """And their own models."""
+    stage = federation({"anna": "source", "bert": "source", "carl": "target", "dora": "target"})
+    stage, run = played(stage=stage)
+    end = state(stage, run)
+    assert end.di.keys() == end.w.keys() == {"carl", "dora"}
+    assert not torch.equal(end.di["carl"]["anna"].theta, end.di["dora"]["anna"].theta)
+    a, b = (kept(stage, run, name, "follow", 2).model for name in ("carl", "dora"))
+    assert any(not torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("world", [{**FEATURES, "model": "linear"}, SMALL])
+def test_other_networks(world: dict[str, Any]) -> None:
+    """Features that are the rows themselves are not aligned, and a note says so; images by the small network."""
+    stage, run = played(world=world)
+    notes = stage.row(run).spec["notes"]
+    assert any("nothing below its classifier" in note for note in notes) == (world["model"] == "linear")
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a gradient of many steps": ({"mode": "grad"}, "config.steps", "the gradient of one mini-batch, and config.steps is 0"),
+    "features for nothing": ({"critic": "features", "parts": "I"}, "config.critic", "nothing that they are for"),
+    "features without weight": ({"critic": "features", "lambda_adv": 0.0}, "config.critic", "nothing that they are for"),
+    "parts that there are not": ({"parts": "IV"}, "config.parts", "one of I, II, III"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_settings_that_mean_nothing_are_refused(what: str) -> None:
+    """At submission, with the place and what to do."""
+    config, path, words = REFUSED[what]
+    with pytest.raises(ConfigRefused, match=words) as refusal:
+        federation().start(experiment("fada", ROSTER, config=config))
+    assert refusal.value.todo and refusal.value.context["path"] == path
+
+
+@pytest.mark.parametrize(
+    ("roster", "words"),
+    [
+        ({"anna": "source"}, "No member of the roster is a target"),
+        ({"carl": "target"}, "No member of the roster is a source"),
+        ({"anna": "source", "bert": "peer", "carl": "target"}, "bert is a peer"),
+    ],
+)
+def test_rosters_that_cannot_work_are_refused(roster: dict[str, str], words: str) -> None:
+    """At submission."""
+    with pytest.raises(RosterRefused, match=words) as refusal:
+        federation(roster).start(experiment("fada", roster))
+    assert refusal.value.todo
+
+
+def test_the_weight_of_eq_5_grows() -> None:
+    """Over the first tenth of the rounds; in f-DANN along a sigmoid of the share of rounds done."""
+    c = FADA(rounds=40, lambda_adv=2.0)
+    assert [c.weight(r) for r in (1, 2, 4, 40)] == [0.5, 1.0, 2.0, 2.0]
+    assert FADA(ramp=0.0, lambda_adv=2.0).weight(1) == 2.0
+    f = FDANN(rounds=10, lambda_adv=2.0)
+    assert [f.weight(r) for r in (5, 10)] == pytest.approx([2 * (2 / (1 + math.exp(-10 * p)) - 1) for p in (0.5, 1.0)])
+
+
+def test_an_owner_may_take_the_model_out() -> None:
+    """A target's own, a network that predicts; nothing before there is one."""
+    stage, run = played()
+    memory = kept(stage, run, "carl", "follow", 2)
+    taken = client.keepsakes(None, memory)["model"]
+    assert nets.loaded(WORLD, taken)(train(2).x).shape == (41, 3)
+    assert client.keepsakes(None, replace(memory, model={})) == {}

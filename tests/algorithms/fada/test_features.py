@@ -1,0 +1,122 @@
+"""Variant B: only where owners let features out, clipped and noised, with a budget; the gradients are those of eq. 5."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.algorithms.fada.played import (
+    ROSTER,
+    SMALL,
+    federation,
+    kept,
+    network,
+    place,
+    played,
+    replied,
+    state,
+    train,
+    unlabelled,
+)
+from tests.synthetic import FEATURES, experiment
+from tideline.algorithms import METHODS
+from tideline.algorithms.fada import critic
+from tideline.algorithms.fada.messages import Ask, Exposed, Pull
+from tideline.core.algorithm import contract
+from tideline.core.errors import StepFailed
+from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
+from tideline.core.registry import resolve
+from tideline.core.run import ClientId, Role
+from tideline.engine.rows import Status
+from tideline.nets.disentangling import logits
+from tideline.numerics.adversarial import clipped
+from tideline.numerics.gaussian import epsilon
+
+CRITIC: dict[str, Any] = {"critic": "features", "parts": "II", "rounds": 1, "source_rounds": 0, "identify_steps": 2, "noise": 0.0}
+LET_OUT = DEFAULT_POLICY | {(Exposure.FEATURES, Audience.COORDINATOR)}
+
+
+def allowed() -> Any:
+    """Sites whose owners let features out."""
+    stage = federation()
+    return federation(**{name: replace(site, policy=LET_OUT) for name, site in stage.sites.items()})
+
+
+def test_the_default_policy_refuses_it() -> None:
+    """Before any step, with the clause in words; variant A has no such clause."""
+    stage = federation()
+    row = stage.play(stage.start(experiment("fada", ROSTER, config=CRITIC)))
+    assert row.status is Status.STALLED
+    assert "expose/expose sends f (b d) as FEATURES to coordinator" in row.cause
+    method = resolve(METHODS, "fada")
+    assert not any(c.exposure is Exposure.FEATURES for c in contract(method, method.configure({}, "tiny")))
+
+
+@pytest.mark.parametrize("world", [FEATURES, SMALL])
+def test_each_party_steps_along_eq_5(world: dict[str, Any]) -> None:
+    """The gradient by the features that came back, through the same mini-batch and its dropout."""
+    stage, run = played(
+        stage=allowed(), world=world, **CRITIC, lambda_adv=0.5, ramp=0.0, identify_rate=0.1, clip=100.0, weight_decay=0.0
+    )
+    sent, before = replied(stage, run, "expose", Exposed), state(stage, run, "share").di["carl"]
+    after = state(stage, run, "expose").di["carl"]
+    for i, name in enumerate(("anna", "bert", "carl")):
+        old, new, shown = (kept(stage, run, name, phase) for phase in ("share", "pull", "expose"))
+        net = network(old, world)
+        net.train()
+        torch.manual_seed(shown.seed)
+        f = net.get_submodule("features")(train(i, world).x[shown.drawn])
+        torch.testing.assert_close(f.detach(), sent[ClientId(name)].f, rtol=0, atol=1e-5)
+        pairs = [name] if name != "carl" else ["anna", "bert"]
+        loss = sum((-torch.sigmoid(logits(after[s].theta, f)).log().mean() for s in pairs), f.new_zeros(()))
+        (0.5 * loss / len(pairs)).backward()
+        for key, p in net.get_submodule("features").named_parameters():
+            assert p.grad is not None
+            torch.testing.assert_close(new.model[f"features.{key}"], (p - 0.05 * p.grad).detach(), rtol=0, atol=1e-5)
+    di, f_s, f_t = before["anna"].theta.clone().requires_grad_(), sent[ClientId("anna")].f, sent[ClientId("carl")].f
+    loss = -torch.sigmoid(logits(di, f_s)).log().mean() - (1 - torch.sigmoid(logits(di, f_t))).log().mean()
+    (g,) = torch.autograd.grad(loss, di)
+    torch.testing.assert_close(after["anna"].theta, (di - 0.1 * g).detach(), rtol=0, atol=1e-6)
+
+
+def test_rows_are_clipped_and_noised() -> None:
+    """To norm c, and by sigma c; each exchange anew, and what noise is worth so far is told."""
+    stage, run = played(stage=allowed(), **{**CRITIC, "noise": 0.5, "clip": 0.2})
+    for number in (1, 2):
+        f = replied(stage, run, "expose", Exposed, number)[ClientId("anna")].f
+        shown = kept(stage, run, "anna", "expose", number)
+        with torch.no_grad():
+            exact = clipped(network(shown).get_submodule("features")(train(0).x[shown.drawn]), 0.2)
+        assert float(exact.norm(dim=1).max()) <= 0.2 + 1e-6
+        assert float((f - exact).std()) == pytest.approx(0.1, rel=0.1)
+    metrics = next(c for c in stage.result(run)["clients"] if c["name"] == "anna")["metrics"]
+    assert metrics["epsilon"] == pytest.approx(epsilon(2, 0.5, 1e-5))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"noise": 0.0}, "without noise: epsilon is infinite"),
+        ({"noise": 1.0}, "above the limit of 10"),
+        ({"noise": 500.0}, "epsilon"),
+    ],
+)
+def test_the_budget_is_told_before_anybody_works(config: dict[str, Any], words: str) -> None:
+    """In the run's notes, with a warning above the limit and with none below."""
+    stage = allowed()
+    run = stage.start(experiment("fada", ROSTER, config={**CRITIC, **config}))
+    (note,) = stage.row(run).spec["notes"]
+    assert words in note and "2 exchanges" in note
+    assert ("above the limit" in note) == (config["noise"] == 1.0)
+
+
+def test_a_gradient_of_other_rows_is_refused() -> None:
+    """The coordinator gives one for each row that was sent."""
+    site = place({"critic": "features"}, Role.TARGET, unlabelled(train(2)))
+    stage, run = played(**{**CRITIC, "critic": "gradients"})
+    shown = critic.expose.run(Ask(), kept(stage, run, "carl", "share"), site)
+    with pytest.raises(StepFailed, match="The gradient is of 3 rows, and 16 were sent"):
+        critic.pull.run(Pull(torch.zeros(3, 64)), shown.memory, site)

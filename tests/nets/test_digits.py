@@ -1,0 +1,86 @@
+"""FADA's networks of digits, and those beside them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tideline import nets
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import World
+from tideline.nets.disentangling import Beside, beside, identifier, logits, numbers, parted, sizes
+from tideline.nets.layers import parameters
+
+WHOLE = World(inputs=(3, 32, 32), classes=10, model="fada_digits")
+SMALL = World(inputs=(3, 28, 28), classes=10, model="fada_small")
+
+
+def counted(module: nn.Module) -> int:
+    """Parameters of a module."""
+    return sum(p.numel() for p in module.parameters())
+
+
+def of_features(world: World) -> int:
+    """Parameters of G, without storage."""
+    weights = nets.template(world)
+    return sum(weights[name].numel() for name in parameters(weights) if name.startswith("features."))
+
+
+def test_parameters_of_the_whole_networks() -> None:
+    """Those of the authors' networks on 3 x 32 x 32. DI has one logit here and two there: 257 numbers fewer."""
+    assert sizes(WHOLE) == (8192, 2048)
+    assert of_features(WHOLE) == 31_785_408
+    with torch.device("meta"):
+        made = Beside(8192, 2048, 10)
+        assert [counted(module) for module in (made.D, made.CI, made.R, made.M)] == [31_472_640, 20_490, 33_562_624, 2_098_689]
+        assert counted(nets.build(WHOLE).get_submodule("classifier")) == 20_490
+    assert numbers(2048) == 525_058 - 257
+
+
+def test_parameters_of_the_small_networks() -> None:
+    """0.80 million of G; 521 of DI, which had 532 with two logits."""
+    assert sizes(SMALL) == (3920, 50)
+    assert of_features(SMALL) == 800_590
+    made = beside(SMALL)
+    assert [counted(module) for module in (made.D, made.CI, made.R, made.M)] == [794_750, 510, 395_920, 1_031]
+    assert numbers(50) == 532 - 11
+
+
+@pytest.mark.parametrize(("model", "d"), [("fada_digits", 2048), ("fada_small", 50)])
+@pytest.mark.parametrize("inputs", [(1, 16, 16), (3, 28, 33)])
+def test_they_take_images_of_other_sizes(model: str, d: int, inputs: tuple[int, int, int]) -> None:
+    """Body and head make the features, whose size stays."""
+    world = World(inputs=inputs, classes=7, model=model)
+    assert sizes(world)[1] == d == nets.width(world)
+    if model == "fada_small":
+        net, x = nets.build(world).eval(), torch.randn(4, *inputs)
+        body, head = parted(net)
+        assert torch.equal(head(body(x)), net.get_submodule("features")(x)) and net(x).shape == (4, 7)
+
+
+@pytest.mark.parametrize("model", ["fada_digits", "fada_small"])
+@pytest.mark.parametrize("inputs", [(1, 15, 28), (64,)])
+def test_what_is_too_small_or_no_image_is_refused(model: str, inputs: tuple[int, ...]) -> None:
+    """With the least size, and what to use instead."""
+    with pytest.raises(ConfigRefused, match="of 16 pixels or more") as refusal:
+        nets.check(World(inputs=inputs, classes=10, model=model))
+    assert refusal.value.context["path"] == "world.inputs" and "mlp" in refusal.value.todo
+
+
+@pytest.mark.parametrize(("model", "d"), [("mlp", 64), ("linear", 8)])
+def test_other_networks_have_one_part(model: str, d: int) -> None:
+    """f_conv is f, whatever the network; also where the features are the rows."""
+    world = World(inputs=(8,), classes=3, model=model)
+    assert sizes(world) == (d, d)
+    made = beside(world)
+    assert made.D(torch.randn(4, d)).shape == (4, d) and made.R(torch.randn(4, 2 * d)).shape == (4, d)
+
+
+def test_an_identifier_as_a_vector() -> None:
+    """The same logits as the network of these parameters; no batch norm, no activation behind the last layer."""
+    net, f = identifier(50), torch.randn(6, 50)
+    vector = torch.nn.utils.parameters_to_vector(net.parameters())
+    torch.testing.assert_close(logits(vector, f), net(f).squeeze(1))
+    assert [type(layer) for layer in net] == [nn.Linear, nn.LeakyReLU, nn.Linear]
+    assert bool((logits(vector, 100 * f) < 0).any())

@@ -1,0 +1,127 @@
+"""Losses of adversarial adaptation: values with a known answer, and who is moved by what."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.numerics.clouds import normal
+from tideline.nets.disentangling import Information, identifier, logits
+from tideline.numerics.adversarial import (
+    a_distance,
+    clipped,
+    confusion,
+    error_of,
+    finite,
+    mutual_information,
+    taken_for_source,
+    told_apart,
+    told_information,
+)
+
+
+def vector(d: int, seed: int = 0) -> Tensor:
+    """An identifier's parameters, in float64."""
+    torch.manual_seed(seed)
+    return torch.nn.utils.parameters_to_vector(identifier(d).double().parameters()).detach()
+
+
+def test_an_identifier_that_knows_nothing() -> None:
+    """Eq. 4 at DI = 1/2 is 2 log 2; what it tells apart is less, what it takes for the other is more."""
+    z = torch.zeros(5, dtype=torch.float64)
+    assert float(told_apart(z, source=True) + told_apart(z, source=False)) == pytest.approx(2 * math.log(2), abs=1e-12)
+    assert told_apart(z + 3, source=True) < math.log(2) < told_apart(z + 3, source=False)
+
+
+def test_logits_of_any_size() -> None:
+    """No overflow, and a gradient, where a sigmoid would be 0 or 1."""
+    z = torch.tensor([-1e4, 0.0, 1e4], dtype=torch.float64, requires_grad=True)
+    loss = told_apart(z, source=True) + told_apart(z, source=False) + taken_for_source(z)
+    loss.backward()
+    assert z.grad is not None and finite(loss, z.grad)
+    assert float(taken_for_source(z.detach())) == pytest.approx((1e4 + math.log(2)) / 3)
+
+
+def test_halves_are_the_whole() -> None:
+    """The gradients of eq. 4 and eq. 5 are sums of a term of the source's rows and one of the target's."""
+    di, f_s, f_t = vector(12), normal(20, 12, seed=1), normal(30, 12, seed=2) + 1
+
+    def by(*terms: Tensor, of: Tensor) -> Tensor:
+        (g,) = torch.autograd.grad(sum(terms, torch.zeros(())), of)
+        return g
+
+    whole = di.clone().requires_grad_()
+    together = by(
+        -torch.sigmoid(logits(whole, f_s)).log().mean() - (1 - torch.sigmoid(logits(whole, f_t))).log().mean(), of=whole
+    )
+    halves = []
+    for f, source in ((f_s, True), (f_t, False)):
+        own = di.clone().requires_grad_()
+        halves.append(by(told_apart(logits(own, f), source=source), of=own))
+    torch.testing.assert_close(halves[0] + halves[1], together, rtol=1e-9, atol=1e-12)
+    a, b = f_s.clone().requires_grad_(), f_t.clone().requires_grad_()
+    both = -torch.sigmoid(logits(di, a)).log().mean() - torch.sigmoid(logits(di, b)).log().mean()
+    for f, g in zip((a, b), torch.autograd.grad(both, (a, b)), strict=True):
+        own = f.detach().clone().requires_grad_()
+        torch.testing.assert_close(by(taken_for_source(logits(di, own)), of=own), g, rtol=1e-9, atol=1e-12)
+
+
+def test_confusion_is_least_at_the_uniform_distribution() -> None:
+    """log K: 2.302585 for ten classes; anything else is more."""
+    assert float(confusion(torch.zeros(7, 10, dtype=torch.float64))) == pytest.approx(2.302585, abs=1e-6)
+    assert float(confusion(normal(7, 10, seed=3))) > math.log(10)
+    # As it is written: the mean over rows of the mean over classes.
+    p = normal(4, 5, seed=4)
+    assert float(confusion(p)) == pytest.approx(-float(p.softmax(1).log().sum()) / 20)
+
+
+def learnt(rho: float, n: int = 8192, steps: int = 1200) -> float:
+    """The estimate after training on pairs of two numbers with a correlation."""
+    p = normal(n, 1, seed=5)
+    q = rho * p + math.sqrt(1 - rho**2) * normal(n, 1, seed=6)
+    torch.manual_seed(0)
+    M = Information(1).double()
+    by = torch.optim.Adam(M.parameters(), lr=0.02, maximize=True)
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        rows = torch.randperm(n, generator=rng)[:1024]
+        by.zero_grad()
+        mutual_information(M(p[rows], q[rows]), M(p[rows], q[rows[torch.randperm(1024, generator=rng)]])).backward()
+        by.step()
+    with torch.no_grad():
+        return float(mutual_information(M(p, q), M(p, q[torch.randperm(n, generator=rng)])))
+
+
+def test_information_of_independent_numbers() -> None:
+    """Near zero."""
+    assert abs(learnt(0.0)) < 0.05
+
+
+def test_information_of_correlated_numbers() -> None:
+    """Towards -log(1 - rho^2) / 2 = 0.8304 from below."""
+    assert 0.7 < learnt(0.9) < 0.8304 + 0.05
+
+
+def test_information_is_stable_and_told_within_its_bound() -> None:
+    """Scores of a thousand do not overflow; n pairs show log n at most."""
+    scores = torch.full((8,), 1000.0)
+    assert float(mutual_information(scores, scores)) == pytest.approx(0.0, abs=1e-3)
+    assert told_information(50.0, 8) == math.log(8) and told_information(-0.1, 8) == -0.1
+
+
+def test_errors_and_distances() -> None:
+    """Half of the rows wrong is no distance, all right is 2; a logit of zero decides nothing."""
+    z = torch.tensor([1.0, -1.0, 2.0, 0.0])
+    assert (error_of(z, source=True), error_of(z, source=False)) == (0.375, 0.625)
+    assert (a_distance(0.0), a_distance(0.5)) == (2.0, 0.0)
+
+
+def test_rows_are_clipped() -> None:
+    """To the norm, if they are longer; zero rows stay, and have a gradient."""
+    f = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]], requires_grad=True)
+    torch.testing.assert_close(clipped(f, 1.0), torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
+    clipped(f, 1.0).sum().backward()
+    assert f.grad is not None and finite(f.grad)
