@@ -1,0 +1,197 @@
+"""Alignment of features on real domains: each domain once the unlabelled target, all others labelled sources.
+
+    python benchmarks/alignment.py --data DIR [--set digits] [--targets a,b] [--methods M,..] [--seeds 3] [--out rows.jsonl]
+    python benchmarks/alignment.py --table rows.jsonl
+    python benchmarks/alignment.py --data DIR --targets usps --methods fada_III --network
+
+DIR holds one folder a set, each with one .npz file a domain (x, y, train_idx, test_idx). Sources train as long in every method:
+`--rounds` times one local epoch. A row: accuracy on the target's held-out rows in percent (`source_only`, where the method tells
+it, beside it), megabytes over the network, seconds. Labels of a target serve this score and nothing else. With --out rows go to a
+file and those that are there are not run again. --network: the first target, method and seed 0 by one agent process for each
+domain, over the loopback, and once more in one process: the state must be the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import torch
+
+from benchmarks.domains import holdings, names, played_with, read
+from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
+
+INVERTED = ("fonts",)  # dark on light in the set, light on dark here
+# The method and its settings: a learning rate of its digits, with momentum but for FADA and f-DANN, which have none.
+METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "source_only": ("fedavg", {"rate": 0.03}),
+    "adabn": ("adabn", {"source_rate": 0.03}),
+    "fdan": ("fdan", {"rate": 0.03}),
+    "fdann": ("fdann", {}),
+    "fada_I": ("fada", {"parts": "I"}),
+    "fada_II": ("fada", {"parts": "II"}),
+    "fada_III": ("fada", {"parts": "III"}),
+    "kd3a": ("kd3a", {"rate": 0.03, "gate": 0.8}),
+}
+POLICY = '[allow]\nweights = ["coordinator", "peers"]\nstatistic = ["coordinator", "peers"]\nmetric = ["coordinator", "peers"]\n'
+PEERS_SEE = DEFAULT_POLICY | {(each, Audience.PEERS) for each in (Exposure.WEIGHTS, Exposure.STATISTIC, Exposure.METRIC)}
+QUICK = {"rounds": 2, "warm": 1, "rows": 64, "seeds": 1, "size": 28}
+
+
+def main() -> int:
+    """A line a target, seed and method."""
+    args = arguments()
+    torch.set_num_threads(args.threads)
+    if args.table:
+        sys.stdout.write(table([json.loads(each) for each in args.table.read_text().splitlines()]))
+        return 0
+    if args.network:
+        from benchmarks.alignment_network import over_the_network
+
+        sys.stdout.write(json.dumps(over_the_network(args)) + "\n")
+        return 0
+    for row in rows(args):
+        if args.out:
+            with args.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        sys.stdout.write((json.dumps(row) if args.json else line(row)) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def arguments() -> Any:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(), help="folder of the sets")
+    parser.add_argument("--set", default="digits", help="folder of one set")
+    parser.add_argument("--domains", default="", help="domains, by commas; all of the set where none is named")
+    parser.add_argument("--targets", default="", help="only these targets, by commas")
+    parser.add_argument("--methods", default=",".join(METHODS), help="which, by commas")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds, from 0")
+    parser.add_argument("--rows", type=int, default=2000, help="training rows of a domain, at most")
+    parser.add_argument("--rounds", type=int, default=20, help="rounds of one local epoch each")
+    parser.add_argument("--warm", type=int, default=4, help="of these, rounds among the sources alone, where a method has such")
+    parser.add_argument("--model", default="fada_small", help="network")
+    parser.add_argument("--size", type=int, default=28, help="pixels of a side")
+    parser.add_argument("--config", default="{}", help="more settings by method, as JSON")
+    parser.add_argument("--device", default="cpu", help="where steps compute: cpu, cuda, ...")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
+    parser.add_argument("--out", type=Path, help="a file of JSON lines, which is gone on with")
+    parser.add_argument("--json", action="store_true", help="a JSON line a row")
+    parser.add_argument("--quick", action="store_true", help="tiny runs")
+    parser.add_argument(
+        "--network", action="store_true", help="the first target, method and seed 0 by processes over the loopback"
+    )
+    parser.add_argument("--table", type=Path, help="run nothing: a table of such lines, from a file")
+    args = parser.parse_args()
+    if args.quick:
+        vars(args).update(QUICK)
+    return args
+
+
+def rows(args: Any) -> Iterator[dict[str, Any]]:
+    """Every run that the file has not, seed by seed."""
+    key = ("set", "target", "seed", "method")
+    there = set()
+    if args.out and args.out.exists():
+        there = {tuple(row[k] for k in key) for row in map(json.loads, args.out.read_text().splitlines())}
+    domains = {name: read(args.data / args.set / f"{name}.npz", args.set, args.size, name in INVERTED) for name in chosen(args)}
+    for seed in range(args.seeds):
+        for at in args.targets.split(",") if args.targets else domains:
+            sites = {name: holdings(domain, name, name == at, args.rows) for name, domain in domains.items()}
+            for method in args.methods.split(","):
+                if (args.set, at, seed, method) not in there:
+                    yield {"set": args.set, "target": at, "seed": seed, "method": method, **played(sites, at, method, seed, args)}
+
+
+def chosen(args: Any) -> list[str]:
+    """The domains."""
+    return names(args.data / args.set, args.domains)
+
+
+def played(sites: Mapping[str, Any], at: str, method: str, seed: int, args: Any) -> dict[str, Any]:
+    """One run, and what it came to."""
+    given, roles = experiment(sites, at, method, args)
+    begun = time.monotonic()
+    *_, result = played_with(
+        sites, roles, given["method"], given["config"], seed, given["world"], policy=PEERS_SEE, device=args.device
+    )
+    return {**scored(result, at), "seconds": round(time.monotonic() - begun, 1)}
+
+
+def experiment(sites: Mapping[str, Any], at: str, method: str, args: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """A method's settings and the world; and everybody's role."""
+    name, config = METHODS[method]
+    shape = list(sites[at].train.x.shape[1:])
+    classes = 1 + max(int(own.train.y.max()) for own in sites.values() if own.train.y is not None)
+    world = {"inputs": shape, "classes": classes, "model": args.model}
+    more = json.loads(args.config)
+    settings = {**lasting(name, args), **config, **more.get(name, {}), **more.get(method, {})}
+    return {"method": name, "config": settings, "world": world}, {n: "target" if n == at else "source" for n in sites}
+
+
+def lasting(method: str, args: Any) -> dict[str, Any]:
+    """Settings by which sources train as long in every method: `rounds` epochs."""
+    if method == "adabn":
+        return {"source_rounds": args.rounds, "source_epochs": 1}
+    at_last: dict[str, Any] = {"evaluate_every": args.rounds}
+    if method in ("fada", "fdann"):
+        return {"source_rounds": args.warm, "rounds": args.rounds - args.warm, **at_last}
+    if method == "fdan":
+        return {"warm": args.warm, "rounds": args.rounds - args.warm, **at_last}
+    return {"rounds": args.rounds, **at_last}
+
+
+def scored(result: Mapping[str, Any], at: str) -> dict[str, Any]:
+    """Accuracies in percent, and megabytes."""
+    target = next(client for client in result["clients"] if client["name"] == at)
+    moved = sum(client["bytes_up"] + client["bytes_down"] for client in result["clients"])
+    told = {key: round(100 * target[key], 2) for key in ("accuracy", "source_only") if target.get(key) is not None}
+    return {**told, "mb": round(moved / 1e6, 2)}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Accuracies by method and target, mean and deviation over seeds; the mean over targets; megabytes and seconds of a run."""
+    methods = [m for m in METHODS if any(row["method"] == m for row in rows)]
+    targets = list(dict.fromkeys(row["target"] for row in rows))
+    head = f"| method | {' | '.join(targets)} | mean | over source only | MB | seconds |\n|{' --- |' * (len(targets) + 5)}\n"
+    return head + "".join(measured(method, rows, targets) for method in methods)
+
+
+def measured(method: str, rows: Sequence[Mapping[str, Any]], targets: Sequence[str]) -> str:
+    """A line of the table."""
+    own = [row for row in rows if row["method"] == method]
+    cells = [cell([row["accuracy"] for row in own if row["target"] == at]) for at in targets]
+    mean, over = np.mean([row["accuracy"] for row in own]), lead(own, rows)
+    costs = f"{np.mean([row['mb'] for row in own]):.1f} | {np.mean([row['seconds'] for row in own]):.0f}"
+    return f"| {method} | {' | '.join(cells)} | {mean:.1f} | {over} | {costs} |\n"
+
+
+def cell(found: Sequence[float]) -> str:
+    """Mean and deviation over seeds."""
+    return f"{np.mean(found):.1f} ± {np.std(found):.1f}" if found else "-"
+
+
+def lead(own: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> str:
+    """By how many points a method leads the model of the sources, paired over targets and seeds, with the standard error."""
+    base = {(row["target"], row["seed"]): row["accuracy"] for row in rows if row["method"] == "source_only"}
+    gaps = [row["accuracy"] - base[key] for row in own if (key := (row["target"], row["seed"])) in base]
+    return f"{np.mean(gaps):+.1f} ± {np.std(gaps) / max(len(gaps) - 1, 1) ** 0.5:.1f}" if gaps else "-"
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A row for people."""
+    before = f" (before {row['source_only']:.1f})" if "source_only" in row else ""
+    return f"{row['target']:10s} {row['seed']}  {row['method']:12s} {row['accuracy']:5.1f}{before}  {row['mb']:.1f} MB, {row['seconds']:.0f} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
