@@ -190,7 +190,8 @@ def lead(own: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) ->
 def line(row: Mapping[str, Any]) -> str:
     """A row for people."""
     before = f" (before {row['source_only']:.1f})" if "source_only" in row else ""
-    return f"{row['target']:10s} {row['seed']}  {row['method']:12s} {row['accuracy']:5.1f}{before}  {row['mb']:.1f} MB, {row['seconds']:.0f} s"
+    told = f"{row['target']:10s} {row['seed']}  {row['method']:12s} {row['accuracy']:5.1f}{before}"
+    return f"{told}  {row['mb']:.1f} MB, {row['seconds']:.0f} s"
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ def inverted(attack: Attack, args: Any) -> tuple[dict[str, float], tuple[Tensor,
 
 
 def learnt(messages: Tensor, images: Tensor, args: Any) -> Callable[[Tensor], Tensor]:
-    """A network from a message to its images, in any order: after that epoch which undid an eighth best that was not learnt from."""
+    """A network from a message to its images, in any order: of all epochs that which undid an eighth best, kept apart for it."""
     B, pixels = images.shape[1:]
     net = nn.Sequential(
         *(nn.Linear(messages.shape[1], 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU()),
