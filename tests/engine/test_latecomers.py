@@ -14,9 +14,10 @@ from tests.laws.stage import ROLES, Stage, WatchedVault
 from tests.synthetic import sites
 from tideline.core.errors import PeerRefused
 from tideline.core.run import ClientId
+from tideline.core.step import no_tick
 from tideline.engine.agent import members, new_ring
 from tideline.engine.enrolment import Applicant
-from tideline.engine.ring import fresh
+from tideline.engine.ring import Known, MemoryPins, Pins, Ring, fresh
 from tideline.engine.rows import JOIN, Order, Status
 from tideline_agent.vault import FolderVault
 
@@ -61,10 +62,38 @@ def test_a_record_of_before_learns_the_sites_at_the_next_order() -> None:
     assert members(order, replace(head, peers=None)) == ALL
     assert members(with_peers(order, ALL[:2]), head) == ALL
     assert members(with_peers(order, (*ALL, "mallory")), None) == (*ALL, "mallory")
-    assert members(replace(with_peers(order, (*ALL, "mallory")), cursor=JOIN), head) is None
+    assert members(replace(with_peers(order, (*ALL, "mallory")), cursor=JOIN), None) is None
+    assert members(replace(with_peers(order, (*ALL, "mallory")), cursor=JOIN), head) == ALL
     with pytest.raises(PeerRefused) as refusal:
         members(with_peers(order, (*ALL, "mallory")), head)
     assert refusal.value.context["peer"] == "mallory"
+
+
+def test_to_join_again_is_no_new_beginning() -> None:
+    """A coordinator that says of a method that it keeps nothing has a site join anew; its sites stay those that they were."""
+    on = stage()
+    run = on.start(given(rounds=4))
+    order = next(o for o in orders_with_values(on, run, 3) if owner(on, o.id) == ANNA)
+    place = {"cursor": JOIN, "phase": "join", "step": "join", "round": 1, "after": JOIN - 1, "files": (), "sealed": ()}
+    again = replace(order, **place, brief={**order.brief, "keeps": False})  # type: ignore[arg-type]
+    assert on.agents[ANNA].ready(again, no_tick).cursor == JOIN
+    with pytest.raises(PeerRefused, match="mallory is shown as a site of this run, and was none when it began"):
+        on.agents[ANNA].ready(replace(with_peers(order, (*ALL, "mallory")), after=JOIN), no_tick)
+
+
+def test_peers_are_looked_at_once_for_all_values_of_an_order() -> None:
+    """With hundreds of sites a look takes long, and an order may bring a value of each."""
+    on = stage()
+    run = on.start(given())
+    order = next(o for o in orders_with_values(on, run) if owner(on, o.id) == ANNA)
+    pins = CountedPins(on.rings[ANNA].pins)
+    on.rings[ANNA] = Ring(on.rings[ANNA].own, pins)
+    on.rebuild()
+    one = replace(order, sealed=order.sealed[:1])
+    on.agents[ANNA].open(one)
+    first = pins.reads
+    on.agents[ANNA].open(order)
+    assert len(order.sealed) > 1 and pins.reads == 2 * first == 2
 
 
 def test_a_site_may_enrol_when_the_others_have_joined() -> None:
@@ -81,6 +110,18 @@ def test_a_site_may_enrol_when_the_others_have_joined() -> None:
     assert row.status is Status.COMPLETED, row.cause
     heads = [on.vaults[name].head(run) for name in (*ALL, late)]
     assert {head.peers for head in heads if head} == {(*ALL, late)}
+
+
+class CountedPins(MemoryPins):
+    """Pins that count how often they are read."""
+
+    def __init__(self, like: Pins) -> None:
+        super().__init__(like.read())
+        self.reads = 0
+
+    def read(self) -> Known:
+        self.reads += 1
+        return super().read()
 
 
 def enrolled(on: Stage, name: ClientId) -> None:

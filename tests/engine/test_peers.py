@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.engine.handovers import rotated
 from tests.engine.low_order import LOW_ORDER
 from tests.engine.passing import ALL, CANARY
-from tests.engine.sealing_stage import BERT, CARL, METHODS, given, orders_with_values, owner, played, stage
+from tests.engine.sealing_stage import ANNA, BERT, CARL, METHODS, given, orders_with_values, owner, played, stage
 from tests.laws.stage import Cuts
 from tests.synthetic import sites
 from tideline.archive import sealing
 from tideline.archive.errors import SealBroken
 from tideline.core.errors import NotFound, PeerRefused, Refused, RosterRefused
 from tideline.core.run import ClientId, Digest
+from tideline.core.step import no_tick
 from tideline.engine.enrolment import Applicant
 from tideline.engine.peers import about, ciphers
 from tideline.engine.ring import raw
 from tideline.engine.rows import Envelope, Keys, Order, OrderRow, Status
 from tideline.engine.simulate import SimSite, simulate
+from tideline_agent.vault import FolderVault
 
 
 @pytest.mark.parametrize("ring", [False, True])
@@ -207,3 +211,20 @@ def test_a_site_may_forbid_peers() -> None:
 def test_who_applies_with_keys() -> None:
     """A simulated site is enrolled as a real one is."""
     assert Applicant("a", (), "").keys is None
+
+
+def test_a_reply_of_a_record_of_before_is_signed_for_its_readers(tmp_path: Path) -> None:
+    """An agent was upgraded between its step and its report: what it sealed was signed once, in a way that nobody reads now."""
+    on = stage()
+    on.vaults[ANNA] = FolderVault(tmp_path)  # type: ignore[assignment]
+    on.rebuild()
+    run = on.start(given())
+    order = next(o for o in orders_with_values(on, run) if owner(on, o.id) == ANNA)
+    on.agents[ANNA].ready(order, no_tick)
+    path = tmp_path / run / "head.json"
+    told = json.loads(path.read_text())
+    del told["peers"]
+    told["sealed"] = [{name: each[name] for name in ("handle", "cipher", "bytes", "keys")} for each in told["sealed"]]
+    path.write_text(json.dumps(told | {"sealed": [each | {"signature": "00" * 64} for each in told["sealed"]]}))
+    row = on.play(run)
+    assert row.status is Status.COMPLETED, row.cause

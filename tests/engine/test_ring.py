@@ -86,7 +86,8 @@ def test_former_keys_are_believed_for_a_while() -> None:
 def vouched_by_bert(on: Stage, order: Order) -> bytes:
     """Anna looks at the value that bert made."""
     envelope = next(e for e in order.sealed if e.handle.holder == BERT)
-    return vouched(order, envelope, ANNA, on.rings[ANNA])
+    ring = on.rings[ANNA]
+    return vouched(order, envelope, ANNA, ring, ring.trust(peers_in(order.brief)))
 
 
 def test_keys_of_which_nobody_noted_when_they_were_replaced() -> None:

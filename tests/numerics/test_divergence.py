@@ -88,8 +88,26 @@ def test_thresholds_are_symmetric_and_reach_far() -> None:
 @settings(deadline=None)
 @given(st.floats(-2, 2.5))
 def test_a_calibrated_divergence_does_not_see_the_scale_of_scores(power: float) -> None:
-    """From a hundredth to some hundred times as sure of itself: a classifier's scores tell as much, leaning or not."""
+    """From a hundredth to some hundred times as sure of itself: the scores of a classifier that leans to no side tell as much."""
     rng = torch.Generator().manual_seed(3)
     a, b = torch.randn(400, generator=rng, dtype=torch.float64), 3 + torch.randn(400, generator=rng, dtype=torch.float64)
     d = float(from_curves(*(exceeding(10**power * s) for s in (a - 1.5, -(b - 1.5)))))
     assert 1.5 < d <= 2
+
+
+@settings(deadline=None)
+@given(st.floats(-1, 1.5), st.floats(-10, 10))
+def test_nor_what_it_leans_by_at_another_scale(power: float, lean: float) -> None:
+    """From a tenth to some thirty times as sure of itself, and up to ten spreads to a side."""
+    rng = torch.Generator().manual_seed(3)
+    a, b = torch.randn(400, generator=rng, dtype=torch.float64), 3 + torch.randn(400, generator=rng, dtype=torch.float64)
+    d = float(from_curves(*(exceeding(10**power * s) for s in (a - 1.5 + lean, -(b - 1.5) - lean))))
+    assert 1.5 < d <= 2
+
+
+def test_scores_that_are_all_but_equal_tell_nothing_unless_zero_lies_between() -> None:
+    """Between two thresholds nothing is seen, nor beyond the last."""
+    close, far = torch.full((9,), 0.03), torch.full((9,), 2 * LARGEST)
+    for score in (close, far):
+        assert float(from_curves(exceeding(score), exceeding(-score / 1.5))) == 0
+        assert float(from_curves(exceeding(-score), exceeding(-score))) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
 from tideline.archive.intake import MAX_PART_BYTES
@@ -25,7 +26,7 @@ from tideline.core.errors import (
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, from_json, refused
 from tideline.core.run import MOST_THREADS, ClientId, Digest, Role, RunId
 from tideline.core.step import Moved, Transfers, no_tick
-from tideline.engine.peers import ciphers, complete, peers_in, plaintexts, seal, unseal, vouched
+from tideline.engine.peers import ciphers, complete, peers_in, plaintexts, seal, signed_since, unseal, vouched
 from tideline.engine.ports import Done, Head, Job, Link, Pool, Vault
 from tideline.engine.relay import seals
 from tideline.engine.ring import MemoryPins, Ring, fresh
@@ -89,7 +90,7 @@ class Agent:
         """The vault's head with this order's reply: remembered, or worked out now."""
         head = self.vault.head(order.run)
         if head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
-            return head
+            return replace(head, sealed=signed_since(order.run, head.sealed, self.ring))
         self.consistent(head, order)
         self.vault.keep(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
         self.vault.note(order.run, order.brief)
@@ -148,8 +149,9 @@ class Agent:
     def open(self, order: Order) -> dict[ClientId, Moved]:
         """Fetch and open the values of peers, one after the other; what the fetching took. Their sealed files are not kept."""
         parts, took = self.vault.parts(order.run), dict[ClientId, Moved]()
+        known = self.ring.trust(peers_in(order.brief)) if order.sealed else {}
         for envelope in order.sealed:
-            key, holder = vouched(order, envelope, self.name, self.ring), envelope.handle.holder
+            key, holder = vouched(order, envelope, self.name, self.ring, known), envelope.handle.holder
             if not parts.has(Digest(envelope.handle.digest)):
                 began = self.watch()
                 self.bring(order, ciphers([envelope]))
@@ -234,13 +236,15 @@ def new_ring() -> Ring:
 
 
 def members(order: Order, head: Head | None) -> tuple[ClientId, ...] | None:
-    """The sites of a run whose sites seal for each other; None of any other run. Raises PeerRefused for one that came later.
+    """The sites of a run whose sites seal for each other; None of any other run, and before there are any. Raises PeerRefused for
+    one that came later.
 
     They are fixed by the first order after the join, at which everybody is awaited: who was not there then could be anybody's.
     """
+    known = head.peers if head else None
     if order.cursor == JOIN or not seals(order.brief["contract"]):
-        return None
-    shown, known = tuple(sorted(peers_in(order.brief))), head.peers if head else None
+        return known  # to join again is no new beginning: whoever asks for it would choose the sites anew
+    shown = tuple(sorted(peers_in(order.brief)))
     strangers = sorted({*shown} - {*(shown if known is None else known)})
     if strangers:
         what = f"{strangers[0]} is shown as a site of this run, and was none when it began"

@@ -18,7 +18,7 @@ from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.core.signing import KEY_BYTES
 from tideline.engine.entries import MOST_HANDOVERS
-from tideline.engine.ring import Own, Pin, Ring, hex_or_none, raw
+from tideline.engine.ring import Known, Own, Pin, Ring, hex_or_none, raw
 from tideline.engine.rows import Envelope, Files, Handover, Keys, Order, Peer
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
@@ -91,10 +91,19 @@ def seal_one(run: RunId, handle: Handle[Any], readers: Mapping[ClientId, Peer], 
     """Seal one value."""
     what, key = about(run, handle), sealing.new_key()
     cipher = parts.put(sealing.Sealing(parts.view(Digest(handle.digest)), key, what))
-    boxes = {name: sealed_to(name, key, peer) for name, peer in sorted(readers.items())}
-    signatures = {name: sealing.sign(Handed(what, cipher, name, box), own.sign).hex() for name, box in boxes.items()}
-    keys = {name: box.hex() for name, box in boxes.items()}
-    return Envelope(bare(handle), cipher, sealing.sealed_size(handle.size), keys, signatures)
+    keys = {name: sealed_to(name, key, peer).hex() for name, peer in sorted(readers.items())}
+    return signed(run, Envelope(bare(handle), cipher, sealing.sealed_size(handle.size), keys, {}), own)
+
+
+def signed(run: RunId, envelope: Envelope, own: Own) -> Envelope:
+    """A site's own envelope, with its signature of what each reader is handed."""
+    given = {name: sealing.sign(handed(run, envelope, name), own.sign).hex() for name in envelope.keys}
+    return replace(envelope, signatures=given)
+
+
+def signed_since(run: RunId, envelopes: Iterable[Envelope], ring: Ring) -> tuple[Envelope, ...]:
+    """A site's own envelopes as it remembers them. Those of a record from before readers had signatures are signed now."""
+    return tuple(each if each.signatures else signed(run, each, ring.own()) for each in envelopes)
 
 
 def sealed_to(name: ClientId, key: bytes, peer: Peer) -> bytes:
@@ -136,15 +145,16 @@ def complete(order: Order, root: memoryview) -> None:
         raise Malformed(f"The order brings a value of {more[0].holder} that it does not name", DISTRUST)
 
 
-def vouched(order: Order, envelope: Envelope, me: ClientId, ring: Ring) -> bytes:
+def vouched(order: Order, envelope: Envelope, me: ClientId, ring: Ring, known: Known) -> bytes:
     """The content key of a value that is for this site. Raises SealBroken, PeerRefused.
 
     Its holder must be known, and must have signed it for this run, exchange and site: whatever lies here already by its digest.
+    known: the order's peers as the ring trusts them, once for all of its values, since to look at all peers takes a while.
     """
-    handle, peers = envelope.handle, peers_in(order.brief)
-    if handle.holder not in peers:
+    handle = envelope.handle
+    if handle.holder not in known:
         raise PeerRefused(f"The order brings a value of {handle.holder}, who is no peer of this run", DISTRUST)
-    pin, mine = ring.trust(peers)[handle.holder], handed(order.run, envelope, me)
+    pin, mine = known[handle.holder], handed(order.run, envelope, me)
     if not mine.box:
         raise sealing.on_the_way(mine.about, f"it came without a key for {me}, or {handle.holder} has sealed it to others alone")
     check_signed(mine, hex_or_none(envelope.signatures.get(me, "")), pin, ring.now())

@@ -29,7 +29,8 @@ def h_divergence(error: Tensor, one_sided: bool = False) -> Tensor:
 def thresholds() -> Tensor:
     """(THRESHOLDS,) from -LARGEST over 0 to LARGEST, float64: dense near zero, and farther out in steps of a share of their size.
 
-    So outputs of any scale are told apart, of a network that is sure of itself as of one that has hardly begun.
+    Near zero they are 0.06 apart. So scores are told apart that spread over a tenth and more and lie within LARGEST, wherever the
+    classifier leans; of smaller and of larger ones only those of which zero lies in between.
     """
     above = torch.linspace(0, math.asinh(LARGEST), THRESHOLDS // 2 + 1, dtype=torch.float64)[1:].sinh()
     return torch.cat([-above.flip(0), torch.zeros(1, dtype=torch.float64), above])
