@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import torch
 
-from benchmarks.digit_devices import CASES, network
+from benchmarks.digit_devices import CASES, Network, network
 from benchmarks.domains import played_with
 from benchmarks.links_kept import keep
 from benchmarks.stlf_told import compared, settings, traffic
+from tideline.algorithms.stlf.settings import RULES
 from tideline.core.run import plain_world
 
 OURS = "plan"
@@ -46,6 +47,8 @@ NAMES = {
     "random_alpha": "Rnd-α",
     "fedavg_alpha": "FedAvg",
     "average_degree": "AvgD",
+    "attention_psi": "ψ-FADA",
+    "attention_alpha": "FADA",
 }
 # Table I of the paper: mean target accuracy and energy in percent of the largest; energy of FedAvg was not reported.
 NAN = float("nan")
@@ -59,6 +62,17 @@ PUBLISHED: Mapping[str, tuple[tuple[float, float], ...]] = {
     "M//U": ((86.26, 25.28), (78.46, 94.87), (82.25, NAN), (79.11, 19.38), (78.46, 99.35), (80.39, NAN), (79.79, 65.72)),
     "M//MM": ((56.95, 23.28), (56.20, 94.87), (56.12, NAN), (56.86, 19.37), (54.90, 100.0), (56.36, NAN), (56.11, 63.28)),
     "MM//U": ((54.70, 23.49), (45.34, 94.87), (44.94, NAN), (47.29, 19.38), (46.46, 99.35), (45.24, NAN), (45.90, 63.43)),
+}
+BY_FADA: Mapping[str, tuple[tuple[float, float], ...]] = {
+    "M": ((63.18, 93.79), (61.4, 100.0)),
+    "U": ((46.6, 87.21), (54.46, 100.0)),
+    "MM": ((28.79, 93.67), (30.2, 100.0)),
+    "M+MM": ((54.23, 87.78), (52.0, 100.0)),
+    "M+U": ((40.79, 82.44), (59.9, 100.0)),
+    "MM+U": ((21.62, 100.0), (22.66, 99.53)),
+    "M//MM": ((55.3, 93.79), (56.23, 100.0)),
+    "M//U": ((80.65, 97.68), (80.47, 100.0)),
+    "MM//U": ((47.92, 94.23), (45.39, 100.0)),
 }
 QUICK = {"rounds": 1, "epochs": 1, "alone": 1, "exchanges": 1, "seeds": 1, "scale": 0.02, "cases": "M//U"}
 
@@ -105,6 +119,7 @@ def arguments() -> Any:
     parser.add_argument("--share", type=float, default=0.36, help="share of its rows that a device trains a classifier on")
     parser.add_argument("--sweep", default="", help="further weights of energy, by commas")
     parser.add_argument("--config", default="{}", help="more settings, as JSON")
+    parser.add_argument("--fada", default="", help="settings of a run of FADA as JSON, whose weights are compared with, too")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--device", default="cpu", help="where steps compute: cpu, cuda, ...")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
@@ -155,7 +170,10 @@ def one(job: tuple[str, int, Any]) -> dict[str, Any]:
         made = network(case, seed, args.scale, args.data, Path(room))
     begun, used = time.monotonic(), time.process_time()
     world = plain_world(made.world)
-    federation, run, result = played_with(made.sites, made.roles, "stlf", settings(args), seed, world, device=args.device)
+    given = settings(args)
+    if args.fada:
+        given |= {"attention": attention(made, seed, args), "compare": list(RULES)}
+    federation, run, result = played_with(made.sites, made.roles, "stlf", given, seed, world, device=args.device)
     row = {"case": case, "seed": seed, "scale": made.rule.scale, "divergence": args.divergence, "exchanges": args.exchanges}
     row |= {**traffic(result), "seconds": round(time.monotonic() - begun, 1), "cpu_seconds": round(time.process_time() - used, 1)}
     if args.keep:
@@ -163,19 +181,39 @@ def one(job: tuple[str, int, Any]) -> dict[str, Any]:
     return {**row, "memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3), **compared(result)}
 
 
+def attention(made: Network, seed: int, args: Any) -> dict[str, dict[str, float]]:
+    """Of each target the weights of its sources, as a run of FADA over the same devices ends with them."""
+    *_, result = played_with(
+        made.sites, made.roles, "fada", json.loads(args.fada), seed, plain_world(made.world), device=args.device
+    )
+    tables = (phase["tables"] for phase in result["phases"])
+    last = [told["weight of each source in each target"] for told in tables if "weight of each source in each target" in told][-1]
+    return {
+        target: dict(zip(last["rows"], weights, strict=True))
+        for target, weights in zip(last["columns"], zip(*last["values"], strict=True), strict=True)
+    }
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """What was measured, and what was published, of the same cases."""
     cases = [case for case in CASES if any(row["case"] == case for row in rows)]
-    head = f"| data | seeds | {' | '.join(NAMES.values())} |\n|{' --- |' * (2 + len(NAMES))}\n"
-    lines = [measured(case, [row for row in rows if row["case"] == case]) for case in cases]
-    lines.append(measured("mean", rows))
-    lines += [f"| {case}, published | 5 | {' | '.join(f'{a:.1f} / {e:.0f}' for a, e in PUBLISHED[case])} |\n" for case in cases]
+    names = columns(rows)
+    head = f"| data | seeds | {' | '.join(names.values())} |\n|{' --- |' * (2 + len(names))}\n"
+    lines = [measured(case, [row for row in rows if row["case"] == case], names) for case in cases]
+    lines.append(measured("mean", rows, names))
+    known = {case: (*PUBLISHED[case], *BY_FADA[case])[: len(names)] for case in cases}
+    lines += [f"| {case}, published | 5 | {' | '.join(f'{a:.1f} / {e:.0f}' for a, e in known[case])} |\n" for case in cases]
     return head + "".join(lines).replace(" / nan", " / -") + "\n" + leads(rows, cases)
 
 
-def measured(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The rules that every run has compared, by their names in the table."""
+    return {rule: name for rule, name in NAMES.items() if all(rule in row["rules"] for row in rows)}
+
+
+def measured(name: str, rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> str:
     """A line: accuracy with its deviation over runs, and energy in percent of the largest."""
-    cells = [cell([row["rules"][rule] for row in rows if rule in row["rules"]]) for rule in NAMES]
+    cells = [cell([row["rules"][rule] for row in rows]) for rule in names]
     return f"| {name} | {len({row['seed'] for row in rows})} | {' | '.join(cells)} |\n"
 
 
@@ -187,11 +225,12 @@ def cell(found: Sequence[Mapping[str, float]]) -> str:
 
 def leads(rows: Sequence[Mapping[str, Any]], cases: Sequence[str]) -> str:
     """By how many points ST-LF leads each rule, paired over runs, with the standard error."""
-    others = " | ".join(name for rule, name in NAMES.items() if rule != OURS)
-    lines = [f"| ST-LF leads by | {others} |\n|{' --- |' * len(NAMES)}\n"]
+    names = columns(rows)
+    others = " | ".join(name for rule, name in names.items() if rule != OURS)
+    lines = [f"| ST-LF leads by | {others} |\n|{' --- |' * len(names)}\n"]
     for case in (*cases, "all"):
         own = [row["rules"] for row in rows if case in (row["case"], "all")]
-        gaps = [[each[OURS]["accuracy"] - each[rule]["accuracy"] for each in own] for rule in NAMES if rule != OURS]
+        gaps = [[each[OURS]["accuracy"] - each[rule]["accuracy"] for each in own] for rule in names if rule != OURS]
         lines.append(f"| {case} | {' | '.join(lead(each) for each in gaps)} |\n")
     return "".join(lines)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tideline.algorithms.stlf.settings import RULES
+from tideline.algorithms.stlf.settings import GIVEN, RULES
 
 SETTINGS = ("rounds", "epochs", "alone", "batch", "rate", "momentum", "divergence", "exchanges", "share", "sweep")
 
@@ -15,7 +15,8 @@ def settings(args: Any) -> dict[str, Any]:
     """The method's settings."""
     given = {name: getattr(args, name) for name in SETTINGS}
     given["sweep"] = [float(phi) for phi in args.sweep.split(",") if phi]
-    return {**given, "compare": list(RULES), **json.loads(args.config)}
+    more = json.loads(args.config)
+    return {**given, "compare": [r for r in RULES if r not in GIVEN or "attention" in more], **more}
 
 
 def compared(result: Mapping[str, Any]) -> dict[str, Any]:

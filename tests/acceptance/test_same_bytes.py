@@ -34,7 +34,11 @@ from tideline.learning.folder import read_folder
 
 pytestmark = pytest.mark.processes
 # What some methods ask of owners beyond the default policy.
-POLICY = DEFAULT_POLICY | {(Exposure.STATISTIC, Audience.PEERS), (Exposure.SAMPLES, Audience.COORDINATOR)}
+POLICY = DEFAULT_POLICY | {
+    (Exposure.STATISTIC, Audience.PEERS),
+    (Exposure.METRIC, Audience.PEERS),
+    (Exposure.SAMPLES, Audience.COORDINATOR),
+}
 VOLATILE = {"run", "reference", "seconds", "phases", "plan_length", "cursor"}
 
 
@@ -43,7 +47,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) 
     """A coordinator and three agents, whose owners let every shipped method work."""
     home = tmp_path_factory.mktemp("net")
     policy = home / "policy.toml"
-    policy.write_text('[allow]\nstatistic = ["peers"]\nsamples = ["coordinator"]\n')
+    policy.write_text('[allow]\nstatistic = ["peers"]\nmetric = ["peers"]\nsamples = ["coordinator"]\n')
     with federated(home, data, "--policy", str(policy)) as made:
         yield made
 

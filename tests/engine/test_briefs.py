@@ -12,13 +12,17 @@ import pytest
 from tests.engine.handovers import handed_over
 from tests.engine.sealing_stage import BERT, given, stage
 from tideline.core.errors import PeerRefused, RosterRefused
-from tideline.core.run import ClientId
-from tideline.engine.briefs import MOST_BRIEF, bare_chars, brief_of, check_room, told_of, with_peers
+from tideline.core.handle import Handle
+from tideline.core.run import ClientId, Digest
+from tideline.engine.briefs import MOST_BRIEF, MOST_SITES, brief_of, check_room, told_of, with_peers
 from tideline.engine.entries import MOST_HANDOVERS
 from tideline.engine.peers import peers_in
 from tideline.engine.ring import MemoryPins, Pin, Ring, fresh, shown
-from tideline.engine.rows import Client, Handover, Keys, RunRow
+from tideline.engine.rows import Client, Envelope, Handover, Keys, RunRow
+from tideline.engine.sealed_wire import sealed_out
 from tideline_agent.link.wire import brief_in
+from tideline_protos.v1 import federation_pb2 as pb
+from tideline_server.rpc.wire import MOST_BYTES, reply_in
 
 SIGNED = Handover(Keys("cc" * 32, "dd" * 32), "ee" * 64)
 UNSIGNED = Handover(Keys("aa" * 32, "bb" * 32), "")
@@ -85,7 +89,20 @@ def test_as_many_sites_as_fit() -> None:
         check_room(run_of(numbered(most + 1)))
     found = told(run_of(numbered(most)), [client(name, SIGNED) for name in numbered(most)])
     assert len(found) == most
-    assert (most + 50) * bare_chars("0" * 64) > MOST_BRIEF, "not much room is left"
+    assert most == MOST_SITES
+
+
+def test_a_value_that_is_sealed_to_all_sites_fits_into_a_reply() -> None:
+    """Of as many sites as there may be, with the longest names."""
+    names = numbered(MOST_SITES)
+    handle = Handle[object]("0" * 64, 1, ClientId(names[0]), "p" * 64, 1)
+    boxes, signed = dict.fromkeys(map(ClientId, names), "0" * 160), dict.fromkeys(map(ClientId, names), "0" * 128)
+    request = pb.ReportRequest(
+        order="0" * 64, sealed=[sealed_out(Envelope(handle, Digest("0" * 64), 17, boxes, signed), pb.Sealed())]
+    )
+    assert 0.9 * MOST_BYTES[pb.ReportRequest] < request.ByteSize() < 0.98 * MOST_BYTES[pb.ReportRequest]
+    (brought,) = reply_in(request.SerializeToString()).sealed
+    assert len(brought.keys) == len(brought.signatures) == MOST_SITES
 
 
 def test_a_roster_that_does_not_fit_is_refused_at_its_submission() -> None:

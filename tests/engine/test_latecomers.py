@@ -12,7 +12,7 @@ from tests.engine.passing import ALL
 from tests.engine.sealing_stage import ANNA, answered_to, given, orders_with_values, owner, stage
 from tests.laws.stage import ROLES, Stage, WatchedVault
 from tests.synthetic import sites
-from tideline.core.errors import PeerRefused
+from tideline.core.errors import Malformed, PeerRefused
 from tideline.core.run import ClientId
 from tideline.core.step import no_tick
 from tideline.engine.agent import members, new_ring
@@ -76,7 +76,8 @@ def test_to_join_again_is_no_new_beginning() -> None:
     order = next(o for o in orders_with_values(on, run, 3) if owner(on, o.id) == ANNA)
     place = {"cursor": JOIN, "phase": "join", "step": "join", "round": 1, "after": JOIN - 1, "files": (), "sealed": ()}
     again = replace(order, **place, brief={**order.brief, "keeps": False})  # type: ignore[arg-type]
-    assert on.agents[ANNA].ready(again, no_tick).cursor == JOIN
+    with pytest.raises(Malformed, match="keeps nothing at sites, which is not so"):
+        on.agents[ANNA].ready(again, no_tick)
     with pytest.raises(PeerRefused, match="mallory is shown as a site of this run, and was none when it began"):
         on.agents[ANNA].ready(replace(with_peers(order, (*ALL, "mallory")), after=JOIN), no_tick)
 

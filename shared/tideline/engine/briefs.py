@@ -20,6 +20,7 @@ from tideline.engine.entries import MOST_HANDOVERS
 from tideline.engine.rows import Client, Handover, RunRow
 
 MOST_BRIEF = 1 << 20  # characters; read, they take twenty times as much
+MOST_SITES = 3500  # that a value can be sealed to: their keys and signatures, by the longest names, are a reply of a MiB
 SPARE = 4096  # of them, for what an order says beside what a run's row tells
 HEX_KEY, HEX_SIGNATURE = "0" * 64, "0" * 128
 BARE = {"sign": HEX_KEY, "receive": HEX_KEY, "handovers": []}
@@ -75,10 +76,10 @@ def handed_over(client: Client) -> tuple[Handover, ...]:
 
 
 def check_room(run: RunRow) -> None:
-    """Raises RosterRefused for more sites than an order can tell each other's bare keys of."""
+    """Raises RosterRefused for more sites than an order can tell each other's bare keys of, or a reply can seal one value to."""
     room = MOST_BRIEF - chars({**brief_of(run, max(Role, key=len)), "peers": {}}) - SPARE
     sizes = list(itertools.accumulate(map(bare_chars, sorted(run.roster))))
-    fits = bisect.bisect_right(sizes, room)
+    fits = min(bisect.bisect_right(sizes, room), MOST_SITES)
     if fits < len(sizes):
         raise RosterRefused(
             f"The keys of {len(sizes)} sites, which seal for each other, do not fit into an order: {fits} of them do",

@@ -23,6 +23,7 @@ from tideline.engine.rows import Envelope, Files, Handover, Keys, Order, Peer
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
+UNSIGNED = "An older version sealed it, or somebody on the way took that out. Begin the run again, with one version at all sites"
 
 
 def peers_in(brief: Mapping[str, Any]) -> dict[ClientId, Peer]:
@@ -170,6 +171,11 @@ def check_signed(mine: Handed, signature: bytes, pin: Pin, now: float) -> None:
     for each in pin.former:
         if sealing.signed_by(mine, signature, [raw(each.keys)[0]]):
             raise too_old(mine.about, each.until or now)
+    if not signature:
+        what = mine.about
+        whose = f"The value {what.digest[:12]} that {what.holder} sealed {sealing.place(what)}"
+        words = f"{whose}: {what.holder} has not signed it for {mine.reader}"
+        raise sealing.broken(what, words, UNSIGNED)
     raise sealing.on_the_way(mine.about, f"{mine.about.holder} has not signed it for {mine.reader}")
 
 

@@ -16,6 +16,7 @@ from tideline.core.errors import ContractRefused, FederationError, Malformed, Me
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import Phase, Plan
 from tideline.core.privacy import Contract, contract_digest, from_json, to_json
+from tideline.core.record import Nothing
 from tideline.core.registry import Methods, resolve
 from tideline.core.run import Digest, Role, RunId, World, world_in
 from tideline.core.settings import plain
@@ -38,6 +39,7 @@ class Stepper:
         algorithm = resolve(self.methods, job.brief["method"])
         config = algorithm.configure(job.brief["config"])
         clauses = agree_on_contract(algorithm, config, job.brief)
+        agree_on_memory(algorithm, job.brief)
         world = world_in(job.brief["world"])
         role = Role(job.brief["role"])
         shelf = self.shelf(world, role)
@@ -107,6 +109,15 @@ class Stepper:
             self._shelves = {}
             self._shelves = {key: guarded("that opens the data", self._open, world, role)}
         return self._shelves[key]
+
+
+def agree_on_memory(algorithm: Algorithm, brief: Any) -> None:
+    """What a method keeps at sites is known here: who says that it keeps nothing has them forget it. Raises Malformed."""
+    if brief["keeps"] != (algorithm.memory is not Nothing):
+        what = (
+            f"The order says that {algorithm.name} keeps {'something' if brief['keeps'] else 'nothing'} at sites, which is not so"
+        )
+        raise Malformed(what, "The coordinator is of another version, or is not to be trusted")
 
 
 def placed(plan: Plan, job: Job) -> Phase:

@@ -12,7 +12,7 @@ from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, NAMES, Rows, experiment, rows, sites
 from tideline.algorithms import METHODS
 from tideline.algorithms.stlf.messages import Assignment, Mine, Model, Separated, State, Trained, Update
-from tideline.algorithms.stlf.settings import RULES
+from tideline.algorithms.stlf.settings import GIVEN, RULES
 from tideline.archive.codec import LAX, Rules, decode
 from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, RosterRefused
@@ -168,7 +168,7 @@ def test_a_target_gets_the_weighted_mean_of_its_sources() -> None:
 
 def test_columns_and_rows_of_every_rule() -> None:
     """Columns of targets sum to one, those of sources and rows of targets are zero; who has no labels is a target."""
-    stage, run = played(compare=list(RULES))
+    stage, run = played(compare=list(RULES), attention={"carl": {"anna": 3.0, "bert": 1.0}})
     end = state(stage, run)
     assert [plan.rule for plan in end.plans] == [MAIN, *RULES]
     for plan in end.plans:
@@ -176,6 +176,20 @@ def test_columns_and_rows_of_every_rule() -> None:
         assert bool(target[2:].all())
         assert torch.allclose(plan.alpha.sum(0), target.double())
         assert torch.equal(plan.alpha[target], torch.zeros_like(plan.alpha[target]))
+
+
+def test_weights_that_were_given_are_those_of_the_rule() -> None:
+    """Of a target's sources in proportion; of a target of which nothing was given, equal ones; others are of no use."""
+    given = {"carl": {"anna": 3.0, "bert": 1.0, "dora": 5.0}}
+    end = state(*played(compare=["attention_alpha"], attention=given))
+    plan, a = end.plans[1], end.plans[1].alpha
+    assert plan.psi.tolist() == end.plans[0].psi.tolist()
+    sources = [i for i, psi in enumerate(plan.psi.tolist()) if not psi]
+    if sources == [0, 1]:
+        assert a[:, 2].tolist() == [0.75, 0.25, 0.0, 0.0]
+        assert a[:, 3].tolist() == [0.5, 0.5, 0.0, 0.0]
+    else:
+        assert a[sources[0], 2:].tolist() == [1.0, 1.0]
 
 
 def test_the_report_tells_links_and_compares_rules() -> None:
@@ -287,6 +301,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a negative rate": ({"rates": {"anna": {"bert": -5.0}}}, r"config.rates.anna.bert is -5.0; it should be at least 0"),
     "a rate to a stranger": ({"rates": {"anna": {"emil": 5.0}}}, r"config.rates.anna is a mapping with 'emil'"),
     "a rule that there is not": ({"compare": ["fedavg"]}, r"the rule 'fedavg', which there is not.*fedavg_alpha"),
+    "weights that are wanted": ({"compare": [GIVEN[1]]}, "the rule 'attention_psi', and no weights are given"),
+    "weights that nobody wants": ({"attention": {"carl": {"anna": 1.0}}}, "gives weights that no rule looks at"),
+    "weights of a stranger": (
+        {"compare": [GIVEN[0]], "attention": {"carl": {"emil": 1.0}}},
+        r"config.attention.carl is a mapping with 'emil'",
+    ),
     "a rule twice": ({"compare": ["random_psi", "random_psi"]}, "names a rule twice"),
     "a negative phi": ({"phi_energy": -1.0}, "config.phi_energy is -1.0; it should be at least 0"),
     "measured without transfers": ({"measured": True, "divergence": "shared"}, "nothing is sent from site to site"),

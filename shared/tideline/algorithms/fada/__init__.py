@@ -61,9 +61,9 @@ CLAIMS = (
     "The weights, gains and errors tell which source's data are like which target's.",
 )
 WITH_FEATURES = (
-    "With critic: features, each exchange shows the coordinator a mini-batch's features, clipped and noised; the run's notes tell"
-    " the (epsilon, delta) of a row through its own features. Not claimed: that what it taught the network, and so other rows, is"
-    " hidden.",
+    "With critic: features, each exchange shows the coordinator a mini-batch's features, clipped and noised.",
+    "The run's notes then tell the (epsilon, delta) of a row through its own features.",
+    "Not claimed: that what a row taught the network, and so the features of others, is hidden.",
 )
 COMMON: dict[str, Any] = {
     "memory": Mine,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tideline import nets
-from tideline.algorithms.stlf.settings import RULES
+from tideline.algorithms.stlf.settings import GIVEN, RULES
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import Role, Roster, World
 from tideline.core.settings import nearest
@@ -17,6 +17,7 @@ def fits(config: Any, world: World, roster: Roster) -> None:
     nets.check(world)
     check_rules(config.compare)
     check_measured(config)
+    check_attention(config)
     if config.batch == 1 and config.divergence != "statistics":
         refuse("config.batch", "1; classifiers that tell devices apart are trained on two rows and more", "Use a larger batch")
     names = [str(member.id) for member in roster]
@@ -51,12 +52,28 @@ def check_measured(config: Any) -> None:
         raise ConfigRefused(what, "Use divergence: pairs, or give rates", path="config.measured")
 
 
+def check_attention(config: Any) -> None:
+    """Raises ConfigRefused where weights are wanted and not given, or given and not wanted."""
+    wanted = [rule for rule in config.compare if rule in GIVEN]
+    if wanted and not config.attention:
+        todo = "Give config.attention: of each target the weights of its sources, as another method told them"
+        raise ConfigRefused(
+            f"config.compare names the rule {wanted[0]!r}, and no weights are given", todo, path="config.attention"
+        )
+    if config.attention and not wanted:
+        todo = f"Name {GIVEN[0]} or {GIVEN[1]} in config.compare, or leave the weights out"
+        raise ConfigRefused("config.attention gives weights that no rule looks at", todo, path="config.attention")
+
+
 def named(config: Any) -> Iterator[tuple[str, str]]:
     """Every site that the settings name, and where."""
     yield from (("config.watts", name) for name in config.watts)
     for sender, rates in config.rates.items():
         yield "config.rates", sender
         yield from ((f"config.rates.{sender}", receiver) for receiver in rates)
+    for target, weights in config.attention.items():
+        yield "config.attention", target
+        yield from ((f"config.attention.{target}", source) for source in weights)
 
 
 def check_named(path: str, name: str, names: list[str]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,18 +11,18 @@ import torch
 from torch import Generator, Tensor
 
 from tideline.algorithms.stlf.client import MAIN
+from tideline.algorithms.stlf.comparing import BY_RULE, Beside, attention_of
 from tideline.algorithms.stlf.messages import Chosen, Curve, State
 from tideline.core.errors import RosterRefused
 from tideline.core.phase import Turn
 from tideline.core.run import Roster
-from tideline.numerics import baselines, bounds, links, wireless
+from tideline.numerics import bounds, links, wireless
 from tideline.numerics.bounds import LARGEST_DIVERGENCE, Bools
 from tideline.numerics.divergence import from_curves, separability
 from tideline.numerics.links import Phi, Plan, Problem
 
 NO_LINK = -1.0  # joules: what is kept is finite
 MOST_NAMED = 10  # devices in an error
-Rule = Callable[[Problem, Plan, np.random.Generator, Tensor], Plan]
 
 
 def numpy_rng(rng: Generator) -> np.random.Generator:
@@ -154,8 +153,9 @@ def formed(state: State, turn: Turn) -> State:
     d = divergences(state, names, turn.config)
     of, rng = problem(state, names, d, turn), numpy_rng(turn.rng)
     main = solved(of, turn.config)
-    count = torch.tensor([state.count[name] for name in names], dtype=torch.float64)
-    others = [chosen(rule, RULES[rule](of, main, rng, count)) for rule in turn.config.compare]
+    count = np.array([state.count[name] for name in names], np.float64)
+    beside = Beside(count, attention_of(turn.config.attention, names))
+    others = [chosen(rule, BY_RULE[rule](of, main, rng, beside)) for rule in turn.config.compare]
     swept = [costs(state, names, d, turn, phi) for phi in turn.config.sweep]
     return replace(
         state,
@@ -178,28 +178,3 @@ def costs(state: State, names: tuple[str, ...], d: Tensor, turn: Turn, phi_energ
     """phi_E, joules, links and sources of the plan at another weight of energy."""
     plan = solved(problem(state, names, d, turn, phi_energy), turn.config)
     return [phi_energy, plan.energy, float(plan.links), float((plan.psi == 0).sum())]
-
-
-def by_count(of: Problem, given: Plan, rng: np.random.Generator, count: Tensor) -> Plan:
-    """FedAvg's weights."""
-    return baselines.count_weights(of, given, count.numpy())
-
-
-def drawn(draw: Callable[[Problem, Plan, np.random.Generator], Plan]) -> Rule:
-    """A rule that looks at no counts."""
-    return lambda of, given, rng, count: draw(of, given, rng)
-
-
-def thinned(then: Rule, of: Problem, given: Plan, rng: np.random.Generator, count: Tensor) -> Plan:
-    """Each source stays one with probability 0.75; weights by another rule."""
-    return then(of, baselines.thinned(of, given, rng), rng, count)
-
-
-RULES: Mapping[str, Rule] = {
-    "random_alpha": drawn(baselines.random_weights),
-    "fedavg_alpha": by_count,
-    "average_degree": drawn(baselines.random_degree),
-    "single_matching": drawn(baselines.one_each),
-    "random_psi": partial(thinned, drawn(baselines.random_weights)),
-    "fedavg_psi": partial(thinned, by_count),
-}

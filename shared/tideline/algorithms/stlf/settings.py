@@ -10,7 +10,8 @@ from tideline.core.run import EMPTY
 from tideline.core.settings import setting
 from tideline.learning.optimisers import OPTIMISERS
 
-RULES = ("random_alpha", "fedavg_alpha", "average_degree", "single_matching", "random_psi", "fedavg_psi")
+GIVEN = ("attention_alpha", "attention_psi")  # rules whose weights the experiment gives
+RULES = ("random_alpha", "fedavg_alpha", GIVEN[0], "average_degree", "single_matching", "random_psi", "fedavg_psi", GIVEN[1])
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,12 @@ class STLF:
     )
     sweep: tuple[float, ...] = setting((), low=0.0, doc="further phi_E to solve for, so that the report shows what links cost")
     compare: tuple[str, ...] = setting((), choices=None, doc=f"rules to compare with in the same run: {', '.join(RULES)}")
+    attention: Mapping[str, Mapping[str, float]] = setting(
+        EMPTY,
+        low=0.0,
+        doc="for rules by attention: of each target the weights of its sources, as another method told them",
+        late=True,
+    )
 
 
 PUBLISHED: Mapping[str, Any] = {}
