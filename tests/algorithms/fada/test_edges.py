@@ -32,7 +32,9 @@ def mine(seed: int = 0, **more: Any) -> Mine:
     """A site with a network, and twenty rows that are watched."""
     torch.manual_seed(seed)
     none = torch.zeros(0, dtype=torch.int64)
-    return replace(Mine(nets.weights_of(nets.build(WORLD)), {}, {}, torch.arange(20), none, 0, {}, {}), **more)
+    return replace(
+        Mine(nets.weights_of(nets.build(WORLD)), {}, {}, torch.arange(20), torch.zeros(0, 2), none, none, 0, {}, {}), **more
+    )
 
 
 def offered(values: dict[str, Any]) -> tuple[dict[str, Handle[Contribution]], Any]:
@@ -326,4 +328,4 @@ def test_an_owner_may_take_the_model_out() -> None:
     memory = kept(stage, run, "carl", "follow", 2)
     taken = client.keepsakes(None, memory)["model"]
     assert nets.loaded(WORLD, taken)(train(2).x).shape == (41, 3)
-    assert client.keepsakes(None, replace(memory, model={})) == {}
+    assert client.keepsakes(None, replace(memory, model={}, points=torch.zeros(0, 2))) == {}

@@ -19,6 +19,7 @@ from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRES
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role
+from tideline.learning.confusion import confused
 
 
 def plan(c: Any) -> Plan:
@@ -29,7 +30,8 @@ def plan(c: Any) -> Plan:
     grade = Phase("score", client.score("accuracy"), ask=server.nothing_to_targets)
     due = (r == c.rounds or r % c.evaluate_every == 0 for r in range(1, c.rounds + 1))
     rounds = chain.from_iterable((*one_round(c), grade) if now else one_round(c) for now in due)
-    return (*(first,) * c.source_rounds, share, *(before,) * (c.source_rounds > 0), *rounds)
+    last = confused(server.nothing_to_targets, client.predict, keeps=Mine)
+    return (*(first,) * c.source_rounds, share, *(before,) * (c.source_rounds > 0), *rounds, *(last,) * c.confusion)
 
 
 def one_round(c: Any) -> Plan:

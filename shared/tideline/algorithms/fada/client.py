@@ -38,7 +38,8 @@ def settle(config: object, site: Site) -> Mine:
     if n == 0:
         raise DataRefused("The site has no training rows", "Give it data, or leave it out of the roster")
     rows = torch.randperm(n, generator=site.rng)[: site.config.clustered].sort().values
-    return Mine({}, {}, {}, rows if site.role is Role.TARGET else rows[:0], rows[:0], 0, {}, {})
+    none, mine = rows[:0], rows if site.role is Role.TARGET else rows[:0]
+    return Mine({}, {}, {}, mine, torch.zeros(0, 2), none, none, 0, {}, {})
 
 
 def loaded(memory: Mine, site: Site) -> nn.Module:
@@ -156,5 +157,6 @@ def predict(order: Nothing, memory: Mine, site: Site, x: Tensor) -> Tensor:
 
 
 def keepsakes(config: object, memory: Mine) -> dict[str, Weights]:
-    """A site's own network: of a target, G_t and C_t."""
-    return {"model": memory.model} if memory.model else {}
+    """A site's own network: of a target, G_t and C_t, and where its rows lie by G_t, coloured by C_t."""
+    taken = {"model": memory.model} if memory.model else {}
+    return {**taken, "picture": {"site": memory.points, "site_class": memory.guess}} if len(memory.points) else taken

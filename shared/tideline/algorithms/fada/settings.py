@@ -34,6 +34,7 @@ class Aligned:
     meet: bool = setting(True, doc="sources begin each round from the mean of what they sent, sealed; false: each goes on alone")
     clustered: int = setting(256, low=2, high=100_000, doc="rows of a target whose features are watched: clusters, spread")
     evaluate_every: int = setting(5, low=1, doc="rounds between scorings; the last round is always scored")
+    confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
 
 
 @dataclass(frozen=True)

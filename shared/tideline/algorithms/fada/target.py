@@ -23,6 +23,7 @@ from tideline.nets.disentangling import logits
 from tideline.numerics import gains as attention
 from tideline.numerics.adversarial import finite, taken_for_source
 from tideline.numerics.kmeans import clusters, looseness, regrouped
+from tideline.numerics.plane import plane
 
 WEIGHTS = {FLATTENED: attention.flattened, RAW: attention.raw, UNIFORM: attention.uniform}
 
@@ -54,7 +55,15 @@ def follow(order: Follow, memory: Mine, site: Site) -> Outcome[Followed, Mine]:
     model = nets.weights_of(net)
     if not finite(*model.values()):
         raise StepFailed("The target's model is no longer finite", "Lower the learning rate, or check the data")
-    return Outcome(Followed(gained, now), replace(memory, model=model), told | crowd.told())
+    return Outcome(Followed(gained, now), pictured(replace(memory, model=model), net, site), told | crowd.told())
+
+
+def pictured(memory: Mine, net: nn.Module, site: Site) -> Mine:
+    """The memory with where the watched rows lie by the network, in a plane, and what it takes them for. It stays here."""
+    f = nets.features(net, site.data.x[memory.rows], site.device)
+    with torch.no_grad():
+        guess = net.get_submodule("classifier")(f.to(site.device)).argmax(1).cpu()
+    return replace(memory, points=plane(f), guess=guess)
 
 
 def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site) -> dict[str, float]:

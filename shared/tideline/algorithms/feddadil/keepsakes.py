@@ -12,6 +12,7 @@ from torch import Tensor
 from tideline.algorithms.feddadil.client import own
 from tideline.algorithms.feddadil.messages import Labelled, Linear, Mine
 from tideline.algorithms.feddadil.target import BY_OWN, COMMITTEE, NONE, OWN, E, R, guesses
+from tideline.numerics.plane import plane
 
 if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config
@@ -83,14 +84,3 @@ def picture(config: Config, memory: Mine) -> dict[str, Tensor]:
         "barycenter": flat[len(z) :],
         "barycenter_class": memory.picture.y.argmax(1),
     }
-
-
-def plane(z: Tensor) -> Tensor:
-    """The first two principal components of rows (n, d): (n, 2). By whichever of covariance and Gram matrix is smaller."""
-    x = (z - z.mean(0)).double()
-    if x.shape[1] <= x.shape[0]:
-        axes: Tensor = torch.linalg.eigh(x.mT @ x).eigenvectors[:, -2:]
-        return (x @ axes).flip(1).float()
-    found = torch.linalg.eigh(x @ x.mT)
-    components: Tensor = found.eigenvectors[:, -2:] * found.eigenvalues[-2:].clamp_min(0).sqrt()
-    return components.flip(1).float()
