@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.alignment import INVERTED, PEERS_SEE, POLICY, chosen, experiment, scored
+from benchmarks.alignment_told import INVERTED, PEERS_SEE, POLICY, chosen, experiment, scored
 from benchmarks.domains import holdings, read
 from benchmarks.processes import in_one_process, played
 from tideline.learning.holdings import Holdings

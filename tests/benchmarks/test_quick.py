@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.acceptance.harness import ROOT
+from tideline.learning.datasets import digits
 
 pytestmark = pytest.mark.processes
 
@@ -80,6 +83,23 @@ def test_stlf() -> None:
     assert rules["plan"]["links"] == 5 < rules["fedavg_alpha"]["links"]
     assert rules["plan"]["share"] < rules["average_degree"]["share"] < 100
     assert all(0 <= each["accuracy"] <= 100 for each in rules.values())
+
+
+@pytest.mark.long
+def test_alignment(tmp_path: Path) -> None:
+    """FADA is scored before and after its rounds, on domains that the package ships; rows that are there are not run again."""
+    for name in ("mnist", "usps", "coloured"):
+        raw = digits.load(name)
+        rows = np.arange(200)
+        arrays = {"x": raw.x[rows], "y": raw.y[rows], "train_idx": rows[:150], "test_idx": rows[150:]}
+        (tmp_path / "digits").mkdir(exist_ok=True)
+        np.savez(tmp_path / "digits" / f"{name}.npz", **arrays)
+    out = tmp_path / "rows.jsonl"
+    more = ("--data", str(tmp_path), "--targets", "usps", "--methods", "fada_III", "--out", str(out))
+    row = measured("alignment", *more)
+    assert (row["target"], row["method"], row["seed"]) == ("usps", "fada_III", 0)
+    assert 0 <= row["source_only"] <= 100 and 0 <= row["accuracy"] <= 100 and row["mb"] > 0
+    assert json.loads(out.read_text()) == row
 
 
 def test_a_limit_on_what_is_not_measured_is_refused() -> None:
