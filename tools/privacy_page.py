@@ -109,7 +109,8 @@ folder can read it.
 - What is declared can tell about the data. Weights can be inverted or asked whether a row was among those trained on;
   synthetic points (atoms) can come close to rows; a sum over few rows is nearly those rows. The contract says what
   leaves, not that it is harmless.
-- Nothing is clipped, no noise is added and there are no secure sums: the coordinator sees each site's reply as it is.
+- Nothing is clipped and no noise is added, but for features (`fada` with `critic: features`), and there are no secure sums: the
+  coordinator sees each site's reply as it is.
 - An audience says to whom a method hands a single site's value. What a method makes of all values, such as a mean, may go
   to every member.
 - An audience is about sites and the coordinator. Of people, whoever has a key of the coordinator reads the results of its
