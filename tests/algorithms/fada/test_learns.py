@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -53,6 +54,7 @@ def gained(pairs: list[tuple[float, float]]) -> Tensor:
     return torch.tensor([after - before for before, after in pairs])
 
 
+@pytest.mark.long
 def test_disentangling_beats_the_sources_model_on_most_seeds() -> None:
     """Blobs that are turned by some 45 degrees; attention alone does not turn them back."""
     gains = gained([accuracies(seed, **MUCH) for seed in SEEDS])
