@@ -40,6 +40,7 @@ from tideline.nets.disentangling import identifier, numbers
 
 SIDE = 28
 SHOWN = 10  # images of a row of the picture
+Lines = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def site(config: Any, world: World, data: Data, seed: int) -> Site:
 def memory(G: dict[str, Tensor]) -> Mine:
     """What it keeps."""
     none = torch.zeros(0, dtype=torch.int64)
-    return Mine(G, {}, {}, none, torch.zeros(0, 2), none, none, 0, {}, {})
+    return Mine(G, {}, {}, {}, none, torch.zeros(0, 2), none, none, 0, {}, {})
 
 
 def exposed(c: FADA, G: dict[str, Tensor], world: World, data: Data, n: int) -> tuple[Tensor, Tensor]:
@@ -161,8 +162,8 @@ def halved(c: FADA, di: Tensor, G: dict[str, Tensor], world: World, data: Data, 
     return torch.stack(g), torch.stack(images)
 
 
-def inverted(attack: Attack, args: Any) -> tuple[dict[str, float], tuple[Tensor, Tensor]]:
-    """Errors of a network that was shown messages, and of one that was not; and images beside what was made of them."""
+def inverted(attack: Attack, args: Any) -> tuple[dict[str, float], Lines]:
+    """Errors of a network that was shown messages, and of one that was not; images, and what each made of them."""
     mean, spread = attack.own.mean(0), attack.own.std(0).clamp_min(1e-8)
     own, captured = (attack.own - mean) / spread, (attack.captured - mean) / spread
     guess = learnt(own, attack.images, args)(captured).view_as(attack.truth)
@@ -170,9 +171,13 @@ def inverted(attack: Attack, args: Any) -> tuple[dict[str, float], tuple[Tensor,
     flat = attack.images.flatten(0, 1).mean(0).expand_as(attack.truth)
     base = float(((flat - attack.truth) ** 2).mean())
     errors = {"error": error(guess, attack.truth) / base, "blind": error(blind, attack.truth) / base}
-    shown = paired(guess[:1], attack.truth[:1])[0] if attack.truth.shape[1] > 1 else guess[:, 0]
-    truth = attack.truth[0] if attack.truth.shape[1] > 1 else attack.truth[:, 0]
-    return {name: round(value, 3) for name, value in errors.items()}, (truth[:SHOWN], shown[:SHOWN])
+    seen = {"what there was": attack.truth, "undone": guess, "shown nothing": blind}
+    return {name: round(value, 3) for name, value in errors.items()}, {word: line(x, attack.truth) for word, x in seen.items()}
+
+
+def line(guess: Tensor, truth: Tensor) -> Tensor:
+    """Some images (s, pixels): of messages of one row each the first ones; else of the first batch, each where it fits best."""
+    return (guess[:, 0] if truth.shape[1] == 1 else paired(guess[:1], truth[:1])[0])[:SHOWN]
 
 
 def learnt(messages: Tensor, images: Tensor, args: Any) -> Callable[[Tensor], Tensor]:
@@ -210,16 +215,16 @@ def error(guess: Tensor, truth: Tensor) -> float:
     return float(((paired(guess, truth) - truth) ** 2).mean())
 
 
-def draw(pictures: list[tuple[str, tuple[Tensor, Tensor]]], out: Path) -> None:
-    """Two lines of images for each kind of message: what there was, and what was made of the message."""
+def draw(pictures: list[tuple[str, Lines]], out: Path) -> None:
+    """Lines of images for each kind of message: what there was, what was made of the message, and what of nothing."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(SHOWN * 0.62, 1.62 * len(pictures)), dpi=110, layout="constrained")
-    grid: Any = figure.subplots(2 * len(pictures), SHOWN, squeeze=False)
+    figure = Figure(figsize=(SHOWN * 0.5, 2.1 * len(pictures)), dpi=100, layout="constrained")
+    grid: Any = figure.subplots(3 * len(pictures), SHOWN, squeeze=False)
     for place, (name, lines) in enumerate(pictures):
-        for below, (word, images) in enumerate(zip((name, "undone"), lines, strict=True)):
-            cells = grid[2 * place + below]
-            cells[0].set_title(word, fontsize=7, loc="left")
+        for below, (word, images) in enumerate(lines.items()):
+            cells = grid[3 * place + below]
+            cells[0].set_title(word if below else f"{name}: {word}", fontsize=7, loc="left").set_in_layout(False)
             for cell, image in zip(cells, images, strict=False):
                 cell.imshow(image.view(SIDE, SIDE).numpy(), cmap="gray", vmin=0, vmax=1)
             for cell in cells:

@@ -104,6 +104,31 @@ What a step keeps is the site's **memory**. It is written to the agent's home (`
 step of the same run. It is in no message, so it has no clause. A killed agent finds it there; whoever can read that
 folder can read it.
 
+## How much of an image is in what leaves
+
+Tried with [fada](methods/fada.md), which can send its domain identifiers either a half of a gradient (the default) or the
+features of a mini-batch, clipped and noised (`critic: features`). An attacker who has G as the site uses it, every setting, and
+4000 rows of the same kind of its own, trains a network that turns messages back into images
+(`benchmarks/inversion.py`; USPS, `fada_small`). 1 is the error of the mean image; *blind* is what the same network reaches
+if it is shown nothing, so that the difference is what the message gives away.
+
+| message | rows in it | error | blind | given away |
+| --- | --- | --- | --- | --- |
+| features, no noise | each alone | 0.50 | 1.00 | 0.50 |
+| features, noise 0.1 | each alone | 0.61 | 1.00 | 0.39 |
+| features, noise 0.5 | each alone | 0.94 | 1.00 | 0.06 |
+| features, noise 1 (the default) | each alone | 1.01 | 1.00 | none found |
+| half of a gradient | 16 | 0.63 | 0.69 | 0.06 |
+| half of a gradient | 32 | 0.57 | 0.60 | 0.04 |
+
+![Images of a site, and what an attacker makes of each kind of message](pictures/inversion.png)
+
+In the picture the first row of each three is what the site had, the second what was made of the message, the third what the
+same attack makes of nothing. Features without noise give single images back. A guess at a whole batch is put beside the images
+that it fits best, so that it looks like them whatever it is: of a gradient over 16 rows and more the attacker gets little that it
+does not know without. Fewer rows, a batch that is sent again and again, or a cleverer attack may give more: this is what was
+tried, and no proof.
+
 ## What is not claimed
 
 - What is declared can tell about the data. Weights can be inverted or asked whether a row was among those trained on;
