@@ -20,6 +20,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role, Roster, World
 from tideline.core.settings import setting
+from tideline.learning.confusion import confused
 from tideline.numerics.random_features import BANDWIDTHS
 
 
@@ -37,6 +38,7 @@ class FDAN:
     lam: float = setting(1.0, low=0.0, doc="lambda, weight of the moments' distance; it rises from 0 over the rounds")
     features: int = setting(1280, low=len(BANDWIDTHS), high=1_000_000, doc="random features, D: a multiple of 5")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
+    confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
 
 
 def plan(c: FDAN) -> Plan:
@@ -47,7 +49,8 @@ def plan(c: FDAN) -> Plan:
     train = Phase("train", client.train, ask=server.lessons, tell=server.average)
     score = (Phase("norms", client.settle_in, ask=server.to_all), Phase("score", client.score, ask=server.to_all))
     rounds = ((share, train, *score) if due(c, r) else (share, train) for r in range(1, c.rounds + 1))
-    return (*(warm,) * c.warm, width, *chain.from_iterable(rounds))
+    last = confused(server.nothing_to_target, client.predict_own, keeps=Mine)
+    return (*(warm,) * c.warm, width, *chain.from_iterable(rounds), *(last,) * c.confusion)
 
 
 def sizes(config: FDAN, world: World) -> Mapping[str, int]:

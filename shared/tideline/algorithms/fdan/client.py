@@ -161,6 +161,12 @@ def check_rows(site: Site) -> None:
         )
 
 
+def predict_own(order: Nothing, memory: Mine, site: Site, x: Tensor) -> Tensor:
+    """Outputs of the model that the site keeps."""
+    net = nets.loaded(site.world, {**memory.model, **memory.buffers}, site.device)
+    return outputs(net, x, site.device)
+
+
 def keepsakes(config: Any, memory: Mine) -> dict[str, dict[str, Tensor]]:
     """w with the site's own statistics as one state dict, once it was scored."""
     return {"model": {**memory.model, **memory.buffers}} if memory.model else {}

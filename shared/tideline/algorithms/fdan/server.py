@@ -13,7 +13,7 @@ from tideline.algorithms.fdan.client import trained
 from tideline.algorithms.fdan.messages import Change, Lesson, Model, Moment, State, Waves, Width
 from tideline.algorithms.source_free.source import sources
 from tideline.core.phase import MOST_VALUES, Replies, Table, Told, Turn
-from tideline.core.record import Weights
+from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.numerics.averaging import weighted_sum
 
@@ -46,6 +46,11 @@ def to_target(state: State, turn: Turn) -> dict[ClientId, Model]:
 def to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
     """w to everybody who takes part."""
     return dict.fromkeys(everybody(turn), Model(state.model, state.buffers))
+
+
+def nothing_to_target(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+    """A question without words."""
+    return dict.fromkeys(turn.members(Role.TARGET), Nothing())
 
 
 def everybody(turn: Turn) -> tuple[ClientId, ...]:

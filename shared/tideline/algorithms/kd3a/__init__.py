@@ -42,16 +42,17 @@ class KD3A:
         "averaged", choices=("averaged", LOCAL), doc="whether classifiers are averaged, or stay with their sites"
     )
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
+    confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
 
 
 def plan(c: KD3A) -> Plan:
-    """(train, distil) x R, scored."""
+    """(train, distil) x R, scored; which classes are taken for which, if that is asked for."""
     train = Phase("train", counted(c, client.train_counted, client.train), ask=server.model_to_sources, tell=server.keep)
     last = counted(c, client.distil_counted, client.distil)
     distil = Phase("distil", last, ask=server.models_to_target, tell=server.average)
     score = Phase("score", client.score, ask=server.model_to_all)
     rounds = ((train, distil, score) if due(c, r) else (train, distil) for r in range(1, c.rounds + 1))
-    return tuple(chain.from_iterable(rounds))
+    return (*chain.from_iterable(rounds), *(scoring.confusion(),) * c.confusion)
 
 
 def counted(c: KD3A, yes: Any, no: Any) -> Any:

@@ -16,6 +16,7 @@ from tideline.core.phase import Phase, Plan, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role
 from tideline.core.step import Outcome, Site, Step
+from tideline.learning.confusion import confused
 from tideline.learning.evaluate import accuracy, evaluate, outputs
 
 Offer = Callable[[Any, Turn], Mapping[ClientId, Any]]
@@ -48,6 +49,21 @@ def score(offer: Offer = to_targets, keeps: type[Any] = Mine) -> Phase:
         return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
 
     return Phase("score", Step("score", run, Model, keeps, Nothing, ("accuracy",), View.HELD_OUT), ask=offer)
+
+
+def confusion() -> Phase:
+    """Each target counts which classes its own model takes for which, once it has one."""
+    return confused(nothing_to_targets, predict_own, keeps=Mine)
+
+
+def nothing_to_targets(state: Any, turn: Turn) -> dict[ClientId, Nothing]:
+    """A question without words."""
+    return dict.fromkeys(turn.members(Role.TARGET), Nothing())
+
+
+def predict_own(order: Nothing, memory: Mine, site: Site, x: Tensor) -> Tensor:
+    """Outputs of the model that the site keeps."""
+    return outputs(network(site, memory.f, memory.g), x, site.device)
 
 
 def keepsakes(config: Any, memory: Any) -> Mapping[str, Mapping[str, Tensor]]:
