@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from tideline.nets.resnet import KINDS, ResNet
 
 Build = Callable[[World], nn.Module]
 ROWS = 512  # rows that pass through a network at once, at most
+SEVERAL = 64  # worlds whose sizes are remembered
 NUMBERS = 1 << 22  # of their inputs: a first layer makes some twenty times as many
 NETS: Mapping[str, Build] = {
     "lenet": LeNet.of,
@@ -84,8 +86,15 @@ def rows_of(x: Tensor) -> int:
 
 def width(world: World) -> int:
     """The number of features d that the network's encoder gives. Costs no memory. Raises ConfigRefused."""
+    return measured_width(world.inputs, world.classes, world.model)
+
+
+@lru_cache(maxsize=SEVERAL)
+def measured_width(inputs: tuple[int, ...], classes: int, model: str) -> int:
+    """d, by a pass without numbers: it takes longer than small steps do, and every message is held to it."""
     with torch.device("meta"), torch.no_grad():
-        return int(build(world).get_submodule("features")(torch.empty(2, *world.inputs)).shape[1])
+        net = build(World(inputs=inputs, classes=classes, model=model))
+        return int(net.get_submodule("features")(torch.empty(2, *inputs)).shape[1])
 
 
 def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", made: Build = build) -> nn.Module:

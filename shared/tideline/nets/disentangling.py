@@ -8,6 +8,8 @@ Shapes: f_conv (n, q), f (n, d), p the number of DI's parameters, K classes.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -31,9 +33,15 @@ def parted(net: nn.Module) -> tuple[nn.Module, nn.Module]:
 
 def sizes(world: World) -> tuple[int, int]:
     """q and d of the world's network. Costs no memory. Raises ConfigRefused."""
+    return measured_sizes(world.inputs, world.classes, world.model)
+
+
+@lru_cache(maxsize=nets.SEVERAL)
+def measured_sizes(inputs: tuple[int, ...], classes: int, model: str) -> tuple[int, int]:
+    """q and d, by a pass without numbers; as in `nets.measured_width`."""
     with torch.device("meta"), torch.no_grad():
-        body, head = parted(nets.build(world))
-        f_conv = body(torch.empty(2, *world.inputs))
+        body, head = parted(nets.build(World(inputs=inputs, classes=classes, model=model)))
+        f_conv = body(torch.empty(2, *inputs))
         return int(f_conv.shape[1]), int(head(f_conv).shape[1])
 
 
