@@ -32,11 +32,18 @@ POLICY = DEFAULT_POLICY | {(Exposure.METRIC, Audience.PEERS), (Exposure.STATISTI
 COLUMN = "weight"  # of a table with a row for each site
 # What each method calls its settings of the same length; every other is run by its own names of these.
 SETTINGS: Mapping[str, Any] = {
+    **dict.fromkeys(("fada", "fdann"), lambda a: in_both(a) | {"evaluate_every": a.rounds}),
     "fdan": lambda a: {"warm": 1, "rounds": a.rounds - 1, "rate": a.rate, "evaluate_every": a.rounds},
     "feddadil": lambda a: {"encoder_rounds": a.rounds, "encoder_rate": a.rate, "rounds": 20, "adapt_every": 20},
     "adabn": lambda a: {"source_rounds": a.rounds, "source_epochs": 1, "source_rate": a.rate},
     "source_model": lambda a: {"source_rounds": a.rounds, "source_epochs": 1, "source_rate": a.rate},
 }
+
+
+def in_both(a: Any) -> dict[str, Any]:
+    """A third of the rounds among the sources, the rest with the target; the rate is the method's own, which has no momentum."""
+    warm = max(1, a.rounds // 3)
+    return {"source_rounds": warm, "rounds": max(1, a.rounds - warm)}
 
 
 def main() -> int:

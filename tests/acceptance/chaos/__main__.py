@@ -1,4 +1,4 @@
-"""Seeded runs of FedAvg and FedDaDiL amid random faults: each must end in the undisturbed bytes, nothing lost or counted twice.
+"""Seeded runs of six methods amid random faults: each must end in the undisturbed bytes, nothing lost or counted twice.
 
 make chaos                                           50 seeds
 make chaos ARGS="--seeds 5 --first 20 --keep DIR"    some, and the history of all in DIR/history.jsonl

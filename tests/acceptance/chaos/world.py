@@ -26,15 +26,15 @@ COORDINATORS = ("one", "two")
 SITES = {"a": "source", "b": "source", "c": "target"}
 FEATURES = 600
 WORLD = {"inputs": [FEATURES], "classes": 3, "model": "mlp"}
-ROUNDS = {"fedavg": 8, "feddadil": 6, "fedwca": 7, "hfedf": 5, "stlf": 1}
-MORE = {"stlf": {"exchanges": 6, "compare": ["fedavg_alpha"]}}  # the tournament's classifiers travel sealed
+ROUNDS = {"fada": 4, "fedavg": 8, "feddadil": 6, "fedwca": 7, "hfedf": 5, "stlf": 1}
+MORE = {"stlf": {"exchanges": 6, "compare": ["fedavg_alpha"]}}  # whose classifiers travel sealed, as FADA's contributions do
 # Where one site has labels and the others adapt; the site between allows both roles.
 ADAPTING = {"a": "source", "b": "target", "c": "target"}
 LEASE = 2.0  # seconds
 
 
 def experiment(seed: int) -> dict[str, Any]:
-    """FedAvg, FedDaDiL, FedWCA, hFedF and ST-LF by turns; their messages are large enough to be cut in the middle."""
+    """FADA, FedAvg, FedDaDiL, FedWCA, hFedF and ST-LF by turns; their messages are large enough to be cut in the middle."""
     method = sorted(ROUNDS)[seed % len(ROUNDS)]
     config, roster = {"rounds": ROUNDS[method]} | MORE.get(method, {}), ADAPTING if method == "fedwca" else SITES
     given = {"method": method, "preset": "tiny", "config": config, "world": WORLD, "roster": roster, "seed": seed}

@@ -33,7 +33,7 @@ def mine(seed: int = 0, **more: Any) -> Mine:
     torch.manual_seed(seed)
     none = torch.zeros(0, dtype=torch.int64)
     return replace(
-        Mine(nets.weights_of(nets.build(WORLD)), {}, {}, torch.arange(20), torch.zeros(0, 2), none, none, 0, {}, {}), **more
+        Mine(nets.weights_of(nets.build(WORLD)), {}, {}, {}, torch.arange(20), torch.zeros(0, 2), none, none, 0, {}, {}), **more
     )
 
 
@@ -320,6 +320,14 @@ def test_the_weight_of_eq_5_grows() -> None:
     assert FADA(ramp=0.0, lambda_adv=2.0).weight(1) == 2.0
     f = FDANN(rounds=10, lambda_adv=2.0)
     assert [f.weight(r) for r in (5, 10)] == pytest.approx([2 * (2 / (1 + math.exp(-10 * p)) - 1) for p in (0.5, 1.0)])
+
+
+def test_the_rate_falls() -> None:
+    """As half a cosine, and never to 0; or it stays."""
+    falls, stays = FADA(rounds=4, rate=0.2), FADA(rounds=4, rate=0.2, falls=False)
+    assert [falls.rate_of(r) for r in (1, 3)] == pytest.approx([0.2, 0.1])
+    assert 0 < falls.rate_of(4) < 0.05
+    assert {stays.rate_of(r) for r in range(1, 5)} == {0.2}
 
 
 def test_an_owner_may_take_the_model_out() -> None:

@@ -67,6 +67,32 @@ def test_both_halves_of_eq_5_are_stepped_along() -> None:
     assert all(torch.equal(state(stage, run).di["carl"][name].theta, di[name].theta) for name in di)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_a_share_of_what_eq_5_made_before_stays(share: float) -> None:
+    """Round 2 of the target, by hand: its step of eq. 5, less what is forgotten of round 1's, and what the sources made."""
+    more = {**WHOLE, "rounds": 2, "parts": "II", "attention": "uniform", "lambda_adv": 0.5, "ramp": 0.0, "rate": RATE}
+    stage, run = played(**more, kept=share)
+    start, one, two = (kept(stage, run, "carl", phase, n).model for phase, n in (("share", 1), ("follow", 1), ("follow", 2)))
+    taught = [taught_in(stage, run, number) for number in (1, 2)]
+    net = network(kept(stage, run, "carl", "follow", 1)).double()
+    f, di = net.get_submodule("features")(train(2).x.double()), state(stage, run, "identify", 2).di["carl"]
+    halves = [-torch.sigmoid(logits(di[name].theta.double(), f)).log().mean() for name in ("anna", "bert")]
+    (0.5 * sum(halves, f.new_zeros(())) / 2).backward()
+    eta = RATE / 2  # half a cosine over two rounds
+    pulled = {k: p.detach() if p.grad is None else (p - eta * (p.grad + DECAY * p)).detach() for k, p in net.named_parameters()}
+    drift = {k: w - start[k] - taught[0][k] for k, w in one.items()}
+    assert max(float(w.abs().max()) for w in drift.values()) > 1e-3
+    expected = {k: w - (1 - share) * drift[k] + taught[1][k] for k, w in pulled.items()}
+    close(two, expected, 1e-6)
+
+
+def taught_in(stage: Any, run: Any, number: int) -> dict[str, Tensor]:
+    """The mean change that sources made in a round."""
+    made = [kept(stage, run, name, "improve", number) for name in ("anna", "bert")]
+    begun = [m.common for m in made] if number > 1 else [kept(stage, run, "anna", "share").model] * 2
+    return {k: sum(m.model[k] - b[k] for m, b in zip(made, begun, strict=True)) / 2 for k in begun[0]}
+
+
 @pytest.mark.parametrize("method", ["fada", "fdann"])
 def test_no_row_and_no_feature_is_on_the_wire(method: str) -> None:
     """No tensor of any message has an axis of a mini-batch's length, or is as wide as features with an axis of rows."""

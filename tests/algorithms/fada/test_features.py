@@ -59,7 +59,15 @@ def test_the_default_policy_refuses_it() -> None:
 def test_each_party_steps_along_eq_5(world: dict[str, Any]) -> None:
     """The gradient by the features that came back, through the same mini-batch and its dropout."""
     stage, run = played(
-        stage=allowed(), world=world, **CRITIC, lambda_adv=0.5, ramp=0.0, identify_rate=0.1, clip=100.0, weight_decay=0.0
+        stage=allowed(),
+        world=world,
+        **CRITIC,
+        lambda_adv=0.5,
+        ramp=0.0,
+        identify_rate=0.1,
+        clip=100.0,
+        weight_decay=0.0,
+        rate=0.05,
     )
     sent, before = replied(stage, run, "expose", Exposed), state(stage, run, "share").di["carl"]
     after = state(stage, run, "expose").di["carl"]
@@ -80,6 +88,20 @@ def test_each_party_steps_along_eq_5(world: dict[str, Any]) -> None:
     loss = -torch.sigmoid(logits(di, f_s)).log().mean() - (1 - torch.sigmoid(logits(di, f_t))).log().mean()
     (g,) = torch.autograd.grad(loss, di)
     torch.testing.assert_close(after["anna"].theta, (di - 0.1 * g).detach(), rtol=0, atol=1e-6)
+
+
+def test_a_target_forgets_there_too() -> None:
+    """What several steps of a round made counts as that round's: with kept 0 a target has this round's alone."""
+    stage, run = played(
+        stage=allowed(), **{**CRITIC, "rounds": 2, "identify_steps": 3, "weight_decay": 0.0}, lambda_adv=0.5, ramp=0.0, kept=0.0
+    )
+    one = kept(stage, run, "carl", "follow", 1)
+    pulled, two = kept(stage, run, "carl", "pull", 6), kept(stage, run, "carl", "follow", 2)
+    assert pulled.common and not two.common
+    for name, w in two.drift.items():
+        torch.testing.assert_close(w, pulled.model[name] - one.model[name], rtol=0, atol=1e-7)
+        torch.testing.assert_close(pulled.common[name], one.model[name], rtol=0, atol=0)
+    assert not kept(stage, run, "anna", "pull", 6).drift
 
 
 def test_rows_are_clipped_and_noised() -> None:

@@ -15,8 +15,11 @@ from torch.optim import SGD
 from tideline import nets
 from tideline.algorithms.fada.client import drawn, loaded, unmoved
 from tideline.algorithms.fada.messages import Ask, Exposed, Mine, Pull
+from tideline.algorithms.fada.settings import forgets
+from tideline.algorithms.fada.transfer import extractor
 from tideline.core.errors import StepFailed
 from tideline.core.record import Nothing
+from tideline.core.run import Role
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import uncounted
 from tideline.numerics.adversarial import clipped
@@ -56,9 +59,10 @@ def pull(order: Pull, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
         raise StepFailed(what, "The coordinator is of another version, or is not to be trusted")
     if not moving:
         return Outcome(Nothing(), memory)
-    by = SGD(moving, lr=c.rate, weight_decay=c.weight_decay)
+    by = SGD(moving, lr=c.rate_of(-(-site.round // c.identify_steps)), weight_decay=c.weight_decay)
     with uncounted(net):
         f = features(net, memory.drawn, memory.seed, site)
         f.backward(order.gradient.to(site.device))  # type: ignore[no-untyped-call]
         by.step()
-    return Outcome(Nothing(), replace(memory, model=nets.weights_of(net)))
+    began = memory.common or extractor(memory.model) if forgets(c) and site.role is Role.TARGET else memory.common
+    return Outcome(Nothing(), replace(memory, model=nets.weights_of(net), common=began))

@@ -120,7 +120,8 @@ class Mine:
     """What a site keeps. G_t and C_t never leave a target."""
 
     model: Weights = field(doc="G and C, batch norm's statistics among them")
-    common: Weights = field(doc="G and C as a source's last round began, what is trained; only where sources meet")
+    common: Weights = field(doc="what is trained, as the round began: at a source that meets others; at a target while it pulls")
+    drift: Weights = field(doc="what eq. 5 made of G_t that it still has; only at a target that forgets some")
     beside: Weights = field(doc="D, CI, R and M; only at a source")
     rows: Tensor = field("r", doc="numbers of the rows whose clusters tell the gains; only at a target")
     points: Tensor = field("s 2", doc="their features in a plane, after the last round")

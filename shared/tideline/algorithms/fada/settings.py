@@ -28,13 +28,21 @@ class Aligned:
     epochs: int = setting(1, low=1, doc="local epochs a round, E, at sources and targets")
     steps: int = setting(0, low=0, doc="if not 0, so many mini-batches in place of epochs")
     batch: int = setting(32, low=LEAST, doc="rows in a mini-batch, B")
-    rate: float = setting(5e-2, low=0.0, doc="learning rate of the local SGD, eta, without momentum")
+    rate: float = setting(0.2, low=0.0, doc="learning rate of the local SGD, eta, without momentum")
+    falls: bool = setting(True, doc="it falls over the rounds as half a cosine; false: it stays")
     weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of the local SGD")
-    lambda_adv: float = setting(0.03, low=0.0, doc="weight of eq. 5 once it is whole; 0: no alignment")
+    lambda_adv: float = setting(0.1, low=0.0, doc="weight of eq. 5 once it is whole; 0: no alignment")
+    kept: float = setting(
+        0.5, low=0.0, high=1.0, doc="share of what eq. 5 made of G_t in earlier rounds that stays; 1: all of it, as in the paper"
+    )
     meet: bool = setting(True, doc="sources begin each round from the mean of what they sent, sealed; false: each goes on alone")
     clustered: int = setting(256, low=2, high=100_000, doc="rows of a target whose features are watched: clusters, spread")
     evaluate_every: int = setting(5, low=1, doc="rounds between scorings; the last round is always scored")
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
+
+    def rate_of(self, number: int) -> float:
+        """eta of a round, from 1."""
+        return self.rate * (1 + math.cos(math.pi * (number - 1) / self.rounds)) / 2 if self.falls else self.rate
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,11 @@ class FADA(Aligned):
 def aligns(c: Any) -> bool:
     """Whether there are domain identifiers at all."""
     return bool(c.parts != "I" and c.lambda_adv > 0)
+
+
+def forgets(c: Any) -> bool:
+    """Whether a target tells what eq. 5 made of G_t from what sources taught it. With mode param it keeps nothing anyhow."""
+    return bool(aligns(c) and c.kept < 1 and c.mode != PARAM)
 
 
 def disentangles(c: Any) -> bool:

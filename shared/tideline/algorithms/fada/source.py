@@ -69,8 +69,9 @@ class Networks:
         if disentangles(c):
             own = nets.loaded(site.world, memory.beside, site.device, networks_beside)
         others = [*own.D.parameters(), *own.CI.parameters(), *own.R.parameters()] if isinstance(own, Beside) else []
-        by = SGD([*net.parameters(), *others], lr=c.rate, weight_decay=c.weight_decay)
-        ascent = SGD(own.M.parameters(), lr=c.rate, maximize=True) if isinstance(own, Beside) else None
+        rate = c.rate_of(site.round)
+        by = SGD([*net.parameters(), *others], lr=rate, weight_decay=c.weight_decay)
+        ascent = SGD(own.M.parameters(), lr=rate, maximize=True) if isinstance(own, Beside) else None
         di = tuple(each.theta.to(site.device) for _, each in sorted(order.di.items()))
         return cls(net, own if isinstance(own, Beside) else None, di, c.weight(site.round), by, ascent)
 

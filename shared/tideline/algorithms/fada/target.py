@@ -13,8 +13,8 @@ from torch.optim import SGD
 from tideline import nets
 from tideline.algorithms.fada.client import IMPROVE, averaged, loaded, measure, minibatches
 from tideline.algorithms.fada.messages import Follow, Followed, Identifier, Mine
-from tideline.algorithms.fada.settings import FLATTENED, RAW, UNIFORM, aligns
-from tideline.algorithms.fada.transfer import Due, applied, fetched, toward, trained, usable, weighed
+from tideline.algorithms.fada.settings import FLATTENED, RAW, UNIFORM, aligns, forgets
+from tideline.algorithms.fada.transfer import Due, applied, extractor, fetched, toward, trained, usable, weighed
 from tideline.core.errors import StepFailed
 from tideline.core.record import Weights
 from tideline.core.step import Outcome, Site, step
@@ -36,12 +36,15 @@ def follow_metrics(c: Any) -> tuple[str, ...]:
 
 @step(metrics=("alignment", "looseness", "spread"))
 def follow(order: Follow, memory: Mine, site: Site) -> Outcome[Followed, Mine]:
-    """Eq. 5 at the target, eq. 3, and step 6. Batch norm measures the target's rows under the new weights.
+    """Eq. 5 at the target, of whose earlier work a share is forgotten, eq. 3, and step 6.
+
+    Batch norm measures the target's rows under the new weights.
 
     Raises StepFailed where G_t or C_t is no longer finite.
     """
     c, net = site.config, loaded(memory, site)
     told = aligned(net, order.di, site)
+    memory = forgotten(net, memory, c)
     due = Due(IMPROVE, site.round, trained(nets.weights_of(net)))
     names = usable(order.contributions, due, site)
     crowd = Crowd.of(net, memory, site)
@@ -49,7 +52,7 @@ def follow(order: Follow, memory: Mine, site: Site) -> Outcome[Followed, Mine]:
     memory = weighed_anew(memory, names, gained, c)
     now = {name: memory.w[name] for name in names}
     if names:
-        theta = applied(c.mode, due.like, weighed(order.contributions, now, due, site), c.rate)
+        theta = applied(c.mode, due.like, weighed(order.contributions, now, due, site), c.rate_of(site.round))
         net.load_state_dict({**net.state_dict(), **theta})
     measure(net, site)
     model = nets.weights_of(net)
@@ -71,7 +74,7 @@ def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site) -> dict[st
     moving, weight = list(net.get_submodule("features").parameters()), site.config.weight(site.round)
     if not di or not moving:
         return {}
-    by, told = SGD(moving, lr=site.config.rate, weight_decay=site.config.weight_decay), []
+    by, told = SGD(moving, lr=site.config.rate_of(site.round), weight_decay=site.config.weight_decay), []
     pairs = [each.theta.to(site.device) for _, each in sorted(di.items())]
     net.train()
     with uncounted(net):
@@ -83,6 +86,20 @@ def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site) -> dict[st
             by.step()
             told.append({"alignment": float(loss.detach())})
     return averaged(told)
+
+
+def forgotten(net: nn.Module, memory: Mine, c: Any) -> Mine:
+    """G_t without a share of what eq. 5 made of it in earlier rounds, in place, and what that comes to by now.
+
+    Nothing holds G_t to classes, which it has no labels of: what alignment adds up to moves it away from the sources' classifier.
+    """
+    if not forgets(c):
+        return memory
+    before, now = memory.common or extractor(memory.model), extractor(nets.weights_of(net))
+    old = memory.drift or {name: torch.zeros_like(w) for name, w in now.items()}
+    drift = {name: c.kept * old[name] + w - before[name] for name, w in now.items()}
+    net.load_state_dict({name: w - (1 - c.kept) * old[name] for name, w in now.items()}, strict=False)
+    return replace(memory, common={}, drift=drift)
 
 
 def last_of(memory: Mine, names: list[str]) -> dict[str, float]:
@@ -128,12 +145,11 @@ class Crowd:
         """
         if len(w) < 2 or self.labels is None:
             return {}
-        now = looseness(self.f, self.labels)
-        found = {}
+        c, now, found = self.site.config, looseness(self.f, self.labels), {}
         for name in sorted(w):
             theta = fetched(order.contributions[name], name, due, self.site)
             assert theta is not None
-            found[name] = now - self.after(toward(self.site.config.mode, due.like, w[name], theta, self.site.config.rate))
+            found[name] = now - self.after(toward(c.mode, due.like, w[name], theta, c.rate_of(due.round)))
         return found
 
     def after(self, theta: Weights) -> float:

@@ -25,6 +25,11 @@ def trained(weights: Weights) -> dict[str, Tensor]:
     return {name: weights[name] for name in layers.parameters(weights)}
 
 
+def extractor(weights: Weights) -> dict[str, Tensor]:
+    """What of G is trained."""
+    return {name: w for name, w in trained(weights).items() if name.startswith("features.")}
+
+
 def moved(mode: str, before: Weights, after: Weights) -> dict[str, Tensor]:
     """A contribution after local steps: the change, or what came of it."""
     return {name: w - before[name] if mode == DELTA else w for name, w in after.items()}
@@ -101,4 +106,4 @@ def together(mode: str, theta: Weights, handles: Mapping[str, Handle[Contributio
     names = usable(handles, due, site)
     if not names:
         return dict(theta)
-    return applied(mode, theta, weighed(handles, dict.fromkeys(names, 1 / len(names)), due, site), site.config.rate)
+    return applied(mode, theta, weighed(handles, dict.fromkeys(names, 1 / len(names)), due, site), site.config.rate_of(due.round))
