@@ -7,8 +7,9 @@
 DIR holds one folder a set, each with one .npz file a domain (x, y, train_idx, test_idx). Sources train as long in every method:
 `--rounds` times one local epoch. A row: accuracy on the target's held-out rows in percent (`source_only`, where the method tells
 it, beside it), megabytes over the network, seconds. Labels of a target serve this score and nothing else. With --out rows go to a
-file and those that are there are not run again. --network: the first target, method and seed 0 by one agent process for each
-domain, over the loopback, and once more in one process: the state must be the same.
+file and those that are there are not run again. `alone` is the mean over models that each source trained by itself, `central`
+one model on the rows of all sources, which no federation has. --network: the first target, method and seed 0 by one agent
+process for each domain, over the loopback, and once more in one process: the state must be the same.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import torch
 
-from benchmarks.alignment_told import INVERTED, METHODS, PEERS_SEE, chosen, experiment, scored
+from benchmarks.alignment_told import ALL_SEEN, INVERTED, METHODS, PEERS_SEE, chosen, experiment, scored
 from benchmarks.domains import holdings, played_with, read
+from benchmarks.lines import cell, kept, tell, there
 
 QUICK = {"rounds": 2, "warm": 1, "rows": 64, "seeds": 1, "size": 28}
 
@@ -37,19 +39,14 @@ def main() -> int:
     args = arguments()
     torch.set_num_threads(args.threads)
     if args.table:
-        sys.stdout.write(table([json.loads(each) for each in args.table.read_text().splitlines()]))
+        sys.stdout.write(table(kept(args.table)))
         return 0
     if args.network:
         from benchmarks.alignment_network import over_the_network
 
         sys.stdout.write(json.dumps(over_the_network(args)) + "\n")
         return 0
-    for row in rows(args):
-        if args.out:
-            with args.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-        sys.stdout.write((json.dumps(row) if args.json else line(row)) + "\n")
-        sys.stdout.flush()
+    tell(rows(args), args, line)
     return 0
 
 
@@ -86,26 +83,33 @@ def arguments() -> Any:
 def rows(args: Any) -> Iterator[dict[str, Any]]:
     """Every run that the file has not, seed by seed."""
     key = ("set", "target", "seed", "method")
-    there = set()
-    if args.out and args.out.exists():
-        there = {tuple(row[k] for k in key) for row in map(json.loads, args.out.read_text().splitlines())}
+    known = there(args.out, key)
     domains = {name: read(args.data / args.set / f"{name}.npz", args.set, args.size, name in INVERTED) for name in chosen(args)}
     for seed in range(args.seeds):
         for at in args.targets.split(",") if args.targets else domains:
             sites = {name: holdings(domain, name, name == at, args.rows) for name, domain in domains.items()}
             for method in args.methods.split(","):
-                if (args.set, at, seed, method) not in there:
+                if (args.set, at, seed, method) not in known:
                     yield {"set": args.set, "target": at, "seed": seed, "method": method, **played(sites, at, method, seed, args)}
 
 
 def played(sites: Mapping[str, Any], at: str, method: str, seed: int, args: Any) -> dict[str, Any]:
-    """One run, and what it came to."""
-    given, roles = experiment(sites, at, method, args)
+    """One run, and what it came to; of `alone` as many as there are sources, and their mean."""
     begun = time.monotonic()
+    pairs = [{name: sites[name], at: sites[at]} for name in sites if name != at] if method == "alone" else [sites]
+    told = [come_to(each, at, method, seed, args) for each in pairs]
+    means = {key: round(float(np.mean([each[key] for each in told])), 2) for key in told[0]}
+    return {**means, "seconds": round(time.monotonic() - begun, 1)}
+
+
+def come_to(sites: Mapping[str, Any], at: str, method: str, seed: int, args: Any) -> dict[str, Any]:
+    """A run among these sites."""
+    given, roles = experiment(sites, at, method, args)
+    policy = ALL_SEEN if method == "central" else PEERS_SEE
     *_, result = played_with(
-        sites, roles, given["method"], given["config"], seed, given["world"], policy=PEERS_SEE, device=args.device
+        sites, roles, given["method"], given["config"], seed, given["world"], policy=policy, device=args.device
     )
-    return {**scored(result, at), "seconds": round(time.monotonic() - begun, 1)}
+    return scored(result, at)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -123,11 +127,6 @@ def measured(method: str, rows: Sequence[Mapping[str, Any]], targets: Sequence[s
     mean, over = np.mean([row["accuracy"] for row in own]), lead(own, rows)
     costs = f"{np.mean([row['mb'] for row in own]):.1f} | {np.mean([row['seconds'] for row in own]):.0f}"
     return f"| {method} | {' | '.join(cells)} | {mean:.1f} | {over} | {costs} |\n"
-
-
-def cell(found: Sequence[float]) -> str:
-    """Mean and deviation over seeds."""
-    return f"{np.mean(found):.1f} ± {np.std(found):.1f}" if found else "-"
 
 
 def lead(own: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> str:

@@ -12,6 +12,8 @@ from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 INVERTED = ("fonts",)  # dark on light in the set, light on dark here
 # The method and its settings: a learning rate of its digits, with momentum but for FADA and f-DANN, which have none.
 METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "alone": ("fedavg", {"rate": 0.03}),
+    "central": ("central", {"rate": 0.03}),
     "source_only": ("fedavg", {"rate": 0.03}),
     "adabn": ("adabn", {"source_rate": 0.03}),
     "fdan": ("fdan", {"rate": 0.03}),
@@ -23,6 +25,7 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 POLICY = '[allow]\nweights = ["coordinator", "peers"]\nstatistic = ["coordinator", "peers"]\nmetric = ["coordinator", "peers"]\n'
 PEERS_SEE = DEFAULT_POLICY | {(each, Audience.PEERS) for each in (Exposure.WEIGHTS, Exposure.STATISTIC, Exposure.METRIC)}
+ALL_SEEN = PEERS_SEE | {(Exposure.SAMPLES, Audience.COORDINATOR)}  # in a simulation, for `central` alone
 
 
 def chosen(args: Any) -> list[str]:

@@ -1,11 +1,14 @@
 """A source whose labels are wrong among others that are right: what a target without labels gets, and what the liar weighs.
 
     python benchmarks/kd3a_malicious.py --data DIR [--target usps] [--bad mnist] [--shares 0,0.3,0.5,1] [--methods kd3a,feddadil]
+    python benchmarks/kd3a_malicious.py --table rows.jsonl
 
 DIR holds one folder a set, each with one .npz file a domain (x, y, train_idx, test_idx). Of the bad source's training rows, dealt
 at random, the first share has the label (y + 1) mod K: so it stands in its data, and in each mini-batch about that share of
 labels is wrong. No method knows of it. A row: the target's accuracy on held-out rows in percent, and, of methods that tell
-what sites weigh, the weight of the bad source by round, in percent, and its mean over the last third of the rounds.
+what sites weigh, the weight of the bad source by round, in percent, and its mean over the last third of the rounds. With --out
+rows go to a file and those that are there are not run again; its table has what each method loses by the bad source, paired
+over seeds.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +27,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 from benchmarks.domains import each_target, played_with
+from benchmarks.lines import cell, kept, tell, there
 from tideline.core.data import Data
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.learning.holdings import Holdings
 
 POLICY = DEFAULT_POLICY | {(Exposure.METRIC, Audience.PEERS), (Exposure.STATISTIC, Audience.PEERS)}
+QUICK = {"rounds": 2, "rows": 64, "seeds": 1, "shares": "1"}
 COLUMN = "weight"  # of a table with a row for each site
 # What each method calls its settings of the same length; every other is run by its own names of these.
 SETTINGS: Mapping[str, Any] = {
@@ -50,16 +55,17 @@ def main() -> int:
     """A line a share, method and seed."""
     args = arguments()
     torch.set_num_threads(args.threads)
-    for row in rows(args):
-        sys.stdout.write((json.dumps(row) if args.json else line(row)) + "\n")
-        sys.stdout.flush()
+    if args.table:
+        sys.stdout.write(table(kept(args.table)))
+        return 0
+    tell(rows(args), args, line)
     return 0
 
 
 def arguments() -> Any:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
+    parser.add_argument("--data", type=Path, default=Path(), help="folder of the sets")
     parser.add_argument("--set", default="digits", help="folder of one set")
     parser.add_argument("--domains", default="mnist,usps,mnistm,optdigits", help="domains, by commas")
     parser.add_argument("--target", dest="targets", default="usps", help="the one without labels")
@@ -74,19 +80,27 @@ def arguments() -> Any:
     parser.add_argument("--config", default="{}", help="more settings by method, as JSON: {NAME: {...}}")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     parser.add_argument("--json", action="store_true", help="a JSON line a row")
-    return parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="tiny runs")
+    parser.add_argument("--out", type=Path, help="a file of JSON lines, which is gone on with")
+    parser.add_argument("--table", type=Path, help="run nothing: a table of such lines, from a file")
+    args = parser.parse_args()
+    if args.quick:
+        vars(args).update(QUICK)
+    return args
 
 
 def rows(args: Any) -> Iterator[dict[str, Any]]:
-    """Every run, in order."""
+    """Every run that the file has not, in order."""
     ((at, sites),) = each_target(args)
     if args.bad == at or args.bad not in sites:
         sys.exit(f"{args.bad} is no source here; the sources are {', '.join(sorted(sites.keys() - {at}))}")
+    known = there(args.out, ("target", "bad", "share", "method", "seed"))
     for share in map(float, args.shares.split(",")):
-        there = {**sites, args.bad: mislabelled(sites[args.bad], share)}
+        taught = {**sites, args.bad: mislabelled(sites[args.bad], share)}
         for method in args.methods.split(","):
             for seed in range(args.seeds):
-                yield {"target": at, "bad": args.bad, "share": share, **measured(there, at, method, seed, args)}
+                if (at, args.bad, share, method, seed) not in known:
+                    yield {"target": at, "bad": args.bad, "share": share, **measured(taught, at, method, seed, args)}
 
 
 def mislabelled(site: Holdings, share: float) -> Holdings:
@@ -131,6 +145,25 @@ def weights(result: Mapping[str, Any], bad: str) -> list[float] | None:
     tables = [t for phase in result["phases"] for t in phase["tables"].values() if list(t["columns"]) == [COLUMN]]
     by_name = [dict(zip(t["rows"], t["values"], strict=True)) for t in tables]
     return [round(100 * each[bad][0], 1) if bad in each else 0.0 for each in by_name] or None
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line a method: accuracy by share of wrong labels, what the largest share costs, the bad source's weight in the end."""
+    shares = sorted({row["share"] for row in rows})
+    heads = [*(f"{100 * share:.0f} % wrong" for share in shares), "loss", "its weight"]
+    lines = [f"| method | {' | '.join(heads)} |", "|" + " --- |" * (len(heads) + 1)]
+    return "\n".join(lines + [summed(method, rows, shares) for method in dict.fromkeys(r["method"] for r in rows)]) + "\n"
+
+
+def summed(method: str, rows: Sequence[Mapping[str, Any]], shares: Sequence[float]) -> str:
+    """A line of the table."""
+    own = {(row["share"], row["seed"]): row for row in rows if row["method"] == method}
+    by_share = [cell(row["accuracy"] for (share, _), row in own.items() if share == each) for each in shares]
+    first_last = [(own.get((shares[0], seed)), own.get((shares[-1], seed))) for seed in dict.fromkeys(seed for _, seed in own)]
+    pairs = [(first, last) for first, last in first_last if first and last]
+    loss = cell(first["accuracy"] - last["accuracy"] for first, last in pairs)
+    weight = cell(mean_of_last(last["weight"]) for _, last in pairs if last["weight"])
+    return f"| {method} | {' | '.join(by_share)} | {loss} | {weight} |"
 
 
 def line(row: Mapping[str, Any]) -> str:

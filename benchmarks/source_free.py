@@ -26,6 +26,7 @@ from safetensors.torch import save
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.domains import names, played_with, read
+from benchmarks.lines import kept, tell
 from tideline.algorithms.source_free.messages import Model
 from tideline.archive.codec import LAX, decode
 from tideline.core.data import Data
@@ -75,11 +76,9 @@ def main() -> int:
     args = arguments()
     torch.set_num_threads(args.threads)
     if args.table:
-        sys.stdout.write(table([json.loads(each) for each in args.table.read_text().splitlines()], args.against))
+        sys.stdout.write(table(kept(args.table), args.against))
         return 0
-    for row in rows(args):
-        sys.stdout.write((json.dumps(row) if args.json else line(row)) + "\n")
-        sys.stdout.flush()
+    tell(rows(args), args, line)
     return 0
 
 

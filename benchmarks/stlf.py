@@ -33,6 +33,7 @@ import torch
 
 from benchmarks.digit_devices import CASES, Network, network
 from benchmarks.domains import played_with
+from benchmarks.lines import kept, tell, there
 from benchmarks.links_kept import keep
 from benchmarks.stlf_told import compared, settings, traffic
 from tideline.algorithms.stlf.settings import RULES
@@ -81,7 +82,7 @@ def main() -> int:
     """A line a case and seed."""
     args = arguments()
     if args.table:
-        sys.stdout.write(table([json.loads(line) for line in args.table.read_text().splitlines()]))
+        sys.stdout.write(table(kept(args.table)))
         return 0
     if args.network:
         from benchmarks.stlf_network import over_the_network
@@ -92,12 +93,7 @@ def main() -> int:
         case, seed = args.one.split(",")
         sys.stdout.write(json.dumps(one((case, int(seed), args))))
         return 0
-    for row in rows(args):
-        if args.out:
-            with args.out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-        sys.stdout.write((json.dumps(row) if args.json else line(row)) + "\n")
-        sys.stdout.flush()
+    tell(rows(args), args, line)
     return 0
 
 
@@ -139,10 +135,8 @@ def arguments() -> Any:
 
 def rows(args: Any) -> Iterator[dict[str, Any]]:
     """Every run that the file has not, seed by seed."""
-    there = set()
-    if args.out and args.out.exists():
-        there = {(row["case"], row["seed"]) for row in map(json.loads, args.out.read_text().splitlines())}
-    todo = [(case, seed, args) for seed in range(args.seeds) for case in args.cases.split(",") if (case, seed) not in there]
+    known = there(args.out, ("case", "seed"))
+    todo = [(case, seed, args) for seed in range(args.seeds) for case in args.cases.split(",") if (case, seed) not in known]
     if args.jobs == 1:
         yield from map(one, todo)
         return

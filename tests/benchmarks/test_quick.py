@@ -85,21 +85,44 @@ def test_stlf() -> None:
     assert all(0 <= each["accuracy"] <= 100 for each in rules.values())
 
 
+def shipped(folder: Path) -> None:
+    """Few rows of the digits that the package ships, as the benchmarks read sets."""
+    folder.mkdir()
+    rows = np.arange(200)
+    for name in ("mnist", "usps", "coloured"):
+        raw = digits.load(name)
+        np.savez(folder / f"{name}.npz", x=raw.x[rows], y=raw.y[rows], train_idx=rows[:150], test_idx=rows[150:])
+
+
+@pytest.mark.long
+def test_a_malicious_source(tmp_path: Path) -> None:
+    """A source all of whose labels are wrong weighs something, and the table tells what it costs."""
+    shipped(tmp_path / "digits")
+    out = tmp_path / "rows.jsonl"
+    more = ("--data", str(tmp_path), "--domains", "mnist,usps,coloured", "--methods", "kd3a", "--out", str(out))
+    row = measured("kd3a_malicious", *more)
+    assert (row["target"], row["bad"], row["share"]) == ("usps", "mnist", 1.0)
+    assert len(row["weight"]) == 2 and all(0 <= each <= 100 for each in row["weight"])
+    out.write_text(json.dumps({**row, "share": 0.0, "accuracy": row["accuracy"] + 10}) + "\n" + out.read_text())
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, str(ROOT / "benchmarks" / "kd3a_malicious.py"), "--table", str(out)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | {"PYTHONPATH": path}, check=True)
+    assert "| kd3a |" in told.stdout and "| 10.0 ± 0.0 |" in told.stdout
+
+
 @pytest.mark.long
 def test_alignment(tmp_path: Path) -> None:
     """FADA is scored before and after its rounds, on domains that the package ships; rows that are there are not run again."""
-    for name in ("mnist", "usps", "coloured"):
-        raw = digits.load(name)
-        rows = np.arange(200)
-        arrays = {"x": raw.x[rows], "y": raw.y[rows], "train_idx": rows[:150], "test_idx": rows[150:]}
-        (tmp_path / "digits").mkdir(exist_ok=True)
-        np.savez(tmp_path / "digits" / f"{name}.npz", **arrays)
+    shipped(tmp_path / "digits")
     out = tmp_path / "rows.jsonl"
     more = ("--data", str(tmp_path), "--targets", "usps", "--methods", "fada_III", "--out", str(out))
     row = measured("alignment", *more)
     assert (row["target"], row["method"], row["seed"]) == ("usps", "fada_III", 0)
     assert 0 <= row["source_only"] <= 100 and 0 <= row["accuracy"] <= 100 and row["mb"] > 0
     assert json.loads(out.read_text()) == row
+    alone = measured("alignment", *more[:5], "alone,fada_III", *more[6:])
+    assert alone["method"] == "alone"
+    assert [json.loads(each) for each in out.read_text().splitlines()] == [row, alone]
 
 
 def test_a_limit_on_what_is_not_measured_is_refused() -> None:
