@@ -58,7 +58,8 @@ class FolderVault:
         asked = None if raw.get("asked") is None else tuple((Digest(d), int(n)) for d, n in raw["asked"])
         head = Head(OrderId(raw["order"]), raw["cursor"], files["memory"], files["reply"], raw["metrics"], raw["facts"], asked)
         peers = None if raw.get("peers") is None else tuple(map(ClientId, raw["peers"]))
-        return replace(head, sealed=tuple(map(envelope_in, raw.get("sealed", ()))), peers=peers)
+        own = tuple((Digest(d), int(n)) for d, n in raw.get("own", ()))
+        return replace(head, sealed=tuple(map(envelope_in, raw.get("sealed", ()))), peers=peers, own=own)
 
     def commit(self, run: RunId, head: Head) -> None:
         with room(self.path(run) / "head.tmp"):
@@ -73,11 +74,11 @@ class FolderVault:
         sync(path.parent)
 
     def keep_memory(self, run: RunId, head: Head) -> None:
-        """fsync the memory's files that the last head did not have."""
+        """fsync the memory's files, and those of values that it sealed, which the last head did not have."""
         before = self.head(run)
-        safe = {digest for digest, _ in before.memory} if before else set()
+        safe = {digest for digest, _ in (*before.memory, *before.own)} if before else set()
         parts = self.parts(run)
-        for digest, _ in head.memory:
+        for digest, _ in dict.fromkeys((*head.memory, *head.own)):
             if digest not in safe:
                 sync(parts.path(digest))
                 sync(parts.path(digest).parent)
@@ -121,6 +122,7 @@ def plain_head(head: Head) -> dict[str, Any]:
         "asked": head.asked,
         "sealed": [plain_envelope(each) for each in head.sealed],
         "peers": head.peers,
+        "own": head.own,
     }
 
 

@@ -34,7 +34,7 @@ PIXELS = 64
 WORLD = {"inputs": [PIXELS], "classes": 10, "model": "mlp"}
 RATE = 0.5
 # Every half is of all rows of its site: then whoever has the rows knows the gradient.
-WHOLE = {"source_rounds": 0, "rounds": 1, "identify_steps": 1, "identify_batch": 256, "identify_rate": RATE, "batch": 17}
+WHOLE = {"source_rounds": 0, "rounds": 1, "identify_steps": 1, "identify_batch": 256, "identify_rate": 64 * RATE, "batch": 17}
 Played = tuple[Net, Tap, dict[str, Any]]
 BATCHES = (256, 17)
 NUMBERS = 8  # consecutive ones are a mark that nothing else has

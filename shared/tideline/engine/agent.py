@@ -106,6 +106,7 @@ class Agent:
         facts = self.guard(order, done)
         sealed = seal(order, done.handles, self.vault.parts(order.run), self.ring)
         made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, facts, order.files, sealed, peers)
+        made = replace(made, own=plaintexts(sealed) or (head.own if head else ()))
         self.vault.commit(order.run, made)
         return made
 

@@ -413,7 +413,8 @@ class Head:
     """What a site's vault knows of a run: its memory, the reply that belongs to it, and what was asked.
 
     asked: the order's files; None in a record from before they were kept. sealed: what the reply brings for peers. peers: the
-    sites that the run showed this one in its first order after the join, where sites of it seal for each other.
+    sites that the run showed this one in its first order after the join, where sites of it seal for each other. own: the files of
+    the values that it sealed last, which later orders may hand back to it.
     """
 
     order: OrderId
@@ -425,6 +426,7 @@ class Head:
     asked: Files | None = None
     sealed: tuple[Envelope, ...] = ()
     peers: tuple[ClientId, ...] | None = None
+    own: Files = ()
 
 
 class Vault(Protocol):

@@ -10,14 +10,31 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tests.algorithms.fada.played import SMALL, WHOLE, close, federation, kept, network, played, replied, state, train
+from tests.algorithms.fada.played import (
+    ROSTER,
+    SMALL,
+    WHOLE,
+    close,
+    cursors,
+    federation,
+    kept,
+    network,
+    played,
+    replied,
+    state,
+    train,
+)
+from tests.laws.stage import HoardingParts, Stage
+from tests.synthetic import sites
+from tideline.algorithms import METHODS
 from tideline.algorithms.fada.messages import Contribution, Halves
 from tideline.algorithms.fada.transfer import applied, moved, trained
 from tideline.archive.codec import LAX, decode
 from tideline.nets.disentangling import logits
 from tideline.nets.layers import BUFFERS
 
-DECAY, RATE, DI_RATE = 5e-4, 0.05, 0.1
+DECAY, RATE = 5e-4, 0.05
+DI_RATE = 0.1  # 64 numbers are features here
 
 
 def features(stage: Any, run: Any) -> dict[str, Tensor]:
@@ -31,7 +48,7 @@ def features(stage: Any, run: Any) -> dict[str, Tensor]:
 
 def test_the_identifier_steps_along_the_gradient_of_eq_4() -> None:
     """As if all rows lay in one place; each half was of its own rows alone."""
-    stage, run = played(**WHOLE, parts="II", identify_rate=DI_RATE)
+    stage, run = played(**WHOLE, parts="II", identify_rate=64 * DI_RATE)
     f, before, after = features(stage, run), state(stage, run, "share").di["carl"], state(stage, run, "identify").di["carl"]
     for name in ("anna", "bert"):
         di = before[name].theta.double().requires_grad_()
@@ -183,3 +200,14 @@ def test_contributions() -> None:
     assert applied("delta", theta, [(0.5, moved("delta", theta, after))], 0.1)["w"].tolist() == [1.25, 1.5]
     assert applied("grad", theta, [(0.5, {"w": torch.tensor([2.0, 4.0])})], 0.1)["w"].tolist() == pytest.approx([0.9, 1.8])
     assert applied("delta", theta, [], 0.1)["w"].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("mode", ["delta", "param"])
+def test_what_a_source_sent_itself_does_not_come_back(mode: str) -> None:
+    """It knows it, however many exchanges lie between: as much goes down as to sites that forget no part."""
+    down = []
+    for stage in (Stage(METHODS, sites(tuple(ROSTER)), parts=HoardingParts()), federation()):
+        stage, run = played(stage=stage, **WHOLE | {"rounds": 2, "identify_steps": 5}, mode=mode)
+        at = cursors(stage, run, "improve")[1]
+        down.append([o.bytes_down for o in stage.journal.orders(run) if o.cursor == at])
+    assert down[0] == down[1] and min(down[0]) > 0

@@ -29,9 +29,9 @@ from tideline.core.algorithm import contract
 from tideline.core.errors import StepFailed
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.registry import resolve
-from tideline.core.run import ClientId, Role
+from tideline.core.run import ClientId, Role, world_in
 from tideline.engine.rows import Status
-from tideline.nets.disentangling import logits
+from tideline.nets.disentangling import logits, sizes
 from tideline.numerics.adversarial import clipped
 from tideline.numerics.gaussian import epsilon
 
@@ -64,7 +64,7 @@ def test_each_party_steps_along_eq_5(world: dict[str, Any]) -> None:
         **CRITIC,
         lambda_adv=0.5,
         ramp=0.0,
-        identify_rate=0.1,
+        identify_rate=0.1 * sizes(world_in(world))[1],
         clip=100.0,
         weight_decay=0.0,
         rate=0.05,

@@ -122,12 +122,13 @@ def identifiers(state: State, turn: Turn) -> dict[ClientId, Identifiers]:
 def stepped(state: State, replies: Replies[Halves], turn: Turn) -> State | Told[State]:
     """DI <- DI - eta (g_s + g_t) for each pair of which both halves came; others stay."""
     halves = {str(client): reply.halves for client, reply in replies.items()}
+    rate = turn.config.identify_rate_of(sizes(turn.world)[1])
     di, found = {t: dict(row) for t, row in state.di.items()}, dict[tuple[str, str], float]()
     for t in targets(state, turn):
         for s in sources(state, turn):
             g_s, g_t = halves.get(s, EMPTY).get(t), halves.get(t, EMPTY).get(s)
             if g_s is not None and g_t is not None:
-                di[t][s] = Identifier(di[t][s].theta - turn.config.identify_rate * (g_s.g.float() + g_t.g.float()))
+                di[t][s] = Identifier(di[t][s].theta - rate * (g_s.g.float() + g_t.g.float()))
                 found[t, s] = (min(g_s.error, 1.0) + min(g_t.error, 1.0)) / 2
     gone = [c for c in (*sources(state, turn), *targets(state, turn)) if not halves.get(c)]
     return identified(replace(state, di=di), found, gone, turn)
@@ -166,10 +167,11 @@ def ask_all(state: State, turn: Turn) -> dict[ClientId, Ask]:
 def criticised(state: State, replies: Replies[Exposed], turn: Turn) -> State | Told[State]:
     """A step of each DI by eq. 4, and the gradients of eq. 5 by each party's features, DI held."""
     f = {str(client): reply.f.float() for client, reply in replies.items()}
+    rate = turn.config.identify_rate_of(sizes(turn.world)[1])
     di, found, pulls = {t: dict(row) for t, row in state.di.items()}, dict[tuple[str, str], float](), dict[str, list[Tensor]]()
     for t in targets(state, turn):
         for s in (s for s in sources(state, turn) if t in f and s in f):
-            theta, found[t, s] = learnt(di[t][s].theta, f[s], f[t], turn.config.identify_rate)
+            theta, found[t, s] = learnt(di[t][s].theta, f[s], f[t], rate)
             di[t][s] = Identifier(theta)
             for party in (s, t):
                 pulls.setdefault(party, []).append(pulled(theta, f[party]))

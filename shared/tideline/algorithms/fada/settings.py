@@ -24,7 +24,7 @@ class Aligned:
     source_epochs: int = setting(1, low=1, doc="local epochs of such a round")
     identify_steps: int = setting(10, low=1, high=10_000, doc="steps of DI in a round, each an exchange")
     identify_batch: int = setting(64, low=LEAST, doc="rows that a half of the gradient of eq. 4 is of")
-    identify_rate: float = setting(0.5, low=0.0, doc="learning rate of DI, at the coordinator")
+    identify_rate: float = setting(25.0, low=0.0, doc="learning rate of DI, at the coordinator, times the length of f")
     epochs: int = setting(1, low=1, doc="local epochs a round, E, at sources and targets")
     steps: int = setting(0, low=0, doc="if not 0, so many mini-batches in place of epochs")
     batch: int = setting(32, low=LEAST, doc="rows in a mini-batch, B")
@@ -39,6 +39,10 @@ class Aligned:
     clustered: int = setting(256, low=2, high=100_000, doc="rows of a target whose features are watched: clusters, spread")
     evaluate_every: int = setting(5, low=1, doc="rounds between scorings; the last round is always scored")
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
+
+    def identify_rate_of(self, d: int) -> float:
+        """The learning rate of DI for features of length d: the curvature of eq. 4 grows with d, and a step must not overshoot."""
+        return self.identify_rate / d
 
     def rate_of(self, number: int) -> float:
         """eta of a round, from 1."""
