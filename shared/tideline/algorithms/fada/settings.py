@@ -41,7 +41,7 @@ class Aligned:
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
 
     def identify_rate_of(self, d: int) -> float:
-        """The learning rate of DI for features of length d: the curvature of eq. 4 grows with d, and a step must not overshoot."""
+        """The learning rate of DI for features of length d: eq. 4 is the steeper the longer they are; overshot, it diverges."""
         return self.identify_rate / d
 
     def rate_of(self, number: int) -> float:
