@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+LARGEST = 1e14  # of a number that goes on being stepped and told
+
 
 def told_apart(z: Tensor, *, source: bool) -> Tensor:
     """A half of eq. 4, which DI descends: -E log DI of a source's rows, -E log(1 - DI) of a target's. At DI = 1/2 log 2."""
@@ -63,3 +65,8 @@ def clipped(f: Tensor, c: float) -> Tensor:
 def finite(*tensors: Tensor) -> bool:
     """Whether there is neither a NaN nor an infinity."""
     return all(bool(torch.isfinite(t).all()) for t in tensors)
+
+
+def bounded(*tensors: Tensor) -> bool:
+    """Whether all are numbers, none beyond 10^14 either way: what a message may hold, with room for a step."""
+    return all(bool((t.abs() <= LARGEST).all()) for t in tensors)

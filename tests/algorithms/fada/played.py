@@ -12,7 +12,7 @@ from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, Rows, experiment, rows, sites
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.fada.messages import Mine, State
+from tideline.algorithms.fada.messages import Contribution, Mine, State
 from tideline.archive.codec import LAX, decode
 from tideline.core.data import Data
 from tideline.core.registry import resolve
@@ -71,6 +71,14 @@ def replied(stage: Stage, run: Any, phase: str, kind: type[Any], number: int = 1
     at = cursors(stage, run, phase)[number - 1]
     orders = [o for o in stage.journal.orders(run) if o.cursor == at and o.cursor != JOIN and o.reply]
     return {o.client: decode(kind, o.reply[0][0], stage.parts, LAX) for o in orders}
+
+
+def contribution(stage: Stage, run: Any, name: str, number: int) -> Contribution:
+    """What a source sealed in a round."""
+    at = cursors(stage, run, "improve")[number - 1]
+    (envelope,) = next(head.sealed for head in stage.vaults[ClientId(name)].past if head.cursor == at)
+    given: Contribution = decode(Contribution, envelope.handle.digest, stage.vaults[ClientId(name)].parts(run), LAX)
+    return given
 
 
 def marks(stage: Stage, run: Any, phase: str) -> list[Mapping[str, tuple[str, ...]]]:

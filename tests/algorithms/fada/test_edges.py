@@ -10,18 +10,34 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algorithms.fada.played import ROSTER, SMALL, federation, kept, marks, opened, place, played, state, train, unlabelled
+from tests.algorithms.fada.played import (
+    ROSTER,
+    SMALL,
+    WHOLE,
+    contribution,
+    federation,
+    kept,
+    marks,
+    opened,
+    place,
+    played,
+    replied,
+    state,
+    train,
+    unlabelled,
+)
 from tests.synthetic import FEATURES, experiment
 from tideline import nets
-from tideline.algorithms.fada import client, source, target
-from tideline.algorithms.fada.messages import Contribution, Follow, Identifier, Identifiers, Improve, Mine
+from tideline.algorithms.fada import client, server, source, target
+from tideline.algorithms.fada.messages import Contribution, Follow, Halves, Identifier, Identifiers, Improve, Mine
 from tideline.algorithms.fada.settings import FADA, FDANN
 from tideline.algorithms.fada.transfer import trained
 from tideline.archive.errors import NotFinite, WrongDims
 from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed, RosterRefused, StepFailed
 from tideline.core.handle import Handle
-from tideline.core.run import ClientId, Role, World
+from tideline.core.phase import Replies, Told, Turn
+from tideline.core.run import ClientId, Member, Role, World
 from tideline.engine.rows import Order, Status
 from tideline.nets.disentangling import numbers
 
@@ -44,7 +60,7 @@ def offered(values: dict[str, Any]) -> tuple[dict[str, Handle[Contribution]], An
         value = values[handle.holder]
         if isinstance(value, Exception):
             raise value
-        return Contribution(value)
+        return Contribution(value, {})
 
     return {name: Handle(name, 1, ClientId(name), "improve", 1) for name in values}, fetch
 
@@ -131,7 +147,7 @@ def test_another_value_than_is_due_is_refused(handle: tuple[str, str, int]) -> N
     """Of another site, phase or round, however well it is sealed."""
     holder, phase, number = handle
     given = Handle[Contribution]("bert", 1, ClientId(holder), phase, number)
-    site = place({"parts": "I"}, Role.TARGET, unlabelled(train(2)), fetch=lambda handle: Contribution(change(0.1)))
+    site = place({"parts": "I"}, Role.TARGET, unlabelled(train(2)), fetch=lambda handle: Contribution(change(0.1), {}))
     with pytest.raises(StepFailed, match="that of bert, of round 1 of improve, is due"):
         target.follow.run(Follow({}, {"bert": given}), mine(), site)
 
@@ -139,7 +155,8 @@ def test_another_value_than_is_due_is_refused(handle: tuple[str, str, int]) -> N
 def improved(data: Data, memory: Mine, **config: Any) -> Any:
     """One `improve` by itself."""
     di = {"carl": Identifier(torch.zeros(numbers(64)))}
-    return source.improve.run(Improve(di, {}, ("carl",)), memory, place({"parts": "II", **config}, Role.SOURCE, data))
+    order = Improve(di, {}, ("carl",), "", show=False)
+    return source.improve.run(order, memory, place({"parts": "II", **config}, Role.SOURCE, data))
 
 
 def test_a_source_of_one_row_makes_nothing() -> None:
@@ -159,13 +176,39 @@ def test_a_source_that_diverges_makes_nothing() -> None:
     assert all(math.isfinite(value) for value in told.metrics.values())
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_half_that_is_not_finite_is_not_sent(value: float) -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e15])
+def test_a_half_that_no_reply_may_hold_is_not_sent(value: float) -> None:
     """The other pairs' are."""
     good = torch.zeros(numbers(64))
     order = Identifiers({"anna": Identifier(good), "bert": Identifier(torch.full_like(good, value))})
     told = client.identify.run(order, mine(), place({}, Role.TARGET, unlabelled(train(2))))
     assert sorted(told.message.halves) == ["anna"] and math.isfinite(told.metrics["loss"])
+
+
+def test_a_half_beyond_all_others_spoils_its_own_pair_alone() -> None:
+    """It is stepped along by nobody, and who sent it is named; the other pair goes on."""
+    stage, run = played(**WHOLE, parts="II")
+    before, given = state(stage, run, "share"), replied(stage, run, "identify", Halves)
+    wild = {name: replace(half, g=torch.full_like(half.g, 9e14)) for name, half in given["bert"].halves.items()}
+    replies = Replies({ClientId(name): lambda h=h: h for name, h in {**given, "bert": Halves(wild)}.items()})
+    roster = tuple(Member(ClientId(name), Role(role), role == "source") for name, role in ROSTER.items())
+    turn = Turn(FADA(**WHOLE, parts="II"), WORLD, roster, 1, torch.Generator())
+    told = server.stepped(before, replies, turn)
+    assert isinstance(told, Told) and told.marks == {"left out": ("bert",)}
+    after = told.state.di["carl"]
+    assert torch.equal(after["bert"].theta, before.di["carl"]["bert"].theta)
+    assert torch.equal(after["anna"].theta, state(stage, run, "identify").di["carl"]["anna"].theta)
+
+
+def test_a_weight_of_zero_is_a_weight() -> None:
+    """Raw attention can come to it; in a round without gains it stays, and where nobody has another all weigh alike."""
+    one, two = {"anna": change(0.01)}, {"anna": change(0.01), "bert": change(0.01, 2)}
+    few, before = mine(rows=torch.arange(2), w={"anna": 0.0, "bert": 1.0}), train(2)
+    data = Data(before.x[:2], None, before.domain[:2], before.domains)
+    assert followed(two, few, data, attention="raw").message.w == {"anna": 0.0, "bert": 1.0}
+    assert followed(one, few, data, attention="raw").message.w == {"anna": 1.0}
+    again = followed(two, mine(w={"anna": 0.0, "bert": 1.0}), attention="raw")
+    assert sum(again.message.w.values()) == pytest.approx(1.0) and again.message.w["anna"] > 0
 
 
 def test_halves_of_too_few_rows_are_refused() -> None:
@@ -229,15 +272,46 @@ def test_a_lost_source_is_left_out_of_a_round() -> None:
     assert state(stage, run, "follow", 3).w["carl"].keys() == {"anna", "bert"}
 
 
-def test_a_lost_target_keeps_its_weights() -> None:
-    """And its model; the round is none of its own."""
-    stage, run = begun()
-    row = lost(stage, run, "carl", {"follow"}, 2)
-    assert row.status in (Status.COMPLETED, Status.STALLED)
-    stage.office.resume(run) if row.status is Status.STALLED else None
-    row = stage.play(run)
+@pytest.mark.parametrize("steps", [{"mode": "delta"}, {"mode": "grad", "steps": 1}])
+@pytest.mark.parametrize("who", ["anna", "bert"])
+def test_a_lost_source_begins_where_the_others_do(who: str, steps: dict[str, Any]) -> None:
+    """One round after it is back: the others' changes of the round that it missed are not lacking for ever."""
+    stage, run = begun(rounds=5, source_rounds=0, **steps)
+    row = lost(stage, run, who, {"improve"}, 2)
     assert row.status is Status.COMPLETED, row.cause
-    assert state(stage, run, "follow", 1).w.keys() == {"carl"}
+    starts = {n: [kept(stage, run, name, "improve", n).common for name in ("anna", "bert")] for n in (3, 4, 5)}
+    apart = {n: max(float((a[k] - b[k]).abs().max()) for k in a) for n, (a, b) in starts.items()}
+    assert apart[3] > 1e-3 and apart[4] == apart[5] == 0.0
+    assert [state(stage, run, "improve", n).behind for n in (1, 2, 3, 4)] == [(), (who,), (), ()]
+    told = [bool(contribution(stage, run, name, n).start) for n in (1, 3, 4, 5) for name in ("anna", "bert") if name != who]
+    assert told == [False, True, False, False]
+
+
+@pytest.mark.parametrize("method", ["fada", "fdann"])
+def test_equal_weights_stay_equal_when_a_source_comes_back(method: str) -> None:
+    """Of three, of which one was away for a round; what is kept of others is not less for it either."""
+    roster = {"anna": "source", "bert": "source", "dora": "source", "carl": "target"}
+    stage = federation(roster)
+    config = {"rounds": 3, **({"attention": "uniform"} if method == "fada" else {})}
+    given = experiment(method, roster, config=config, waiting={"min_replies": 1, "deadline": 60.0})
+    run = stage.start(given)
+    assert lost(stage, run, "bert", {"improve"}, 2).status is Status.COMPLETED
+    told = [state(stage, run, "follow", n).w["carl"] for n in (1, 2, 3)]
+    assert told[1] == pytest.approx({"anna": 1 / 2, "dora": 1 / 2})
+    assert told[0] == pytest.approx(dict.fromkeys(("anna", "bert", "dora"), 1 / 3)) and told[2] == pytest.approx(told[0])
+    alone = followed({"anna": change(0.01)}, mine(w={"anna": 0.7, "bert": 0.3}))
+    assert alone.message.w == {"anna": 1.0} and alone.memory.w == {"anna": 0.7, "bert": 0.3}
+
+
+def test_a_lost_target_keeps_its_weights() -> None:
+    """While the other goes on; the round is none of its own."""
+    roster = {**ROSTER, "dora": "target"}
+    stage = federation(roster)
+    given = experiment("fada", roster, config={"rounds": 3}, waiting={"min_replies": 1, "deadline": 60.0})
+    run = stage.start(given)
+    assert lost(stage, run, "carl", {"follow"}, 2).status is Status.COMPLETED
+    carl, dora = ([state(stage, run, "follow", n).w[name] for n in (1, 2, 3)] for name in ("carl", "dora"))
+    assert carl[0] == carl[1] != carl[2] and dora[0] != dora[1]
 
 
 def test_a_pair_without_both_halves_waits() -> None:
@@ -319,7 +393,7 @@ def test_the_weight_of_eq_5_grows() -> None:
     assert [c.weight(r) for r in (1, 2, 4, 40)] == [0.5, 1.0, 2.0, 2.0]
     assert FADA(ramp=0.0, lambda_adv=2.0).weight(1) == 2.0
     f = FDANN(rounds=10, lambda_adv=2.0)
-    assert [f.weight(r) for r in (5, 10)] == pytest.approx([2 * (2 / (1 + math.exp(-10 * p)) - 1) for p in (0.5, 1.0)])
+    assert [f.weight(r) for r in (1, 5, 10)] == pytest.approx([2 * (2 / (1 + math.exp(-10 * p)) - 1) for p in (0.0, 0.4, 0.9)])
 
 
 def test_the_rate_falls() -> None:

@@ -11,8 +11,12 @@ import torch
 from tests.algorithms.fada.played import (
     ROSTER,
     SMALL,
+    close,
+    contribution,
+    cursors,
     federation,
     kept,
+    marks,
     network,
     place,
     played,
@@ -21,10 +25,13 @@ from tests.algorithms.fada.played import (
     train,
     unlabelled,
 )
+from tests.algorithms.lies import Change, told
+from tests.engine.toys import until
 from tests.synthetic import FEATURES, experiment
 from tideline.algorithms import METHODS
 from tideline.algorithms.fada import critic
 from tideline.algorithms.fada.messages import Ask, Exposed, Pull
+from tideline.algorithms.fada.transfer import trained
 from tideline.core.algorithm import contract
 from tideline.core.errors import StepFailed
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
@@ -101,7 +108,41 @@ def test_a_target_forgets_there_too() -> None:
     for name, w in two.drift.items():
         torch.testing.assert_close(w, pulled.model[name] - one.model[name], rtol=0, atol=1e-7)
         torch.testing.assert_close(pulled.common[name], one.model[name], rtol=0, atol=0)
-    assert not kept(stage, run, "anna", "pull", 6).drift
+
+
+@pytest.mark.parametrize("meet", [True, False])
+@pytest.mark.parametrize("mode", [{"mode": "delta"}, {"mode": "grad", "steps": 1}, {"mode": "param"}])
+def test_what_a_source_pulled_is_part_of_what_it_sends(mode: dict[str, Any], meet: bool) -> None:
+    """Its half of eq. 5 is in its network when the local steps begin, and in its contribution, in later rounds too."""
+    pulls: dict[str, Any] = {"lambda_adv": 5.0, "ramp": 0.0, "falls": False, "weight_decay": 0.0, "attention": "uniform"}
+    stage, run = played(stage=allowed(), **{**CRITIC, **pulls, **mode, "rounds": 3, "parts": "II", "meet": meet})
+    for number in (1, 2, 3):
+        changes = []
+        for name in ("anna", "bert"):
+            last = kept(stage, run, name, "pull", 2 * number)
+            first, after = kept(stage, run, name, "expose", 2 * number - 1), kept(stage, run, name, "improve", number)
+            assert max(float(w.abs().max()) for w in last.drift.values()) > 1e-3 and not after.drift
+            for key, w in last.drift.items():
+                torch.testing.assert_close(w, last.model[key] - first.model[key], rtol=0, atol=1e-6)
+            before = after.common or first.model
+            changes.append({key: w - before[key] for key, w in trained(after.model).items()})
+            if mode["mode"] == "grad":
+                sent = contribution(stage, run, name, number).theta
+                close({key: -0.2 * w for key, w in sent.items()}, changes[-1], 1e-6)
+            elif mode["mode"] == "delta":
+                close(contribution(stage, run, name, number).theta, changes[-1], 1e-6)
+        starts = [kept(stage, run, name, "improve", number).common for name in ("anna", "bert")]
+        assert not meet or all(torch.equal(starts[0][key], starts[1][key]) for key in starts[0])
+
+
+def test_a_pull_moves_what_the_local_steps_begin_from() -> None:
+    """At a rate at which local steps are nothing beside it: the network is the mean of the last round, and what was pulled."""
+    still: dict[str, Any] = {"lambda_adv": 1e4, "ramp": 0.0, "rate": 1e-6, "falls": False, "weight_decay": 0.0}
+    stage, run = played(stage=allowed(), **{**CRITIC, **still, "rounds": 2})
+    pulled, after = kept(stage, run, "anna", "pull", 4), kept(stage, run, "anna", "improve", 2)
+    assert max(float(w.abs().max()) for w in pulled.drift.values()) > 1e-4
+    for key, w in pulled.drift.items():
+        torch.testing.assert_close(after.model[key], after.common[key] + w, rtol=0, atol=2e-5)
 
 
 def test_rows_are_clipped_and_noised() -> None:
@@ -142,3 +183,25 @@ def test_a_gradient_of_other_rows_is_refused() -> None:
     shown = critic.expose.run(Ask(), kept(stage, run, "carl", "share"), site)
     with pytest.raises(StepFailed, match="The gradient is of 3 rows, and 16 were sent"):
         critic.pull.run(Pull(torch.zeros(3, 64)), shown.memory, site)
+
+
+@pytest.mark.parametrize("what", ["no row", "a row", "rows that are too long"])
+def test_what_is_no_features_is_left_out(what: str) -> None:
+    """Whoever sends it, of another agent than ours: the others go on, and the run ends as it should."""
+    made: dict[str, Change] = {
+        "no row": lambda given: {"f": given["f"][:0]},
+        "a row": lambda given: {"f": given["f"][:1]},
+        "rows that are too long": lambda given: {"f": 1e15 * torch.ones_like(given["f"])},
+    }
+    stage = allowed()
+    waiting = {"min_replies": 1, "deadline": 60.0}
+    run = stage.start(experiment("fada", ROSTER, config={**CRITIC, "noise": 0.3}, waiting=waiting))
+    until(stage, run, cursors(stage, run, "expose")[0])
+    (order,) = stage.desk.orders(ClientId("bert"))
+    assert told(stage, run, order, ClientId("bert"), made[what]).verdict == "accepted"
+    row = stage.play(run)
+    assert row.status is Status.COMPLETED, row.cause
+    assert marks(stage, run, "expose") == [{"left out": ("bert",)}, {}]
+    before, after = state(stage, run, "share").di["carl"], state(stage, run, "expose").di["carl"]
+    assert torch.equal(before["bert"].theta, after["bert"].theta)
+    assert not torch.equal(before["anna"].theta, after["anna"].theta)

@@ -304,3 +304,18 @@ def test_a_moment_of_another_dtype_is_taken() -> None:
         (order,) = stage.desk.orders(DORA)
         assert told(stage, run, order, DORA, lambda given, m=m: {"m": m}).verdict == "accepted"
         assert stage.play(run).status.value == "completed", stage.row(run).cause
+
+
+def test_what_is_no_mean_of_psi_draws_nobody() -> None:
+    """A single number that no feature has would pull the target anywhere: the marks name who sent it, and it is not used."""
+    stage = federation()
+    run = stage.start(experiment("fdan", ROSTER, **WAITING))
+    until(stage, run, [p.name for p in fdan.plan(FDAN())].index("share"))
+    (order,) = stage.desk.orders(ANNA)
+    assert told(stage, run, order, ANNA, lambda given: {"m": given["m"] + 0.1}).verdict == "accepted"
+    assert stage.play(run).status.value == "completed", stage.row(run).cause
+    first, *later = (r for r in stage.journal.rounds(run) if r.phase == "share")
+    assert first.marks == {"left out": ("anna",)} and not any(r.marks for r in later)
+    shared, lessons = sent(stage, run, "share"), sent(stage, run, "train")
+    m = [shared[name, 1][1].m for name in ("bert", "carl")]
+    torch.testing.assert_close(lessons["dora", 1][0].partner, torch.stack(m).mean(0))

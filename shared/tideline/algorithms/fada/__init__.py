@@ -40,7 +40,7 @@ def one_round(c: Any) -> Plan:
         IMPROVE,
         replace(source.improve, metrics=source.improve_metrics(c)),
         ask=server.to_improve,
-        tell=server.gathered,
+        tell=server.improved,
     )
     following = replace(target.follow, metrics=target.follow_metrics(c))
     follow = Phase("follow", following, ask=server.to_follow, tell=server.followed)

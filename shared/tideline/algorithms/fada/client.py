@@ -23,7 +23,7 @@ from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import batches
 from tideline.learning.normalisation import remeasure
 from tideline.nets.disentangling import beside, logits
-from tideline.numerics.adversarial import error_of, finite, told_apart
+from tideline.numerics.adversarial import bounded, error_of, told_apart
 
 SOURCE = "source"  # the phase of averaging among sources
 IMPROVE = "improve"
@@ -110,12 +110,12 @@ def identify(order: Identifiers, memory: Mine, site: Site) -> Outcome[Halves, Mi
 
 
 def half(di: Tensor, f: Tensor, source: bool) -> Half | None:
-    """The gradient of this party's term by DI, beside what DI makes of its rows; None where a number is not finite."""
+    """The gradient of this party's term by DI, beside what DI makes of its rows; None where a number is none that may be told."""
     di = di.to(f.device).requires_grad_()
     z = logits(di, f)
     loss = told_apart(z, source=source)
     (g,) = torch.autograd.grad(loss, di)
-    if not finite(g, loss):
+    if not bounded(g, loss):
         return None
     return Half(g.cpu(), float(loss.detach()), error_of(z.detach(), source=source), len(f))
 

@@ -16,9 +16,9 @@ from tideline import nets
 from tideline.algorithms.fada.client import drawn, loaded, unmoved
 from tideline.algorithms.fada.messages import Ask, Exposed, Mine, Pull
 from tideline.algorithms.fada.settings import forgets
-from tideline.algorithms.fada.transfer import extractor
+from tideline.algorithms.fada.transfer import extractor, trained
 from tideline.core.errors import StepFailed
-from tideline.core.record import Nothing
+from tideline.core.record import Nothing, Weights
 from tideline.core.run import Role
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import uncounted
@@ -64,5 +64,14 @@ def pull(order: Pull, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
         f = features(net, memory.drawn, memory.seed, site)
         f.backward(order.gradient.to(site.device))  # type: ignore[no-untyped-call]
         by.step()
-    began = memory.common or extractor(memory.model) if forgets(c) and site.role is Role.TARGET else memory.common
-    return Outcome(Nothing(), replace(memory, model=nets.weights_of(net), common=began))
+    return Outcome(Nothing(), moved_on(memory, nets.weights_of(net), site))
+
+
+def moved_on(memory: Mine, made: Weights, site: Site) -> Mine:
+    """The memory after a step. Where the round began is kept: a source's step is part of what it sends, a target forgets some."""
+    if site.role is Role.SOURCE:
+        before = extractor(memory.model)
+        drift = {name: w - before[name] + memory.drift.get(name, 0) for name, w in extractor(made).items()}
+        return replace(memory, model=made, common=memory.common or trained(memory.model), drift=drift)
+    began = memory.common or extractor(memory.model) if forgets(site.config) else memory.common
+    return replace(memory, model=made, common=began)

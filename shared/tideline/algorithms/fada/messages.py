@@ -20,6 +20,7 @@ class Contribution:
     theta: Weights = field(
         "", Exposure.WEIGHTS, audience=TO_PEERS, doc="G and C, their change or gradient, without batch norm's statistics"
     )
+    start: Weights = field("", Exposure.WEIGHTS, audience=TO_PEERS, doc="where the round began, for sources that missed the last")
 
 
 @record
@@ -88,6 +89,8 @@ class Improve:
     di: dict[str, Identifier]
     models: dict[str, Handle[Contribution]]
     to: tuple[str, ...]
+    guide: str = field(doc="the source whose contribution says where the last round began; empty: each knows by itself")
+    show: bool = field(doc="whether to say where this round begins: somebody missed the last one")
 
 
 @record
@@ -120,8 +123,8 @@ class Mine:
     """What a site keeps. G_t and C_t never leave a target."""
 
     model: Weights = field(doc="G and C, batch norm's statistics among them")
-    common: Weights = field(doc="what is trained, as the round began: at a source that meets others; at a target while it pulls")
-    drift: Weights = field(doc="what eq. 5 made of G_t that it still has; only at a target that forgets some")
+    common: Weights = field(doc="what is trained, as the round began: at a source that meets others; while a site pulls")
+    drift: Weights = field(doc="what eq. 5 made of G: what a target that forgets some still has; a source's while it pulls")
     beside: Weights = field(doc="D, CI, R and M; only at a source")
     rows: Tensor = field("r", doc="numbers of the rows whose clusters tell the gains; only at a target")
     points: Tensor = field("s 2", doc="their features in a plane, after the last round")
@@ -140,6 +143,8 @@ class State:
     di: dict[str, dict[str, Identifier]]
     models: dict[str, Handle[Contribution]]
     begun: tuple[str, ...]
+    behind: tuple[str, ...] = field(doc="sources that missed the last round, where they meet")
+    guide: str = field(doc="the source that said where the last round began, if one was asked")
     errors: dict[str, dict[str, tuple[float, ...]]]
     w: dict[str, dict[str, float]]
     gradients: Weights = field(doc="eq. 5 by the features that sites sent last, by site")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from tideline.algorithms.fada.messages import (
     Exposed,
     Follow,
     Followed,
+    Half,
     Halves,
     Identifier,
     Identifiers,
@@ -24,13 +26,13 @@ from tideline.algorithms.fada.messages import (
     Pull,
     State,
 )
-from tideline.algorithms.fada.settings import GRADIENTS, aligns
+from tideline.algorithms.fada.settings import GRADIENTS, LEAST, PARAM, aligns
 from tideline.core.errors import RosterRefused
 from tideline.core.phase import Replies, Table, Told, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.nets.disentangling import identifier, logits, sizes
-from tideline.numerics.adversarial import a_distance, error_of, taken_for_source, told_apart
+from tideline.numerics.adversarial import a_distance, bounded, error_of, taken_for_source, told_apart
 
 Errors = dict[str, dict[str, tuple[float, ...]]]
 
@@ -41,7 +43,7 @@ def begin(config: Any, world: World, roster: Roster, rng: Generator) -> State:
     di = torch.nn.utils.parameters_to_vector(identifier(sizes(world)[1]).parameters()).detach()
     sources, targets = (sorted(m.id for m in roster if m.role is role) for role in (Role.SOURCE, Role.TARGET))
     pairs = {str(t): dict.fromkeys(map(str, sources), Identifier(di)) for t in targets} if aligns(config) else {}
-    return State(start, pairs, {}, (), {}, {}, {})
+    return State(start, pairs, {}, (), (), "", {}, {}, {})
 
 
 # All begin alike
@@ -120,18 +122,26 @@ def identifiers(state: State, turn: Turn) -> dict[ClientId, Identifiers]:
 
 
 def stepped(state: State, replies: Replies[Halves], turn: Turn) -> State | Told[State]:
-    """DI <- DI - eta (g_s + g_t) for each pair of which both halves came; others stay."""
-    halves = {str(client): reply.halves for client, reply in replies.items()}
+    """DI <- DI - eta (g_s + g_t) for each pair of which both halves came; others stay. So one liar spoils its own pairs alone."""
+    halves = {str(client): sound(reply.halves) for client, reply in replies.items()}
     rate = turn.config.identify_rate_of(sizes(turn.world)[1])
     di, found = {t: dict(row) for t, row in state.di.items()}, dict[tuple[str, str], float]()
     for t in targets(state, turn):
         for s in sources(state, turn):
             g_s, g_t = halves.get(s, EMPTY).get(t), halves.get(t, EMPTY).get(s)
-            if g_s is not None and g_t is not None:
-                di[t][s] = Identifier(di[t][s].theta - rate * (g_s.g.float() + g_t.g.float()))
+            if g_s is None or g_t is None:
+                continue
+            theta = di[t][s].theta - rate * (g_s.g.float() + g_t.g.float())
+            if bounded(theta):
+                di[t][s] = Identifier(theta)
                 found[t, s] = (min(g_s.error, 1.0) + min(g_t.error, 1.0)) / 2
     gone = [c for c in (*sources(state, turn), *targets(state, turn)) if not halves.get(c)]
     return identified(replace(state, di=di), found, gone, turn)
+
+
+def sound(halves: Mapping[str, Half]) -> dict[str, Half]:
+    """Those that a step may be along: a number that is far beyond all others would be in DI for good."""
+    return {name: half for name, half in halves.items() if bounded(half.g.float())}
 
 
 def identified(state: State, found: Mapping[tuple[str, str], float], gone: list[ClientId], turn: Turn) -> State | Told[State]:
@@ -165,8 +175,9 @@ def ask_all(state: State, turn: Turn) -> dict[ClientId, Ask]:
 
 
 def criticised(state: State, replies: Replies[Exposed], turn: Turn) -> State | Told[State]:
-    """A step of each DI by eq. 4, and the gradients of eq. 5 by each party's features, DI held."""
-    f = {str(client): reply.f.float() for client, reply in replies.items()}
+    """A step of each DI by eq. 4, and the gradients of eq. 5 by each party's features, DI held. Odd features are left out."""
+    sent = ((str(client), reply.f.float()) for client, reply in replies.items())
+    f = {client: rows for client, rows in sent if likely(rows, turn.config)}
     rate = turn.config.identify_rate_of(sizes(turn.world)[1])
     di, found, pulls = {t: dict(row) for t, row in state.di.items()}, dict[tuple[str, str], float](), dict[str, list[Tensor]]()
     for t in targets(state, turn):
@@ -179,6 +190,15 @@ def criticised(state: State, replies: Replies[Exposed], turn: Turn) -> State | T
     gradients = {party: weight * torch.stack(each).mean(0) for party, each in pulls.items()}
     gone = [c for c in (*sources(state, turn), *targets(state, turn)) if c not in f]
     return identified(replace(state, di=di, gradients=gradients), found, gone, turn)
+
+
+def likely(f: Tensor, c: Any) -> bool:
+    """Whether these are features (b, d) as sites send them: of so many rows, and none longer than clipping and noise can make it.
+
+    The length of d numbers of noise exceeds sqrt(d) + 8 deviations once in 10^14 rows.
+    """
+    longest = c.clip * (1 + c.noise * (math.sqrt(f.shape[1]) + 8))
+    return len(f) >= LEAST and float(torch.linalg.vector_norm(f.double(), dim=1).max()) <= longest * (1 + 1e-6)
 
 
 def learnt(di: Tensor, f_s: Tensor, f_t: Tensor, rate: float) -> tuple[Tensor, float]:
@@ -208,8 +228,33 @@ def to_improve(state: State, turn: Turn) -> dict[ClientId, Improve]:
     """The identifiers of a source's pairs; where sources meet, what all made last; and who may read what they make now."""
     c, di, to = turn.config, pairs_of(state, turn), [str(t) for t in targets(state, turn)]
     readers = (*to, *(str(s) for s in sources(state, turn))) if c.meet else to
-    models = dict(state.models) if c.meet else {}
-    return {s: Improve(di[s] if c.critic == GRADIENTS else {}, models, tuple(readers)) for s in sources(state, turn)}
+    models, guides = dict(state.models) if c.meet else {}, guides_of(state, turn)
+    return {
+        s: Improve(di[s] if c.critic == GRADIENTS else {}, models, tuple(readers), state.guide, s in guides)
+        for s in sources(state, turn)
+    }
+
+
+def guides_of(state: State, turn: Turn) -> list[ClientId]:
+    """Who is asked where the round begins: those who did not miss the last one, if somebody did. Where all did, all."""
+    if not state.behind:
+        return []
+    here = sources(state, turn)
+    return [s for s in here if s not in state.behind] or here
+
+
+def improved(state: State, replies: Replies[Improved], turn: Turn) -> State | Told[State]:
+    """The same as `gathered`; and who is to be told where a round began, since changes are added to that.
+
+    Models are added to nothing, and sources that do not meet add nothing.
+    """
+    told, c = gathered(state, replies, turn), turn.config
+    after = told.state if isinstance(told, Told) else told
+    if c.meet and c.mode != PARAM:
+        guide = next((str(s) for s in guides_of(state, turn) if s in after.models), "")
+        gone = {str(s) for s in sources(state, turn) if s not in after.models}
+        after = replace(after, guide=guide, behind=() if guide else tuple(sorted(gone.union(state.behind))))
+    return replace(told, state=after) if isinstance(told, Told) else after
 
 
 def to_follow(state: State, turn: Turn) -> dict[ClientId, Follow]:

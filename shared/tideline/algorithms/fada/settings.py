@@ -61,7 +61,7 @@ class FDANN(Aligned):
 
     def weight(self, number: int) -> float:
         """lambda_adv (2 / (1 + exp(-10 p)) - 1), p the share of rounds done."""
-        return self.lambda_adv * (2 / (1 + math.exp(-10 * number / self.rounds)) - 1)
+        return self.lambda_adv * (2 / (1 + math.exp(-10 * (number - 1) / self.rounds)) - 1)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tideline import nets
 from tideline.algorithms.fada.client import IMPROVE, averaged, loaded, met, minibatches
 from tideline.algorithms.fada.messages import Common, Contribution, Improve, Improved, Mine
 from tideline.algorithms.fada.settings import GRAD, aligns, disentangles
-from tideline.algorithms.fada.transfer import Due, moved, together, trained
+from tideline.algorithms.fada.transfer import Due, moved, opened, together, trained
 from tideline.core.handle import Handle
 from tideline.core.record import Weights
 from tideline.core.run import ClientId
@@ -43,12 +43,12 @@ def begin(order: Common, memory: Mine, site: Site) -> Outcome[Improved, Mine]:
     after = nets.weights_of(net)
     if not finite(*after.values()):
         return Outcome(Improved(None), memory)
-    return Outcome(Improved(sealed(trained(after), order.to)), replace(memory, model=after), {"loss": loss})
+    return Outcome(Improved(sealed(trained(after), {}, order.to)), replace(memory, model=after), {"loss": loss})
 
 
-def sealed(theta: Weights, to: tuple[str, ...]) -> Handle[Contribution]:
+def sealed(theta: Weights, start: Weights, to: tuple[str, ...]) -> Handle[Contribution]:
     """A contribution for these sites alone."""
-    return Handle.of(Contribution(theta), map(ClientId, to))
+    return Handle.of(Contribution(theta, start), map(ClientId, to))
 
 
 @dataclass(frozen=True)
@@ -89,24 +89,37 @@ def improve(order: Improve, memory: Mine, site: Site) -> Outcome[Improved, Mine]
     if len(site.data) < 2:
         return Outcome(Improved(None), memory)
     before = started(order, memory, site)
-    own = Networks.of(order, replace(memory, model={**memory.model, **before}), site)
+    own = Networks.of(order, replace(memory, model={**memory.model, **before, **shifted(before, memory.drift, 1.0)}), site)
     told, gradient = descended(own, site)
     after = nets.weights_of(own.net)
     beside = nets.weights_of(own.beside) if own.beside else {}
-    given = gradient if c.mode == GRAD else moved(c.mode, before, trained(after))
+    given = along(gradient, memory, c.rate_of(site.round)) if c.mode == GRAD else moved(c.mode, before, trained(after))
     if not finite(*after.values(), *beside.values(), *given.values()):
         return Outcome(Improved(None), memory)
-    memory = replace(memory, model=after, common=before if c.meet else {}, beside=beside)
-    return Outcome(Improved(sealed(given, order.to)), memory, told)
+    memory = replace(memory, model=after, common=before if c.meet else {}, drift={}, beside=beside)
+    return Outcome(Improved(sealed(given, before if order.show else {}, order.to)), memory, told)
 
 
 def started(order: Improve, memory: Mine, site: Site) -> dict[str, Tensor]:
-    """Where the round begins: what sources came to together, where they meet; else what this one came to."""
+    """Where the round begins: what sources came to together, where they meet; else what this one came to, less what it pulled."""
     theta = trained(memory.model)
+    base, due = memory.common or theta, Due(IMPROVE, site.round - 1, theta)
     if not order.models:
-        return theta
-    base = memory.common or theta
-    return together(site.config.mode, base, order.models, Due(IMPROVE, site.round - 1, theta), site)
+        return dict(base)
+    if order.guide in order.models:
+        told = opened(order.models[order.guide], order.guide, due, site)
+        base = told.start if told and told.start else base
+    return together(site.config.mode, base, order.models, due, site)
+
+
+def shifted(theta: Weights, drift: Weights, a: float) -> dict[str, Tensor]:
+    """theta + a drift, of what has drifted."""
+    return {name: theta[name] + a * d for name, d in drift.items()}
+
+
+def along(gradient: Weights, memory: Mine, rate: float) -> dict[str, Tensor]:
+    """The gradient of the local step, and of those that the coordinator gave since the round began: so far G has gone by them."""
+    return {**gradient, **shifted(gradient, memory.drift, -1 / rate)} if memory.drift and rate else dict(gradient)
 
 
 def descended(own: Networks, site: Site) -> tuple[dict[str, float], dict[str, Tensor]]:

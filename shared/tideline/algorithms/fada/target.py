@@ -50,7 +50,7 @@ def follow(order: Follow, memory: Mine, site: Site) -> Outcome[Followed, Mine]:
     crowd = Crowd.of(net, memory, site)
     gained = crowd.gains(order, due, last_of(memory, names))
     memory = weighed_anew(memory, names, gained, c)
-    now = {name: memory.w[name] for name in names}
+    now = {name: memory.w[name] for name in names} if gained else last_of(memory, names)
     if names:
         theta = applied(c.mode, due.like, weighed(order.contributions, now, due, site), c.rate_of(site.round))
         net.load_state_dict({**net.state_dict(), **theta})
@@ -103,21 +103,33 @@ def forgotten(net: nn.Module, memory: Mine, c: Any) -> Mine:
 
 
 def last_of(memory: Mine, names: list[str]) -> dict[str, float]:
-    """The weights of the last round among those who are here, brought to sum one; equal ones where there are none."""
-    w = {name: memory.w.get(name, 0.0) or 1 / len(names) for name in names}
+    """The weights kept of those who are here, brought to sum one."""
+    w = kept_of(memory, names)
     total = sum(w.values())
-    return {name: each / total for name, each in w.items()}
+    return {name: each / total if total else 1 / len(w) for name, each in w.items()}
+
+
+def kept_of(memory: Mine, names: list[str]) -> dict[str, float]:
+    """The weights kept of those who are here; of one that has none, the mean of the others'; equal ones where nobody has."""
+    known = [memory.w[name] for name in names if name in memory.w]
+    usual = sum(known) / len(known) if sum(known) else 1 / max(len(names), 1)
+    return {name: memory.w.get(name, usual) for name in names}
 
 
 def weighed_anew(memory: Mine, names: list[str], gained: Mapping[str, float], c: Any) -> Mine:
-    """The memory with new weights by the gains; without any the last ones stay, brought to sum one over those who are here."""
-    last = last_of(memory, names)
+    """The memory with new weights by the gains. Without any they stay, so that who was away comes back to what it had."""
     if not gained:
-        return replace(memory, w={**memory.w, **last})
-    so_far = {**memory.gains, **{k: memory.gains.get(k, 0.0) + gained[k] / (len(names) * last[k]) for k in names}}
+        return replace(memory, w={**memory.w, **kept_of(memory, names)})
+    so_far = memory.gains if c.attention == RAW else added_up(memory, names, gained)
     counted = gained if c.attention == RAW else so_far
     w = WEIGHTS[c.attention](c.sharpness * torch.tensor([counted[k] for k in names], dtype=torch.float64))
     return replace(memory, gains=so_far, w={**memory.w, **dict(zip(names, w.tolist(), strict=True))})
+
+
+def added_up(memory: Mine, names: list[str], gained: Mapping[str, float]) -> dict[str, float]:
+    """Gains so far, each over N w: a contribution that weighs more does more. Flattened weights are never 0."""
+    last = last_of(memory, names)
+    return {**memory.gains, **{k: memory.gains.get(k, 0.0) + gained[k] / (len(names) * last[k]) for k in names}}
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,12 @@ class Due:
 
 
 def fetched(handle: Handle[Contribution], holder: str, due: Due, site: Site) -> Weights | None:
+    """What a source contributes; None where its numbers are not finite. Raises StepFailed as `opened` does."""
+    given = opened(handle, holder, due, site)
+    return None if given is None else given.theta
+
+
+def opened(handle: Handle[Contribution], holder: str, due: Due, site: Site) -> Contribution | None:
     """A source's contribution; None where its numbers are not finite.
 
     Raises StepFailed for one of another holder or exchange than is due, or of another network.
@@ -70,14 +76,14 @@ def fetched(handle: Handle[Contribution], holder: str, due: Due, site: Site) -> 
         what = f"The order hands out {given}, where that of {holder}, of round {due.round} of {due.phase}, is due"
         raise StepFailed(what, "The coordinator hands out what is not asked for: do not trust it")
     try:
-        theta: Weights = site.fetch(handle).theta
+        made: Contribution = site.fetch(handle)
     except Malformed as error:
         if error.kind in NOT_NUMBERS:
             return None
         raise
-    if not alike(theta, due.like):
+    if not alike(made.theta, due.like) or (made.start and not alike(made.start, due.like)):
         raise StepFailed(f"What {holder} sealed is of another network", "Install the same version at both sites", holder=holder)
-    return theta
+    return made
 
 
 def alike(theirs: Weights, mine: Weights) -> bool:

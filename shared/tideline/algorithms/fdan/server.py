@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -70,9 +71,16 @@ def waves_to_all(state: State, turn: Turn) -> dict[ClientId, Waves]:
 
 
 def take_moments(state: State, replies: Replies[Moment], turn: Turn) -> Told[State]:
-    """m of those who answered, beside the last of the others."""
-    moments: dict[str, Tensor] = {**state.moments, **{str(k): reply.m.float() for k, reply in replies.items()}}
-    return Told(replace(state, moments=moments), tables=distances(moments, turn))
+    """m of those who answered, beside the last of the others. One that is no mean of psi is left out, and named."""
+    told = {k: reply.m.float() for k, reply in replies.items()}
+    moments: dict[str, Tensor] = {**state.moments, **{str(k): m for k, m in told.items() if is_mean(m)}}
+    marks = {"left out": odd} if (odd := tuple(k for k, m in told.items() if not is_mean(m))) else {}
+    return Told(replace(state, moments=moments), marks, tables=distances(moments, turn))
+
+
+def is_mean(m: Tensor) -> bool:
+    """Whether it can be a mean of psi, none of whose D numbers exceeds sqrt(2 / D)."""
+    return float(m.abs().max()) <= math.sqrt(2 / len(m)) * (1 + 1e-5)
 
 
 def distances(moments: dict[str, Tensor], turn: Turn) -> dict[str, Table]:
