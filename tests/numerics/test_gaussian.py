@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
+from scipy.stats import kstest
 
-from tideline.numerics.gaussian import epsilon
+from tideline.numerics.gaussian import epsilon, noise
 
 
 def test_it_is_the_least_over_orders_of_the_divergence() -> None:
@@ -30,3 +32,21 @@ def test_what_is_no_budget_is_refused(given: tuple[int, float, float]) -> None:
     """Rather than answered with a number."""
     with pytest.raises(ValueError, match="releases"):
         epsilon(*given)
+
+
+def test_noise_is_normal_and_of_its_key_and_number_alone() -> None:
+    """The same for the same; the streams of another number and of another key have nothing to do with it."""
+    key, shape = bytes(range(32)), torch.Size((300, 100))
+    first = noise(key, 1, shape)
+    assert first.shape == shape and first.dtype is torch.float32
+    assert kstest(first.flatten().numpy(), "norm").pvalue > 1e-3
+    assert torch.equal(first, noise(key, 1, shape))
+    for other in (noise(key, 2, shape), noise(bytes(32), 1, shape)):
+        assert abs(float(torch.corrcoef(torch.stack([first.flatten(), other.flatten()]))[0, 1])) < 0.03
+    assert noise(key, 1, torch.Size((0, 5))).shape == (0, 5)
+
+
+def test_a_short_key_is_refused() -> None:
+    """It could be tried through."""
+    with pytest.raises(ValueError, match="has 8 bytes; 32 are needed"):
+        noise(bytes(8), 1, torch.Size((2,)))

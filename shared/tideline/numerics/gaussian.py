@@ -1,8 +1,26 @@
-"""What noise is worth: the (epsilon, delta) of values that are released again and again with Gaussian noise."""
+"""What noise is worth: the (epsilon, delta) of values that are released again and again with Gaussian noise; and such noise."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+
+import torch
+from torch import Size, Tensor
+
+KEY = 32  # bytes of a key
+
+
+def noise(key: bytes, number: int, shape: Size) -> Tensor:
+    """Standard normal numbers, float32, of the key's stream (SHAKE-256) of this number: the same for the same, and nothing to
+    whoever lacks the key, however many streams it has seen. Raises ValueError for a key of other than 32 bytes.
+    """
+    if len(key) != KEY:
+        raise ValueError(f"The key has {len(key)} bytes; {KEY} are needed")
+    drawn = hashlib.shake_256(key + number.to_bytes(8, "big")).digest(8 * max(1, shape.numel()))
+    stream = torch.frombuffer(bytearray(drawn), dtype=torch.int64)
+    uniform = ((stream[: shape.numel()] >> 12).double() + 2.0**51 + 0.5) * 2.0**-52  # neither 0 nor 1, exactly
+    return torch.special.ndtri(uniform).float().view(shape)
 
 
 def epsilon(releases: int, sigma: float, delta: float) -> float:

@@ -47,10 +47,8 @@ WORLD = World(inputs=(8,), classes=3, model="mlp")
 def mine(seed: int = 0, **more: Any) -> Mine:
     """A site with a network, and twenty rows that are watched."""
     torch.manual_seed(seed)
-    none = torch.zeros(0, dtype=torch.int64)
-    return replace(
-        Mine(nets.weights_of(nets.build(WORLD)), {}, {}, {}, torch.arange(20), torch.zeros(0, 2), none, none, 0, {}, {}), **more
-    )
+    none, G, points = torch.zeros(0, dtype=torch.int64), nets.weights_of(nets.build(WORLD)), torch.zeros(0, 2)
+    return replace(Mine(G, {}, {}, {}, torch.arange(20), points, none, none, 0, none, {}, {}), **more)
 
 
 def offered(values: dict[str, Any]) -> tuple[dict[str, Handle[Contribution]], Any]:

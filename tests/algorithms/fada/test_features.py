@@ -40,7 +40,7 @@ from tideline.core.run import ClientId, Role, world_in
 from tideline.engine.rows import Status
 from tideline.nets.disentangling import logits, sizes
 from tideline.numerics.adversarial import clipped
-from tideline.numerics.gaussian import epsilon
+from tideline.numerics.gaussian import epsilon, noise
 
 CRITIC: dict[str, Any] = {"critic": "features", "parts": "II", "rounds": 1, "source_rounds": 0, "identify_steps": 2, "noise": 0.0}
 LET_OUT = DEFAULT_POLICY | {(Exposure.FEATURES, Audience.COORDINATOR)}
@@ -157,6 +157,29 @@ def test_rows_are_clipped_and_noised() -> None:
         assert float((f - exact).std()) == pytest.approx(0.1, rel=0.1)
     metrics = next(c for c in stage.result(run)["clients"] if c["name"] == "anna")["metrics"]
     assert metrics["epsilon"] == pytest.approx(epsilon(2, 0.5, 1e-5))
+
+
+def test_noise_is_not_of_the_seed() -> None:
+    """Whoever knows the seed makes the same features and not the same noise; what a site has drawn it keeps to itself."""
+    sent = []
+    for sigma in (0.0, 0.0, 0.5, 0.5):
+        stage, run = played(stage=allowed(), **{**CRITIC, "noise": sigma})
+        sent.append(replied(stage, run, "expose", Exposed)[ClientId("anna")].f)
+    assert torch.equal(sent[0], sent[1]) and not torch.equal(sent[2], sent[3])
+    keys = [kept(stage, run, "anna", "expose", number).key for number in (1, 2)]
+    assert keys[0].shape == (32,) and torch.equal(*keys)
+    assert not torch.equal(keys[0], kept(stage, run, "bert", "expose").key)
+    first, second = (replied(stage, run, "expose", Exposed, number)[ClientId("anna")].f for number in (1, 2))
+    noises = [noise(bytes(keys[0].tolist()), number, f.shape) for number, f in ((1, first), (2, second))]
+    assert float(torch.corrcoef(torch.stack([each.flatten() for each in noises]))[0, 1].abs()) < 0.1
+    assert bytes(keys[0].tolist()) not in b"".join(
+        read for order in stage.journal.orders(run) for read in replies_of(stage, order)
+    )
+
+
+def replies_of(stage: Any, order: Any) -> list[bytes]:
+    """The files that a site sent."""
+    return [bytes(stage.parts.view(digest)) for digest, _ in order.reply or ()]
 
 
 @pytest.mark.parametrize(

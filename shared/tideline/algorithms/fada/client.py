@@ -39,7 +39,7 @@ def settle(config: object, site: Site) -> Mine:
         raise DataRefused("The site has no training rows", "Give it data, or leave it out of the roster")
     rows = torch.randperm(n, generator=site.rng)[: site.config.clustered].sort().values
     none, mine = rows[:0], rows if site.role is Role.TARGET else rows[:0]
-    return Mine({}, {}, {}, {}, mine, torch.zeros(0, 2), none, none, 0, {}, {})
+    return Mine({}, {}, {}, {}, mine, torch.zeros(0, 2), none, none, 0, torch.zeros(0, dtype=torch.uint8), {}, {})
 
 
 def loaded(memory: Mine, site: Site) -> nn.Module:

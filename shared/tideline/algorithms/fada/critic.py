@@ -1,11 +1,13 @@
 """Variant B, only where owners let features out: features of mini-batches go to the coordinator, which gives gradients back.
 
-Rows are clipped to norm c and get noise of sigma c in each number. The same mini-batch passes through G again when its gradient
-comes, under the same dropout.
+Rows are clipped to norm c and get noise of sigma c in each number, of a key that the site draws for itself: what the run's seed
+gives, whoever knows that could take off. The same mini-batch passes through G again when its gradient comes, under the same
+dropout.
 """
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 
 import torch
@@ -23,7 +25,7 @@ from tideline.core.run import Role
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import uncounted
 from tideline.numerics.adversarial import clipped
-from tideline.numerics.gaussian import epsilon
+from tideline.numerics.gaussian import KEY, epsilon, noise
 
 SEEDS = 2**62
 
@@ -44,9 +46,13 @@ def expose(order: Ask, memory: Mine, site: Site) -> Outcome[Exposed, Mine]:
     seed = int(torch.randint(SEEDS, (), generator=site.rng))
     with torch.no_grad(), unmoved(net):
         f = features(net, rows, seed, site).cpu()
-    f = f + c.noise * c.clip * torch.randn(f.shape, generator=site.rng)
-    told = {"epsilon": epsilon(site.round, c.noise, c.delta)} if c.noise > 0 else {}
-    return Outcome(Exposed(f), replace(memory, drawn=rows, seed=seed), told)
+    memory = replace(memory, drawn=rows, seed=seed)
+    if not c.noise:
+        return Outcome(Exposed(f), memory)
+    key = bytes(memory.key.tolist()) or secrets.token_bytes(KEY)
+    f = f + c.noise * c.clip * noise(key, site.round, f.shape)
+    memory = replace(memory, key=torch.tensor(list(key), dtype=torch.uint8))
+    return Outcome(Exposed(f), memory, {"epsilon": epsilon(site.round, c.noise, c.delta)})
 
 
 @step()
