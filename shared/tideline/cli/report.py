@@ -123,11 +123,13 @@ def inlined(file: Path) -> str:
 
 
 def heading(result: dict[str, Any]) -> str:
-    """What ran, how it ended, and what came of it where nobody had labels, and on targets that nothing was learnt from."""
+    """What ran, how it ended, its notes, and what came of it where nobody had labels, and on targets nothing was learnt from."""
     seconds = "" if result["seconds"] is None else f", {result['seconds']:.1f} s"
     facts = f"{escape(result['method'])}, {result['rounds']} rounds, seed {result['seed']}{seconds}: {escape(result['status'])}"
     cause = f"<p class='bad'>{escape(result['cause'])}</p>" if result["cause"] else ""
-    cause += "".join(f"<p class='bad'>{escape(each)}</p>" for each in notes(result))
+    above = tuple(notes(result))
+    cause += "".join(f"<p class='bad'>{escape(each)}</p>" for each in above)
+    cause += "".join(f"<p class='facts'>{escape(each)}</p>" for each in result.get("notes", ()) if each not in above)
     leads = "".join(f"<p class='lead'>{lead(c)}</p>" for c in result["clients"] if c["role"] == "target")
     leads += "".join(f"<p class='lead'>{what}: <b>{percent(accuracy)}</b></p>" for what, accuracy in generalized(result))
     return f"<h1>{escape(result['name'])}</h1><p class='facts'>{facts}</p>{cause}{leads}"
@@ -205,16 +207,14 @@ def line_of(who: str, what: str, kind: str, cells: Iterable[str]) -> str:
 
 
 def marked(result: dict[str, Any]) -> str:
-    """How often folds did what with which site, and what the run's notes say of it."""
+    """How often folds did what with which site."""
     found = marks(result)
     if found is None:
         return ""
     head = "".join(f"<th class='n'>{escape(word)}</th>" for word in found.words)
     roles = {client["name"]: client["role"] for client in result["clients"]}
     lines = "".join(line_of(name, roles[name], "", map(str, counts)) for name, counts in found.rows)
-    above = tuple(notes(result))
-    note = "".join(f"<p class='facts'>{escape(each)}</p>" for each in result["notes"] if each not in above)
-    note += f"<p class='facts'>In how many of {found.rounds} rounds.</p>"
+    note = f"<p class='facts'>In how many of {found.rounds} rounds.</p>"
     table = f"<div class='wide'><table><tr><th>site</th>{head}</tr>{lines}</table></div>"
     return f"<h2>What was done with single sites</h2>{note}{table}"
 

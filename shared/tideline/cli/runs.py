@@ -209,7 +209,8 @@ def tell_result(result: Mapping[str, Any], as_json: bool) -> None:
 
     for each in filter(None, (result_table(result), marks_table(result), groups_table(result))):
         show(each)
-    for note in (*notes(result), result["waits_for"], *silences(result), result["cause"]):
+    told = (*result.get("notes", ()), *notes(result), result["waits_for"], *silences(result), result["cause"])
+    for note in dict.fromkeys(told):
         if note:
             typer.echo(clean(note))
 

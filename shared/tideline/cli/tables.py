@@ -85,7 +85,7 @@ def site_row(result: Mapping[str, Any], client: Mapping[str, Any]) -> list[str]:
         client["role"],
         NOTHING if client["samples"] is None else str(client["samples"]),
         share(client["source_only"]),
-        "no labels" if client["accuracy"] is None and ended else share(client["accuracy"]),
+        "no labels" if client["accuracy"] is None and ended and client["role"] != "source" else share(client["accuracy"]),
         size(client["bytes_up"]),
         size(client["bytes_down"]),
         failures(client["failures"]),

@@ -215,6 +215,9 @@ def test_halves_of_too_few_rows_are_refused() -> None:
     few = Data(data.x[:15], None, data.domain[:15], data.domains)
     with pytest.raises(DataRefused, match=r"The site has 15 training rows.*below 16"):
         client.identify.run(Identifiers({}), mine(), place({}, Role.TARGET, few))
+    with pytest.raises(DataRefused, match=r"The site has 15 training rows.*below 16"):
+        client.settle(None, place({}, Role.TARGET, few))  # when it joins, before it has sent a model for nothing
+    assert len(client.settle(None, place({"parts": "I"}, Role.TARGET, few)).rows) == 15
     for name in ("batch", "identify_batch"):
         with pytest.raises(ConfigRefused, match=f"config.{name} is 15; it should be at least 16"):
             federation().start(experiment("fada", ROSTER, config={name: 15}))

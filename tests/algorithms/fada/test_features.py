@@ -33,7 +33,7 @@ from tideline.algorithms.fada import critic
 from tideline.algorithms.fada.messages import Ask, Exposed, Pull
 from tideline.algorithms.fada.transfer import trained
 from tideline.core.algorithm import contract
-from tideline.core.errors import StepFailed
+from tideline.core.errors import ConfigRefused, StepFailed
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Role, world_in
@@ -157,6 +157,13 @@ def test_rows_are_clipped_and_noised() -> None:
         assert float((f - exact).std()) == pytest.approx(0.1, rel=0.1)
     metrics = next(c for c in stage.result(run)["clients"] if c["name"] == "anna")["metrics"]
     assert metrics["epsilon"] == pytest.approx(epsilon(2, 0.5, 1e-5))
+
+
+def test_a_network_whose_features_are_the_rows_is_refused() -> None:
+    """The owner who lets features out has not let rows out."""
+    with pytest.raises(ConfigRefused, match="its features would be the rows themselves") as refusal:
+        allowed().start(experiment("fada", ROSTER, config=CRITIC, world={**FEATURES, "model": "linear"}))
+    assert refusal.value.context["path"] == "world.model"
 
 
 def test_noise_is_not_of_the_seed() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tideline import nets
 from tideline.algorithms.fada.messages import Common, Half, Halves, Identifiers, Mine
-from tideline.algorithms.fada.settings import LEAST, PARAM, disentangles
+from tideline.algorithms.fada.settings import LEAST, PARAM, aligns, disentangles
 from tideline.algorithms.fada.transfer import Due, together, trained
 from tideline.core.data import View
 from tideline.core.errors import DataRefused
@@ -32,11 +32,13 @@ IMPROVE = "improve"
 def settle(config: object, site: Site) -> Mine:
     """No model yet. At a target, which rows are clustered: drawn once, so that gains tell of models and not of rows.
 
-    Raises DataRefused for a site without rows.
+    Raises DataRefused for a site without rows, and, where halves are told, for one of fewer than these may be of.
     """
     n = len(site.data)
     if n == 0:
         raise DataRefused("The site has no training rows", "Give it data, or leave it out of the roster")
+    if aligns(site.config):
+        enough(n)
     rows = torch.randperm(n, generator=site.rng)[: site.config.clustered].sort().values
     none, mine = rows[:0], rows if site.role is Role.TARGET else rows[:0]
     return Mine({}, {}, {}, {}, mine, torch.zeros(0, 2), none, none, 0, torch.zeros(0, dtype=torch.uint8), {}, {})
@@ -86,12 +88,20 @@ def unmoved(net: nn.Module) -> Iterator[None]:
         b.copy_(found[name])
 
 
+def enough(n: int) -> None:
+    """Raises DataRefused for fewer rows than may be told of."""
+    if n < LEAST:
+        rows = "row" if n == 1 else "rows"
+        what = (
+            f"The site has {n} training {rows}; what DI learns from them would tell of single rows where they are below {LEAST}"
+        )
+        raise DataRefused(what, "Leave the site out, or give it more data")
+
+
 def drawn(site: Site, size: int) -> Tensor:
     """Numbers of the rows of one mini-batch. Raises DataRefused for a site that has fewer than may be told of."""
     n = len(site.data)
-    if n < LEAST:
-        what = f"The site has {n} training rows; what DI learns from them would tell of single rows where they are below {LEAST}"
-        raise DataRefused(what, "Leave the site out, or give it more data")
+    enough(n)
     return torch.randperm(n, generator=site.rng)[:size]
 
 

@@ -24,18 +24,25 @@ def fits(config: Any, world: World, roster: Roster) -> None:
     if config.critic == FEATURES and not aligns(config):
         what = "config.critic is features, and there is nothing that they are for: no alignment"
         raise ConfigRefused(what, "Use parts II or III and lambda_adv above 0, or leave critic out", path="config.critic")
+    if config.critic == FEATURES and bare(world):
+        what = f"{world.model} has nothing below its classifier: its features would be the rows themselves"
+        raise ConfigRefused(what, "Use another network, or leave config.critic out", path="world.model")
     peers = sorted(m.id for m in roster if m.role is Role.PEER)
     if peers:
         what = f"{peers[0]} is a peer, of which this method makes no use: sources teach, and targets are taught"
         raise RosterRefused(what, "Make it a source or a target", path=f"roster.{peers[0]}")
-    bare = sorted(m.id for m in roster if m.role is Role.SOURCE and not m.labelled)
-    if bare:
-        raise RosterRefused(
-            f"{bare[0]} is a source, and has no labels", "Make it a target, or leave it out", path=f"roster.{bare[0]}"
-        )
+    blind = sorted(m.id for m in roster if m.role is Role.SOURCE and not m.labelled)
+    if blind:
+        what = f"{blind[0]} is a source, and has no labels"
+        raise RosterRefused(what, "Make it a target, or leave it out", path=f"roster.{blind[0]}")
     for role in (Role.SOURCE, Role.TARGET):
         if not any(m.role is role for m in roster):
             raise RosterRefused(f"No member of the roster is a {role.value}", f"Add a site as {role.value}", path="roster")
+
+
+def bare(world: World) -> bool:
+    """Whether the network has no layers below its classifier."""
+    return not parameters(backbone_of(nets.template(world)))
 
 
 def sizes(config: Any, world: World) -> Mapping[str, int]:
@@ -47,7 +54,7 @@ def sizes(config: Any, world: World) -> Mapping[str, int]:
 def notes(config: Any, world: World) -> tuple[str, ...]:
     """What noise is worth, and what cannot be aligned."""
     said = []
-    if not parameters(backbone_of(nets.template(world))) and aligns(config):
+    if bare(world) and aligns(config):
         said.append(f"{world.model} has nothing below its classifier: the features are the rows, and are not aligned")
     if config.critic == FEATURES:
         said.append(worth(config))
