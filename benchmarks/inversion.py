@@ -138,7 +138,7 @@ def site(config: Any, world: World, data: Data, seed: int) -> Site:
 def memory(G: dict[str, Tensor]) -> Mine:
     """What it keeps."""
     none = torch.zeros(0, dtype=torch.int64)
-    return Mine(G, {}, {}, {}, none, torch.zeros(0, 2), none, none, 0, {}, {})
+    return Mine(G, {}, {}, {}, none, torch.zeros(0, 2), none, none, 0, none, {}, {})
 
 
 def exposed(c: FADA, G: dict[str, Tensor], world: World, data: Data, n: int) -> tuple[Tensor, Tensor]:

@@ -62,6 +62,12 @@ def test_a_page_says_what_was_done_with_single_sites(tmp_path: Path) -> None:
     assert "What was done" not in page(plain, tmp_path)
 
 
+def test_a_page_tells_the_notes_where_no_site_was_marked(tmp_path: Path) -> None:
+    """In the head: what features cost in privacy is of interest whoever was left out."""
+    plain = result([client("anna", "source")], notes=["epsilon 296 <above>"], phases=[])
+    assert "epsilon 296 &lt;above&gt;" in page(plain, tmp_path).split("<h2>")[0]
+
+
 def test_a_page_says_what_happened(tmp_path: Path) -> None:
     """Sites, the target's outcome in a sentence, and each clause once, under its phase."""
     text = page(result([client("anna", "source"), client("bert", "target")]), tmp_path)

@@ -38,6 +38,14 @@ def write(tmp_path: Path, **changed: Any) -> Path:
     return path
 
 
+def test_a_simulation_tells_the_notes(tmp_path: Path) -> None:
+    """What the method does otherwise than it was asked stands below the table."""
+    world = {"model": "linear", "inputs": [1, 16, 16]}
+    ended = tide("simulate", write(tmp_path, method="fada", config={"rounds": 1, "source_rounds": 0}, world=world))
+    assert ended.exit_code == 0, ended.stderr
+    assert "linear has nothing below its classifier: the features are the rows, and are not aligned" in ended.stdout
+
+
 def test_a_simulation_is_the_engines(tmp_path: Path) -> None:
     """The command's JSON has the keys, and its state the digest, that the engine gives for the same sites."""
     ended = tide("simulate", write(tmp_path), "--json", "--out", tmp_path / "out")

@@ -185,6 +185,8 @@ def test_the_table_has_a_line_per_site() -> None:
         "[red]bert – target – – no labels 0 B 0 B 2 (Silent, StepFailed)"
     )
     assert any("anna source – – – 0 B 0 B 0" in " ".join(line.split()) for line in printed(result()))
+    ended = [" ".join(line.split()) for line in printed(result(status="completed"))]
+    assert "anna source – – – 0 B 0 B 0" in ended, "a source has labels, whether it is scored or not"
 
 
 def test_the_table_tells_how_it_generalizes() -> None:

@@ -74,6 +74,7 @@ def simulate(
 
     text = read_file(file).changed(settings or ())  # before torch is loaded: a typing error is told at once
 
+    from tideline.cli.guard import clean
     from tideline.cli.simulating import Place, simulate_text
     from tideline.cli.tables import groups_table, marks_table, result_table, show
     from tideline.core.registry import load_methods
@@ -87,8 +88,8 @@ def simulate(
     else:
         for each in filter(None, (result_table(result), marks_table(result), groups_table(result))):
             show(each)
-        if result["cause"]:
-            typer.echo(result["cause"])
+        for said in filter(None, (*result["notes"], result["cause"])):
+            typer.echo(clean(said))
     raise typer.Exit(code_of_run(result))
 
 

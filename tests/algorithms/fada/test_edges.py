@@ -231,6 +231,22 @@ def test_no_rows_are_refused() -> None:
         client.settle(None, place({}, Role.TARGET, none))
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"source_rounds": 1, "rate": 1e30},
+        {"source_rounds": 0, "rate": 1e30},
+        {"source_rounds": 1, "parts": "II", "lambda_adv": 1e37},
+    ],
+)
+def test_a_run_in_which_all_sources_diverge_ends(config: dict[str, Any]) -> None:
+    """Targets would be given what was drawn at random, or nothing any more, and the run would complete."""
+    stage = federation()
+    row = stage.play(stage.start(experiment("fada", ROSTER, config=config)))
+    assert row.status is Status.FAILED
+    assert "numbers of anna, bert are not finite" in row.cause and "Lower the learning rate" in row.cause
+
+
 def lacking(data: Data) -> Data:
     """Without rows of the last class."""
     assert data.y is not None

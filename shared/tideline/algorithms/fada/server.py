@@ -27,7 +27,7 @@ from tideline.algorithms.fada.messages import (
     State,
 )
 from tideline.algorithms.fada.settings import GRADIENTS, LEAST, PARAM, aligns
-from tideline.core.errors import RosterRefused
+from tideline.core.errors import RosterRefused, StepFailed
 from tideline.core.phase import Replies, Table, Told, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
@@ -65,9 +65,15 @@ def everybody(turn: Turn) -> tuple[str, ...]:
 
 
 def gathered(state: State, replies: Replies[Improved], turn: Turn) -> State | Told[State]:
-    """Handles of what sources sent; who sent nothing is left out of this round."""
+    """Handles of what sources sent; who sent nothing is left out of this round.
+
+    Raises StepFailed where all have answered, and nobody with anything: then rounds would go by and teach nothing.
+    """
     answers = {client: reply.contribution for client, reply in replies.items()}
     models = {str(client): handle for client, handle in answers.items() if handle is not None}
+    if not models and answers.keys() >= set(sources(state, turn)):
+        what = f"No source has anything to send: numbers of {', '.join(sorted(answers))} are not finite, or there is a single row"
+        raise StepFailed(what, "Lower the learning rate or the weights of the losses, or check the data")
     gone = [c for c in sources(state, turn) if c not in models]
     return left_out(replace(state, models=models), gone)
 
