@@ -6,9 +6,9 @@
 DIR holds one folder a set, each with one .npz file a domain (x, y, train_idx, test_idx). Of the bad source's training rows, dealt
 at random, the first share has the label (y + 1) mod K: so it stands in its data, and in each mini-batch about that share of
 labels is wrong. No method knows of it. A row: the target's accuracy on held-out rows in percent, and, of methods that tell
-what sites weigh, the weight of the bad source by round, in percent, and its mean over the last third of the rounds. With --out
-rows go to a file and those that are there are not run again; its table has what each method loses by the bad source, paired
-over seeds.
+what sites weigh, the weight of the bad source by round, in percent, and its mean over the last third of the rounds; `others` is
+what else the target scored. With --out rows go to a file and those that are there are not run again; its table has what each
+method loses by the bad source, paired over seeds.
 """
 
 from __future__ import annotations
@@ -123,9 +123,10 @@ def measured(sites: Mapping[str, Holdings], at: str, method: str, seed: int, arg
     roster = {name: "target" if name == at else "source" for name in sites}
     world = {"inputs": list(sites[at].train.x.shape[1:]), "classes": classes(sites), "model": args.model}
     *_, result = played_with(sites, roster, method, settings(method, args), seed, world, policy=POLICY)
-    score = next(c["accuracy"] for c in result["clients"] if c["name"] == at)
-    told = {"method": method, "seed": seed, "accuracy": round(100 * score, 1), "weight": weights(result, args.bad)}
-    return {**told, "seconds": round(time.monotonic() - begun)}
+    there = next(c for c in result["clients"] if c["name"] == at)
+    told = {"method": method, "seed": seed, "accuracy": round(100 * there["accuracy"], 1), "weight": weights(result, args.bad)}
+    others = {name: round(100 * value, 1) for name, value in there["metrics"].items() if name.startswith("accuracy_")}
+    return {**told, "others": others, "seconds": round(time.monotonic() - begun)}
 
 
 def classes(sites: Mapping[str, Holdings]) -> int:

@@ -20,7 +20,8 @@ def noise(key: bytes, number: int, shape: Size) -> Tensor:
     drawn = hashlib.shake_256(key + number.to_bytes(8, "big")).digest(8 * max(1, shape.numel()))
     stream = torch.frombuffer(bytearray(drawn), dtype=torch.int64)
     uniform = ((stream[: shape.numel()] >> 12).double() + 2.0**51 + 0.5) * 2.0**-52  # neither 0 nor 1, exactly
-    return torch.special.ndtri(uniform).float().view(shape)
+    normal: Tensor = torch.special.ndtri(uniform)
+    return normal.float().view(shape)
 
 
 def epsilon(releases: int, sigma: float, delta: float) -> float:
