@@ -372,10 +372,20 @@ def test_other_networks(world: dict[str, Any]) -> None:
     assert any("nothing below its classifier" in note for note in notes) == (world["model"] == "linear")
 
 
+@pytest.mark.parametrize(("config", "said"), [({"clustered": 2}, True), ({"clustered": 3}, False)])
+def test_a_run_that_cannot_cluster_says_so(config: dict[str, Any], said: bool) -> None:
+    """Fewer rows than classes make no clusters; where weights are equal by rule, nobody misses them."""
+    for method, expected in (("fada", said), ("fdann", False)):
+        stage = federation()
+        row = stage.row(stage.start(experiment(method, ROSTER, config=config)))
+        assert any("all sources weigh alike" in note for note in row.spec["notes"]) == expected
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a gradient of many steps": ({"mode": "grad"}, "config.steps", "the gradient of one mini-batch, and config.steps is 0"),
     "features for nothing": ({"critic": "features", "parts": "I"}, "config.critic", "nothing that they are for"),
     "features without weight": ({"critic": "features", "lambda_adv": 0.0}, "config.critic", "nothing that they are for"),
+    "a step that is none": ({"identify_rate": 1e7}, "config.identify_rate", "at most"),
     "parts that there are not": ({"parts": "IV"}, "config.parts", "one of I, II, III"),
 }
 

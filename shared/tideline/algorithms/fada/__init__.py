@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from tideline.algorithms.fada import client, critic, server, source, target
+from tideline.algorithms.fada import client, critic, criticism, server, source, target
 from tideline.algorithms.fada.client import IMPROVE, SOURCE
 from tideline.algorithms.fada.fitting import fits, notes, sizes
 from tideline.algorithms.fada.messages import Mine, State
@@ -50,8 +50,8 @@ def one_round(c: Any) -> Plan:
 def identify(c: Any) -> Plan:
     """One step of the identifiers: by halves of a gradient, or by features."""
     if c.critic == FEATURES:
-        expose = Phase("expose", critic.expose, ask=server.ask_all, tell=server.criticised)
-        return expose, Phase("pull", critic.pull, ask=server.gradients)
+        expose = Phase("expose", critic.expose, ask=criticism.ask_all, tell=criticism.criticised)
+        return expose, Phase("pull", critic.pull, ask=criticism.gradients)
     return (Phase("identify", client.identify, ask=server.identifiers, tell=server.stepped),)
 
 

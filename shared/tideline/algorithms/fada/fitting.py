@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tideline import nets
-from tideline.algorithms.fada.settings import FEATURES, GRAD, aligns
+from tideline.algorithms.fada.settings import FEATURES, GRAD, UNIFORM, aligns
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import Role, Roster, World
 from tideline.nets.disentangling import numbers
@@ -52,8 +52,10 @@ def sizes(config: Any, world: World) -> Mapping[str, int]:
 
 
 def notes(config: Any, world: World) -> tuple[str, ...]:
-    """What noise is worth, and what cannot be aligned."""
+    """What noise is worth, what cannot be aligned, and what cannot be weighed."""
     said = []
+    if config.attention != UNIFORM and config.clustered < world.classes:
+        said.append(f"clustered is {config.clustered}, below {world.classes} classes: no clusters, so all sources weigh alike")
     if bare(world) and aligns(config):
         said.append(f"{world.model} has nothing below its classifier: the features are the rows, and are not aligned")
     if config.critic == FEATURES:

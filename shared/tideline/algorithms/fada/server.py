@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
 from tideline import nets
 from tideline.algorithms.fada.messages import (
-    Ask,
     Common,
-    Exposed,
     Follow,
     Followed,
     Half,
@@ -23,16 +20,15 @@ from tideline.algorithms.fada.messages import (
     Identifiers,
     Improve,
     Improved,
-    Pull,
     State,
 )
-from tideline.algorithms.fada.settings import GRADIENTS, LEAST, PARAM, aligns
+from tideline.algorithms.fada.settings import GRADIENTS, PARAM, aligns
 from tideline.core.errors import RosterRefused, StepFailed
 from tideline.core.phase import Replies, Table, Told, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
-from tideline.nets.disentangling import identifier, logits, sizes
-from tideline.numerics.adversarial import a_distance, bounded, error_of, taken_for_source, told_apart
+from tideline.nets.disentangling import identifier, sizes
+from tideline.numerics.adversarial import a_distance, bounded
 
 Errors = dict[str, dict[str, tuple[float, ...]]]
 
@@ -170,61 +166,6 @@ def distances(errors: Errors) -> dict[str, Table]:
         return {}
     values = tuple(tuple(a_distance(sum(errors[t][s]) / len(errors[t][s])) for t in columns) for s in rows)
     return {"A-distance of each source (rows) and target": Table(tuple(rows), tuple(columns), values)}
-
-
-# Step 2, variant B: features travel
-
-
-def ask_all(state: State, turn: Turn) -> dict[ClientId, Ask]:
-    """For a mini-batch of features."""
-    return dict.fromkeys((*sources(state, turn), *targets(state, turn)), Ask())
-
-
-def criticised(state: State, replies: Replies[Exposed], turn: Turn) -> State | Told[State]:
-    """A step of each DI by eq. 4, and the gradients of eq. 5 by each party's features, DI held. Odd features are left out."""
-    sent = ((str(client), reply.f.float()) for client, reply in replies.items())
-    f = {client: rows for client, rows in sent if likely(rows, turn.config)}
-    rate = turn.config.identify_rate_of(sizes(turn.world)[1])
-    di, found, pulls = {t: dict(row) for t, row in state.di.items()}, dict[tuple[str, str], float](), dict[str, list[Tensor]]()
-    for t in targets(state, turn):
-        for s in (s for s in sources(state, turn) if t in f and s in f):
-            theta, found[t, s] = learnt(di[t][s].theta, f[s], f[t], rate)
-            di[t][s] = Identifier(theta)
-            for party in (s, t):
-                pulls.setdefault(party, []).append(pulled(theta, f[party]))
-    weight = turn.config.weight(-(-turn.round // turn.config.identify_steps))
-    gradients = {party: weight * torch.stack(each).mean(0) for party, each in pulls.items()}
-    gone = [c for c in (*sources(state, turn), *targets(state, turn)) if c not in f]
-    return identified(replace(state, di=di, gradients=gradients), found, gone, turn)
-
-
-def likely(f: Tensor, c: Any) -> bool:
-    """Whether these are features (b, d) as sites send them: of so many rows, and none longer than clipping and noise can make it.
-
-    The length of d numbers of noise exceeds sqrt(d) + 8 deviations once in 10^14 rows.
-    """
-    longest = c.clip * (1 + c.noise * (math.sqrt(f.shape[1]) + 8))
-    return len(f) >= LEAST and float(torch.linalg.vector_norm(f.double(), dim=1).max()) <= longest * (1 + 1e-6)
-
-
-def learnt(di: Tensor, f_s: Tensor, f_t: Tensor, rate: float) -> tuple[Tensor, float]:
-    """DI after a step by eq. 4, and its error before."""
-    di = di.clone().requires_grad_()
-    z_s, z_t = logits(di, f_s), logits(di, f_t)
-    (g,) = torch.autograd.grad(told_apart(z_s, source=True) + told_apart(z_t, source=False), di)
-    return (di - rate * g).detach(), (error_of(z_s.detach(), source=True) + error_of(z_t.detach(), source=False)) / 2
-
-
-def pulled(di: Tensor, f: Tensor) -> Tensor:
-    """The gradient of a party's half of eq. 5 by its features (b, d)."""
-    f = f.clone().requires_grad_()
-    (g,) = torch.autograd.grad(taken_for_source(logits(di, f)), f)
-    return g
-
-
-def gradients(state: State, turn: Turn) -> dict[ClientId, Pull]:
-    """To each party its own."""
-    return {ClientId(party): Pull(g) for party, g in sorted(state.gradients.items())}
 
 
 # Steps 1, 3, 4, then 5, 6

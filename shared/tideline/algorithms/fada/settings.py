@@ -24,7 +24,7 @@ class Aligned:
     source_epochs: int = setting(1, low=1, doc="local epochs of such a round")
     identify_steps: int = setting(10, low=1, high=10_000, doc="steps of DI in a round, each an exchange")
     identify_batch: int = setting(64, low=LEAST, doc="rows that a half of the gradient of eq. 4 is of")
-    identify_rate: float = setting(25.0, low=0.0, doc="learning rate of DI, at the coordinator, times the length of f")
+    identify_rate: float = setting(25.0, low=0.0, high=1e6, doc="learning rate of DI, at the coordinator, times the length of f")
     epochs: int = setting(1, low=1, doc="local epochs a round, E, at sources and targets")
     steps: int = setting(0, low=0, doc="if not 0, so many mini-batches in place of epochs")
     batch: int = setting(32, low=LEAST, doc="rows in a mini-batch, B")

@@ -33,7 +33,8 @@ Penalty = Callable[[Tensor], Tensor]
 
 
 def settle(config: FDAN, site: Site) -> Mine:
-    """No statistics and no model yet."""
+    """No statistics and no model yet. Raises DataRefused for a site with few rows."""
+    check_rows(site)
     return Mine({}, {})
 
 
