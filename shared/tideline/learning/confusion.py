@@ -58,9 +58,14 @@ def fits(count: int, world: World) -> bool:
     return count <= MOST_TABLES and count * world.classes**2 <= MOST_VALUES
 
 
+def class_names(world: World) -> tuple[str, ...]:
+    """What tables call the classes."""
+    known = world.class_names if all(len(name) <= LONGEST for name in world.class_names) else ()
+    return known or tuple(map(str, range(world.classes)))
+
+
 def table(counts: Tensor, world: World) -> Table:
     """A row for each class, a column for each that its rows were taken for."""
-    known = world.class_names if all(len(name) <= LONGEST for name in world.class_names) else ()
-    names = known or tuple(map(str, range(world.classes)))
+    names = class_names(world)
     values = tuple(tuple(map(float, row)) for row in counts.tolist())
     return Table(tuple(f"is {name}" for name in names), tuple(f"taken for {name}" for name in names), values)

@@ -30,6 +30,7 @@ class AdaBN(Source):
     rounds: int = setting(1, low=0, high=1, doc="passes over a target's rows; 0 leaves the source model as it is")
     batch: int = setting(64, low=2, doc="rows that batch norm measures at once; their means and variances are averaged")
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
+    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
 
 
 @step()
@@ -46,7 +47,7 @@ def plan(c: AdaBN) -> Plan:
     """The source model, its score, one pass at each target."""
     work = Phase("measure", measure, ask=scoring.to_targets)
     grade = Phase("score", score_own, ask=scoring.to_targets)
-    return (*begun(c), *(work,) * c.rounds, grade, *(scoring.confusion(),) * c.confusion)
+    return (*begun(c), *(work,) * c.rounds, grade, *(scoring.confusion(),) * c.confusion, *(scoring.dealt(),) * c.label_shift)
 
 
 def fits(config: Any, world: World, roster: Roster) -> None:

@@ -20,6 +20,7 @@ from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role
 from tideline.learning.confusion import confused
+from tideline.learning.label_shift import label_shift
 
 
 def plan(c: Any) -> Plan:
@@ -30,8 +31,14 @@ def plan(c: Any) -> Plan:
     grade = Phase("score", client.score("accuracy"), ask=server.nothing_to_targets)
     due = (r == c.rounds or r % c.evaluate_every == 0 for r in range(1, c.rounds + 1))
     rounds = chain.from_iterable((*one_round(c), grade) if now else one_round(c) for now in due)
-    last = confused(server.nothing_to_targets, client.predict, keeps=Mine)
-    return (*(first,) * c.source_rounds, share, *(before,) * (c.source_rounds > 0), *rounds, *(last,) * c.confusion)
+    return (*(first,) * c.source_rounds, share, *(before,) * (c.source_rounds > 0), *rounds, *counted(c))
+
+
+def counted(c: Any) -> Plan:
+    """What is counted in the end, if that is asked for."""
+    taken = confused(server.nothing_to_targets, client.predict, keeps=Mine)
+    dealt = label_shift(server.nothing_to_all, client.predict, keeps=Mine)
+    return (*(taken,) * c.confusion, *(dealt,) * c.label_shift)
 
 
 def one_round(c: Any) -> Plan:
@@ -74,6 +81,7 @@ COMMON: dict[str, Any] = {
     "sizes": sizes,
     "notes": notes,
     "keepsakes": client.keepsakes,
+    "network": "lenet_bn",
     "cast": (Role.SOURCE, Role.SOURCE, Role.TARGET),
 }
 

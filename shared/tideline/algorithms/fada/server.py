@@ -106,6 +106,11 @@ def nothing_to_targets(state: State, turn: Turn) -> dict[ClientId, Nothing]:
     return dict.fromkeys(targets(state, turn), Nothing())
 
 
+def nothing_to_all(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+    """The same to all that take part."""
+    return dict.fromkeys((*sources(state, turn), *targets(state, turn)), Nothing())
+
+
 # Step 2, variant A: the identifier travels
 
 

@@ -21,6 +21,7 @@ from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role, Roster, World
 from tideline.core.settings import setting
 from tideline.learning.confusion import confused
+from tideline.learning.label_shift import label_shift
 from tideline.numerics.random_features import BANDWIDTHS
 
 
@@ -39,6 +40,7 @@ class FDAN:
     features: int = setting(1280, low=len(BANDWIDTHS), high=1_000_000, doc="random features, D: a multiple of 5")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
+    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
 
 
 def plan(c: FDAN) -> Plan:
@@ -49,8 +51,9 @@ def plan(c: FDAN) -> Plan:
     train = Phase("train", client.train, ask=server.lessons, tell=server.average)
     score = (Phase("norms", client.settle_in, ask=server.to_all), Phase("score", client.score, ask=server.to_all))
     rounds = ((share, train, *score) if due(c, r) else (share, train) for r in range(1, c.rounds + 1))
-    last = confused(server.nothing_to_target, client.predict_own, keeps=Mine)
-    return (*(warm,) * c.warm, width, *chain.from_iterable(rounds), *(last,) * c.confusion)
+    taken = confused(server.nothing_to_target, client.predict_own, keeps=Mine)
+    dealt = label_shift(server.nothing_to_all, client.predict_own, keeps=Mine)
+    return (*(warm,) * c.warm, width, *chain.from_iterable(rounds), *(taken,) * c.confusion, *(dealt,) * c.label_shift)
 
 
 def sizes(config: FDAN, world: World) -> Mapping[str, int]:

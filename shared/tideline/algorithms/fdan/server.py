@@ -54,6 +54,11 @@ def nothing_to_target(state: State, turn: Turn) -> dict[ClientId, Nothing]:
     return dict.fromkeys(turn.members(Role.TARGET), Nothing())
 
 
+def nothing_to_all(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+    """The same to everybody."""
+    return dict.fromkeys(everybody(turn), Nothing())
+
+
 def everybody(turn: Turn) -> tuple[ClientId, ...]:
     """Sources with labels, and the target."""
     return tuple(sorted((*sources(turn), *turn.members(Role.TARGET))))

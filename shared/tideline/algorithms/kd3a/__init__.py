@@ -43,6 +43,7 @@ class KD3A:
     )
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
+    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
 
 
 def plan(c: KD3A) -> Plan:
@@ -52,7 +53,7 @@ def plan(c: KD3A) -> Plan:
     distil = Phase("distil", last, ask=server.models_to_target, tell=server.average)
     score = Phase("score", client.score, ask=server.model_to_all)
     rounds = ((train, distil, score) if due(c, r) else (train, distil) for r in range(1, c.rounds + 1))
-    return (*chain.from_iterable(rounds), *(scoring.confusion(),) * c.confusion)
+    return (*chain.from_iterable(rounds), *(scoring.confusion(),) * c.confusion, *(scoring.dealt(),) * c.label_shift)
 
 
 def counted(c: KD3A, yes: Any, no: Any) -> Any:

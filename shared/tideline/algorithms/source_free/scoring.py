@@ -18,6 +18,7 @@ from tideline.core.run import ClientId, Role
 from tideline.core.step import Outcome, Site, Step
 from tideline.learning.confusion import confused
 from tideline.learning.evaluate import accuracy, evaluate, outputs
+from tideline.learning.label_shift import label_shift
 
 Offer = Callable[[Any, Turn], Mapping[ClientId, Any]]
 
@@ -56,8 +57,18 @@ def confusion() -> Phase:
     return confused(nothing_to_targets, predict_own, keeps=Mine)
 
 
-def nothing_to_targets(state: Any, turn: Turn) -> dict[ClientId, Nothing]:
+def dealt() -> Phase:
+    """Each site counts its training rows by class, a target as its own model has them."""
+    return label_shift(nothing_to_all, predict_own, keeps=Mine)
+
+
+def nothing_to_all(state: Any, turn: Turn) -> dict[ClientId, Nothing]:
     """A question without words."""
+    return dict.fromkeys((*turn.members(Role.SOURCE), *turn.members(Role.TARGET)), Nothing())
+
+
+def nothing_to_targets(state: Any, turn: Turn) -> dict[ClientId, Nothing]:
+    """The same to targets alone."""
     return dict.fromkeys(turn.members(Role.TARGET), Nothing())
 
 
