@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.fada.messages import Contribution, Mine, State
 from tideline.archive.codec import LAX, decode
 from tideline.core.data import Data
+from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Role, World, world_in
 from tideline.core.step import Site
@@ -23,6 +25,7 @@ from tideline.engine.simulate import SimSite
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 SMALL: Mapping[str, Any] = {"inputs": [1, 16, 16], "classes": 3, "model": "fada_small"}
+LET_OUT = DEFAULT_POLICY | {(Exposure.FEATURES, Audience.COORDINATOR)}
 # All rows are one mini-batch, so that whoever knows the rows knows the gradient.
 WHOLE: Mapping[str, Any] = {"rounds": 1, "source_rounds": 0, "steps": 1, "batch": 64, "identify_steps": 1, "identify_batch": 64}
 
@@ -33,6 +36,12 @@ def federation(roster: Mapping[str, str] = ROSTER, **more: SimSite) -> Stage:
     for vault in stage.vaults.values():
         vault.hoard()
     return stage
+
+
+def letting_out(roster: Mapping[str, str] = ROSTER) -> Stage:
+    """The sites, whose owners let features go to the coordinator."""
+    stage = federation(roster)
+    return federation(roster, **{name: replace(site, policy=LET_OUT) for name, site in stage.sites.items()})
 
 
 def played(

@@ -14,9 +14,11 @@ from tests.algorithms.fada.played import (
     ROSTER,
     SMALL,
     WHOLE,
+    close,
     contribution,
     federation,
     kept,
+    letting_out,
     marks,
     opened,
     place,
@@ -67,7 +69,7 @@ def followed(values: dict[str, Any], memory: Mine | None = None, data: Data | No
     """One `follow` by itself, of a target of the third domain."""
     handles, fetch = offered(values)
     site = place({"parts": "I", **config}, Role.TARGET, data or unlabelled(train(2)), fetch=fetch)
-    return target.follow.run(Follow({}, handles), memory or mine(), site)
+    return target.follow.run(Follow({}, handles, ""), memory or mine(), site)
 
 
 def change(size: float, seed: int = 1) -> dict[str, Tensor]:
@@ -147,7 +149,7 @@ def test_another_value_than_is_due_is_refused(handle: tuple[str, str, int]) -> N
     given = Handle[Contribution]("bert", 1, ClientId(holder), phase, number)
     site = place({"parts": "I"}, Role.TARGET, unlabelled(train(2)), fetch=lambda handle: Contribution(change(0.1), {}))
     with pytest.raises(StepFailed, match="that of bert, of round 1 of improve, is due"):
-        target.follow.run(Follow({}, {"bert": given}), mine(), site)
+        target.follow.run(Follow({}, {"bert": given}, ""), mine(), site)
 
 
 def improved(data: Data, memory: Mine, **config: Any) -> Any:
@@ -272,10 +274,13 @@ def lost(stage: Any, run: Any, name: str, phases: set[str], number: int) -> Any:
     return stage.play(run, choose)
 
 
-def begun(**config: Any) -> tuple[Any, Any]:
+TWO_TARGETS = {**ROSTER, "dora": "target"}
+
+
+def begun(roster: dict[str, str] = ROSTER, **config: Any) -> tuple[Any, Any]:
     """A run that goes on without a site that is late."""
-    stage = federation()
-    given = experiment("fada", ROSTER, config={"rounds": 3, **config}, waiting={"min_replies": 1, "deadline": 60.0})
+    stage = letting_out(roster)
+    given = experiment("fada", roster, config={"rounds": 3, **config}, waiting={"min_replies": 1, "deadline": 60.0})
     return stage, stage.start(given)
 
 
@@ -322,13 +327,55 @@ def test_equal_weights_stay_equal_when_a_source_comes_back(method: str) -> None:
 
 def test_a_lost_target_keeps_its_weights() -> None:
     """While the other goes on; the round is none of its own."""
-    roster = {**ROSTER, "dora": "target"}
-    stage = federation(roster)
-    given = experiment("fada", roster, config={"rounds": 3}, waiting={"min_replies": 1, "deadline": 60.0})
-    run = stage.start(given)
+    stage, run = begun(TWO_TARGETS)
     assert lost(stage, run, "carl", {"follow"}, 2).status is Status.COMPLETED
     carl, dora = ([state(stage, run, "follow", n).w[name] for n in (1, 2, 3)] for name in ("carl", "dora"))
     assert carl[0] == carl[1] != carl[2] and dora[0] != dora[1]
+
+
+def after_a_lost_round(missed: set[int], **config: Any) -> list[Any]:
+    """What carl kept after each `follow` of those that he answered."""
+    stage, run = begun(TWO_TARGETS, rounds=5, source_rounds=0, **config)
+
+    def choose(orders: list[Order]) -> list[Order]:
+        theirs = {o.id for o in stage.journal.open_orders(ClientId("carl"))}
+        return [o for o in orders if not (o.id in theirs and o.phase == "follow" and o.round in missed)]
+
+    row = stage.play(run, choose)
+    assert row.status is Status.COMPLETED, row.cause
+    assert state(stage, run, "follow", 5).late == ()
+    return [kept(stage, run, "carl", "follow", n) for n in range(1, 6) if n not in missed]
+
+
+@pytest.mark.parametrize("steps", [{"mode": "delta"}, {"mode": "grad", "steps": 1}])
+@pytest.mark.parametrize("missed", [{2}, {2, 3}])
+def test_a_lost_target_comes_to_what_it_would_have_had(missed: set[int], steps: dict[str, Any]) -> None:
+    """With equal weights and without alignment, where nothing is its own, as soon as it is back."""
+    plain: dict[str, Any] = {"parts": "I", "attention": "uniform", **steps}
+    whole, back = after_a_lost_round(set(), **plain), after_a_lost_round(missed, **plain)
+    for one, other in zip(reversed(whole), reversed(back[1:]), strict=False):
+        close(one.model, other.model, 1e-5)
+
+
+@pytest.mark.parametrize("critic", [{}, {"critic": "features", "noise": 0.0}])
+def test_a_lost_target_keeps_what_alignment_made(critic: dict[str, Any]) -> None:
+    """Its network is the sources' mean and what is left of eq. 5: the same as far as that goes, and no other."""
+    given: dict[str, Any] = {"parts": "II", "attention": "uniform", "rate": 0.02, **critic}
+    *_, whole = after_a_lost_round(set(), **given)
+    *_, back = after_a_lost_round({2}, **given)
+    own = {name: back.model[name] - back.drift.get(name, 0) for name in back.model}
+    undisturbed = {name: whole.model[name] - whole.drift.get(name, 0) for name in whole.model}
+    assert max(float(d.abs().max()) for d in back.drift.values()) > 0
+    close(own, undisturbed, 1e-4)
+
+
+@pytest.mark.parametrize("config", [{"meet": False}, {"kept": 1.0}, {"mode": "param"}])
+def test_a_lost_target_goes_on_where_it_was_otherwise(config: dict[str, Any]) -> None:
+    """Sources that have no one model, and a target that does not know what eq. 5 made, ask nobody where a round began."""
+    stage, run = begun(TWO_TARGETS, rounds=4, source_rounds=0, **config)
+    assert lost(stage, run, "carl", {"follow"}, 2).status is Status.COMPLETED
+    assert state(stage, run, "follow", 2).late == ()
+    assert not any(contribution(stage, run, name, 3).start for name in ("anna", "bert"))
 
 
 def test_a_pair_without_both_halves_waits() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from tests.algorithms.fada.played import (
     cursors,
     federation,
     kept,
+    letting_out,
     marks,
     network,
     place,
@@ -34,7 +34,7 @@ from tideline.algorithms.fada.messages import Ask, Exposed, Pull
 from tideline.algorithms.fada.transfer import trained
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, StepFailed
-from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
+from tideline.core.privacy import Exposure
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Role, world_in
 from tideline.engine.rows import Status
@@ -43,13 +43,6 @@ from tideline.numerics.adversarial import clipped
 from tideline.numerics.gaussian import epsilon, noise
 
 CRITIC: dict[str, Any] = {"critic": "features", "parts": "II", "rounds": 1, "source_rounds": 0, "identify_steps": 2, "noise": 0.0}
-LET_OUT = DEFAULT_POLICY | {(Exposure.FEATURES, Audience.COORDINATOR)}
-
-
-def allowed() -> Any:
-    """Sites whose owners let features out."""
-    stage = federation()
-    return federation(**{name: replace(site, policy=LET_OUT) for name, site in stage.sites.items()})
 
 
 def test_the_default_policy_refuses_it() -> None:
@@ -66,7 +59,7 @@ def test_the_default_policy_refuses_it() -> None:
 def test_each_party_steps_along_eq_5(world: dict[str, Any]) -> None:
     """The gradient by the features that came back, through the same mini-batch and its dropout."""
     stage, run = played(
-        stage=allowed(),
+        stage=letting_out(),
         world=world,
         **CRITIC,
         lambda_adv=0.5,
@@ -100,7 +93,11 @@ def test_each_party_steps_along_eq_5(world: dict[str, Any]) -> None:
 def test_a_target_forgets_there_too() -> None:
     """What several steps of a round made counts as that round's: with kept 0 a target has this round's alone."""
     stage, run = played(
-        stage=allowed(), **{**CRITIC, "rounds": 2, "identify_steps": 3, "weight_decay": 0.0}, lambda_adv=0.5, ramp=0.0, kept=0.0
+        stage=letting_out(),
+        **{**CRITIC, "rounds": 2, "identify_steps": 3, "weight_decay": 0.0},
+        lambda_adv=0.5,
+        ramp=0.0,
+        kept=0.0,
     )
     one = kept(stage, run, "carl", "follow", 1)
     pulled, two = kept(stage, run, "carl", "pull", 6), kept(stage, run, "carl", "follow", 2)
@@ -115,7 +112,7 @@ def test_a_target_forgets_there_too() -> None:
 def test_what_a_source_pulled_is_part_of_what_it_sends(mode: dict[str, Any], meet: bool) -> None:
     """Its half of eq. 5 is in its network when the local steps begin, and in its contribution, in later rounds too."""
     pulls: dict[str, Any] = {"lambda_adv": 5.0, "ramp": 0.0, "falls": False, "weight_decay": 0.0, "attention": "uniform"}
-    stage, run = played(stage=allowed(), **{**CRITIC, **pulls, **mode, "rounds": 3, "parts": "II", "meet": meet})
+    stage, run = played(stage=letting_out(), **{**CRITIC, **pulls, **mode, "rounds": 3, "parts": "II", "meet": meet})
     for number in (1, 2, 3):
         changes = []
         for name in ("anna", "bert"):
@@ -138,7 +135,7 @@ def test_what_a_source_pulled_is_part_of_what_it_sends(mode: dict[str, Any], mee
 def test_a_pull_moves_what_the_local_steps_begin_from() -> None:
     """At a rate at which local steps are nothing beside it: the network is the mean of the last round, and what was pulled."""
     still: dict[str, Any] = {"lambda_adv": 1e4, "ramp": 0.0, "rate": 1e-6, "falls": False, "weight_decay": 0.0}
-    stage, run = played(stage=allowed(), **{**CRITIC, **still, "rounds": 2})
+    stage, run = played(stage=letting_out(), **{**CRITIC, **still, "rounds": 2})
     pulled, after = kept(stage, run, "anna", "pull", 4), kept(stage, run, "anna", "improve", 2)
     assert max(float(w.abs().max()) for w in pulled.drift.values()) > 1e-4
     for key, w in pulled.drift.items():
@@ -147,7 +144,7 @@ def test_a_pull_moves_what_the_local_steps_begin_from() -> None:
 
 def test_rows_are_clipped_and_noised() -> None:
     """To norm c, and by sigma c; each exchange anew, and what noise is worth so far is told."""
-    stage, run = played(stage=allowed(), **{**CRITIC, "noise": 0.5, "clip": 0.2})
+    stage, run = played(stage=letting_out(), **{**CRITIC, "noise": 0.5, "clip": 0.2})
     for number in (1, 2):
         f = replied(stage, run, "expose", Exposed, number)[ClientId("anna")].f
         shown = kept(stage, run, "anna", "expose", number)
@@ -162,7 +159,7 @@ def test_rows_are_clipped_and_noised() -> None:
 def test_a_network_whose_features_are_the_rows_is_refused() -> None:
     """The owner who lets features out has not let rows out."""
     with pytest.raises(ConfigRefused, match="its features would be the rows themselves") as refusal:
-        allowed().start(experiment("fada", ROSTER, config=CRITIC, world={**FEATURES, "model": "linear"}))
+        letting_out().start(experiment("fada", ROSTER, config=CRITIC, world={**FEATURES, "model": "linear"}))
     assert refusal.value.context["path"] == "world.model"
 
 
@@ -170,7 +167,7 @@ def test_noise_is_not_of_the_seed() -> None:
     """Whoever knows the seed makes the same features and not the same noise; what a site has drawn it keeps to itself."""
     sent = []
     for sigma in (0.0, 0.0, 0.5, 0.5):
-        stage, run = played(stage=allowed(), **{**CRITIC, "noise": sigma})
+        stage, run = played(stage=letting_out(), **{**CRITIC, "noise": sigma})
         sent.append(replied(stage, run, "expose", Exposed)[ClientId("anna")].f)
     assert torch.equal(sent[0], sent[1]) and not torch.equal(sent[2], sent[3])
     keys = [kept(stage, run, "anna", "expose", number).key for number in (1, 2)]
@@ -199,7 +196,7 @@ def replies_of(stage: Any, order: Any) -> list[bytes]:
 )
 def test_the_budget_is_told_before_anybody_works(config: dict[str, Any], words: str) -> None:
     """In the run's notes, with a warning above the limit and with none below."""
-    stage = allowed()
+    stage = letting_out()
     run = stage.start(experiment("fada", ROSTER, config={**CRITIC, **config}))
     (note,) = stage.row(run).spec["notes"]
     assert words in note and "2 exchanges" in note
@@ -223,7 +220,7 @@ def test_what_is_no_features_is_left_out(what: str) -> None:
         "a row": lambda given: {"f": given["f"][:1]},
         "rows that are too long": lambda given: {"f": 1e15 * torch.ones_like(given["f"])},
     }
-    stage = allowed()
+    stage = letting_out()
     waiting = {"min_replies": 1, "deadline": 60.0}
     run = stage.start(experiment("fada", ROSTER, config={**CRITIC, "noise": 0.3}, waiting=waiting))
     until(stage, run, cursors(stage, run, "expose")[0])

@@ -20,7 +20,7 @@ class Contribution:
     theta: Weights = field(
         "", Exposure.WEIGHTS, audience=TO_PEERS, doc="G and C, their change or gradient, without batch norm's statistics"
     )
-    start: Weights = field("", Exposure.WEIGHTS, audience=TO_PEERS, doc="where the round began, for sources that missed the last")
+    start: Weights = field("", Exposure.WEIGHTS, audience=TO_PEERS, doc="where the round began, for sites that missed the last")
 
 
 @record
@@ -106,6 +106,7 @@ class Follow:
 
     di: dict[str, Identifier]
     contributions: dict[str, Handle[Contribution]]
+    guide: str = field(doc="the source whose contribution says where the round began, if it missed the last; or empty")
 
 
 @record
@@ -147,5 +148,6 @@ class State:
     behind: tuple[str, ...] = field(doc="sources that missed the last round, where they meet")
     guide: str = field(doc="the source that said where the last round began, if one was asked")
     errors: dict[str, dict[str, tuple[float, ...]]]
+    late: tuple[str, ...] = field(doc="targets that lack a round's contributions, where they can begin anew")
     w: dict[str, dict[str, float]]
     gradients: Weights = field(doc="eq. 5 by the features that sites sent last, by site")

@@ -22,7 +22,7 @@ from tideline.algorithms.fada.messages import (
     Improved,
     State,
 )
-from tideline.algorithms.fada.settings import GRADIENTS, PARAM, aligns
+from tideline.algorithms.fada.settings import GRADIENTS, PARAM, aligns, begins_anew
 from tideline.core.errors import RosterRefused, StepFailed
 from tideline.core.phase import Replies, Table, Told, Turn
 from tideline.core.record import Nothing
@@ -39,7 +39,7 @@ def begin(config: Any, world: World, roster: Roster, rng: Generator) -> State:
     di = torch.nn.utils.parameters_to_vector(identifier(sizes(world)[1]).parameters()).detach()
     sources, targets = (sorted(m.id for m in roster if m.role is role) for role in (Role.SOURCE, Role.TARGET))
     pairs = {str(t): dict.fromkeys(map(str, sources), Identifier(di)) for t in targets} if aligns(config) else {}
-    return State(start, pairs, {}, (), (), "", {}, {}, {})
+    return State(start, pairs, {}, (), (), "", {}, (), {}, {})
 
 
 # All begin alike
@@ -188,8 +188,8 @@ def to_improve(state: State, turn: Turn) -> dict[ClientId, Improve]:
 
 
 def guides_of(state: State, turn: Turn) -> list[ClientId]:
-    """Who is asked where the round begins: those who did not miss the last one, if somebody did. Where all did, all."""
-    if not state.behind:
+    """Who is asked where the round begins: sources that did not miss the last one, if somebody did. Where all did, all."""
+    if not state.behind and not state.late:
         return []
     here = sources(state, turn)
     return [s for s in here if s not in state.behind] or here
@@ -212,13 +212,30 @@ def improved(state: State, replies: Replies[Improved], turn: Turn) -> State | To
 def to_follow(state: State, turn: Turn) -> dict[ClientId, Follow]:
     """The identifiers of a target's pairs, and handles of what sources made."""
     gradients, di = turn.config.critic == GRADIENTS, pairs_of(state, turn)
-    return {t: Follow(di[t] if gradients else {}, dict(state.models)) for t in targets(state, turn) if state.models}
+    return {
+        t: Follow(di[t] if gradients else {}, dict(state.models), state.guide if t in state.late and guided(state) else "")
+        for t in targets(state, turn)
+        if state.models
+    }
+
+
+def guided(state: State) -> bool:
+    """Whether somebody said where this round began."""
+    return state.guide in state.models
+
+
+def late(state: State, told: Mapping[str, Any], turn: Turn) -> tuple[str, ...]:
+    """Targets that lack what sources made in a round: who did not answer now, and who did not before, and was not told."""
+    if not begins_anew(turn.config):
+        return ()
+    lacking = state.late if not guided(state) else ()
+    return tuple(str(t) for t in targets(state, turn) if t not in told or t in lacking)
 
 
 def followed(state: State, replies: Replies[Followed], turn: Turn) -> State | Told[State]:
     """The weights of each target; of one that did not answer the last. Sources whose numbers it could not use are named."""
     told = {str(client): normalised(reply.w, state) for client, reply in replies.items()}
-    state = replace(state, w={**state.w, **told})
+    state = replace(state, w={**state.w, **told}, late=late(state, told, turn) if state.models else state.late)
     unused = tuple(ClientId(s) for s in sorted(state.models) if any(s not in w for w in told.values()))
     return Told(state, {"left out": unused} if unused else {}, tables=weights(state, turn))
 

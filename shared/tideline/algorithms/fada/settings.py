@@ -109,6 +109,11 @@ def forgets(c: Any) -> bool:
     return bool(aligns(c) and c.kept < 1 and c.mode != PARAM)
 
 
+def begins_anew(c: Any) -> bool:
+    """Whether a target that missed a round can begin where the sources do: they have one model, and it knows what eq. 5 made."""
+    return bool(c.meet and c.mode != PARAM and (forgets(c) or not aligns(c)))
+
+
 def disentangles(c: Any) -> bool:
     """Whether a source has networks beside G and C."""
     return bool(c.parts == "III" and max(c.lambda_ent, c.lambda_mi, c.lambda_rec) > 0)

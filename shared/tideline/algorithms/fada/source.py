@@ -16,7 +16,7 @@ from tideline import nets
 from tideline.algorithms.fada.client import IMPROVE, averaged, loaded, met, minibatches
 from tideline.algorithms.fada.messages import Common, Contribution, Improve, Improved, Mine
 from tideline.algorithms.fada.settings import GRAD, aligns, disentangles
-from tideline.algorithms.fada.transfer import Due, moved, opened, together, trained
+from tideline.algorithms.fada.transfer import Due, moved, opened, shifted, together, trained
 from tideline.core.handle import Handle
 from tideline.core.record import Weights
 from tideline.core.run import ClientId
@@ -110,11 +110,6 @@ def started(order: Improve, memory: Mine, site: Site) -> dict[str, Tensor]:
         told = opened(order.models[order.guide], order.guide, due, site)
         base = told.start if told and told.start else base
     return together(site.config.mode, base, order.models, due, site)
-
-
-def shifted(theta: Weights, drift: Weights, a: float) -> dict[str, Tensor]:
-    """theta + a drift, of what has drifted."""
-    return {name: theta[name] + a * d for name, d in drift.items()}
 
 
 def along(gradient: Weights, memory: Mine, rate: float) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from tideline import nets
 from tideline.algorithms.fada.client import IMPROVE, averaged, loaded, measure, minibatches
 from tideline.algorithms.fada.messages import Follow, Followed, Identifier, Mine
 from tideline.algorithms.fada.settings import FLATTENED, RAW, UNIFORM, aligns, forgets
-from tideline.algorithms.fada.transfer import Due, applied, extractor, fetched, toward, trained, usable, weighed
+from tideline.algorithms.fada.transfer import Due, applied, extractor, fetched, opened, shifted, toward, trained, usable, weighed
 from tideline.core.errors import StepFailed
 from tideline.core.record import Weights
 from tideline.core.step import Outcome, Site, step
@@ -42,7 +42,8 @@ def follow(order: Follow, memory: Mine, site: Site) -> Outcome[Followed, Mine]:
 
     Raises StepFailed where G_t or C_t is no longer finite.
     """
-    c, net = site.config, loaded(memory, site)
+    c, memory = site.config, begun_anew(order, memory, site)
+    net = loaded(memory, site)
     told = aligned(net, order.di, site)
     memory = forgotten(net, memory, c)
     due = Due(IMPROVE, site.round, trained(nets.weights_of(net)))
@@ -59,6 +60,23 @@ def follow(order: Follow, memory: Mine, site: Site) -> Outcome[Followed, Mine]:
     if not finite(*model.values()):
         raise StepFailed("The target's model is no longer finite", "Lower the learning rate, or check the data")
     return Outcome(Followed(gained, now), pictured(replace(memory, model=model), net, site), told | crowd.told())
+
+
+def begun_anew(order: Follow, memory: Mine, site: Site) -> Mine:
+    """Where a guide is named, the sources' beginning in place of its own, whose changes of a round it lacks.
+
+    What eq. 5 made of G_t stays: what is left of earlier rounds, and what came in this one.
+    """
+    if order.guide not in order.contributions:
+        return memory
+    theta = trained(memory.model)
+    made = opened(order.contributions[order.guide], order.guide, Due(IMPROVE, site.round, theta), site)
+    if made is None or not made.start:
+        return memory
+    base = {**made.start, **shifted(made.start, memory.drift, 1.0)}
+    pulled = {name: theta[name] - w for name, w in memory.common.items() if name in theta}
+    common = extractor(base) if memory.common else memory.common
+    return replace(memory, model={**memory.model, **base, **shifted(base, pulled, 1.0)}, common=common)
 
 
 def pictured(memory: Mine, net: nn.Module, site: Site) -> Mine:

@@ -30,6 +30,11 @@ def extractor(weights: Weights) -> dict[str, Tensor]:
     return {name: w for name, w in trained(weights).items() if name.startswith("features.")}
 
 
+def shifted(theta: Weights, drift: Weights, a: float) -> dict[str, Tensor]:
+    """theta + a drift, of what has drifted."""
+    return {name: theta[name] + a * d for name, d in drift.items()}
+
+
 def moved(mode: str, before: Weights, after: Weights) -> dict[str, Tensor]:
     """A contribution after local steps: the change, or what came of it."""
     return {name: w - before[name] if mode == DELTA else w for name, w in after.items()}
