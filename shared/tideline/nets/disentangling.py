@@ -51,17 +51,22 @@ def identifier(d: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(d, h), nn.LeakyReLU(SLOPE), nn.Linear(h, 1))
 
 
+@lru_cache(maxsize=nets.SEVERAL)
+def shapes(d: int) -> tuple[torch.Size, ...]:
+    """Of DI's parameters, in their order. Building it takes longer than what it then makes of a mini-batch."""
+    with torch.device("meta"):
+        return tuple(w.shape for w in identifier(d).parameters())
+
+
 def numbers(d: int) -> int:
     """p, the parameters of DI."""
-    with torch.device("meta"):
-        return sum(w.numel() for w in identifier(d).parameters())
+    return sum(shape.numel() for shape in shapes(d))
 
 
 def logits(di: Tensor, f: Tensor) -> Tensor:
     """What an identifier, given as the vector of its parameters (p,), makes of features (n, d): (n,). Differentiable in both."""
-    with torch.device("meta"):
-        shapes = [w.shape for w in identifier(f.shape[1]).parameters()]
-    w, b, v, c = (part.view(shape) for part, shape in zip(torch.split(di, [s.numel() for s in shapes]), shapes, strict=True))
+    given = shapes(f.shape[1])
+    w, b, v, c = (part.view(shape) for part, shape in zip(torch.split(di, [s.numel() for s in given]), given, strict=True))
     return functional.linear(functional.leaky_relu(functional.linear(f, w, b), SLOPE), v, c).squeeze(1)
 
 
