@@ -30,6 +30,7 @@ import torch
 from benchmarks.alignment_told import ALL_SEEN, INVERTED, METHODS, PEERS_SEE, chosen, experiment, scored
 from benchmarks.domains import holdings, played_with, read
 from benchmarks.lines import cell, kept, tell, there
+from tideline.core.errors import ConfigRefused
 
 QUICK = {"rounds": 2, "warm": 1, "rows": 64, "seeds": 1, "size": 28}
 
@@ -89,8 +90,17 @@ def rows(args: Any) -> Iterator[dict[str, Any]]:
         for at in args.targets.split(",") if args.targets else domains:
             sites = {name: holdings(domain, name, name == at, args.rows) for name, domain in domains.items()}
             for method in args.methods.split(","):
-                if (args.set, at, seed, method) not in known:
-                    yield {"set": args.set, "target": at, "seed": seed, "method": method, **played(sites, at, method, seed, args)}
+                if (args.set, at, seed, method) not in known and (told := played_or_not(sites, at, method, seed, args)):
+                    yield {"set": args.set, "target": at, "seed": seed, "method": method, **told}
+
+
+def played_or_not(sites: Mapping[str, Any], at: str, method: str, seed: int, args: Any) -> dict[str, Any]:
+    """One run; nothing, and why, where the method cannot work with the network."""
+    try:
+        return played(sites, at, method, seed, args)
+    except ConfigRefused as refused:
+        sys.stderr.write(f"{at} {seed} {method}: {refused}\n")
+        return {}
 
 
 def played(sites: Mapping[str, Any], at: str, method: str, seed: int, args: Any) -> dict[str, Any]:
