@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import torch
 
-from benchmarks.alignment_told import ALL_SEEN, INVERTED, METHODS, PEERS_SEE, chosen, experiment, scored
-from benchmarks.domains import holdings, played_with, read
+from benchmarks.alignment_told import ALL_SEEN, METHODS, PEERS_SEE, domains, experiment, gathered, scored
+from benchmarks.domains import played_with
 from benchmarks.lines import cell, kept, tell, there
 from tideline.core.errors import ConfigRefused
 
@@ -61,6 +61,7 @@ def arguments() -> Any:
     parser.add_argument("--methods", default=",".join(METHODS), help="which, by commas")
     parser.add_argument("--seeds", type=int, default=3, help="seeds, from 0")
     parser.add_argument("--rows", type=int, default=2000, help="training rows of a domain, at most")
+    parser.add_argument("--dealt", default="", help="shares of the classes among a target's training images: even, or a domain's")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of one local epoch each")
     parser.add_argument("--warm", type=int, default=4, help="of these, rounds among the sources alone, where a method has such")
     parser.add_argument("--model", default="fada_small", help="network")
@@ -85,10 +86,10 @@ def rows(args: Any) -> Iterator[dict[str, Any]]:
     """Every run that the file has not, seed by seed."""
     key = ("set", "target", "seed", "method")
     known = there(args.out, key)
-    domains = {name: read(args.data / args.set / f"{name}.npz", args.set, args.size, name in INVERTED) for name in chosen(args)}
+    all_of = domains(args)
     for seed in range(args.seeds):
-        for at in args.targets.split(",") if args.targets else domains:
-            sites = {name: holdings(domain, name, name == at, args.rows) for name, domain in domains.items()}
+        for at in args.targets.split(",") if args.targets else all_of:
+            sites = gathered(all_of, at, args)
             for method in args.methods.split(","):
                 if (args.set, at, seed, method) not in known and (told := played_or_not(sites, at, method, seed, args)):
                     yield {"set": args.set, "target": at, "seed": seed, "method": method, **told}

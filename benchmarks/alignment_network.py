@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.alignment_told import INVERTED, PEERS_SEE, POLICY, chosen, experiment, scored
-from benchmarks.domains import holdings, read
+from benchmarks.alignment_told import PEERS_SEE, POLICY, domains, experiment, gathered, scored
 from benchmarks.processes import in_one_process, played
 from tideline.learning.holdings import Holdings
 
 
 def over_the_network(args: Any) -> dict[str, Any]:
     """The first target and method with seed 0: accuracy, megabytes, seconds, peak memory of coordinator and agents in MB."""
-    domains = {name: read(args.data / args.set / f"{name}.npz", args.set, args.size, name in INVERTED) for name in chosen(args)}
-    at, method = (args.targets or next(iter(domains))).split(",")[0], args.methods.split(",")[0]
-    sites = {name: holdings(domain, name, name == at, args.rows) for name, domain in domains.items()}
+    all_of = domains(args)
+    at, method = (args.targets or next(iter(all_of))).split(",")[0], args.methods.split(",")[0]
+    sites = gathered(all_of, at, args)
     given, roles = experiment(sites, at, method, args)
     given = {**given, "roster": roles, "seed": 0}
     with tempfile.TemporaryDirectory() as place:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.domains import names
+import torch
+from torch import Tensor
+
+from benchmarks.domains import SMALL, Domain, holdings, names, read
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
+from tideline.learning.holdings import Holdings
 
 INVERTED = ("fonts",)  # dark on light in the set, light on dark here
 # The method and its settings: a learning rate of its digits, with momentum but for FADA and f-DANN, which have none.
@@ -31,6 +36,35 @@ ALL_SEEN = PEERS_SEE | {(Exposure.SAMPLES, Audience.COORDINATOR)}  # in a simula
 def chosen(args: Any) -> list[str]:
     """The domains."""
     return names(args.data / args.set, args.domains)
+
+
+def domains(args: Any) -> dict[str, Domain]:
+    """The chosen domains, read."""
+    return {name: read(args.data / args.set / f"{name}.npz", args.set, args.size, name in INVERTED) for name in chosen(args)}
+
+
+def gathered(all_of: Mapping[str, Domain], at: str, args: Any) -> dict[str, Holdings]:
+    """What each site holds where `at` is the target."""
+    if args.dealt and len(all_of[at].y) < SMALL:
+        sys.exit(f"--dealt: {at} has fewer than {SMALL} rows, and is seen whole")
+    shares = shares_of(all_of, args.dealt) if args.dealt else None
+    return {name: holdings(own, name, name == at, args.rows, shares if name == at else None) for name, own in all_of.items()}
+
+
+def shares_of(all_of: Mapping[str, Domain], dealt: str) -> Tensor:
+    """The share of each class (C,): even, or as among the rows that a domain does not hold out."""
+    if any(own.x.dim() <= 2 for own in all_of.values()):
+        sys.exit("--dealt deals images; rows of features are all taken")
+    classes = 1 + max(int(own.y.max()) for own in all_of.values())
+    if dealt == "even":
+        return torch.full((classes,), 1 / classes)
+    if dealt not in all_of:
+        sys.exit(f"--dealt {dealt} is neither even nor one of {', '.join(all_of)}")
+    own = all_of[dealt]
+    free = torch.ones(len(own.y), dtype=torch.bool)
+    free[own.held] = False
+    counts = torch.bincount(own.y[free], minlength=classes)
+    return counts / counts.sum()
 
 
 def experiment(sites: Mapping[str, Any], at: str, method: str, args: Any) -> tuple[dict[str, Any], dict[str, str]]:

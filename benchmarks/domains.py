@@ -53,16 +53,25 @@ def read(path: Path, name: str, size: int = 28, inverted: bool = False) -> Domai
     return Domain(made, *(torch.from_numpy(each.astype(np.int64)) for each in (y, held, train)))
 
 
-def holdings(domain: Domain, name: str, at_target: bool, rows: int) -> Holdings:
-    """A site's rows, already split; a small target is seen and scored whole."""
+def holdings(domain: Domain, name: str, at_target: bool, rows: int, shares: Tensor | None = None) -> Holdings:
+    """A site's rows, already split; a small target is seen and scored whole. shares: of images to train on, by class."""
     everything = torch.arange(len(domain.y))
     small = at_target and len(domain.y) < SMALL
     train = everything[~torch.isin(everything, domain.held)]
     if domain.x.dim() > 2:
-        train = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:rows].sort().values]
+        mixed = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(0))]
+        train = (mixed[:rows] if shares is None else dealt(mixed, domain.y, shares, rows)).sort().values
     train, held = (everything, everything) if small else (train, domain.held)
     made = (Data(domain.x[r], domain.y[r], torch.zeros(len(r), dtype=torch.int64), (name,)) for r in (train, held))
     return Holdings(*made)
+
+
+def dealt(order: Tensor, y: Tensor, shares: Tensor, rows: int) -> Tensor:
+    """The first of these rows (n,) with such shares of the classes (C,): as many as each class has enough for, `rows` at most."""
+    labels = y[order]
+    most = torch.bincount(labels, minlength=len(shares)) / shares  # 0 / 0, of a class that neither has, limits nothing
+    wanted = (shares * min(float(most.nan_to_num(torch.inf).min()), rows)).round().long()
+    return torch.cat([order[labels == label][:many] for label, many in enumerate(wanted.tolist())])
 
 
 def each_target(args: Any) -> Iterator[tuple[str, dict[str, Holdings]]]:
