@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
+from tests.budgets import QUICK
 from tests.logs import plain_log
 
 if TYPE_CHECKING:
     from tests.s3 import Server
 
 plain_log()
+settings.load_profile(QUICK)  # --hypothesis-profile=deep takes its place, before a test is collected
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 # Modules that pickle, or run what they read.
-MODULES = (
-    *(
+MODULES = frozenset(
+    (
         "pickle",
         "_pickle",
         "cPickle",
@@ -24,26 +24,58 @@ MODULES = (
         "shelve",
         "marshal",
         "jsonpickle",
-    ),
-    *("multiprocessing", "_multiprocessing", "torch.multiprocessing", "torch.package", "sklearn.externals", "pandas.io.pickle"),
+        "multiprocessing",
+        "_multiprocessing",
+        "torch.multiprocessing",
+        "torch.package",
+        "sklearn.externals",
+        "pandas.io.pickle",
+    )
 )
 # Functions and classes of other modules. Builtins stand alone.
-NAMES = (
-    *(
+NAMES = frozenset(
+    (
         "torch.load",
         "torch.save",
         "torch.serialization",
         "torch.jit.load",
         "torch.hub.load",
         "torch.hub.load_state_dict_from_url",
-    ),
-    *("torch.distributed.broadcast_object_list", "torch.distributed.all_gather_object", "torch.distributed.scatter_object_list"),
-    *("pandas.read_pickle", "pandas.to_pickle", "numpy.core.multiarray._reconstruct", "concurrent.futures.ProcessPoolExecutor"),
-    *("concurrent.futures.process", "asyncio.ProcessPoolExecutor", "logging.config.listen", "sqlalchemy.PickleType"),
-    *("sqlalchemy.types.PickleType", "sqlalchemy.ext.serializer", "redis.client.pickle"),
-    *("yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.unsafe_load_all", "yaml.full_load", "yaml.full_load_all"),
-    *("yaml.Loader", "yaml.CLoader", "yaml.UnsafeLoader", "yaml.FullLoader", "yaml.loader.Loader", "yaml.loader.UnsafeLoader"),
-    *("eval", "exec", "compile", "__import__", "builtins.eval", "builtins.exec", "builtins.compile", "builtins.__import__"),
+        "torch.distributed.broadcast_object_list",
+        "torch.distributed.all_gather_object",
+        "torch.distributed.scatter_object_list",
+        "pandas.read_pickle",
+        "pandas.to_pickle",
+        "numpy.core.multiarray._reconstruct",
+        "concurrent.futures.ProcessPoolExecutor",
+        "concurrent.futures.process",
+        "asyncio.ProcessPoolExecutor",
+        "logging.config.listen",
+        "sqlalchemy.PickleType",
+        "sqlalchemy.types.PickleType",
+        "sqlalchemy.ext.serializer",
+        "redis.client.pickle",
+        "yaml.load",
+        "yaml.load_all",
+        "yaml.unsafe_load",
+        "yaml.unsafe_load_all",
+        "yaml.full_load",
+        "yaml.full_load_all",
+        "yaml.Loader",
+        "yaml.CLoader",
+        "yaml.UnsafeLoader",
+        "yaml.FullLoader",
+        "yaml.loader.Loader",
+        "yaml.loader.UnsafeLoader",
+        "eval",
+        "exec",
+        "compile",
+        "__import__",
+        "builtins.eval",
+        "builtins.exec",
+        "builtins.compile",
+        "builtins.__import__",
+    )
 )
 # Methods, whatever they are called on.
 METHODS = ("read_pickle", "to_pickle", "__reduce__", "__reduce_ex__")
@@ -52,6 +84,9 @@ READERS = ("numpy.load", "numpy.lib.format.read_array", "numpy.lib.npyio.load", 
 YAML = ("yaml.load", "yaml.load_all")
 SAFE_LOADERS = ("yaml.SafeLoader", "yaml.CSafeLoader")
 IMPORTERS = ("importlib.import_module", "import_module", "__import__", "pytest.importorskip")
+
+
+Nodes = list[ast.AST]
 
 
 @dataclass(frozen=True, order=True)
@@ -64,15 +99,15 @@ class Finding:
 
 def findings(text: str) -> list[Finding]:
     """Everything in a module's text that could turn bytes into code, by line."""
-    tree = ast.parse(text)
-    known = aliases(tree)
-    return sorted({*imported(tree), *named(tree, known), *called(tree, known), *defined(tree)})
+    nodes = list(ast.walk(ast.parse(text)))
+    known = aliases(nodes)
+    return sorted({*imported(nodes), *named(nodes, known), *called(nodes, known), *defined(nodes)})
 
 
-def aliases(tree: ast.Module) -> dict[str, str]:
+def aliases(nodes: Nodes) -> dict[str, str]:
     """What each imported name stands for, those of functions included. Relative imports are our own."""
     known: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for a in node.names:
                 known[a.asname or a.name.split(".")[0]] = a.name if a.asname else a.name.split(".")[0]
@@ -91,14 +126,15 @@ def dotted(node: ast.expr, known: dict[str, str]) -> str:
     return ""
 
 
-def inside(name: str, packages: tuple[str, ...]) -> bool:
+def inside(name: str, packages: frozenset[str]) -> bool:
     """Whether a name is one of these, or lies in one."""
-    return any(name == p or name.startswith(p + ".") for p in packages)
+    steps = name.split(".")
+    return any(".".join(steps[: i + 1]) in packages for i in range(len(steps)))
 
 
-def imported(tree: ast.Module) -> Iterator[Finding]:
+def imported(nodes: Nodes) -> Iterator[Finding]:
     """Forbidden modules and names, as they are imported."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names = [a.name for a in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -108,10 +144,10 @@ def imported(tree: ast.Module) -> Iterator[Finding]:
         yield from (Finding(node.lineno, name) for name in names if inside(name, MODULES) or inside(name, NAMES))
 
 
-def named(tree: ast.Module, known: dict[str, str]) -> Iterator[Finding]:
+def named(nodes: Nodes, known: dict[str, str]) -> Iterator[Finding]:
     """Forbidden names wherever they are used, called or passed on; `yaml.load` only without a safe loader."""
-    safe = {id(call.func) for call in ast.walk(tree) if isinstance(call, ast.Call) and loads_safely(call, known)}
-    for node in ast.walk(tree):
+    safe = {id(call.func) for call in nodes if isinstance(call, ast.Call) and loads_safely(call, known)}
+    for node in nodes:
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
             name = dotted(node, known)
             if id(node) not in safe and (inside(name, NAMES) or inside(name, MODULES)):
@@ -126,9 +162,9 @@ def loads_safely(call: ast.Call, known: dict[str, str]) -> bool:
     return dotted(call.func, known) in YAML and any(dotted(loader, known) in SAFE_LOADERS for loader in loaders)
 
 
-def called(tree: ast.Module, known: dict[str, str]) -> Iterator[Finding]:
+def called(nodes: Nodes, known: dict[str, str]) -> Iterator[Finding]:
     """Readers that may unpickle, and modules that are imported by a text."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Call):
             continue
         name, given = dotted(node.func, known), {k.arg: k.value for k in node.keywords}
@@ -144,9 +180,9 @@ def called(tree: ast.Module, known: dict[str, str]) -> Iterator[Finding]:
             yield Finding(node.lineno, f"{name}({node.args[0].value!r})")
 
 
-def defined(tree: ast.Module) -> Iterator[Finding]:
+def defined(nodes: Nodes) -> Iterator[Finding]:
     """Methods that tell pickle how to make an object."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef) and node.name in METHODS:
             yield Finding(node.lineno, f".{node.name}")
 

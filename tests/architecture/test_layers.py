@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.architecture.sources import Source, imports, sources
+from tests.architecture.sources import REPOSITORY, Source, imports, sources
 
 # Each layer with the layers that it may import, beside itself. The longest name that fits a module is its layer.
 LAYERS: dict[str, tuple[str, ...]] = {
@@ -92,9 +93,17 @@ def at_door(module: str, doors: tuple[str, ...]) -> bool:
     return any(inside(module, door) or (door.endswith(".rpc") and module.startswith(door + "_")) for door in doors)
 
 
-def ids(source: Source) -> str:
-    """A readable name."""
-    return source.module
+def place(source: Source, line: int) -> str:
+    """Where something stands."""
+    return f"{source.path.relative_to(REPOSITORY)}:{line}"
+
+
+def offenders(find: Callable[[Source], Iterator[str]], looked_at: Callable[[Source], bool] = lambda source: True) -> None:
+    """Fails with every offence that `find` tells of, one a line. A search that looks at no module would prove nothing."""
+    searched = [source for source in sources() if looked_at(source)]
+    assert searched
+    found = [offence for source in searched for offence in find(source)]
+    assert not found, "\n".join(["", *found])
 
 
 def test_every_module_has_a_layer() -> None:
@@ -104,76 +113,104 @@ def test_every_module_has_a_layer() -> None:
         assert source.module == "tideline" or layer(source.module) != "tideline", source.module
 
 
-@pytest.mark.parametrize("source", sources(), ids=ids)
-def test_imports_point_downward(source: Source) -> None:
-    """Also inside functions, also for types alone; the top layer may import anything."""
+def upward(source: Source) -> Iterator[str]:
+    """Imports of what lies above or beside; the top layer may import anything."""
     at = layer(source.module)
     for each in imports(source):
         if at == "top" or not any(inside(each.name, ours) for ours in OURS):
             continue
         target = layer(each.name)
-        assert target in (at, "tideline", *LAYERS[at]), (
-            f"{source.path}:{each.line} imports {each.name}: {at} may not know {target}"
-        )
+        if target not in (at, "tideline", *LAYERS[at]):
+            yield f"{place(source, each.line)} imports {each.name}: {at} may not know {target}"
 
 
-@pytest.mark.parametrize("source", [s for s in sources() if inside(s.module, "tideline.algorithms")], ids=ids)
-def test_methods_share_through_families_only(source: Source) -> None:
-    """A method's folder imports no other method's folder."""
+def test_imports_point_downward() -> None:
+    """Also inside functions, also for types alone."""
+    offenders(upward)
+
+
+def neighbours(source: Source) -> Iterator[str]:
+    """Imports of another method's folder; families are for all."""
     own = source.module.split(".")[2:3]
     for each in imports(source):
         steps = each.name.split(".")
-        if steps[:2] == ["tideline", "algorithms"] and len(steps) > 2 and own:
-            assert steps[2] in (*own, *FAMILIES), f"{source.path}:{each.line} imports {each.name}"
+        if steps[:2] == ["tideline", "algorithms"] and len(steps) > 2 and own and steps[2] not in (*own, *FAMILIES):
+            yield f"{place(source, each.line)} imports {each.name}"
+
+
+def test_methods_share_through_families_only() -> None:
+    """A method's folder imports no other method's folder."""
+    offenders(neighbours, lambda s: inside(s.module, "tideline.algorithms"))
 
 
 # Who resolves names of methods, and so may reach the registry of all of them.
 ROOTS = ("tideline_server", "tideline_agent")
 
 
-@pytest.mark.parametrize("source", [s for s in sources() if layer(s.module) in ROOTS], ids=ids)
-def test_shells_know_no_single_method(source: Source) -> None:
-    """A shell may import the registry's tuple, never a method."""
+def single_methods(source: Source) -> Iterator[str]:
+    """Imports of a method, beside the registry's tuple."""
     for each in imports(source):
-        if inside(each.name, "tideline.algorithms"):
-            assert each.name in ("tideline.algorithms", "tideline.algorithms.METHODS"), f"{source.path}:{each.line}"
+        if inside(each.name, "tideline.algorithms") and each.name not in ("tideline.algorithms", "tideline.algorithms.METHODS"):
+            yield f"{place(source, each.line)} imports {each.name}"
 
 
-@pytest.mark.parametrize("source", sources(), ids=ids)
-def test_third_party_packages_have_one_door(source: Source) -> None:
-    """Whoever replaces a package finds it in one place."""
+def test_shells_know_no_single_method() -> None:
+    """A shell may import the registry's tuple, never a method."""
+    offenders(single_methods, lambda s: layer(s.module) in ROOTS)
+
+
+def elsewhere(source: Source) -> Iterator[str]:
+    """Third-party packages that come in beside their door."""
     for each in imports(source):
         for package, doors in DOORS.items():
-            if inside(each.name, package) and not inside(source.module, package):
-                assert at_door(source.module, doors), f"{source.path}:{each.line} imports {each.name}; its door is {doors}"
+            if inside(each.name, package) and not inside(source.module, package) and not at_door(source.module, doors):
+                yield f"{place(source, each.line)} imports {each.name}; its door is {doors}"
 
 
-@pytest.mark.parametrize("source", [s for s in sources() if inside(s.module, "tideline.core")], ids=ids)
-def test_the_vocabulary_needs_only_the_standard_library(source: Source) -> None:
-    """Beside it only torch, and that for types, or inside a function."""
-    at_import = {id(node) for node in source.tree.body}
+def test_third_party_packages_have_one_door() -> None:
+    """Whoever replaces a package finds it in one place."""
+    offenders(elsewhere)
+
+
+def heavy(source: Source) -> Iterator[str]:
+    """Imports beyond the standard library; torch at import."""
     for each in imports(source):
         package = each.name.split(".")[0]
-        assert package in sys.stdlib_module_names or package in ("torch", "tideline"), f"{source.path}:{each.line}"
+        if package not in sys.stdlib_module_names and package not in ("torch", "tideline"):
+            yield f"{place(source, each.line)} imports {each.name}"
+    for node in source.tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom) and "torch" in ast.unparse(node):
+            yield f"{place(source, node.lineno)} loads torch"
+
+
+def test_the_vocabulary_needs_only_the_standard_library() -> None:
+    """Beside it only torch, and that for types, or inside a function."""
+    offenders(heavy, lambda s: inside(s.module, "tideline.core"))
+
+
+def code_from_bytes(source: Source) -> Iterator[str]:
+    """Calls that turn bytes, or texts, into code."""
     for node in ast.walk(source.tree):
-        if id(node) in at_import and isinstance(node, ast.Import | ast.ImportFrom):
-            assert "torch" not in ast.unparse(node), f"{source.path}:{node.lineno} loads torch"
+        if isinstance(node, ast.Call) and not harmless(node, source.module):
+            yield f"{place(source, node.lineno)} calls {ast.unparse(node.func)}"
 
 
-@pytest.mark.parametrize("source", sources(), ids=ids)
-def test_no_bytes_become_code(source: Source) -> None:
+def harmless(call: ast.Call, module: str) -> bool:
+    """Whether a call makes no code of what it is given, or does so at the one place that may."""
+    called = ast.unparse(call.func)
+    if called in ("torch.save", "exec", "eval", "compile", "__import__"):
+        return False
+    if called == "torch.load" and not (module == WEIGHTS and loads_weights_only(call)):
+        return False
+    if called.endswith("import_module") and not (module == "tideline.core.registry" or layer(module) == "top"):
+        return False
+    pickles = [k.value for k in call.keywords if k.arg == "allow_pickle"]
+    return all(isinstance(value, ast.Constant) and value.value is False for value in pickles)
+
+
+def test_no_bytes_become_code() -> None:
     """No torch.save, no pickled arrays, no exec or eval; torch.load, and modules named by text, in one place each."""
-    for node in ast.walk(source.tree):
-        if not isinstance(node, ast.Call):
-            continue
-        called = ast.unparse(node.func)
-        where = f"{source.path}:{node.lineno}"
-        assert called not in ("torch.save", "exec", "eval", "compile", "__import__"), where
-        assert called != "torch.load" or (source.module == WEIGHTS and loads_weights_only(node)), where
-        pickles = [k for k in node.keywords if k.arg == "allow_pickle"]
-        assert all(isinstance(k.value, ast.Constant) and k.value.value is False for k in pickles), where
-        if called.endswith("import_module"):
-            assert source.module == "tideline.core.registry" or layer(source.module) == "top", where
+    offenders(code_from_bytes)
 
 
 def loads_weights_only(call: ast.Call) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def files() -> Iterator[Path]:
         yield from sorted((REPOSITORY / root).rglob("*.py"))
 
 
+@functools.cache
 def found() -> dict[str, list[tuple[str, int]]]:
     """What stands in each file, with its line."""
     told = {str(path.relative_to(REPOSITORY)): findings(path.read_text(encoding="utf-8")) for path in files()}

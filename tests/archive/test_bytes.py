@@ -15,6 +15,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from tests.archive.values import Chain, Everything, Flags, Point, Sealed, bytes_of, equal, everything
+from tests.budgets import examples
 from tideline.archive import errors, layout
 from tideline.archive.codec import LAX, PART_BYTES, RULES, decode, encode, files_of
 from tideline.archive.folder import FolderParts
@@ -42,7 +43,7 @@ def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield open_parts(f"s3://{server.bucket()}", tmp_path_factory.mktemp("home"), cache=1.0)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120))
 @given(everything)
 def test_any_record_comes_back(parts: Parts, value: Everything) -> None:
     """Whatever a record holds, NaN and empty tensors too, is read as it was written, and written again as the same bytes."""
@@ -259,7 +260,7 @@ def test_no_flipped_bit_crashes_the_reader() -> None:
     assert survived < 8
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.integers(0, 2**16), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6))
 def test_no_damage_crashes_the_reader(damage: list[tuple[int, bytes]]) -> None:
     """Any bytes overwritten, anywhere: a Malformed error or a record."""

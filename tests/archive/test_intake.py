@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tideline.archive.errors import DataTruncated, DigestMismatch, PartMissing, TooLarge
 from tideline.archive.folder import FolderParts
 from tideline.archive.intake import MAX_CHUNK, MIN_CHUNK, Intake, chunk_size, chunks, commit
@@ -22,7 +23,7 @@ FILES = tuple((Digest(hashlib.sha256(each).hexdigest()), len(each)) for each in 
 WHOLE = b"".join(CONTENTS)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=8), st.lists(st.integers(0, len(WHOLE)), max_size=3))
 def test_chunks_and_cuts_anywhere(breaks: list[int], cuts: list[int]) -> None:
     """Wherever chunks end and however often the stream is cut, the parts are those that were sent."""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.archive.values import Flags
+from tests.budgets import examples
 from tideline.archive import errors, layout
 from tideline.archive.codec import decode
 from tideline.archive.folder import FolderParts
@@ -82,7 +83,7 @@ def test_a_part_without_bytes_is_malformed_and_no_crash(parts: Parts) -> None:
         decode(Flags, digest, parts)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.lists(st.integers(0, len(DATA)), max_size=5), st.sets(st.integers(0, 5)))
 @pytest.mark.parametrize("kind", ["memory", "folder"])
 def test_a_cut_upload_goes_on(kind: str, tmp_path_factory: pytest.TempPathFactory, cuts: list[int], breaks: set[int]) -> None:

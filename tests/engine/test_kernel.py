@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.engine.toys import METHODS, ROSTER, stage, start, toy
 from tests.synthetic import NAMES, SimSite, blobs, experiment, sites
 from tideline.core.data import Data, View
@@ -139,7 +140,7 @@ def test_the_host_process_is_left_as_it_was() -> None:
     assert torch.get_num_threads() == threads
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 2**62), st.sampled_from(Purpose), st.integers(-1, 1000), st.text(max_size=8))
 def test_seeds_fit_and_differ(seed: int, purpose: Purpose, cursor: int, client: str) -> None:
     """A seed fits torch's generator and changes with each of its four ingredients."""

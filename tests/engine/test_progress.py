@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tideline.core.run import ClientId, Waiting
 from tideline.engine.progress import (
     Answered,
@@ -59,7 +60,7 @@ class Ledger:
         return Verdict.STALL if expired or len(self.fate) == n else Verdict.WAIT
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(client, min_size=1, unique=True),
     limit,
@@ -83,7 +84,7 @@ def test_random_events_agree_with_a_reference(
         assert progress.waiting == set(asked) - set(ledger.fate)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.permutations([Answered(CLIENTS[0]), Failed(CLIENTS[1], "x"), Answered(CLIENTS[2])]))
 def test_the_order_of_events_does_not_matter(events: list[ProgressEvent]) -> None:
     """The progress after all events is the same in any order of arrival."""

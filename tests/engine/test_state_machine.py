@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tests.budgets import examples
 from tests.engine.endings import ending, undisturbed
 from tests.engine.fates import CALM, Fate, Life, Task
 from tests.engine.toys import ROSTER, Diary
@@ -438,7 +439,7 @@ class StoredMachine(Machine):
 def lives(machine: type[Machine], at: int) -> None:
     """A few lives of fifty moves. Of so few none is a variation of another; there are more where chance is fixed, too."""
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-    chosen = settings(max_examples=9, stateful_step_count=50, deadline=None, suppress_health_check=checks)
+    chosen = settings(max_examples=examples(9), stateful_step_count=50, deadline=None, suppress_health_check=checks)
     luck = at if chosen.derandomize else random.getrandbits(64)
     run_state_machine_as_test(seed(luck)(machine), settings=chosen)
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.budgets import examples
 from tideline.core.data import Data
 from tideline.core.phase import Replies, Told, Turn
 from tideline.core.record import Nothing
@@ -44,7 +45,7 @@ def counted(at: Site) -> Tensor:
     return found
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=40), st.sampled_from([1, ROWS // 20]))
 def test_counts_are_those_of_the_rows(pairs: list[tuple[int, int]], times: int) -> None:
     """A row of the matrix for each class, a column for each prediction; parts of ROWS rows add up."""

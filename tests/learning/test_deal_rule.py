@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tideline.core.errors import ConfigRefused
 from tideline.learning.deals import UNSEEN, Deal, Hands, cuts, deal, split_domains
 
@@ -31,7 +32,7 @@ def admitted(draw: st.DrawFn) -> tuple[dict[str, int], int, int]:
 
 
 @given(admitted(), seeds)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_each_client_has_d_domains_and_each_row_one_client(case: tuple[dict[str, int], int, int], seed: int) -> None:
     """For all N, d and |S| that are admitted: exactly d distinct domains a client, every row dealt once, parts of even sizes."""
     sizes, clients, d = case
@@ -132,7 +133,7 @@ def test_a_domain_is_dealt_alike_whatever_the_others_are() -> None:
 
 
 @given(admitted(), st.integers(4, 60), st.floats(0.01, 0.99), st.integers(0, 3), seeds)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_shares_and_shots(case: tuple[dict[str, int], int, int], n: int, share: float, shots: int, seed: int) -> None:
     """Each client holds out its share of its own rows; shots are disjoint, for training alone, and score nobody."""
     sizes, clients, d = case

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role
 from tideline.learning.deals import Hands
@@ -63,7 +64,7 @@ def sizes(hands: Hands) -> tuple[int, int, int]:
 
 
 @given(rules())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_no_row_is_dealt_twice(rule: Dirichlet) -> None:
     """Over all devices and sides; rows are in the order of their domain, and of domains that are taken."""
     parts: dict[str, list[int]] = {}
@@ -78,7 +79,7 @@ def test_no_row_is_dealt_twice(rule: Dirichlet) -> None:
 
 
 @given(rules())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_numbers_of_rows(rule: Dirichlet) -> None:
     """As they were drawn: a share of the labelled rows is held out, of an unlabelled device a share of all, and at least one."""
     sites = dealt(rule)
@@ -92,7 +93,7 @@ def test_numbers_of_rows(rule: Dirichlet) -> None:
 
 
 @given(rules())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_classes_of_a_device(rule: Dirichlet) -> None:
     """As many as are asked for, four of one domain and else all; an unlabelled device has those of a labelled one."""
     names = [str(c) for c in range(10)]
@@ -110,7 +111,7 @@ def seen(labels: Labels, hands: Hands) -> set[str]:
 
 
 @given(rules())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 def test_equal_seeds_deal_equally(rule: Dirichlet) -> None:
     """And the order in which domains stand or are named means nothing."""
     backwards = dict(reversed(LABELS.items()))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.budgets import examples
 from tideline.core.data import Data, View
 from tideline.core.phase import RIGHT, WRONG, Replies, Told
 from tideline.core.record import Nothing
@@ -36,7 +37,7 @@ def by_number(order: Any, memory: Any, site: Site, x: Tensor) -> Tensor:
     return nn.functional.one_hot((row + row % 2) % 3, 3).float()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(1, 3 * ROWS))
 def test_accuracy_is_the_share_of_right_rows(n: int) -> None:
     """However many rows are scored at once, the accuracy is the exact share of right ones."""
@@ -108,7 +109,7 @@ def test_a_target_is_scored_with_its_held_out_labels() -> None:
     assert accuracy(by_number, None, None, replace(site(data(4)), role=Role.SOURCE)) == 0.5
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(1, 2 * ROWS))
 def test_confidences_are_told_beside_the_same_accuracy(n: int) -> None:
     """The histogram has every row once; outputs that are one-hot have one confidence, e / (e + 2)."""

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor, nn
 
+from tests.budgets import examples
 from tideline.core.data import Data
 from tideline.core.errors import Cancelled
 from tideline.learning.fit import batches, cross_entropy, fit
@@ -31,7 +32,7 @@ def linear() -> nn.Module:
     return net
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 5))
 def test_an_epoch_sees_every_row_once(n: int, size: int, seed: int) -> None:
     """Batches part the rows: none twice, none left out, none larger than the size but for a joined last row."""
@@ -41,14 +42,14 @@ def test_an_epoch_sees_every_row_once(n: int, size: int, seed: int) -> None:
     assert 0 < len(parts[-1]) <= size + 1
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(2, 60), st.integers(2, 20))
 def test_no_batch_is_a_single_row_of_many(n: int, size: int) -> None:
     """Batch norm can work on every batch: a lone last row joins the batch before it."""
     assert min(len(p) for p in batches(n, size, seeded())) >= 2
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(1, 90), st.integers(1, 20), st.integers(0, 10))
 def test_a_last_batch_may_be_held_to_a_least(n: int, least: int, more: int) -> None:
     """Where there are so many rows, every batch has them; none grows by as many."""

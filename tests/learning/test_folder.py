@@ -18,6 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tideline.core.data import View
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
@@ -254,7 +255,7 @@ def test_a_cut_file_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, "cannot be read as an .npz file", file=path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 10**6), st.integers(1, 255), st.booleans())
 def test_damage_is_refused_or_harmless(place: int, change: int, packed: bool) -> None:
     """One changed byte gives a refusal or holdings of the right shape, never another error."""
@@ -270,7 +271,7 @@ def test_damage_is_refused_or_harmless(place: int, change: int, packed: bool) ->
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(["x", "y", "test_idx"]), st.integers(0, 127), st.integers(1, 255))
 def test_a_wrong_header_is_refused_or_harmless(key: str, place: int, change: int) -> None:
     """A changed header under a fitting checksum gives a refusal or holdings, never another error."""

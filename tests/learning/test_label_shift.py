@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.budgets import examples
 from tideline.core.data import Data
 from tideline.core.phase import MOST_VALUES, Replies, Told, Turn
 from tideline.core.record import Nothing
@@ -41,7 +42,7 @@ def counted(x: list[int], y: list[int] | None) -> list[int]:
     return found
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=30), st.sampled_from([1, ROWS // 10]))
 def test_rows_are_counted_by_label_or_else_by_prediction(classes: list[int], times: int) -> None:
     """A labelled site's own labels count, whatever a model says; in parts of ROWS rows where one is asked."""

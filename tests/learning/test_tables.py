@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from tests.budgets import examples
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning import csvfiles
@@ -69,7 +70,7 @@ def test_rows_and_labels(tmp_path: Path, kind: str) -> None:
         assert data.domains == ("ward",)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(
     arrays.arrays(
         st.sampled_from([np.float32, np.float64, np.int64, np.uint8]),
@@ -329,7 +330,7 @@ def test_a_damaged_parquet_file_is_refused(tmp_path: Path, cut: int) -> None:
     refused(tmp_path, "cannot be read as a .parquet file")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 10**6), st.integers(1, 255))
 def test_damage_to_parquet_is_refused_or_harmless(place: int, change: int) -> None:
     """One changed byte gives a refusal or holdings of the right shape, never another error."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tests.budgets import examples
 from tideline import nets
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import World
@@ -131,7 +132,7 @@ def test_what_is_no_file(tmp_path: Path, suffix: str) -> None:
 
 
 @SUFFIXES
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_a_file_that_was_cut(tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject) -> None:
     """Wherever: refused as what its name says it is."""
@@ -143,7 +144,7 @@ def test_a_file_that_was_cut(tmp_path_factory: pytest.TempPathFactory, suffix: s
 
 
 @SUFFIXES
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_damage_is_refused_or_harmless(tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject) -> None:
     """Any byte may be another: then there are finite tensors, or a refusal, and nothing else."""

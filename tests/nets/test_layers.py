@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.budgets import examples
 from tideline import nets
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
@@ -103,7 +104,7 @@ def test_buffers_are_no_parameters() -> None:
     assert torch.equal(layer(w, "all"), layer(backbone_of(w), "all"))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.permutations(list(weights())), st.sampled_from(["all", "first", "last", "features.bottleneck", "classifier"]))
 def test_the_order_of_a_mapping_does_not_matter(names: list[str], which: str) -> None:
     """Weights that came in a message are compared with weights that did not."""

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tideline.numerics.alignment import alignment, clipping
 
 
@@ -18,7 +19,7 @@ def gram(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return g, g @ g.T
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(1, 8), st.integers(1, 6), st.integers(0, 2**20), st.sampled_from([1, -1]))
 def test_the_gram_form_is_the_direct_one(n: int, d: int, seed: int, sign: int) -> None:
     """softmax of the cosines with the mean gradient; they sum to one; the largest is at most e^2 times the smallest."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.budgets import examples
 from tideline import nets
 from tideline.core.data import Data
 from tideline.core.run import World
@@ -19,7 +20,7 @@ numbers = st.floats(-1e6, 1e6)
 matrix = st.lists(numbers, min_size=4, max_size=4)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.tuples(st.floats(0, 1), matrix), min_size=1, max_size=6))
 def test_it_is_numpys_weighted_sum(terms: list[tuple[float, list[float]]]) -> None:
     """In float64 the sum is numpy's, to the last few bits."""
@@ -29,7 +30,7 @@ def test_it_is_numpys_weighted_sum(terms: list[tuple[float, list[float]]]) -> No
     np.testing.assert_allclose(got["w"].numpy(), expected, rtol=0, atol=1e-12 * scale)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(matrix)
 def test_one_client_is_its_own_mean(values: list[float]) -> None:
     """The mean of one model is that model, bit for bit."""
@@ -79,7 +80,7 @@ def step_from(start: dict[str, Tensor], x: Tensor, y: Tensor, world: World) -> d
     return nets.weights_of(net)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(st.integers(2, 9), min_size=1, max_size=4), st.integers(0, 1000))
 def test_one_full_batch_epoch_everywhere_is_one_central_step(sizes: list[int], seed: int) -> None:
     """FedAvg's mean of single full-batch SGD steps is the step on the pooled rows (McMahan et al., section 2)."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.budgets import examples
 from tests.numerics.clouds import atoms, labels, normal, seeded, simplex_point
 from tideline.numerics.barycenter import balanced_classes, balanced_rows, barycenter
 from tideline.numerics.transport import ground_cost, plan, transport_cost
@@ -25,7 +26,7 @@ def in_order(z: Tensor, y: Tensor) -> Tensor:
     return torch.tensor(sorted(both.tolist()), dtype=both.dtype)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(1, 4), seeds, starts, st.integers(0, 3))
 def test_all_weight_on_one_atom_reproduces_it(K: int, seed: int, start: str, k: int) -> None:
     """With its labels, in at most two iterations, for n_b = n."""
@@ -36,7 +37,7 @@ def test_all_weight_on_one_atom_reproduces_it(K: int, seed: int, start: str, k: 
     assert len(b.objective) <= 2
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(1, 4), seeds, starts)
 def test_equal_atoms_are_their_barycenter(K: int, seed: int, start: str) -> None:
     """Whatever the weights, in at most two iterations."""
@@ -47,7 +48,7 @@ def test_equal_atoms_are_their_barycenter(K: int, seed: int, start: str) -> None
     assert len(b.objective) <= 2
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 4), st.integers(1, 12), seeds, starts, st.sampled_from([0.0, 0.5]))
 def test_the_mean_is_the_mean_of_the_means(K: int, n_b: int, seed: int, start: str, entropy: float) -> None:
     """For any number of points: mean z_B = sum_k alpha_k mean z_k, the same for y; labels stay on the simplex."""
@@ -61,7 +62,7 @@ def test_the_mean_is_the_mean_of_the_means(K: int, n_b: int, seed: int, start: s
     torch.testing.assert_close(b.y.sum(-1), torch.ones(n_b, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 5), st.integers(1, 9), seeds, starts)
 def test_on_a_line_quantiles_are_averaged(K: int, n: int, seed: int, start: str) -> None:
     """In one dimension, unlabelled: the support is sum_k alpha_k sort(z_k)."""
@@ -71,7 +72,7 @@ def test_on_a_line_quantiles_are_averaged(K: int, n: int, seed: int, start: str)
     torch.testing.assert_close(b.z.sort(0).values, expected, rtol=0, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 4), st.integers(2, 12), seeds, starts, st.sampled_from([None, 0.0, 1.0]))
 def test_the_objective_never_rises(K: int, n_b: int, seed: int, start: str, beta: float | None) -> None:
     """Turns of plans and supports only lower sum_k alpha_k OT(P_k, B)."""
@@ -132,7 +133,7 @@ def test_atoms_of_weight_zero_take_no_part() -> None:
     assert not bool(b.plans[1].any())
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(1, 40), seeds)
 def test_a_drawn_start_is_balanced(n_b: int, seed: int) -> None:
     """Classes differ by one point at most, and no point of an atom comes twice before all of its class have come."""

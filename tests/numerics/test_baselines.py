@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.numerics.devices import HARD, any_costs, drawn
 from tests.numerics.test_links import orderly
 from tideline.numerics.baselines import count_weights, one_each, random_degree, random_weights, thinned, weighted
@@ -31,7 +32,7 @@ WAYS: dict[str, Way] = {
 
 
 @pytest.mark.parametrize("name", WAYS)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(N=st.integers(3, 9), able=st.integers(1, 5), seed=seeds, holes=st.sampled_from([0.0, 0.5]))
 def test_each_gives_a_plan(name: str, N: int, able: int, seed: int, holes: float) -> None:
     """Columns of targets sum to one, rows of targets and columns of sources are zero, and equal generators give equal plans."""

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tideline.numerics.calibration import BINS, calibration_error, nothing, tally
 
 
@@ -31,7 +32,7 @@ def test_the_calibration_error_by_hand() -> None:
     assert calibration_error(found) == pytest.approx((3 * abs(2 / 3 - 0.9) + 0.6) / 4)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(1, 200), st.integers(2, 12), st.integers(0, 200), st.integers(0, 2**30))
 def test_a_tally_of_all_is_the_sum_of_tallies(n: int, classes: int, cut: int, seed: int) -> None:
     """Rows may be counted in any pieces; every row is counted once; the error lies in [0, 1]."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.budgets import examples
 from tests.numerics.clouds import atoms, client, normal, one_hot, seeded, simplex_point
 from tideline.numerics.client_update import OPTIMISERS, Fitted, Pool, fit, fresh, slices
 from tideline.numerics.dictionary import Dictionary, Fit, logits_of, loss, soft_labels
@@ -27,7 +28,7 @@ def fitted(p: Dictionary, alpha: Tensor, s: Fit, seed: int = 0, labelled: bool =
     return fit(p, alpha, fresh(p, s.optimiser), z_q, y_q if labelled else None, s, seeded(seed))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     *(st.integers(1, 3), st.sampled_from(OPTIMISERS), st.booleans(), st.floats(1e-3, 2.0), st.integers(0, 10_000)),
     st.sampled_from(["atom", "normal"]),
@@ -189,7 +190,7 @@ def recovered(p: Dictionary, f: Fitted) -> Tensor:
     return lengths / lengths.sum()
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.integers(2, 4), st.integers(0, 1000))
 def test_a_plain_gradient_step_tells_alpha(K: int, seed: int) -> None:
     """With one mini-batch of all points, and as many in the barycenter, every atom's gradient is alpha_k times one and the same

@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.metrics.pairwise import cosine_similarity
 from torch import Tensor
 
+from tests.budgets import examples
 from tests.numerics.clouds import normal, seeded
 from tideline.numerics.clustering import agglomerative, finch, first_neighbours, nearest_cluster, repaired
 
@@ -45,7 +46,7 @@ def by_first_appearance(labels: Tensor) -> bool:
     return list(dict.fromkeys(labels.tolist())) == list(range(int(labels.max()) + 1))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(sizes, st.integers(1, 8), seeds)
 def test_first_neighbours_are_the_most_similar(n: int, d: int, seed: int) -> None:
     """By scikit-learn's cosines, never the point itself."""
@@ -67,7 +68,7 @@ def test_ties_go_to_the_smallest_index() -> None:
     assert first_neighbours(torch.zeros(3, 2)).tolist() == [1, 0, 0]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(3, 20), st.integers(1, 5000), seeds)
 def test_rounding_breaks_no_tie(n: int, d: int, seed: int) -> None:
     """Multiples of one row are equally similar, whatever the last digits of the sums are."""
@@ -75,7 +76,7 @@ def test_rounding_breaks_no_tie(n: int, d: int, seed: int) -> None:
     assert first_neighbours(points).tolist() == [1] + [0] * (n - 1)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(sizes, st.integers(2, 8), seeds)
 def test_finch_is_the_components_of_the_neighbours(n: int, d: int, seed: int) -> None:
     """SciPy's connected components of the graph of nearest neighbours; each cluster has two members or more."""
@@ -88,7 +89,7 @@ def test_finch_is_the_components_of_the_neighbours(n: int, d: int, seed: int) ->
     assert int(labels.bincount().min()) >= 2
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(sizes, seeds)
 def test_finch_is_the_published_definition(n: int, seed: int) -> None:
     """All three rules of the adjacency, written out, and components by the powers of the matrix."""
@@ -129,7 +130,7 @@ def test_labels_by_first_appearance() -> None:
     assert agglomerative(at(ANGLES), 3).tolist() == [0, 1, 0, 1, 2]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(sizes, seeds)
 def test_the_order_of_the_points_does_not_matter(n: int, seed: int) -> None:
     """Points in another order are clustered alike, by each of the functions."""
@@ -155,7 +156,7 @@ def average_linkage(similarity: np.ndarray, clusters: int) -> Tensor:
     return labels
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(1, 14), seeds, st.data())
 def test_agglomerative_is_average_linkage(n: int, seed: int, data: st.DataObject) -> None:
     """That many clusters, the same as by merging step by step."""
@@ -190,7 +191,7 @@ def test_a_cluster_of_one_joins_its_nearest() -> None:
     assert repaired(torch.tensor([6]), points[:1]).tolist() == [0]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=25), seeds)
 def test_repaired_clusters_have_two_or_more(labels: list[int], seed: int) -> None:
     """No cluster of one is left, those who were together still are, and repairing again changes nothing."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.budgets import examples
 from tests.numerics.clouds import normal
 from tideline.numerics.contrast import Sets, class_means, classified, contrast, log_likelihoods, mean_prototypes
 
@@ -33,7 +34,7 @@ def by_hand(z: Tensor, y: int, sets: Sets) -> float:
     return sum(found) / len(found) if found else 0.0
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 4), st.integers(2, 5), seeds)
 def test_the_loss_is_its_definition(S: int, M: int, seed: int) -> None:
     """Over the samples whose class has a mean prototype, each term over the classes that its set has."""
@@ -68,7 +69,7 @@ def test_equal_prototypes_give_the_logarithm_of_their_number() -> None:
     assert float(contrast(z, y, mean_prototypes(sets), sets, 70.0)) == pytest.approx(2 * math.log(4))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(1, 4), seeds)
 def test_prototypes_that_are_not_there_do_not_matter(S: int, seed: int) -> None:
     """Whatever numbers stand in their place."""

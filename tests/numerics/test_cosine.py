@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
+from tests.budgets import examples
 from tests.numerics.clouds import normal
 from tideline.numerics import cosine
 from tideline.numerics.cosine import cosines, unit
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 9), st.integers(0, 1000))
 def test_it_is_scikit_learns(n: int, m: int, d: int, seed: int) -> None:
     """The same numbers, for rows of zeros too."""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.budgets import examples
 from tests.numerics.clouds import atoms, client, labels, normal, seeded, simplex_point
 from tideline.numerics.client_update import fit, fresh
 from tideline.numerics.dictionary import Dictionary, Fit, logits_of, loss, mean, one_hot_logits, soft_labels
@@ -21,7 +22,7 @@ seeds = st.integers(0, 10_000)
 PLAIN = Fit(batch=12, beta=1.0)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(2, 12), st.floats(0.05, 0.99), seeds)
 def test_confidence_is_the_labels_probability(classes: int, p0: float, seed: int) -> None:
     """The label has p0, the others share the rest."""
@@ -47,7 +48,7 @@ def test_impossible_confidence(p0: float) -> None:
         one_hot_logits(torch.tensor([0]), 3, p0)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 9), seeds)
 def test_softmax_gives_labels_back(classes: int, seed: int) -> None:
     """y -> logits -> y; a hard label comes back within the smallest probability; logits are centred."""
@@ -115,7 +116,7 @@ def test_the_loss_takes_its_own_beta() -> None:
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=examples(15))
 @given(K=st.integers(1, 3), seed=seeds, size=st.sampled_from([1e-3, 1.0, 10.0]))
 def test_theorem_3_1(labelled: bool, K: int, seed: int, size: float) -> None:
     """f(P moved by eps) - f(P) = eps^T g + |eps|^2, exactly, where g sums the gradient over atoms and points and is twice the
@@ -133,7 +134,7 @@ def test_theorem_3_1(labelled: bool, K: int, seed: int, size: float) -> None:
     assert float(anew.value - f.value) == pytest.approx(rise, rel=1e-9, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(1, 5), seeds)
 def test_the_mean_of_versions(clients: int, seed: int) -> None:
     """Point by point (eq. 12); labels stay on the simplex; versions are left as they were and taken one at a time."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import block_array, eye_array, kron
 
+from tests.budgets import examples
 from tideline.numerics.facility import SHUT, bounded, cheapest, cost_of, first_prices
 
 seeds = st.integers(0, 10_000)
@@ -47,7 +48,7 @@ def programmed(f: np.ndarray, c: np.ndarray) -> float:
     return float(found.fun)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.integers(1, 8), st.integers(1, 12), seeds, st.booleans(), st.sampled_from([0.0, 0.5]))
 def test_nothing_is_cheaper(n: int, N: int, seed: int, whole: bool, holes: float) -> None:
     """Every set of facilities was tried; the bound is the cost, and the cost is the set's."""
@@ -65,7 +66,7 @@ def test_it_is_the_integer_programs_optimum(seed: int) -> None:
     assert cheapest(f, c).cost == pytest.approx(programmed(f, c), rel=1e-7)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(2, 7), st.integers(1, 9), seeds, st.integers(1, 5))
 def test_bounds_are_below_every_plan(n: int, N: int, seed: int, steps: int) -> None:
     """At every node, after however few steps, towards however wrong a cost."""

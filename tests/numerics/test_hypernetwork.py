@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import functional_call, grad
 
+from tests.budgets import examples
 from tideline.numerics import chunked, hypernetwork
 from tideline.numerics.alignment import alignment
 from tideline.numerics.chunked import ChunkedPull, begin_chunked, generate_chunked
@@ -76,7 +77,7 @@ def directly(kind: str, theta: Theta, nu: Tensor, deltas: list[dict[str, Tensor]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**20), st.integers(1, 40))
 def test_the_weighted_gradient_is_autograds(kind: str, n: int, e: int, seed: int, numbers: int) -> None:
     """In slices of any size; and the Gram form has the inner products of whole gradients."""

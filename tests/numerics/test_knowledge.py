@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from tests.budgets import examples
 from tideline.numerics import knowledge
 from tideline.numerics.knowledge import Vote, quality, shares, strongest, vote
 from tideline.numerics.shapley import leave_one_out, shapley
@@ -61,7 +62,7 @@ def test_a_vote_by_hand() -> None:
     torch.testing.assert_close(agreed.mean, torch.stack([p[1:, 0].mean(0), p[0, 1], p[1:, 2].mean(0)]))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(sources, seeds, gates)
 def test_a_vote_is_its_definition(S: int, seed: int, gate: float) -> None:
     """Class, certainty, supporters and their mean, of any tables."""
@@ -72,7 +73,7 @@ def test_a_vote_is_its_definition(S: int, seed: int, gate: float) -> None:
         torch.testing.assert_close(agreed.mean[x], p[V, x].mean(0))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(sources, seeds, gates)
 def test_quality_is_the_printed_one(S: int, seed: int, gate: float) -> None:
     """The winner's votes are n_V max pbar: of every set of sources."""
@@ -83,7 +84,7 @@ def test_quality_is_the_printed_one(S: int, seed: int, gate: float) -> None:
         assert found == pytest.approx(printed_quality(p, gate, T), abs=1e-9)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(2, 5), seeds)
 def test_a_source_that_knows_nothing_has_no_focus(S: int, seed: int) -> None:
     """Its output is constant and uniform, and the gate above 1 / K: by either measure 0."""
@@ -93,7 +94,7 @@ def test_a_source_that_knows_nothing_has_no_focus(S: int, seed: int) -> None:
         assert float(by(lambda T: printed_quality(p, 0.3, T), S)[S - 1]) == pytest.approx(0, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(sources, seeds, st.floats(0, 1))
 def test_weights_lie_on_the_simplex(S: int, seed: int, sure: float) -> None:
     """Whatever the focus; the target's is its share of sure samples over S + 1."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.numerics.devices import HARD, THEORY, any_costs, drawn, permuted
 from tideline.numerics.bounds import Unfit, confidence, link_bound, rademacher, source_bound
 from tideline.numerics.links import (
@@ -67,7 +68,7 @@ def tried(p: Problem) -> float:
     return least
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(2, 8), st.integers(1, 5), seeds, phis, st.sampled_from([0.0, 0.4]), st.sampled_from(["ratio", "linear"]))
 def test_nothing_is_better_than_the_optimum(N: int, able: int, seed: int, phi: Phi, holes: float, mode: Any) -> None:
     """All sets of sources were tried; the plan is orderly, says what it costs, and has one link for each target."""
@@ -79,7 +80,7 @@ def test_nothing_is_better_than_the_optimum(N: int, able: int, seed: int, phi: P
     assert plan.objective == objective(p, plan.psi, plan.alpha) and plan.energy == energy(p, plan.alpha)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(seeds, st.integers(0, 100))
 def test_numbers_of_devices_do_not_matter(seed: int, other: int) -> None:
     """Another order of the devices is the same plan in another order."""
@@ -91,7 +92,7 @@ def test_numbers_of_devices_do_not_matter(seed: int, other: int) -> None:
     assert (again.alpha == plan.alpha[np.ix_(order, order)]).all()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(seeds, phis, st.floats(1e-6, 1e6))
 def test_common_factors_do_not_matter(seed: int, phi: Phi, factor: float) -> None:
     """Phi times anything is the same plan at that many times the objective."""
@@ -260,7 +261,7 @@ def test_rounding_finds_a_source() -> None:
     assert repaired(p, [0, 1, 1, 1]).tolist() == [0, 0, 1, 1]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(3, 8), st.integers(1, 4), seeds, st.sampled_from([0.0, 0.5]))
 def test_whatever_is_rounded_is_a_plan(N: int, able: int, seed: int, holes: float) -> None:
     """Of any relaxed numbers; polishing keeps the sources, and neither is below the optimum."""
@@ -273,7 +274,7 @@ def test_whatever_is_rounded_is_a_plan(N: int, able: int, seed: int, holes: floa
     assert exact(p).objective <= better.objective + 1e-9 <= plan.objective + 2e-9
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(3, 8), st.integers(2, 4), seeds, st.sampled_from([0.0, 0.5]))
 def test_what_devices_leave_behind_is_a_plan(N: int, able: int, seed: int, holes: float) -> None:
     """Weights that are left keep their proportions, and no source goes; with nobody gone a plan stays as it is."""

@@ -11,6 +11,7 @@ from scipy.special import softmax
 from sklearn.metrics.pairwise import cosine_similarity
 from torch import Tensor
 
+from tests.budgets import examples
 from tests.numerics.clouds import normal, simplex_point
 from tideline.numerics.mixing import (
     MIXINGS,
@@ -52,7 +53,7 @@ def soft_models(mix: Mix, models: list[Tensor], mixing: str) -> list[Tensor]:
     return soft
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(clusters, mixings, seeds)
 def test_the_start_is_mixed_in_steps(C: int, mixing: str, seed: int) -> None:
     """Mixing soft models, then with the own one, is mixing the cluster models with v (eq. 7)."""
@@ -65,7 +66,7 @@ def test_the_start_is_mixed_in_steps(C: int, mixing: str, seed: int) -> None:
     torch.testing.assert_close(soft_weights(mix, mixing) @ torch.stack(models), torch.stack(soft), rtol=0, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(clusters, mixings, seeds)
 def test_the_start_is_equation_8(C: int, mixing: str, seed: int) -> None:
     """Its closed form, sums written out; in the row form the last factor is a_{c'c}."""
@@ -80,7 +81,7 @@ def test_the_start_is_equation_8(C: int, mixing: str, seed: int) -> None:
     np.testing.assert_allclose(v.numpy(), expected, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(clusters, mixings, seeds, st.data())
 def test_all_weights_are_on_the_simplex(C: int, mixing: str, seed: int, data: st.DataObject) -> None:
     """Not negative, of sum one, whoever answered, with zeros and with float32 from the wire."""
@@ -128,7 +129,7 @@ def test_both_mixings_of_known_means() -> None:
     assert S.tolist() == [[0.75, 0.25, 0.0], [0.125, 0.875, 0.0], [0.125, 0.375, 0.5]]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(1, 20), st.integers(1, 6), seeds)
 def test_confidence_is_the_nearest_classs_cosine(n: int, classes: int, seed: int) -> None:
     """Equation 1 by scikit-learn's cosines; the length of a feature does not count."""
@@ -139,7 +140,7 @@ def test_confidence_is_the_nearest_classs_cosine(n: int, classes: int, seed: int
     assert float(cosine_confidence(7 * z, w)) == pytest.approx(float(got), abs=1e-12)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=6), st.sampled_from([1.0, 0.05, 1e-3, 1e-6]))
 def test_softmax_weights_are_scipys(scores: list[float], temperature: float) -> None:
     """On the simplex, for temperatures at which exp overflows too."""

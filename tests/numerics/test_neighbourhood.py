@@ -16,6 +16,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.budgets import examples
 from tests.numerics.clouds import normal
 from tideline.numerics.neighbourhood import collapsed, soft_density
 
@@ -40,7 +41,7 @@ def test_it_is_the_direct_formula(temperature: float, sure: float) -> None:
     assert soft_density(p, temperature) == pytest.approx(direct(p, temperature), rel=1e-9, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(2, 30), st.integers(1, 40), st.sampled_from([0.05, 1e-4]), st.integers(0, 1000))
 def test_the_block_does_not_matter(n: int, block: int, temperature: float, seed: int) -> None:
     """From single rows to all at once."""
@@ -50,7 +51,7 @@ def test_the_block_does_not_matter(n: int, block: int, temperature: float, seed:
     assert 0 <= whole <= math.log(n - 1) + 1e-12
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(2, 60), st.integers(1, 64))
 def test_equal_rows_reach_the_most(n: int, block: int) -> None:
     """n equal rows: log(n - 1)."""
@@ -111,7 +112,7 @@ def test_collapsed() -> None:
     assert not collapsed(torch.eye(3))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(1, 19), st.integers(1, 200))
 def test_the_share_is_exact(k: int, times: int) -> None:
     """k of 20, any number of times over, are no more than the share k / 20; one more row is."""

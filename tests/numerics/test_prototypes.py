@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import entropy
 from sklearn.metrics.pairwise import cosine_similarity
 
+from tests.budgets import examples
 from tests.numerics.clouds import client, normal, seeded
 from tideline.numerics.prototypes import Labelled, information_maximisation, mixup, partners, pseudo_labels, two_model
 
@@ -38,7 +39,7 @@ def direct(z: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]
     return labels, cos.max(1), sum(pairs) / len(pairs) if pairs else 0.0
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 7), seeds)
 def test_it_is_equation_4(n: int, q: int, classes: int, seed: int) -> None:
     """Labels, similarities and the mean between prototypes are those of the loops, classes without samples left out."""
@@ -113,7 +114,7 @@ def test_ties_go_to_the_first() -> None:
         assert two_model(labelled([4], [0.7], common), labelled([2], [0.7], common))[0].tolist() == [4]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=30), st.floats(0, 1), seeds)
 def test_mixup_keeps_to_the_label(samples: list[tuple[int, bool]], mu: float, seed: int) -> None:
     """A sample in dispute moves towards one of the same label that both models agree on, or stays; the others stay."""
@@ -153,7 +154,7 @@ def test_mixup_of_float32_images() -> None:
     torch.testing.assert_close(got[0], torch.full((3, 4, 4), 0.55))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(1, 20), st.integers(1, 9), st.floats(0.1, 30), seeds)
 def test_information_maximisation_is_two_entropies(b: int, classes: int, sure: float, seed: int) -> None:
     """SciPy's mean entropy less the entropy of the mean: never positive, never below -log M."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.budgets import examples
 from tests.numerics.clouds import normal
 from tideline.numerics.random_features import BANDWIDTHS, moment, psi, ramp, typical, waves
 
@@ -33,7 +34,7 @@ def estimate(a: Tensor, b: Tensor, s2: float, D: int, seed: int) -> float:
     return float((moment(by, a.float()) - moment(by, b.float())).double().square().sum())
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(seeds, st.integers(1, 20))
 def test_equal_samples_are_at_no_distance(seed: int, n: int) -> None:
     """In whatever order their points come."""
@@ -57,7 +58,7 @@ def test_it_converges_to_the_kernels_as_features_grow() -> None:
     assert max(errors) < 1.3 * min(errors)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(seeds)
 def test_a_product_is_the_kernel(seed: int) -> None:
     """psi(f) . psi(f') is near the mean of Gaussian kernels, of any two points."""

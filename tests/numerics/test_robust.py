@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.budgets import examples
 from tideline.numerics import robust
 from tideline.numerics.averaging import weighted_sum
 
@@ -140,7 +141,7 @@ def test_the_order_of_arrival_changes_no_bit_of_a_clipped_mean() -> None:
 
 
 @every
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_who_sent_which_update_changes_no_bit(rule: str, data: st.DataObject) -> None:
     """Names given anew to the same updates, among them equal ones and zeros of both signs: the same bytes."""
@@ -163,7 +164,7 @@ def test_equal_updates_are_a_fixed_point(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed_mean"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_wrong_updates_cannot_leave_the_range_of_the_right_ones(rule: str, data: st.DataObject) -> None:
     """f < N / 2 of any finite values at all: each coordinate stays between the right ones' least and largest."""

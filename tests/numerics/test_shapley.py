@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tideline.numerics.shapley import leave_one_out, shapley
 
 players, seeds = st.integers(1, 5), st.integers(0, 10_000)
@@ -20,7 +21,7 @@ def game(seed: int, S: int) -> dict[tuple[int, ...], float]:
     return {tuple(k for k in range(S) if bits >> k & 1): v[bits] for bits in range(1 << S)}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(players, seeds)
 def test_it_is_the_mean_over_orders_of_arrival(S: int, seed: int) -> None:
     """What a player adds to those before it, over all orders; and all of it is shared out."""
@@ -35,7 +36,7 @@ def test_it_is_the_mean_over_orders_of_arrival(S: int, seed: int) -> None:
     assert float(phi.sum()) == pytest.approx(v[tuple(range(S))] - v[()])
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(2, 5), seeds)
 def test_players_who_add_alike_or_nothing(S: int, seed: int) -> None:
     """A value by the number of players: all alike. A player who adds the same to every set gets that; one who adds none, 0."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.budgets import examples
 from tideline.numerics.averaging import weighted_sum
 from tideline.numerics.signs import LARGEST, mask, masked_mean
 
@@ -47,7 +48,7 @@ def by_definition(w: Model, p: list[float], updates: list[Model], tau: float, ra
 taus, rates = st.sampled_from([0.0, 0.2, 0.5, 0.7, 1.0]), st.sampled_from([0.0, 0.01, 1.0, 2.0])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(1, 7), st.integers(0, 10_000), taus, rates)
 def test_it_is_the_formula(n: int, seed: int, tau: float, rate: float) -> None:
     """In float64, for any number of updates, threshold and step. Buffers are the plain mean, counters the maximum."""
@@ -59,7 +60,7 @@ def test_it_is_the_formula(n: int, seed: int, tau: float, rate: float) -> None:
     assert int(made["count"]) == max(int(u["count"]) for u in updates)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(1, 7), st.integers(0, 10_000))
 def test_without_a_threshold_it_is_the_mean_bit_for_bit(n: int, seed: int) -> None:
     """tau = 0 and eta_s = 1, in float32, where elements disagree wholly too."""

@@ -7,13 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.numerics.clouds import normal
 from tideline.numerics.simplex import project
 
 vectors = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=examples(100))
 @given(vectors)
 def test_the_result_is_on_the_simplex(v: list[float]) -> None:
     """No entry is negative, and the sum is one."""
@@ -22,7 +23,7 @@ def test_the_result_is_on_the_simplex(v: list[float]) -> None:
     assert float(p.sum()) == pytest.approx(1, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=examples(100))
 @given(vectors, st.integers(0, 1000))
 def test_no_other_point_is_nearer(v: list[float], seed: int) -> None:
     """The variational inequality of a projection: (v - p) (q - p) <= 0 for every q of the simplex."""
@@ -33,7 +34,7 @@ def test_no_other_point_is_nearer(v: list[float], seed: int) -> None:
     assert float(((v_ - p) * (corners - p)).sum(-1).max()) <= 1e-9
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(1, 9), st.integers(0, 1000))
 def test_points_of_the_simplex_stay(K: int, seed: int) -> None:
     """Projecting twice is projecting once."""

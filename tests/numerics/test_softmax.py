@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from tests.budgets import examples
 from tests.numerics.clouds import client, normal, one_hot
 from tideline.numerics.softmax import fit, probabilities
 
@@ -38,7 +39,7 @@ def test_soft_labels_are_copies_with_weights() -> None:
     torch.testing.assert_close(probabilities(fit(z, soft, l2=1e-2), z), probabilities(hard, z), rtol=0, atol=1e-6)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.sampled_from([1e-4, 1.0, 1e4]), st.floats(-100, 100), st.integers(0, 100))
 def test_units_and_origin_do_not_matter(unit: float, offset: float, seed: int) -> None:
     """Features in another unit and from another origin give the same probabilities."""

@@ -7,10 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tideline.numerics.spread import spread
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 6), st.integers(0, 2**20))
 def test_it_is_the_mean_deviation(n: int, seed: int) -> None:
     """As torch has it for all models at once, far from zero too."""

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.budgets import examples
 from tests.numerics.clouds import normal
 from tideline.numerics import transport
 from tideline.numerics.transport import carried, ground_cost, labelled, plan, squared_distances, transport_cost
@@ -27,7 +28,7 @@ def distance(cost: Tensor, entropy: float = 0.0) -> float:
     return float(transport_cost(cost, plan(cost, entropy)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(sizes, sizes, st.integers(1, 5), seeds, st.floats(-1e3, 1e3))
 def test_squared_distances_are_those_of_differences(n: int, m: int, d: int, seed: int, offset: float) -> None:
     """Against the formula written out; far from the origin too; never negative."""
@@ -74,7 +75,7 @@ def test_beta_is_a_constant_for_the_gradient() -> None:
     torch.testing.assert_close(free, plain)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(sizes, sizes, seeds)
 def test_the_exact_cost_is_pots(n: int, m: int, seed: int) -> None:
     """On the same cost, with marginals kept."""
@@ -87,7 +88,7 @@ def test_the_exact_cost_is_pots(n: int, m: int, seed: int) -> None:
     assert float(gamma.min()) >= 0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 6), seeds)
 def test_no_assignment_is_cheaper(n: int, seed: int) -> None:
     """Between as many points the cheapest plan costs what the best of all permutations costs (Birkhoff)."""
@@ -96,7 +97,7 @@ def test_no_assignment_is_cheaper(n: int, seed: int) -> None:
     assert distance(cost) == pytest.approx(best, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(sizes, sizes, st.integers(1, 4), seeds)
 def test_it_is_symmetric_and_zero_on_equal_measures(n: int, m: int, d: int, seed: int) -> None:
     """Both ways the same; nothing between a cloud and the same cloud in another order, or with every point doubled."""
@@ -106,7 +107,7 @@ def test_it_is_symmetric_and_zero_on_equal_measures(n: int, m: int, d: int, seed
     assert distance(squared_distances(a, a.repeat(2, 1))) <= 1e-12
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(sizes, st.integers(0, 1000))
 def test_on_a_line_sorted_points_meet(n: int, seed: int) -> None:
     """In one dimension the cost is the mean squared difference of the sorted points."""
@@ -168,7 +169,7 @@ def test_the_costs_gradient_is_the_plan() -> None:
     assert torch.equal(gradient, gamma)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(2, 8), st.integers(2, 8), seeds)
 def test_sinkhorns_plan_keeps_its_marginals_and_is_near(n: int, m: int, seed: int) -> None:
     """Marginals within 1e-6, and a cost between the exact one and that plus the entropy's share."""
@@ -212,7 +213,7 @@ def test_a_negative_entropy_is_refused() -> None:
         plan(torch.ones(2, 2), -1.0)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(1, 40), st.integers(1, 40), seeds, st.booleans())
 def test_carrying_is_the_matrix_product(n: int, m: int, seed: int, sparse: bool) -> None:
     """Whether zeros are visited or not."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journal_values import ANN, OTHER, RUN, TEAM, advance, client, files, invite, joins, order_row, reply, run_row, visible
 
+from tests.budgets import examples
 from tideline.core.errors import Overtaken
 from tideline.core.run import OrderId
 from tideline.engine.memory_journal import MemoryJournal
@@ -165,7 +166,7 @@ def known_parts(journal: Journal) -> list[frozenset[Any]]:
 
 
 @given(MOVES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_both_journals_live_the_same_life(moves: list[Move]) -> None:
     """Every answer along the way, everything visible at the end, every holder and the last collections are equal."""
     with tempfile.TemporaryDirectory(dir=SHELF) as folder:
@@ -184,7 +185,7 @@ def test_both_journals_live_the_same_life(moves: list[Move]) -> None:
 
 
 @given(MOVES)
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=examples(16))
 def test_a_life_goes_on_after_a_restart(moves: list[Move]) -> None:
     """A database that is closed and opened in the middle of a life shows the same, and goes on as if nothing had been."""
     with tempfile.TemporaryDirectory(dir=SHELF) as folder:

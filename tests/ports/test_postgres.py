@@ -31,6 +31,7 @@ from relay import relayed
 from sqlalchemy import text
 from test_journal_lives import MOVES, Life, Move, known_parts
 
+from tests.budgets import examples
 from tests.postgres import OTHERS, own_schema, run, with_options
 from tideline.core.errors import FederationError, StorageFull, Unreachable
 from tideline.engine.memory_journal import MemoryJournal
@@ -101,7 +102,7 @@ def notes(journal: SqlJournal) -> list[str]:
 
 
 @given(MOVES)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_life_is_the_same(schema: str, moves: list[Move]) -> None:
     """Every answer along the way and everything visible at the end are those of the journal in memory."""
     moved = "runs, drafts, leases, listings, rounds, orders, events, parts, members, refs, pushed, sealed, invites, clients"

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from tests.budgets import examples
 from tests.redis import Redis, running
 from tests.server.agents_door import door_of
 from tideline.core.errors import TooMany
@@ -71,7 +72,7 @@ calls = st.lists(st.floats(0, 30), min_size=1, max_size=120)
 
 
 @given(limit=st.integers(1, 10), pauses=calls)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_minute_has_no_more_than_the_limit(limit: int, pauses: list[float]) -> None:
     """No minute of the clock lets in more, nor any other minute more than twice that; a patient caller is always let in."""
 
@@ -92,7 +93,7 @@ def test_a_minute_has_no_more_than_the_limit(limit: int, pauses: list[float]) ->
 
 
 @given(pauses=calls, limit=st.integers(1, 6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 def test_both_count_alike(shared: Redis, pauses: list[float], limit: int) -> None:
     """In this process and in Redis the same calls are let in, and the others are told the same."""
 

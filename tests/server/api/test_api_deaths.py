@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from tests.budgets import examples
 from tideline.core.run import RunId
 from tideline.engine.rows import Status
 from tideline_server.api import ApiSettings
@@ -69,7 +70,7 @@ class Ask:
 faults = st.lists(st.tuples(st.integers(0, 16), st.sampled_from(KINDS)), max_size=2)
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=examples(60))
 @given(name=st.sampled_from(NAMES), tries=st.lists(faults, max_size=4), stalls=st.booleans())
 def test_whatever_dies_it_is_done_once(name: str, tries: list[list[Fault]], stalls: bool) -> None:
     """Tries that die or are cut at calls of the journal, then two in peace: done once, and every success told is the same."""

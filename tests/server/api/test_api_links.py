@@ -11,6 +11,7 @@ from api_world import Coordinator, refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.planning.cases import BOUNDS, MEASURED, changed, device, entry
 from tideline.core.errors import Unreachable
 from tideline.engine.keyring import hash_of
@@ -18,7 +19,7 @@ from tideline.planning.links import plan_links
 from tideline_server.api.examples import LINKS
 from tideline_server.api.models import LinkPlan
 
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
+FUZZ = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 OWN = {"Authorization": "Bearer own"}
 
 

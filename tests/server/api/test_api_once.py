@@ -15,6 +15,7 @@ from api_world import EXPERIMENT, QUICK, Coordinator, refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.budgets import examples
 from tests.postgres import own_schema
 from tideline.core.errors import Unreachable
 from tideline.core.tokens import secret_of
@@ -165,7 +166,7 @@ def test_two_keys_are_none(coordinator: Coordinator) -> None:
     assert "2 times" in refused(answer, 422, "ConfigRefused", HEADER)["detail"]
 
 
-FUZZ = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
+FUZZ = settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @FUZZ

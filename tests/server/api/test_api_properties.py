@@ -29,6 +29,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.acceptance.harness import net
+from tests.budgets import examples
 from tideline.engine.keyring import hash_of
 
 PROMISES = [
@@ -94,11 +95,11 @@ def test_checks_are_known() -> None:
     assert {check.__name__ for check in TOGETHER} <= set(CHECKS.get_all_names())
 
 
-def alone(operation: Any, headers: dict[str, str], examples: int) -> None:
+def alone(operation: Any, headers: dict[str, str], number: int) -> None:
     """Calls of one operation: such as the description allows, and such as it does not."""
     for mode in schemathesis.GenerationMode:
 
-        @settings(max_examples=examples, phases=[Phase.generate], **QUIET)
+        @settings(max_examples=number, phases=[Phase.generate], **QUIET)
         @given(case=operation.as_strategy(generation_mode=mode))
         def ask(case: Any) -> None:
             asked(case, headers)
@@ -117,7 +118,7 @@ def test_each_operation_keeps_its_promises(schema: Any) -> None:
 
 def test_operations_keep_their_promises_together(schema: Any) -> None:
     """What one answer names, the next call asks for."""
-    options = settings(max_examples=6, stateful_step_count=6, phases=[Phase.generate], **QUIET)
+    options = settings(max_examples=examples(6), stateful_step_count=6, phases=[Phase.generate], **QUIET)
     run_state_machine_as_test(workflow(schema, OWN), settings=options)
 
 
