@@ -34,7 +34,7 @@ from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Member, Role, World
 from tideline.engine import advance
 from tideline.engine.advance import Game
-from tideline.engine.mill import NumericMill
+from tideline.engine.mill import LocalCompute
 
 PART = ["classifier.*", "*.bottleneck.*", "*.bn?.*", "*.downsample.1.*"]
 WORLDS = {
@@ -97,14 +97,14 @@ def measured(model: str, row: str, n: int, threads: int) -> dict[str, Any]:
     game = game_of(model, row, n, threads)
     with tempfile.TemporaryDirectory() as folder:
         parts = FolderParts(Path(folder), durable=False)
-        mill = NumericMill(parts, METHODS)
+        compute = LocalCompute(parts, METHODS)
         turned = advance.begin(game)
         given = [reply(game, parts, i, turned.orders[m.id]) for i, m in enumerate(game.roster)]
         digest = encode(turned.state, parts).digest
         S = size(turned.state)
         del turned
-        digest, _ = round_of(game, mill, parts, digest, 0, given)
-        mb, (_, told) = grown(lambda: round_of(game, mill, parts, digest, 1, given))
+        digest, _ = round_of(game, compute, parts, digest, 0, given)
+        mb, (_, told) = grown(lambda: round_of(game, compute, parts, digest, 1, given))
     return {
         "model": model,
         "method": row,
@@ -139,7 +139,7 @@ def reply(game: Game, parts: FolderParts, i: int, order: Any) -> str:
 
 
 def round_of(
-    game: Game, mill: NumericMill, parts: FolderParts, state: Any, cursor: int, given: list[str]
+    game: Game, compute: LocalCompute, parts: FolderParts, state: Any, cursor: int, given: list[str]
 ) -> tuple[Any, dict[str, float]]:
     """Decode, fold, ask, encode; the next state's digest, and seconds."""
     begun = time.monotonic()
@@ -153,8 +153,8 @@ def round_of(
     at = time.monotonic()
     turned = advance.close(game, before, cursor, Replies(load, {}))
     folded = time.monotonic()
-    made = mill.encoded(game, turned, True)
-    return made["state"][0][0], {"fold_s": round(folded - at, 2), "round_s": round(time.monotonic() - begun, 2)}
+    made = compute.encoded(game, turned, True)
+    return made.state[0][0], {"fold_s": round(folded - at, 2), "round_s": round(time.monotonic() - begun, 2)}
 
 
 if __name__ == "__main__":

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import structlog
 
-from tideline.archive.layout import handle_in
 from tideline.core.errors import Cancelled, StepFailed
-from tideline.core.handle import Handle
-from tideline.core.run import ClientId, Digest, RunId
+from tideline.core.run import RunId
+from tideline.core.settings import plain
 from tideline.engine.pipe import Child, ChildDied
 from tideline.engine.ports import Done, Job
-from tideline.engine.rows import Files
+from tideline.engine.wired import done_in
 
 log = structlog.get_logger()
 SPAWN_AFTER_SECONDS = 10.0  # how long a run waits for another's trainer before it gets one of its own
@@ -84,7 +80,7 @@ class TrainerPool:
         for left in reversed(range(TRIES)):
             trainer.ticked = None
             try:
-                return done_in(trainer.child.call("step", plain_job(job), trainer.heard(tick)))
+                return done_in(trainer.child.call("step", plain(job), trainer.heard(tick)))
             except ChildDied as error:
                 log.warning("trainer_died", run=job.run, round=job.round, reason=error.what, tries_left=left)
                 self._died(job.run, left)
@@ -139,26 +135,3 @@ class TrainerPool:
 
     def _idle_ones(self) -> list[Trainer]:
         return [t for t in self._trainers if t.run is None]
-
-
-def plain_job(job: Job) -> dict[str, Any]:
-    """A job as plain data."""
-    sent, fetched = job.transfers.sent, job.transfers.fetched
-    told = {"fetched": {name: dataclasses.asdict(each) for name, each in fetched.items()}, "sent": dataclasses.asdict(sent)}
-    return {f.name: getattr(job, f.name) for f in dataclasses.fields(job)} | {"transfers": told}
-
-
-def done_in(raw: dict[str, Any]) -> Done:
-    """A finished step from plain data."""
-    handles = tuple(handle_from(node, to) for node, to in raw["handles"])
-    return Done(files_in(raw["message"]), files_in(raw["memory"]), raw["metrics"], raw["facts"], handles)
-
-
-def handle_from(node: Any, to: list[str] | None) -> Handle[Any]:
-    """A handle, and for whom it is, from plain data."""
-    return replace(handle_in(node), to=None if to is None else tuple(map(ClientId, to)))
-
-
-def files_in(raw: list[Any]) -> Files:
-    """Files from plain data."""
-    return tuple((Digest(digest), int(size)) for digest, size in raw)

@@ -11,16 +11,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from tideline.archive.layout import handle_node
 from tideline.core.errors import DeviceMissing
 from tideline.core.registry import load_methods
-from tideline.core.run import ClientId, Digest, Role, RunId, World
-from tideline.core.step import Moved, Transfers
+from tideline.core.run import Role, World
+from tideline.core.settings import Plain, plain
 from tideline.engine.pipe import Tick, serve
-from tideline.engine.ports import Job, Shelf
+from tideline.engine.ports import Shelf
 from tideline.engine.stepper import Stepper
+from tideline.engine.wired import job_in
 from tideline.learning.folder import read_folder
 from tideline_agent.vault import FolderVault
 
@@ -44,12 +43,9 @@ def main() -> None:
     def stepper(files: Files) -> Stepper:
         return Stepper(registry, parts_of, open_shelf, where)
 
-    def handle(name: str, payload: Mapping[str, Any], tick: Tick) -> Mapping[str, Any]:
+    def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
         present(where)
-        done = stepper(files_of(Path(data))).run(job_in(payload), tick)
-        handles = [[handle_node(each), each.to] for each in done.handles]
-        told = {"message": done.message, "memory": done.memory, "metrics": dict(done.metrics), "facts": dict(done.facts)}
-        return told | {"handles": handles}
+        return plain(stepper(files_of(Path(data))).run(job_in(payload), tick))
 
     serve(handle)
 
@@ -76,18 +72,6 @@ def told(folder: str, above: str, depth: int) -> Iterator[tuple[str, int, int]]:
             yield name, seen.st_size, seen.st_mtime_ns
             if depth and stat.S_ISDIR(seen.st_mode) and not entry.name.startswith("."):
                 yield from told(entry.path, f"{name}/", depth - 1)
-
-
-def job_in(raw: Mapping[str, Any]) -> Job:
-    """A job from plain data."""
-    message, memory = (None if raw[k] is None else Digest(raw[k]) for k in ("message", "memory"))
-    place = (RunId(raw["run"]), ClientId(raw["client"]), raw["cursor"], raw["round"])
-    return Job(*place, raw["brief"], raw["seed"], message, memory, transfers_in(raw["transfers"]))
-
-
-def transfers_in(raw: Mapping[str, Any]) -> Transfers:
-    """What transfers took, from plain data."""
-    return Transfers({ClientId(name): Moved(**each) for name, each in raw["fetched"].items()}, Moved(**raw["sent"]))
 
 
 def chosen(device: str) -> str:

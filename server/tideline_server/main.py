@@ -45,7 +45,7 @@ from tideline_server.readiness import Readiness, free_bytes
 from tideline_server.rpc import Door, Rules, Tls, authority_of, not_after, open_door, read_tls
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
 from tideline_server.store import SqlJournal, StoreAway
-from tideline_server.worker import ProcessMill
+from tideline_server.worker import ProcessCompute
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -185,30 +185,30 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     listen(settings.host, grpc_port, "--grpc-port").close()  # still nobody's, however long the database was awaited
     room = Storeroom(parts, journal, clock, TIDY_SECONDS, lambda why: log.warning("parts_not_collected", reason=why))
     room.own(settings.place[0])
-    mill = ProcessMill(settings.place, settings.methods)
-    mill.start()
+    compute = ProcessCompute(settings.place, settings.methods)
+    compute.start()
     planner = ProcessPlanner()
-    office = Office(journal, mill, bell, clock, parts.has)
-    desk = Desk(journal, room, mill, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"), metrics)
+    office = Office(journal, compute, bell, clock, parts.has)
+    desk = Desk(journal, room, compute, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"), metrics)
     leases = Leases(journal, SteadyClock(), holder(folder), settings.lease, partial(taken_over, metrics))
-    conductor = Conductor(journal, room, mill, bell, clock, metrics)
+    conductor = Conductor(journal, room, compute, bell, clock, metrics)
     conducting = Conducting(conductor, leases, bell, lambda: metrics.lease("lost"))
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     rules = Rules(settings.oldest_protocol, settings.tls_client_ca is not None)
     door = Door(desk, office, bell, __version__, limits, rules, metrics.grpc_call)
-    readiness = Readiness(journal, mill.lives, door.closing.is_set, written_to(settings))
-    metrics.add(gauges(journal, room, {**here(settings, door, conducting, mill, bell, journal), **certificate(tls)}))
+    readiness = Readiness(journal, compute.lives, door.closing.is_set, written_to(settings))
+    metrics.add(gauges(journal, room, {**here(settings, door, conducting, compute, bell, journal), **certificate(tls)}))
     services = Services(
         office=office,
         journal=journal,
-        mill=mill,
+        compute=compute,
         room=room,
         clock=clock,
         moved=lambda topic, timeout: bell.moved(topic, bell.count(topic), min(timeout, 1.0)),
         version=__version__,
         api_key_hash=hash_of(admin_key(folder)),
         shared_key_hash=shared,
-        health=lambda: {"worker": mill.pid is not None, "bell": bell.reaches},
+        health=lambda: {"worker": compute.pid is not None, "bell": bell.reaches},
         ending=door.closing.is_set,
         limits=limits,
         meeting=meeting_of(settings, grpc_port, tls),
@@ -235,7 +235,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
             await serving
         await bell.close()
         await counts.close()
-        mill.close()
+        compute.end()
         journal.close()
 
 
@@ -271,7 +271,12 @@ def gauges(journal: SqlJournal, room: Storeroom, here: Here) -> Federation:
 
 
 def here(
-    settings: CoordinatorSettings, door: Door, conducting: Conducting, mill: ProcessMill, bell: LocalBell, journal: SqlJournal
+    settings: CoordinatorSettings,
+    door: Door,
+    conducting: Conducting,
+    compute: ProcessCompute,
+    bell: LocalBell,
+    journal: SqlJournal,
 ) -> Here:
     """Gauges of this process."""
 
@@ -284,7 +289,7 @@ def here(
     return {
         "tideline_agents_listening": ("agents that hear orders from here", lambda: door.listening),
         "tideline_turns_waiting": ("looks at runs that are under way or wait for one", lambda: conducting.turns),
-        "tideline_worker_up": ("whether the numeric worker runs", lambda: float(mill.pid is not None)),
+        "tideline_worker_up": ("whether the numeric worker runs", lambda: float(compute.pid is not None)),
         "tideline_redis_up": ("whether Redis answers, where there is one", redis),
         "tideline_store_connections": ("connections to the database in use", lambda: journal.connections),
         "tideline_disk_free_bytes": ("room on the fullest disk that is written to", free),

@@ -11,15 +11,30 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from tideline.core.errors import Cancelled, FederationError, StepFailed, StorageFull, Unreachable
+from tideline.core.run import RunSpec
+from tideline.core.settings import Plain, plain
+from tideline.engine.model.compute import (
+    BeginRequest,
+    CheckRequest,
+    CloseRequest,
+    Draft,
+    DraftRequest,
+    MethodFacts,
+    MethodSummary,
+    NextRound,
+)
 from tideline.engine.pipe import Child, ChildDied, Tick, TookTooLong, serve
 from tideline.engine.thrift import give_back
+from tideline.engine.wired import BEGIN, CHECK, CLOSE, DESCRIBE, DRAFT, METHODS, Call, answered
+
+T = TypeVar("T")
 
 TRIES = 3
-TURNS = frozenset({"begin", "close"})  # calls that hold a model
-LOOKS, LOOK = frozenset({"methods", "describe", "draft", "check"}), "look"
+TURNS = frozenset({BEGIN.name, CLOSE.name})  # calls that hold a model
+LOOKS, LOOK = frozenset({METHODS.name, DESCRIBE.name, DRAFT.name, CHECK.name}), "look"
 LOOK_SECONDS = 1800.0  # that a look may take: a reply of a hundred gigabytes is read in less
 SILENT_SECONDS = 300.0  # without a sign of life: the worker is stopped, or something holds its interpreter for good
 
@@ -28,8 +43,8 @@ class ShuttingDown(BaseException):
     """The coordinator is ending: whatever waits for numbers lets go. No Exception, so that no run is ended for it."""
 
 
-class ProcessMill:
-    """The port Mill, answered by a child process. A call whose process died is made again: calls have no effect but parts.
+class ProcessCompute:
+    """The port Compute, answered by a child process. A call whose process died is made again: calls have no effect but parts.
 
     `place` is what the store of parts is opened with. Every user of the machine may read it; secrets are in the environment.
     silence: without a sign of life, and patience: for a look, in seconds; then the worker is ended.
@@ -58,16 +73,44 @@ class ProcessMill:
             self.start()
         return False
 
-    def call(self, name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-        if name in TURNS:  # what the streams used is not needed while the worker holds a model
-            give_back()
+    def methods(self) -> tuple[MethodSummary, ...]:
+        return self._look(METHODS)
+
+    def describe(self, method: str, preset: str | None = None) -> MethodFacts:
+        return self._look(DESCRIBE, method=method, preset=preset)
+
+    def draft(self, asked: DraftRequest) -> Draft:
+        return self._look(DRAFT, asked=plain(asked))
+
+    def check(self, asked: CheckRequest) -> None:
+        self._look(CHECK, asked=plain(asked))
+
+    def begin(self, asked: BeginRequest) -> NextRound:
+        return self._turn(BEGIN, asked.spec, plain(asked))
+
+    def close(self, asked: CloseRequest) -> NextRound:
+        return self._turn(CLOSE, asked.spec, plain(asked))
+
+    def _look(self, call: Call[T], **payload: Plain) -> T:
+        """A call that draws no numbers. Raises Unreachable for one that takes too long."""
+        try:
+            return self._called(call, payload, LOOK, self._patience)
+        except TookTooLong as error:
+            raise Unreachable(f"{error.what}, and the worker was ended", "It is started and tried again") from None
+
+    def _turn(self, call: Call[T], spec: RunSpec, asked: Plain) -> T:
+        """A call that holds a model, which may take as long as its run waits for a site. Raises StepFailed for a longer one."""
+        give_back()  # what the streams used is not needed while the worker holds a model
+        try:
+            return self._called(call, {"asked": asked}, "", spec.waiting.deadline)
+        except TookTooLong as error:
+            raise StepFailed(f"{error.what}, which is the run's own deadline", "Give it a longer one") from None
+
+    def _called(self, call: Call[T], payload: Mapping[str, Plain], lane: str, limit: float) -> T:
+        """A call's result. One whose process died is made again. Raises what it raised, and TookTooLong."""
         for left in reversed(range(TRIES)):
             try:
-                return self._child.call(name, payload, lane=LOOK if name in LOOKS else "", limit=self.limit_of(name, payload))
-            except TookTooLong as error:
-                if name in LOOKS:
-                    raise Unreachable(f"{error.what}, and the worker was ended", "It is started and tried again") from None
-                raise StepFailed(f"{error.what}, which is the run's own deadline", "Give it a longer one") from None
+                return call.result(self._child.call(call.name, payload, lane=lane, limit=limit))
             except OSError as cause:  # no memory or no process to be had: the machine's trouble, not the run's
                 raise Unreachable(f"The numeric worker cannot be started: {cause.strerror}", "It is tried again") from cause
             except (ChildDied, Cancelled):
@@ -77,11 +120,7 @@ class ProcessMill:
                     raise
         raise AssertionError("unreachable")
 
-    def limit_of(self, name: str, payload: Mapping[str, Any]) -> float:
-        """How long a call may take: a turn as long as its run waits for a site."""
-        return float(payload["spec"]["waiting"]["deadline"]) if name in TURNS else self._patience
-
-    def close(self) -> None:
+    def end(self) -> None:
         """End the worker."""
         self._closed = True
         self._child.close()
@@ -103,16 +142,16 @@ def main() -> None:
     import torch
 
     from tideline.core.registry import load_methods
-    from tideline.engine.mill import NumericMill
+    from tideline.engine.mill import LocalCompute
     from tideline_server.parts import open_parts
 
     torch.set_num_threads(1)  # outside a turn there are only checks; a second thread would spin for longer than it helps
     where, home, cache, methods = sys.argv[1:]
-    mill = NumericMill(open_parts(where, Path(home), float(cache)), load_methods(methods))
+    compute = LocalCompute(open_parts(where, Path(home), float(cache)), load_methods(methods))
 
-    def handle(name: str, payload: Mapping[str, Any], tick: Tick) -> Mapping[str, Any]:
+    def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
         try:
-            return mill.call(name, payload)
+            return answered(compute, name, payload)
         except FederationError:
             raise
         except Exception as error:

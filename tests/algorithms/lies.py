@@ -28,7 +28,7 @@ def honest(stage: Stage, run: Any, order: Order, who: ClientId) -> Any:
     head = stage.agents[who].ready(order, no_tick)
     row = stage.row(run)
     algorithm = resolve(METHODS, row.method)
-    step = algorithm.plan(algorithm.configure(dict(row.spec["config"])))[order.cursor].step
+    step = algorithm.plan(algorithm.configure(dict(row.spec.config)))[order.cursor].step
     assert step is not None
     _, rules = decode_order(step.takes, order.files[0][0], stage.parts, LAX)
     return decode(step.gives, head.reply[0][0], stage.vaults[who].parts(run), rules)

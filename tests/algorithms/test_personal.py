@@ -104,7 +104,7 @@ def test_without_the_setting_nothing_is_new() -> None:
     assert encode(Start(7), parts).digest == encode(Before(7), parts).digest
     assert decode(Start, encode(Before(7), parts).digest, parts).models == ()
     stage, run = played()
-    assert not {"unseen", "optimiser", "confidence"} & set(stage.row(run).spec["config"])  # type: ignore[arg-type]
+    assert not {"unseen", "optimiser", "confidence"} & set(stage.row(run).spec.config)  # type: ignore[arg-type]
     assert [p["name"] for p in stage.result(run)["phases"]] == ["join", "train", "score", "train", "score"]  # type: ignore[arg-type]
     assert [p.name for p in local.plan(local.configure({"unseen": True}, "tiny"))][-2:] == ["share", "unseen"]
 

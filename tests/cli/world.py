@@ -53,7 +53,7 @@ class Coordinator:
         self.federation = Federation(METHODS, {name: SimSite(opener(folder)) for name, folder in data.items()})
         at = self.federation
         services = Services(
-            at.office, at.journal, at.room, at.mill, at.clock, moved, __version__, secret_hash(KEY), lambda: {"worker": True}
+            at.office, at.journal, at.room, at.compute, at.clock, moved, __version__, secret_hash(KEY), lambda: {"worker": True}
         )
         self.app = create_app(services, ApiSettings(keep_alive_seconds=0.1))
 

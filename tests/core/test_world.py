@@ -9,18 +9,19 @@ import pytest
 from tideline.algorithms import METHODS
 from tideline.archive.parts import MemoryParts
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World, plain_world, world_in
-from tideline.core.settings import plain
-from tideline.engine.mill import NumericMill
+from tideline.core.run import ClientId, Member, Role, World, plain_world, world_in
+from tideline.core.settings import parse, plain
+from tideline.engine.mill import LocalCompute
+from tideline.engine.model.compute import DraftRequest
 
 NAMED = {"inputs": [4], "classes": 2, "model": "mlp", "class_names": ["cat", "dog"]}
 
 
 def drafted(world: dict[str, Any]) -> Any:
     """The world as a run keeps it and tells it to sites."""
-    roster = [{"id": "a", "role": "source", "labelled": True}]
-    asked = {"method": "fedavg", "preset": "tiny", "config": {}, "world": world, "roster": roster}
-    return NumericMill(MemoryParts(), METHODS).call("draft", asked)["world"]
+    roster = (Member(ClientId("a"), Role.SOURCE, labelled=True),)
+    asked = DraftRequest("fedavg", "tiny", {}, parse(World, world, "world"), roster)
+    return plain_world(LocalCompute(MemoryParts(), METHODS).draft(asked).world)
 
 
 def test_names_are_kept() -> None:

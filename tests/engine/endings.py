@@ -38,7 +38,7 @@ def undisturbed(world: World, row: RunRow, rounds: int) -> Ending:
     done = {name: worked(site, row.id) for name, site in world.sites.items()}
     at_work = {cursor: frozenset(name for name in done if cursor in done[name]) for cursor in range(-1, row.cursor + 1)}
     closed = [(frozenset(r.folded), at_work[r.cursor]) for r in world.witness.truth.rounds(row.id)]
-    return played(row.spec["seed"], rounds, (*closed, (frozenset(), at_work[row.cursor])))
+    return played(row.spec.seed, rounds, (*closed, (frozenset(), at_work[row.cursor])))
 
 
 @lru_cache(2000)

@@ -13,7 +13,7 @@ from tests.engine.handovers import handed_over
 from tests.engine.sealing_stage import BERT, given, stage
 from tideline.core.errors import PeerRefused, RosterRefused
 from tideline.core.handle import Handle
-from tideline.core.run import ClientId, Digest
+from tideline.core.run import ClientId, Digest, Role
 from tideline.engine.briefs import MOST_BRIEF, MOST_SITES, brief_of, check_room, told_of, with_peers
 from tideline.engine.entries import MOST_HANDOVERS
 from tideline.engine.peers import peers_in
@@ -37,12 +37,12 @@ def client(name: str, *handovers: Handover) -> Client:
 def run_of(names: list[str]) -> RunRow:
     """A run of three sites, as if it were of these."""
     on = stage()
-    return replace(on.row(on.start(given())), roster=dict.fromkeys(map(ClientId, names), "source"))
+    return replace(on.row(on.start(given())), roster=dict.fromkeys(map(ClientId, names), Role.SOURCE))
 
 
 def told(run: RunRow, clients: list[Client]) -> dict[str, Any]:
     """What an agent reads of the peers."""
-    text = json.dumps(with_peers(brief_of(run, "target", "9.9"), clients))
+    text = json.dumps(with_peers(brief_of(run, Role.TARGET, "9.9"), clients))
     assert len(text) <= MOST_BRIEF
     return dict(brief_in(text)["peers"])
 
@@ -72,7 +72,7 @@ def test_of_many_peers_the_newest_handovers_are_told(count: int) -> None:
     assert 0 < told_of_each < MOST_HANDOVERS
     newest = [each.keys.sign for each in line[-told_of_each:]]
     assert all([h["sign"] for h in each["handovers"]] == newest for each in found.values())
-    text = json.dumps({**brief_of(run, "target", "9.9"), "peers": found})
+    text = json.dumps({**brief_of(run, Role.TARGET, "9.9"), "peers": found})
     assert len(text) + count * len(json.dumps(found[names[0]]["handovers"][0])) > MOST_BRIEF
 
 

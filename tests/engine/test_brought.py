@@ -107,8 +107,8 @@ def test_what_is_told_of_it(federation: Federation) -> None:
     plain_one = federation.run(federation.start(experiment("fedavg", ROSTER)))
     row, other = (federation.journal.run(each["run"]) for each in (result, plain_one))
     assert row is not None and other is not None
-    assert (row.spec["weights"], row.spec["weights_bytes"]) == (result["weights"], len(save(weights())))
-    assert plain_one["weights"] is None and not {"weights", "weights_bytes"} & set(other.spec)
+    assert (row.spec.weights, row.spec.weights_bytes) == (result["weights"], len(save(weights())))
+    assert plain_one["weights"] is None and (other.spec.weights, other.spec.weights_bytes) == (None, 0)
     told = {entry.run: entry.told for entry in federation.journal.audit() if entry.kind == "run_started"}
     assert told[row.id]["weights"] == result["weights"] and "weights" not in told[other.id]
 
@@ -227,7 +227,7 @@ def test_a_reference_begins_from_them_if_its_method_takes_any(federation: Federa
     row = federation.journal.run(run)
     assert row is not None and row.reference is not None
     sibling = federation.journal.run(row.reference)
-    assert sibling is not None and sibling.spec.get("weights") == (digest if same else None)
+    assert sibling is not None and sibling.spec.weights == (digest if same else None)
     assert federation.run(run)["status"] == "completed"
 
 

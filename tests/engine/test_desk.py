@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.engine.intercepting import intercept
 from tests.engine.toys import Part, stage, start, until
 from tests.laws.stage import Stage
 from tests.synthetic import NAMES
@@ -357,15 +358,14 @@ def test_bytes_of_withdrawn_orders_are_forgotten(on: Stage) -> None:
 
 def checked_slowly(on: Stage, meanwhile: Callable[[], object]) -> None:
     """Something happens when the desk sets about checking the next reply."""
-    real = on.mill.call
 
-    def slow(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    def slow(name: str, real: Callable[..., Any], *asked: Any) -> Any:
         if name == "check":
-            on.mill.call = real  # type: ignore[method-assign]
+            end()
             meanwhile()
-        return real(name, payload)
+        return real(*asked)
 
-    on.mill.call = slow  # type: ignore[method-assign]
+    end = intercept(on.compute, slow)
 
 
 def test_a_reply_whose_parts_are_collected_while_it_is_checked_is_sent_again(on: Stage) -> None:

@@ -10,7 +10,8 @@ import pytest
 from tests.laws.stage import Stage
 from tests.synthetic import IMAGES, NAMES, experiment, sites
 from tideline.algorithms import METHODS
-from tideline.core.run import ClientId, OrderId, RunId
+from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
+from tideline.core.run import ClientId, Digest, Member, OrderId, Role, RunId, RunSpec, World
 from tideline.engine.generalization import generalization
 from tideline.engine.rows import JOIN, OrderRow, OrderStatus, PhaseFact, RunRow
 from tideline.engine.simulate import simulate
@@ -55,9 +56,9 @@ def test_weights_that_are_only_scored_were_learnt_from_nobody_here() -> None:
     assert all(c["accuracy"] is not None for c in result["clients"]) and result["generalization"] is None
 
 
-def clause(phase: str, field: str, exposure: str = "metric") -> dict[str, Any]:
+def clause(phase: str, field: str, exposure: str = "metric") -> Clause:
     """A clause of a step that is called as its phase."""
-    return {"phase": phase, "step": phase, "field": field, "exposure": exposure, "audience": ["coordinator"], "doc": ""}
+    return Clause(phase, phase, field, "", Exposure(exposure), TO_COORDINATOR)
 
 
 CONTRACT = (
@@ -83,10 +84,11 @@ def answered(phase: str, metrics: Mapping[str, float] | None = None) -> Asked:
 
 def told(labelled: tuple[str, ...] = ("anna",), accuracy: float | None = 0.25, **asked: tuple[Asked, ...]) -> Any:
     """What a run tells whose sites were asked this, beside the join; carl is the only target."""
-    roster = {ClientId(name): "target" if name == "carl" else "source" for name in asked}
+    roster = {ClientId(name): Role.TARGET if name == "carl" else Role.SOURCE for name in asked}
     plan = tuple(PhaseFact(phase, phase, 1) for phase in PLAN)
-    members = tuple({"id": name, "role": role, "labelled": name in labelled} for name, role in roster.items())
-    run = RunRow(RunId("r"), "r", "m", {}, roster, plan, CONTRACT, 0.0, 0.0, members=members)
+    members = tuple(Member(name, role, labelled=name in labelled) for name, role in roster.items())
+    spec = RunSpec(RunId("r"), "m", {}, World(), 0, Digest(""), keeps=False)
+    run = RunRow(RunId("r"), "r", "m", spec, roster, plan, CONTRACT, 0.0, 0.0, members=members)
     orders = {name: tuple(order(name, each) for each in (("join", {}, OrderStatus.ANSWERED), *asked[name])) for name in roster}
     lines = [
         {"name": n, "role": r, "accuracy": accuracy if n == "carl" else {"anna": 0.75, "bert": 0.25}[n]}

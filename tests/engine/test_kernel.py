@@ -17,14 +17,15 @@ from tideline.core.data import Data, View
 from tideline.core.errors import NotFound, RosterRefused, StepFailed
 from tideline.core.phase import Each, Phase, Replies
 from tideline.core.record import Nothing, field, record
-from tideline.core.run import EMPTY, ClientId, Digest, Member, Role, RunId, World
+from tideline.core.run import EMPTY, ClientId, Member, Role, RunId, World
 from tideline.core.step import Outcome, Site, step
 from tideline.engine import advance
 from tideline.engine.advance import Game
-from tideline.engine.mill import NumericMill
+from tideline.engine.mill import LocalCompute
 from tideline.engine.rows import Status
 from tideline.engine.seeds import Purpose, order_id, seed_for
 from tideline.engine.simulate import simulate
+from tideline.engine.wired import DESCRIBE, answered
 
 ROLL = tuple(Member(ClientId(n), Role.SOURCE, True) for n in ("carl", "anna", "bert"))
 
@@ -204,16 +205,17 @@ def test_a_site_that_cannot_read_its_data_says_no_more_than_that() -> None:
     assert "patients" not in row.cause
 
 
-def test_the_mill_knows_its_calls() -> None:
-    """An unknown call is refused; the known ones give plain data."""
-    mill = NumericMill(stage().parts, METHODS)
-    assert [m["name"] for m in mill.call("methods", {})["methods"]] == ["toy", "fedavg"]
-    described = mill.call("describe", {"method": "fedavg", "preset": "tiny"})
-    assert {s["name"] for s in described["settings"]} >= {"rounds", "epochs", "rate"}
-    assert all(s["doc"] for s in described["settings"])
-    assert len(Digest(described["digest"])) == 64
+def test_calls_are_known_by_name() -> None:
+    """An unknown call is refused; across a process the known ones give what they give here."""
+    compute = LocalCompute(stage().parts, METHODS)
+    assert [m.name for m in compute.methods()] == ["toy", "fedavg"]
+    described = compute.describe("fedavg", "tiny")
+    assert {s.name for s in described.settings} >= {"rounds", "epochs", "rate"}
+    assert all(s.doc for s in described.settings)
+    assert len(described.digest) == 64
+    assert DESCRIBE.result(answered(compute, "describe", {"method": "fedavg", "preset": "tiny"})) == described
     with pytest.raises(NotFound, match="no call 'halt'"):
-        mill.call("halt", {})
+        answered(compute, "halt", {})
 
 
 def test_names_of_sites_do_not_meet_their_data() -> None:

@@ -16,7 +16,9 @@ from tideline.core.errors import Malformed, PeerRefused
 from tideline.core.run import ClientId
 from tideline.core.step import no_tick
 from tideline.engine.agent import members, new_ring
+from tideline.engine.briefs import brief_in
 from tideline.engine.enrolment import Applicant
+from tideline.engine.ports import Head
 from tideline.engine.ring import Known, MemoryPins, Pins, Ring, fresh
 from tideline.engine.rows import JOIN, Order, Status
 from tideline_agent.vault import FolderVault
@@ -51,6 +53,11 @@ def test_a_newcomer_is_refused(number: int, tmp_path: Path) -> None:
     assert on.play(run).status is Status.COMPLETED
 
 
+def members_of(order: Order, head: Head | None) -> tuple[ClientId, ...] | None:
+    """The run's sites, as an agent with this head takes them from an order."""
+    return members(order, brief_in(order), head)
+
+
 def test_a_record_of_before_learns_the_sites_at_the_next_order() -> None:
     """An agent may be of a newer version than its home; and a site may be missing later."""
     on = stage()
@@ -59,13 +66,13 @@ def test_a_record_of_before_learns_the_sites_at_the_next_order() -> None:
     head = on.vaults[ANNA].head(run)
     assert head is not None
     assert head.peers == ALL
-    assert members(order, replace(head, peers=None)) == ALL
-    assert members(with_peers(order, ALL[:2]), head) == ALL
-    assert members(with_peers(order, (*ALL, "mallory")), None) == (*ALL, "mallory")
-    assert members(replace(with_peers(order, (*ALL, "mallory")), cursor=JOIN), None) is None
-    assert members(replace(with_peers(order, (*ALL, "mallory")), cursor=JOIN), head) == ALL
+    assert members_of(order, replace(head, peers=None)) == ALL
+    assert members_of(with_peers(order, ALL[:2]), head) == ALL
+    assert members_of(with_peers(order, (*ALL, "mallory")), None) == (*ALL, "mallory")
+    assert members_of(replace(with_peers(order, (*ALL, "mallory")), cursor=JOIN), None) is None
+    assert members_of(replace(with_peers(order, (*ALL, "mallory")), cursor=JOIN), head) == ALL
     with pytest.raises(PeerRefused) as refusal:
-        members(with_peers(order, (*ALL, "mallory")), head)
+        members_of(with_peers(order, (*ALL, "mallory")), head)
     assert refusal.value.context["peer"] == "mallory"
 
 
@@ -91,9 +98,9 @@ def test_peers_are_looked_at_once_for_all_values_of_an_order() -> None:
     on.rings[ANNA] = Ring(on.rings[ANNA].own, pins)
     on.rebuild()
     one = replace(order, sealed=order.sealed[:1])
-    on.agents[ANNA].open(one)
+    on.agents[ANNA].open(one, brief_in(one))
     first = pins.reads
-    on.agents[ANNA].open(order)
+    on.agents[ANNA].open(order, brief_in(order))
     assert len(order.sealed) > 1 and pins.reads == 2 * first == 2
 
 

@@ -198,9 +198,9 @@ def test_a_reference_runs_beside_and_is_joined_as_source_only(on: Stage) -> None
     sibling = on.row(run).reference
     assert sibling is not None
     assert on.row(sibling).reference_of == run
-    assert on.row(sibling).spec["config"]["epochs"] == 2
-    assert on.row(sibling).spec["config"]["rounds"] == 1
-    assert on.row(sibling).spec["config"]["roles"] == ["source"]
+    assert on.row(sibling).spec.config["epochs"] == 2
+    assert on.row(sibling).spec.config["rounds"] == 1
+    assert on.row(sibling).spec.config["roles"] == ["source"]
     while any(on.conductor.turn(r) is not None for r in (run, sibling)):
         for order in on.waiting():
             on.handle(order)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.engine.intercepting import intercept
 from tests.engine.toys import METHODS, ROSTER, stage, start, until
 from tests.laws.stage import Stage
 from tests.laws.trace import answered, asked
@@ -17,7 +18,8 @@ from tideline.archive.parts import MemoryParts
 from tideline.core.errors import Refused, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest
 from tideline.engine.conductor import suspects
-from tideline.engine.mill import NumericMill
+from tideline.engine.mill import LocalCompute
+from tideline.engine.model.compute import CloseRequest
 from tideline.engine.rows import JOIN, OrderStatus, Status
 from tideline.engine.simulate import Federation, simulate
 
@@ -253,26 +255,26 @@ def test_a_round_that_replays_differently_ends_the_run_as_diverged() -> None:
 
 
 def test_a_live_state_of_another_history_is_not_used() -> None:
-    """A mill that closed a round with other replies than the journal recorded computes it again from the checkpoint."""
+    """A worker that closed a round with other replies than the journal recorded computes it again from the checkpoint."""
     on = stage()
     run = start(on, rounds=4, checkpoint_every=9, waiting={"min_replies": 2, "target_replies": 2})
     until(on, run, 0)
     for name in (ANNA, BERT, CARL):
         on.handle(on.desk.orders(name)[0])
-    spare = NumericMill(on.parts, METHODS)
-    calls: list[Mapping[str, Any]] = []
-    real = on.mill.call
+    spare = LocalCompute(on.parts, METHODS)
+    calls: list[CloseRequest] = []
 
-    def ahead_of_us(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-        # Another coordinator, which had not seen carl's reply, computed the same round in this mill before.
+    def ahead_of_us(name: str, real: Callable[..., Any], *asked: Any) -> Any:
+        # Another coordinator, which had not seen carl's reply, computed the same round in this worker before.
         if name == "close" and not calls:
-            calls.append(payload)
-            closing = {**payload["closing"], "replies": {k: v for k, v in payload["closing"]["replies"].items() if k != CARL}}
-            real(name, {**payload, "closing": closing})
-            return spare.call(name, payload)
-        return real(name, payload)
+            (request,) = asked
+            calls.append(request)
+            without = {k: v for k, v in request.closing.replies.items() if k != CARL}
+            real(replace(request, closing=replace(request.closing, replies=without)))
+            return spare.close(request)
+        return real(*asked)
 
-    on.mill.call = ahead_of_us  # type: ignore[method-assign]
+    intercept(on.compute, ahead_of_us)
     row = on.play(run)
     fresh = stage()
     other = start(fresh, rounds=4, waiting={"min_replies": 2, "target_replies": 2})
@@ -284,21 +286,20 @@ def test_a_live_state_of_another_history_is_not_used() -> None:
 
 @pytest.mark.parametrize("error", [Unreachable, StorageFull])
 def test_trouble_of_the_machine_is_not_the_runs(on: Stage, error: type[Exception]) -> None:
-    """A mill that cannot be reached, or a full disk, leaves the run open; a later turn goes on."""
+    """A worker that cannot be reached, or a full disk, leaves the run open; a later turn goes on."""
     run = start(on)
     until(on, run, 1)
     for order in on.waiting():
         on.handle(order)
-    real = on.mill.call
 
-    def broken(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    def broken(name: str, real: Callable[..., Any], *asked: Any) -> Any:
         raise error("gone")
 
-    on.mill.call = broken  # type: ignore[method-assign]
+    mend = intercept(on.compute, broken)
     with pytest.raises(error):
         on.conductor.turn(run)
     assert on.row(run).status is Status.RUNNING
-    on.mill.call = real  # type: ignore[method-assign]
+    mend()
     assert on.play(run).status is Status.COMPLETED
 
 
@@ -310,11 +311,11 @@ def test_parts_that_are_away_end_no_run(on: Stage) -> None:
     for order in on.waiting():
         on.handle(order)
     on.room.parts, here = MemoryParts(), on.room.parts
-    on.mill.parts = on.room.parts
+    on.compute.parts = on.room.parts
     with pytest.raises(Unreachable, match="parts are away"):
         on.conductor.turn(run)
     assert on.row(run).status is Status.RUNNING
-    on.room.parts = on.mill.parts = here
+    on.room.parts = on.compute.parts = here
     assert on.play(run).status is Status.COMPLETED
 
 
@@ -402,16 +403,16 @@ def test_two_coordinators_close_a_round_once(on: Stage) -> None:
     until(on, run, 1)
     for order in on.waiting():
         on.handle(order)
-    first, slow = on.conductor, on.mill.call
+    first = on.conductor
     on.rebuild()
     second = on.conductor
 
-    def overtaken(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-        made = slow(name, payload)
+    def overtaken(name: str, real: Callable[..., Any], *asked: Any) -> Any:
+        made = real(*asked)
         second.turn(run)
         return made
 
-    first.mill.call = overtaken  # type: ignore[method-assign]
+    intercept(first.compute, overtaken)
     first.turn(run)
     assert [r.cursor for r in on.journal.rounds(run)] == [JOIN, 0, 1]
     assert on.play(run).state_digest == plain.row(expected).state_digest
@@ -421,15 +422,15 @@ def test_a_reply_that_comes_while_its_round_is_closed_is_late(on: Stage) -> None
     """It was not there when the fold began: the site is told so as one that came later is, and its parts are let go."""
     run = start(on, waiting={"target_replies": 2})
     until(on, run, 0)
-    slow, real = on.desk.orders(CARL)[0], on.mill.call
+    slow = on.desk.orders(CARL)[0]
 
-    def meanwhile(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-        made = real(name, payload)
-        if name == "close" and payload["closing"]["cursor"] == 0:
+    def meanwhile(name: str, real: Callable[..., Any], *asked: Any) -> Any:
+        made = real(*asked)
+        if name == "close" and asked[0].closing.cursor == 0:
             assert on.handle(slow).verdict == "accepted"  # type: ignore[union-attr]
         return made
 
-    on.mill.call = meanwhile  # type: ignore[method-assign]
+    intercept(on.compute, meanwhile)
     for name in (ANNA, BERT):
         on.handle(on.desk.orders(name)[0])
     on.conductor.turn(run)

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from tests.engine.fates import current
 from tideline.core.errors import Overtaken, Unreachable
-from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.ports import Advance, Journal, anything
+from tideline.core.run import ClientId, Digest, OrderId, RunId, Waiting
+from tideline.engine.model.compute import BeginRequest, CloseRequest, NextRound
+from tideline.engine.ports import Advance, Compute, Journal, anything
 from tideline.engine.rows import JOIN, OPEN, Event, Files, Lease, OrderRow, OrderStatus, Reply, RoundRow, RunRow, Status
 
 Orders = Mapping[ClientId, OrderRow]
@@ -33,9 +34,9 @@ def answered(orders: Orders) -> dict[ClientId, Digest | None]:
 
 def rule(row: RunRow, asked: int) -> tuple[int, int]:
     """How many replies close a round of the run at once, and with how many it may be closed at all."""
-    waiting = row.spec["waiting"] if row.cursor != JOIN else {}
-    target = min(waiting.get("target_replies") or asked, asked)
-    return target, min(waiting.get("min_replies") or target, asked)
+    waiting = row.spec.waiting if row.cursor != JOIN else Waiting()
+    target = min(waiting.target_replies or asked, asked)
+    return target, min(waiting.min_replies or target, asked)
 
 
 class Shown(NamedTuple):
@@ -60,7 +61,7 @@ class Shown(NamedTuple):
         return [o for o in self.orders if o.status is ANSWERED and o.cursor in done and (o.cursor, o.client) not in folded]
 
     def needed(self) -> set[Digest]:
-        """The parts without which an open or stalled run could not go on, even if every mill had forgotten it."""
+        """The parts without which an open or stalled run could not go on, even if every worker had forgotten it."""
         if not self.rounds:
             return set()
         at = max(i for i, r in enumerate(self.rounds) if r.state)
@@ -166,7 +167,7 @@ class Witness:
         row = self.truth.run(run)
         assert row is not None
         seconds = row.deadline_at - now
-        self.expect(row.status not in OPEN or seconds == row.spec["waiting"]["deadline"], "R7", f"{run} waits for {seconds} s")
+        self.expect(row.status not in OPEN or seconds == row.spec.waiting.deadline, "R7", f"{run} waits for {seconds} s")
 
     def turned(self, run: RunId, life: object, now: float) -> None:
         """A conductor has taken a turn, and nothing was in its way: whatever was due in a run that is its own has been done."""
@@ -313,17 +314,19 @@ class Witnessed:
         return after
 
 
-class WatchedMill:
-    """A coordinator's mill; the witness sees what is to be folded."""
+class WatchedCompute:
+    """A coordinator's numbers; the witness sees what is to be folded."""
 
-    def __init__(self, mill: Any, at: Any, witness: Witness) -> None:
-        self._mill, self._clock, self._witness = mill, at.clock, witness
+    def __init__(self, compute: Compute, at: Any, witness: Witness) -> None:
+        self._compute, self._clock, self._witness = compute, at.clock, witness
+        self.methods, self.describe, self.draft = compute.methods, compute.describe, compute.draft
+        self.check = compute.check
 
-    def call(self, name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-        if name == "begin":
-            joined = dict.fromkeys((member["id"] for member in payload["roster"]), None)
-            self._witness.closing(payload["spec"]["id"], JOIN, joined, self._clock.now())
-        if name == "close":
-            closing = payload["closing"]
-            self._witness.closing(payload["spec"]["id"], closing["cursor"], closing["replies"], self._clock.now())
-        return self._mill.call(name, payload)  # type: ignore[no-any-return]
+    def begin(self, asked: BeginRequest) -> NextRound:
+        joined = dict.fromkeys((member.id for member in asked.roster), None)
+        self._witness.closing(asked.spec.id, JOIN, joined, self._clock.now())
+        return self._compute.begin(asked)
+
+    def close(self, asked: CloseRequest) -> NextRound:
+        self._witness.closing(asked.spec.id, asked.closing.cursor, asked.closing.replies, self._clock.now())
+        return self._compute.close(asked)

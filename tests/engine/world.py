@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.engine.fates import CALM, Fate, Life, Places, Task, current
 from tests.engine.toys import METHODS, ROSTER
-from tests.engine.witness import WatchedMill, Witness, Witnessed
+from tests.engine.witness import WatchedCompute, Witness, Witnessed
 from tests.laws.stage import ROLES, Crash, WatchedLink, WatchedVault, Wire
 from tests.synthetic import experiment, sites
 from tideline.archive.folder import FolderParts
@@ -23,7 +23,7 @@ from tideline.engine.experiment import read_experiment
 from tideline.engine.leases import Leases
 from tideline.engine.memory import ManualClock, QuietBell
 from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.mill import NumericMill
+from tideline.engine.mill import LocalCompute
 from tideline.engine.office import Office, joins
 from tideline.engine.ports import Done, Job, Journal
 from tideline.engine.rows import Arrivals, Files, Order, Receipt, Reply
@@ -46,7 +46,7 @@ class Gate:
         real = getattr(self._port, name)
 
         def call(*args: Any, **more: Any) -> Any:
-            what = self._pass(args[0] if name == "call" else name)
+            what = self._pass(name)
             made = real(*args, **more)
             if what == "twice":
                 return real(*args, **more)
@@ -88,12 +88,12 @@ class Coordinator:
         self.close()
         self.stored = real if isinstance(real, SqlJournal) else None
         journal: Any = Gate(self, Witnessed(real, self, self.world.witness))
-        mill: Any = Gate(self, WatchedMill(NumericMill(parts, METHODS), self, self.world.witness))
+        compute: Any = Gate(self, WatchedCompute(LocalCompute(parts, METHODS), self, self.world.witness))
         self.room = Storeroom(parts, journal, self.clock)
-        self.desk = Desk(journal, self.room, mill, bell, self.clock)
-        self.office = Office(journal, mill, bell, self.clock)
+        self.desk = Desk(journal, self.room, compute, bell, self.clock)
+        self.office = Office(journal, compute, bell, self.clock)
         self.leases = Leases(journal, self.clock, self.name, LEASE)
-        conductor = Conductor(journal, self.room, mill, bell, self.clock)
+        conductor = Conductor(journal, self.room, compute, bell, self.clock)
         self.conducting = Conducting(conductor, self.leases, bell)  # type: ignore[arg-type]
 
     @property

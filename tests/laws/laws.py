@@ -158,7 +158,7 @@ def old_memory_is_noticed(case: Case) -> None:
     expected = ending(*case.played())
     stage = case.stage()
     run = stage.start(case.experiment())
-    keeps = stage.row(run).spec["keeps"]
+    keeps = stage.row(run).spec.keeps
     victim = busiest(case)
     for action in stage.actions(run):
         action()

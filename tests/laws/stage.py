@@ -21,7 +21,7 @@ from tideline.engine.desk import Desk
 from tideline.engine.enrolment import Applicant
 from tideline.engine.memory import LocalLink, ManualClock, MemoryVault, QuietBell
 from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.mill import NumericMill
+from tideline.engine.mill import LocalCompute
 from tideline.engine.office import Office
 from tideline.engine.ports import Advance, Done, Head, Job, anything
 from tideline.engine.result import result_of
@@ -190,10 +190,10 @@ class Stage:
     def rebuild(self) -> None:
         """Every process starts anew."""
         self.room = Storeroom(self.parts, self.journal, self.clock)
-        self.mill = NumericMill(self.parts, self.methods)
-        self.desk = Desk(self.journal, self.room, self.mill, self.bell, self.clock)
-        self.office = Office(self.journal, self.mill, self.bell, self.clock)
-        self.conductor = Conductor(self.journal, self.room, self.mill, self.bell, self.clock)
+        self.compute = LocalCompute(self.parts, self.methods)
+        self.desk = Desk(self.journal, self.room, self.compute, self.bell, self.clock)
+        self.office = Office(self.journal, self.compute, self.bell, self.clock)
+        self.conductor = Conductor(self.journal, self.room, self.compute, self.bell, self.clock)
         self.agents = {name: self.agent(name) for name in self.vaults}
 
     def agent(self, name: ClientId) -> Agent:

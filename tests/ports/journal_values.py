@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tideline.core.phase import Table
-from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
+from tideline.core.run import ClientId, Digest, OrderId, Role, RunId, RunSpec, Waiting, World
 from tideline.engine.ports import Advance, Journal
 from tideline.engine.rows import JOIN, Client, Files, Invite, OrderRow, OrderStatus, PhaseFact, Reply, RoundRow, RunRow, Status
 
@@ -44,10 +45,12 @@ def run_row(run: RunId = RUN, **changes: Any) -> RunRow:
     given: dict[str, Any] = {
         "name": f"name of {run}",
         "method": "fedavg",
-        "spec": {"seed": 7, "waiting": {"deadline": 60.0, "min_replies": None}, "world": {"inputs": [1, 8, 8]}},
-        "roster": dict.fromkeys(TEAM, "peer"),
+        "spec": RunSpec(
+            run, "fedavg", {"rounds": 6}, World((1, 8, 8)), 7, Digest("c"), keeps=True, waiting=Waiting(deadline=60.0)
+        ),
+        "roster": dict.fromkeys(TEAM, Role.PEER),
         "plan": tuple(PhaseFact("train", "train", at + 1, None if at % 2 else 2) for at in range(6)),
-        "contract": ({"phase": "train", "field": "model", "dims": ["n", "d"], "exposure": "weights"},),
+        "contract": (Clause("train", "train", "model", "n d", Exposure.WEIGHTS, TO_COORDINATOR),),
         "created": 1.5,
         "deadline_at": 61.5,
         "opened": 1.5,

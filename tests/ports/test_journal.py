@@ -23,7 +23,7 @@ from journal_values import (
     visible,
 )
 
-from tideline.core.run import RunId
+from tideline.core.run import Member, Role, RunId
 from tideline.engine.ports import Journal
 from tideline.engine.rows import JOIN, OPEN, Headline, OrderStatus, Status
 
@@ -145,7 +145,7 @@ def test_a_closed_round_is_written_whole(journal: Journal) -> None:
     """The round, the run's new place, the next orders and the event are there; who had not answered is expired."""
     began(journal)
     answer(journal, first(ANN))
-    members = ({"id": ANN, "role": "peer", "labelled": True},)
+    members = (Member(ANN, Role.PEER, labelled=True),)
     step = advance(JOIN, files("m"), files("s"), members=members, fingerprint="cpu")
     assert journal.advance(step)
     assert journal.rounds(RUN) == (step.closed,) and step.closed.groups and step.closed.tables

@@ -13,7 +13,7 @@ from journal_values import ANN, OTHER, RUN, TEAM, advance, client, files, invite
 
 from tests.budgets import examples
 from tideline.core.errors import Overtaken
-from tideline.core.run import OrderId
+from tideline.core.run import Member, OrderId, Role
 from tideline.engine.memory_journal import MemoryJournal
 from tideline.engine.ports import Journal
 from tideline.engine.rows import FINAL, JOIN, OPEN, Failure, OrderStatus, Status
@@ -24,6 +24,7 @@ SHELF = RAM if RAM.is_dir() else None  # many short lives: where there is a disk
 Move = tuple[str, int, int, tuple[int, ...]]
 RUNS = (RUN, OTHER)
 STATUSES = (Status.STALLED, Status.RUNNING, Status.CANCELLED, Status.FAILED)
+MEMBERS = (Member(ANN, Role.PEER, labelled=True),)
 
 
 def pick(options: Any, at: int) -> Any:
@@ -82,7 +83,12 @@ class Life:
         """Close the last round."""
         run = self.journal.run(pick(RUNS, a))
         assert run is not None
-        final = {"status": Status.COMPLETED, "state_digest": "s", "fingerprint": "cpu", "members": ({"id": ANN},)}
+        final = {
+            "status": Status.COMPLETED,
+            "state_digest": "s",
+            "fingerprint": "cpu",
+            "members": (Member(ANN, Role.PEER, labelled=True),),
+        }
         return self.journal.advance(advance(run.cursor, (), sent, run.id, now=self.now, **final)) if b % 4 == 0 else None
 
     def settle(self, a: int, b: int, sent: Any) -> Any:

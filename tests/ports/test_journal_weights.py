@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ W = digest("w")
 def bringing(run: RunId = RUN, name: object = "w", **changes: Any) -> RunRow:
     """A run that begins from weights of this name."""
     row = run_row(run, created=NOW, **changes)
-    return run_row(run, created=NOW, spec={**row.spec, "weights": digest(name), "weights_bytes": 100}, **changes)
+    return run_row(run, created=NOW, spec=replace(row.spec, weights=digest(name), weights_bytes=100), **changes)
 
 
 def upload(journal: Journal, name: object = "w", now: float = UPLOADED) -> None:

@@ -40,7 +40,7 @@ class Shelf:
         self.there: set[Digest] = set()
 
     def put(self, digests: Iterator[Digest] | frozenset[Digest]) -> None:
-        """Keep what is not kept yet, as a mill does."""
+        """Keep what is not kept yet, as a worker does."""
         self.there.update(digest for digest in digests if digest not in self.there)
 
     def collect(self, journal: SqlJournal) -> tuple[Digest, ...]:

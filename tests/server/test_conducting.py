@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.engine.intercepting import intercept
 from tests.engine.toys import stage, start, until
 from tests.laws.stage import Stage
 from tideline.core.errors import StorageFull, Unreachable
@@ -59,14 +60,14 @@ def test_leases_are_kept_while_every_turn_is_slow() -> None:
     runs = [start(on, seed=seed) for seed in range(TURNERS + 4)]
     for order in on.waiting():
         on.handle(order)
-    real, stuck = on.mill.call, threading.Semaphore(0)
+    stuck = threading.Semaphore(0)
 
-    def slow(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    def slow(name: str, real: Callable[..., Any], *asked: Any) -> Any:
         stuck.release()
         assert crunching.wait(LONG)
-        return real(name, payload)
+        return real(*asked)
 
-    on.mill.call = slow  # type: ignore[method-assign]
+    intercept(on.compute, slow)
 
     async def play() -> None:
         made = conducting(on, LocalBell(asyncio.get_running_loop()))
@@ -117,12 +118,11 @@ def test_a_run_that_is_held_up_for_long_waits_for_a_person() -> None:
     until(on, run, 1)
     for order in on.waiting():
         on.handle(order)
-    real = on.mill.call
 
-    def broken(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    def broken(name: str, real: Callable[..., Any], *asked: Any) -> Any:
         raise Unreachable("The coordinator has not enough memory", "Give it more")
 
-    on.mill.call = broken  # type: ignore[method-assign]
+    mend = intercept(on.compute, broken)
 
     async def play() -> None:
         made = conducting(on, LocalBell(asyncio.get_running_loop()))
@@ -136,7 +136,7 @@ def test_a_run_that_is_held_up_for_long_waits_for_a_person() -> None:
     asyncio.run(play())
     row = on.row(run)
     assert (row.status, row.cause) == (Status.STALLED, "Held up for 67 min: The coordinator has not enough memory. Give it more")
-    on.mill.call = real  # type: ignore[method-assign]
+    mend()
     on.office.resume(run)
     assert on.play(run).status is Status.COMPLETED
 

@@ -15,7 +15,7 @@ from tideline.core.run import Digest
 from tideline.engine.memory_journal import MemoryJournal
 from tideline_server import readiness
 from tideline_server.readiness import Readiness, free_bytes
-from tideline_server.worker import ProcessMill
+from tideline_server.worker import ProcessCompute
 
 
 class Away(MemoryJournal):
@@ -52,18 +52,18 @@ def test_every_reason_is_told(tmp_path: Path) -> None:
 
 def test_a_worker_that_died_comes_back(tmp_path: Path) -> None:
     """While no call comes that needs it: a coordinator that is not ready is sent none."""
-    mill = ProcessMill((str(tmp_path / "parts"), tmp_path, 1.0), "tideline.algorithms:METHODS")
-    ready = Readiness(MemoryJournal(), mill.lives, lambda: False, [])
+    compute = ProcessCompute((str(tmp_path / "parts"), tmp_path, 1.0), "tideline.algorithms:METHODS")
+    ready = Readiness(MemoryJournal(), compute.lives, lambda: False, [])
     try:
-        mill.start()
-        first = mill.pid
+        compute.start()
+        first = compute.pid
         assert first is not None and ready.reasons() == ()
         os.kill(first, signal.SIGKILL)
         os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
         assert ready.reasons() == ("the numeric worker is not running",)
-        assert ready.reasons() == () and mill.pid not in (None, first)
+        assert ready.reasons() == () and compute.pid not in (None, first)
     finally:
-        mill.close()
+        compute.end()
 
 
 def test_a_look_is_good_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def final_files(services: Services, run: RunId, asking: Caller) -> Files:
             f"See what it waits for, or why it ended: tideline run show {run}",
         )
     rounds = services.journal.rounds(run)
-    theirs = row.spec.get("admins", False) or any(table.admins for closed in rounds for table in closed.tables.values())
+    theirs = row.spec.admins or any(table.admins for closed in rounds for table in closed.tables.values())
     if theirs and not asking.role.covers(KeyRole.ADMIN):
         what = f"The key {asking.name!r} is {article(asking.role)}; the final state of run {run} needs {KeyRole.ADMIN}"
         todo = f"Ask an admin for a key whose role is {KeyRole.ADMIN}, or for the exported file"

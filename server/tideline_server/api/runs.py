@@ -30,7 +30,7 @@ def start_run(services: Given, identity: Named, body: Annotated[dict[str, Any], 
     run = services.office.start(body, identity)
     response.headers["Location"] = f"/runs/{run}"
     row = services.office.find(run)
-    return Started(run=run, reference=row.reference, notes=list(row.spec["notes"]))
+    return Started(run=run, reference=row.reference, notes=list(row.spec.notes))
 
 
 @router.get("", summary="List the runs", responses=PAGED)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+from tideline.core.settings import Plain
+
 WORDS: Mapping[Any, str] = {int: "integer", float: "number", str: "string", bool: "boolean"}
 BOUNDS = {"low": "minimum", "high": "maximum", "choices": "enum"}
 
@@ -48,7 +50,7 @@ def schema_of_hint(hint: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
 
 def schema_of_scalar(hint: Any) -> dict[str, Any]:
     """A number, a text, a truth value, one of an enum's words, or anything."""
-    if hint is Any:
+    if hint is Plain:
         return {}
     if isinstance(hint, type) and issubclass(hint, Enum):
         return {"type": "string", "enum": [m.value for m in hint]}

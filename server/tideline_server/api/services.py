@@ -12,7 +12,7 @@ from tideline.core.tokens import Token, Trust
 from tideline.engine.errands import Identity
 from tideline.engine.keyring import ANYBODY
 from tideline.engine.office import Office
-from tideline.engine.ports import Clock, Journal, Mill
+from tideline.engine.ports import Clock, Compute, Journal
 from tideline.engine.storeroom import Storeroom
 from tideline_server.api.counting import Seen, unseen
 from tideline_server.limits import UNLIMITED, Limits
@@ -64,7 +64,7 @@ class Services:
     office: Office
     journal: Journal
     room: Storeroom
-    mill: Mill
+    compute: Compute
     clock: Clock
     moved: Callable[[str, float], Awaitable[bool]]
     version: str

@@ -9,7 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, update
 
-from tideline.core.run import RunId
+from tideline.core.privacy import Contract, from_json, to_json
+from tideline.core.run import ClientId, Member, Role, RunId, RunSpec
+from tideline.core.settings import parse
 from tideline.core.settings import plain as as_plain
 from tideline.engine.rows import Event, Headline, PhaseFact, RoundRow, RunRow, Status
 from tideline.engine.telling import groups_in, tables_in
@@ -38,10 +40,10 @@ LATER = or_(runs.c.created > BEFORE, (runs.c.created == BEFORE) & (runs.c.id > b
 class Draft:
     """What never changes in a run."""
 
-    spec: Mapping[str, Any]
-    roster: Mapping[Any, str]
+    spec: RunSpec
+    roster: Mapping[ClientId, Role]
     plan: tuple[PhaseFact, ...]
-    contract: tuple[Mapping[str, Any], ...]
+    contract: Contract
 
 
 class Remembered:
@@ -91,21 +93,28 @@ def newest(known: dict[RunId, Any], more: Mapping[RunId, Any]) -> dict[RunId, An
 
 def draft_of(row: Row[Any]) -> Draft:
     """A draft from its columns."""
-    return Draft(row.spec, row.roster, tuple(PhaseFact(*fact) for fact in row.plan), tuple(row.contract))
+    roster = {ClientId(name): Role(role) for name, role in row.roster.items()}
+    return Draft(parse(RunSpec, row.spec, "spec"), roster, tuple(PhaseFact(*fact) for fact in row.plan), from_json(row.contract))
 
 
 def run_of(row: Row[Any], draft: Draft) -> RunRow:
     """A run from its columns."""
-    return RunRow(**{**row._mapping, **vars(draft), "status": Status(row.status), "members": tuple(row.members)})
+    return RunRow(
+        **{
+            **row._mapping,
+            **vars(draft),
+            "status": Status(row.status),
+            "members": tuple(parse(Member, each, "member") for each in row.members),
+        }
+    )
 
 
 def write(connection: Connection, run: RunRow) -> None:
     """Write a new run. Raises IntegrityError for one that is there."""
     plan = [[fact.phase, fact.step, fact.round, fact.floor, fact.needs] for fact in run.plan]
     connection.execute(insert(runs), changing(run))
-    connection.execute(
-        insert(drafts), {"run": run.id, "spec": run.spec, "roster": run.roster, "plan": plan, "contract": run.contract}
-    )
+    facts = {"spec": as_plain(run.spec), "roster": as_plain(run.roster), "plan": plan, "contract": to_json(run.contract)}
+    connection.execute(insert(drafts), {"run": run.id, **facts})
 
 
 def lock(connection: Connection, run: RunId) -> None:
@@ -120,7 +129,7 @@ def rewrite(connection: Connection, run: RunRow) -> None:
 
 def changing(run: RunRow) -> dict[str, Any]:
     """A run's columns without its draft."""
-    return {column.name: getattr(run, column.name) for column in runs.columns}
+    return {column.name: getattr(run, column.name) for column in runs.columns} | {"members": as_plain(run.members)}
 
 
 def find(connection: Connection, memory: Remembered, run: RunId) -> RunRow | None:

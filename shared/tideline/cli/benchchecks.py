@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from tideline.archive.parts import MemoryParts
-from tideline.cli.benchgrid import Grid, clients, config_of, left_out
+from tideline.cli.benchgrid import Grid, base_config, clients, config_of, left_out
 from tideline.cli.experiments import ExperimentText
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.registry import Methods
-from tideline.core.run import plain_world
+from tideline.core.run import ClientId, Member, Role
 from tideline.core.settings import plain
 from tideline.engine.experiment import read_experiment
-from tideline.engine.mill import NumericMill
+from tideline.engine.mill import LocalCompute
+from tideline.engine.model.compute import DraftRequest
 from tideline.learning.dealing import sizes_of
 from tideline.learning.deals import Deal, deal
 from tideline.learning.dealt import role_of
@@ -55,16 +56,15 @@ def check_deals(grid: Grid, sizes: Mapping[str, int]) -> None:
 
 def check_methods(grid: Grid, n: int, methods: Methods) -> None:
     """Raises what the coordinator would raise of each method, its settings, the world and the roster."""
-    mill = NumericMill(MemoryParts(), methods)
-    roles = {f"client-{i + 1}": role_of(f"client-{i + 1}").value for i in range(n)} | {"unseen": role_of("unseen").value}
-    roster = [{"id": name, "role": role, "labelled": role == "source"} for name, role in sorted(roles.items())]
+    compute = LocalCompute(MemoryParts(), methods)
+    roles = {name: role_of(name) for name in (*(f"client-{i + 1}" for i in range(n)), "unseen")}
+    roster = tuple(Member(ClientId(name), role, labelled=role is Role.SOURCE) for name, role in sorted(roles.items()))
     for i, each in enumerate(grid.methods):
         with said_of(grid, i):
             config = config_of(grid, each)
             base = {key: value for key, value in grid.base.items() if key != "config"}
             read_experiment({"method": each.method, "config": config, **plain(base)})
-            draft = {"method": each.method, "preset": each.preset, "config": config, "world": plain_world(grid.world)}
-            mill.call("draft", draft | {"roster": roster, "weights": ""})
+            compute.draft(DraftRequest(each.method, each.preset, config, grid.world, roster))
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def place_of(grid: Grid, i: int, path: str) -> str:
     """Where in the grid a dotted path of an experiment was said."""
     head, _, rest = path.partition(".")
     own: Mapping[str, Any] = grid.methods[i].config
-    if head == "config" and rest.partition(".")[0] not in own and rest.partition(".")[0] in grid.base.get("config", {}):
+    if head == "config" and rest.partition(".")[0] not in own and rest.partition(".")[0] in base_config(grid):
         return f"base.{path}"
     if head in ("method", "preset", "config", "roster", ""):
         return f"methods[{i}].{path}".rstrip(".")

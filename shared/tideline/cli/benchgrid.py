@@ -10,13 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from tideline.cli.experiments import ExperimentText
 from tideline.cli.yamlines import write_yaml
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import EMPTY, World, plain_world
-from tideline.core.settings import nearest, parse, plain, setting
+from tideline.core.settings import Plain, nearest, parse, plain, setting
 
 # What `base` may say of every cell's experiment; the rest of an experiment is the grid's own.
 BASE = ("config", "waiting", "reference", "checkpoint_every", "threads")
@@ -34,7 +34,7 @@ class GridMethod:
     method: str = setting(doc="the method's name, see `tideline methods`")
     label: str = setting("", doc="what tables and files call it; the method's name unless said")
     preset: str | None = setting(None, doc="one of the method's presets; `config` overrides it")
-    config: Mapping[str, Any] = setting(EMPTY, doc="the method's settings, over those of base")
+    config: Mapping[str, Plain] = setting(EMPTY, doc="the method's settings, over those of base")
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class Grid:
     seeds: tuple[int, ...] = setting((0, 1, 2), low=0, high=2**62, doc="seeds of deal and run; or how many, counted from 0")
     share: float = setting(0.1, low=0.001, high=0.999, doc="of each client's rows that are held out")
     shots: int = setting(0, low=0, doc="rows of the left-out domain that join each client's training rows")
-    base: Mapping[str, Any] = setting(EMPTY, doc=f"of every experiment: {', '.join(BASE)}")
+    base: Mapping[str, Plain] = setting(EMPTY, doc=f"of every experiment: {', '.join(BASE)}")
 
 
 @dataclass(frozen=True)
@@ -183,10 +183,14 @@ def experiment_of(grid: Grid, method: GridMethod, deal: Mapping[str, Any]) -> di
     }
 
 
-def config_of(grid: Grid, method: GridMethod) -> dict[str, Any]:
+def config_of(grid: Grid, method: GridMethod) -> dict[str, Plain]:
     """A method's settings: its own over those of all methods."""
-    made: dict[str, Any] = plain({**grid.base.get("config", {}), **method.config})
-    return made
+    return plain({**base_config(grid), **method.config})
+
+
+def base_config(grid: Grid) -> Mapping[str, Plain]:
+    """The settings of all methods."""
+    return cast(Mapping[str, Plain], grid.base.get("config", {}))
 
 
 def slug(text: str) -> str:

@@ -40,24 +40,25 @@ def contract(
     from tideline.archive.parts import MemoryParts
     from tideline.cli.tables import contract_table, say_item, settings_table, show
     from tideline.core.registry import load_methods
-    from tideline.engine.mill import NumericMill
+    from tideline.core.settings import plain
+    from tideline.engine.mill import LocalCompute
 
-    facts = NumericMill(MemoryParts(), load_methods(methods)).call("describe", {"method": name, "preset": preset})
-    chosen = facts["presets"][preset] if preset else None
+    facts = LocalCompute(MemoryParts(), load_methods(methods)).describe(name, preset)
+    chosen = facts.presets[preset] if preset else None
     if as_json:
-        say_json(facts | ({"preset": {"name": preset, "settings": chosen}} if preset else {}))
+        say_json(plain(facts) | ({"preset": {"name": preset, "settings": chosen}} if preset else {}))
         return
-    typer.echo(f"{facts['name']}: {facts['summary']}\n{facts['paper']}\n\nWhat leaves a site:")
-    for sentence in facts["sentences"]:
+    typer.echo(f"{facts.name}: {facts.summary}\n{facts.paper}\n\nWhat leaves a site:")
+    for sentence in facts.sentences:
         say_item(sentence)
-    if facts["claims"]:
+    if facts.claims:
         typer.echo("\nWhat is and is not claimed beyond that:")
-        for claim in facts["claims"]:
+        for claim in facts.claims:
             say_item(claim)
-    typer.echo(f"\nContract {facts['digest'][:12]}" + (f", preset {preset}" if preset else ""))
-    show(contract_table(facts["contract"]))
+    typer.echo(f"\nContract {facts.digest[:12]}" + (f", preset {preset}" if preset else ""))
+    show(contract_table(facts.contract))
     typer.echo()
-    show(settings_table(facts["settings"], chosen))
+    show(settings_table(facts.settings, chosen))
 
 
 def simulate(

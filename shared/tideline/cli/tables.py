@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -13,6 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tideline.cli.guard import clean
+
+if TYPE_CHECKING:
+    from tideline.core.privacy import Contract
+    from tideline.core.settings import Plain
+    from tideline.engine.model.compute import SettingFacts
 
 # Where nobody looks, nothing is cut to a window's width.
 WIDTH_WITHOUT_WINDOW = 200
@@ -152,36 +157,36 @@ def methods_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     return table("", columns, ([r["name"], r["summary"], ", ".join(r["presets"]), r["paper"]] for r in rows))
 
 
-def contract_table(clauses: Iterable[Mapping[str, Any]]) -> Table:
+def contract_table(clauses: Contract) -> Table:
     """A contract, a line per clause."""
     columns = ("phase", "step", "field", "dims", "exposure", "audience")
-    rows = ([c["phase"], c["step"], c["field"], c["dims"], c["exposure"], ", ".join(c["audience"])] for c in clauses)
+    rows = ([c.phase, c.step, c.field, c.dims, c.exposure, ", ".join(sorted(c.audience))] for c in clauses)
     return table("", columns, rows)
 
 
-def settings_table(settings: Iterable[Mapping[str, Any]], preset: Mapping[str, Any] | None = None) -> Table:
+def settings_table(settings: Iterable[SettingFacts], preset: Mapping[str, Plain] | None = None) -> Table:
     """A method's settings, a line each; with a preset, what it sets stands beside the defaults."""
-    rows = ((s["name"], word(s["default"]), set_by(preset or {}, s["name"]), allowed(s), s["doc"]) for s in settings)
+    rows = ((s.name, word(s.default), set_by(preset or {}, s.name), allowed(s), s.doc) for s in settings)
     columns = ("setting", "default", "preset", "allowed", "meaning")
     if preset is None:
         return table("Settings", columns[:2] + columns[3:], (row[:2] + row[3:] for row in rows))
     return table("Settings", columns, rows)
 
 
-def set_by(preset: Mapping[str, Any], name: str) -> str:
+def set_by(preset: Mapping[str, Plain], name: str) -> str:
     """The value that a preset gives a setting; nothing where it leaves the default."""
     return word(preset[name]) if name in preset else ""
 
 
-def allowed(setting: Mapping[str, Any]) -> str:
+def allowed(setting: SettingFacts) -> str:
     """A setting's choices or bounds."""
-    if setting.get("choices"):
-        return ", ".join(map(str, setting["choices"]))
-    low, high = setting.get("low"), setting.get("high")
+    if setting.choices:
+        return ", ".join(map(str, setting.choices))
+    low, high = setting.low, setting.high
     return " ".join(([] if low is None else [f"≥ {low:g}"]) + ([] if high is None else [f"≤ {high:g}"]))
 
 
-def word(value: Any) -> str:
+def word(value: Plain) -> str:
     """A default, as it would be written."""
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.privacy import TO_COORDINATOR, Clause, Contract, Exposure
 from tideline.core.record import Nothing, Weights, leaves
 from tideline.core.run import EMPTY, Role, Roster, World
-from tideline.core.settings import nearest, parse
+from tideline.core.settings import Plain, nearest, parse
 from tideline.core.step import Site
 
 if TYPE_CHECKING:
@@ -20,39 +20,47 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as Variable
+
+    C = Variable("C", default=Any)
+    S = Variable("S", default=Any)
+    M = Variable("M", default=Any)
+else:
+    C, S, M = TypeVar("C"), TypeVar("S"), TypeVar("M")
 
 
-def settle_nothing(config: Any, site: Site) -> Nothing:
+def settle_nothing(config: C, site: Site[C]) -> Nothing:
     """The first memory of a method whose clients keep none."""
     return Nothing()
 
 
-def no_notes(config: Any, world: World) -> tuple[str, ...]:
+def no_notes(config: C, world: World) -> tuple[str, ...]:
     """Nothing that the method does otherwise than it was asked."""
     return ()
 
 
-def keeps_nothing(config: Any, memory: Any) -> Mapping[str, Mapping[str, Tensor]]:
+def keeps_nothing(config: C, memory: M) -> Mapping[str, Mapping[str, Tensor]]:
     """Nothing of a site's memory that its owner could want."""
     return EMPTY
 
 
-def no_sizes(config: Any, world: World) -> Mapping[str, int]:
+def no_sizes(config: C, world: World) -> Mapping[str, int]:
     """No dim whose size is known before the first round."""
     return EMPTY
 
 
-def fits_all(config: Any, world: World, roster: Roster) -> None:
+def fits_all(config: C, world: World, roster: Roster) -> None:
     """A method that can use every world and roster."""
 
 
-def nothing_of_note(config: Any, world: World, roster: Roster) -> tuple[str, ...]:
+def nothing_of_note(config: C, world: World, roster: Roster) -> tuple[str, ...]:
     """Nothing that a run does otherwise because it brings weights."""
     return ()
 
 
 @dataclass(frozen=True)
-class Supplied:
+class Supplied(Generic[C, S]):
     """How a method begins from weights that a person brings. They are the world's network's: names, shapes, dtypes are checked.
 
     begin  the coordinator's first state, from them
@@ -60,13 +68,13 @@ class Supplied:
     notes  what such a run will do otherwise than it was asked, in sentences beside the method's own
     """
 
-    begin: Callable[[Any, World, Roster, Generator, Weights], Any]
-    fits: Callable[[Any, World, Roster], None] = fits_all
-    notes: Callable[[Any, World, Roster], tuple[str, ...]] = nothing_of_note
+    begin: Callable[[C, World, Roster, Generator, Weights], S]
+    fits: Callable[[C, World, Roster], None] = fits_all
+    notes: Callable[[C, World, Roster], tuple[str, ...]] = nothing_of_note
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(Generic[C, S, M]):
     """One method. `config` is a frozen dataclass of settings that has `rounds`; `state` and `memory` are record types.
 
     begin   the coordinator's first state
@@ -86,24 +94,24 @@ class Algorithm:
     name: str
     paper: str
     summary: str
-    config: type[Any]
-    state: type[Any]
-    begin: Callable[[Any, World, Roster, Generator], Any]
-    plan: Callable[[Any], Plan]
-    memory: type[Any] = Nothing
-    settle: Callable[[Any, Site], Any] = settle_nothing
-    fits: Callable[[Any, World, Roster], None] = fits_all
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY)
+    config: type[C]
+    state: type[S]
+    begin: Callable[[C, World, Roster, Generator], S]
+    plan: Callable[[C], Plan[C, S]]
+    memory: type[M] = Nothing  # type: ignore[assignment]
+    settle: Callable[[C, Site[C]], M] = settle_nothing  # type: ignore[assignment]
+    fits: Callable[[C, World, Roster], None] = fits_all
+    presets: Mapping[str, Mapping[str, Plain]] = field(default_factory=lambda: EMPTY)
     cast: tuple[Role, ...] = (Role.SOURCE, Role.TARGET)
     network: str = "lenet"
-    keepsakes: Callable[[Any, Any], Mapping[str, Mapping[str, Tensor]]] = keeps_nothing
-    notes: Callable[[Any, World], tuple[str, ...]] = no_notes
-    sizes: Callable[[Any, World], Mapping[str, int]] = no_sizes
+    keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = keeps_nothing
+    notes: Callable[[C, World], tuple[str, ...]] = no_notes
+    sizes: Callable[[C, World], Mapping[str, int]] = no_sizes
     claims: tuple[str, ...] = ()
-    supplied: Supplied | None = None
+    supplied: Supplied[C, S] | None = None
     admins: bool = False
 
-    def configure(self, given: Mapping[str, Any], preset: str | None = None) -> Any:
+    def configure(self, given: Mapping[str, Plain], preset: str | None = None) -> C:
         """The method's config from plain data over a preset. Raises ConfigRefused."""
         if preset is not None and preset not in self.presets:
             known = sorted(self.presets)
@@ -115,7 +123,7 @@ class Algorithm:
         base = self.presets[preset] if preset else {}
         return parse(self.config, {**base, **given}, "config")
 
-    def dims(self, config: Any, world: World) -> dict[str, int]:
+    def dims(self, config: C, world: World) -> dict[str, int]:
         """The sizes of named dims: the method's, and those that the world was given."""
         return {**self.sizes(config, world), **world.sizes}
 
@@ -131,7 +139,10 @@ def casting(cast: Sequence[R], n: int) -> tuple[R, ...]:
     return (*cast[:1], *between, cast[-1])[-n:]
 
 
-def contract(algorithm: Algorithm, config: Any) -> Contract:
+AnyAlgorithm: TypeAlias = Algorithm[Any, Any, Any]
+
+
+def contract(algorithm: Algorithm[C, S, M], config: C) -> Contract:
     """Every field and metric that any phase's replies hold, in the order of the plan, without repeats."""
     seen: dict[Clause, None] = {}
     for phase in algorithm.plan(config):
@@ -139,7 +150,7 @@ def contract(algorithm: Algorithm, config: Any) -> Contract:
     return tuple(seen)
 
 
-def clauses(phase: Phase) -> Iterator[Clause]:
+def clauses(phase: Phase[C, S]) -> Iterator[Clause]:
     """What one phase's replies tell."""
     step = phase.step
     if step is None:
@@ -151,7 +162,7 @@ def clauses(phase: Phase) -> Iterator[Clause]:
         yield Clause(phase.name, step.name, f"metrics.{name}", "", Exposure.METRIC, TO_COORDINATOR, "one number per reply")
 
 
-def rounds_of(plan: Plan) -> tuple[int, ...]:
+def rounds_of(plan: Plan[C, S]) -> tuple[int, ...]:
     """For each place in a plan, 1 + the number of earlier phases of the same name."""
     seen: Counter[str] = Counter()
     rounds = []
@@ -161,6 +172,6 @@ def rounds_of(plan: Plan) -> tuple[int, ...]:
     return tuple(rounds)
 
 
-def round_of(plan: Plan, cursor: int) -> int:
+def round_of(plan: Plan[C, S], cursor: int) -> int:
     """1 + the number of earlier phases of the same name."""
     return 1 + sum(1 for phase in plan[:cursor] if phase.name == plan[cursor].name)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from tideline.core.run import ClientId
 
@@ -46,6 +46,13 @@ class Handle(Generic[T]):
     def named(self, digest: str, size: int, maker: Maker) -> Handle[T]:
         """The same value as it is known once its file is written."""
         return replace(self, digest=digest, size=size, holder=maker.client, phase=maker.phase, round=maker.round, value=None)
+
+    def bare(self) -> AnyHandle:
+        """The handle as others know it: without its value, its readers and its value's type."""
+        return replace(self, value=None, to=None, kind=None)
+
+
+AnyHandle: TypeAlias = Handle[Any]  # of whatever type its value is
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.core.settings import setting
-from tideline.core.step import Step
+from tideline.core.step import AnyStep
 
 if TYPE_CHECKING:
     from torch import Generator
 
 G = TypeVar("G", covariant=True)
-S = TypeVar("S")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as Variable
+
+    C = Variable("C", default=Any)
+    C_co = Variable("C_co", covariant=True, default=Any)
+    S = Variable("S", default=Any)
+else:
+    S, C, C_co = TypeVar("S"), TypeVar("C"), TypeVar("C_co", covariant=True)
 DRAWN = ("", "graph")  # how a table may ask to be drawn
 MOST_TABLES, MOST_VALUES = 32, 10_000  # that are kept of one round, so that no method fills the database
 # The two tables of a scoring that tells confidences: a row for each site, a column for each of the bins of equal width over
@@ -23,10 +30,10 @@ RIGHT, WRONG = "confidence of right predictions", "confidence of wrong predictio
 
 
 @dataclass(frozen=True)
-class Turn:
+class Turn(Generic[C_co]):
     """What `ask` and `tell` see beside the state. `rng` is seeded from run, purpose and cursor."""
 
-    config: Any
+    config: C_co
     world: World
     roster: Roster
     round: int
@@ -84,17 +91,17 @@ class Each(Mapping[ClientId, G], Generic[G]):
         return len(self._clients)
 
 
-def unchanged(state: S, replies: Replies[Any], turn: Turn) -> S:
+def unchanged(state: S, replies: Replies[Any], turn: Turn[C]) -> S:
     """A `tell` that keeps the state as it is."""
     return state
 
 
-def nobody(state: Any, turn: Turn) -> Mapping[ClientId, Any]:
+def nobody(state: S, turn: Turn[C]) -> Mapping[ClientId, Any]:
     """An `ask` of a phase that is a computation on the coordinator."""
     return EMPTY
 
 
-def never(state: Any) -> bool:
+def never(state: S) -> bool:
     """A `skip` that never skips."""
     return False
 
@@ -135,13 +142,13 @@ class Told(Generic[S]):
     tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
 
 
-def told(given: Any) -> Told[Any]:
+def told(given: S | Told[S]) -> Told[S]:
     """What a `tell` gave, which may be a state alone."""
     return given if isinstance(given, Told) else Told(given)
 
 
 @dataclass(frozen=True)
-class Phase:
+class Phase(Generic[C, S]):
     """One exchange. Without a step it is a computation on the coordinator: `tell` gets no replies.
 
     `tell` gives the next state, or a Told. `floor` is the least number of replies that it can work with, whatever the run's
@@ -150,12 +157,14 @@ class Phase:
     """
 
     name: str
-    step: Step | None
-    ask: Callable[[Any, Turn], Mapping[ClientId, Any]] = nobody
-    tell: Callable[[Any, Replies[Any], Turn], Any] = unchanged
+    step: AnyStep | None
+    ask: Callable[[S, Turn[C]], Mapping[ClientId, Any]] = nobody
+    tell: Callable[[S, Replies[Any], Turn[C]], S | Told[S]] = unchanged
     floor: int | None = None
     needs: str = ""
-    skip: Callable[[Any], bool] = never
+    skip: Callable[[S], bool] = never
 
 
-Plan = tuple[Phase, ...]
+Plan: TypeAlias = tuple[Phase[C, S], ...]
+AnyPhase: TypeAlias = Phase[Any, Any]
+AnyPlan: TypeAlias = tuple[AnyPhase, ...]

@@ -19,7 +19,7 @@ import functools
 import types
 import typing
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from tideline.core.errors import FederationError
 from tideline.core.handle import Handle
@@ -34,6 +34,14 @@ else:
 
 T = TypeVar("T")
 DEEPEST = 32
+
+
+class Record(Protocol):
+    """A value whose class was made by `record`."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+
 HOLDS = "Tensor, Weights, int, float, str, bool, a record, Handle[record], dict[str, T], tuple[T, ...], T | None"
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 
-from tideline.core.algorithm import Algorithm
+from tideline.core.algorithm import Algorithm, AnyAlgorithm
 from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.settings import nearest
 
 Methods = tuple[tuple[str, str], ...]
 
 
-def resolve(methods: Methods, name: str) -> Algorithm:
+def resolve(methods: Methods, name: str) -> AnyAlgorithm:
     """The method of a name. Raises NotFound with the names that exist, ConfigRefused where its place holds no method."""
     places = dict(methods)
     if name not in places:

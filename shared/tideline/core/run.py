@@ -13,7 +13,7 @@ from typing import Any, NewType
 from unicodedata import normalize
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.settings import parse, plain, setting
+from tideline.core.settings import Plain, parse, plain, setting
 
 ClientId = NewType("ClientId", str)
 RunId = NewType("RunId", str)
@@ -46,9 +46,13 @@ class World:
     class_names: tuple[str, ...] = setting((), doc="names of the classes in the order of their numbers, for sites that name them")
 
 
-def world_in(given: Any) -> World:
+def world_in(given: Mapping[str, Plain]) -> World:
     """A world from plain data. Raises ConfigRefused, also for samples beyond all size, and names that do not fit the classes."""
-    world = parse(World, given, "world")
+    return checked_world(parse(World, given, "world"))
+
+
+def checked_world(world: World) -> World:
+    """The same world. Raises ConfigRefused for samples beyond all size, and for names that do not fit the classes."""
     if any(size > MOST_INPUTS for size in accumulate(world.inputs, operator.mul)):  # ends before the product is a long number
         what = f"world.inputs is {list(world.inputs[:8])}; a sample of them has more than {MOST_INPUTS} numbers"
         raise ConfigRefused(what, "Write the shape of one sample, such as [1, 28, 28]", path="world.inputs")
@@ -57,10 +61,9 @@ def world_in(given: Any) -> World:
     return world
 
 
-def plain_world(world: World) -> dict[str, Any]:
-    """The inverse of `world_in`. Names are left out where there are none: sites of before they could be given read it too."""
-    told: dict[str, Any] = plain(world)
-    return told if world.class_names else {key: value for key, value in told.items() if key != "class_names"}
+def plain_world(world: World) -> dict[str, Plain]:
+    """The inverse of `world_in`, without class names where there are none."""
+    return {name: value for name, value in plain(world).items() if name != "class_names" or world.class_names}
 
 
 def check_names(names: tuple[str, ...], classes: int) -> None:
@@ -98,15 +101,30 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run, as it was asked for. Never changes once it has begun."""
+class RunSpec:
+    """A run as it was asked for, once it has been checked. It never changes.
+
+    config         the method's settings, all of them, as plain data
+    contract       the digest of its clauses
+    keeps          whether its sites keep a memory
+    notes          what it does otherwise than it was asked, in sentences
+    kept           names of settings that stay at the coordinator; sites have their defaults
+    admins         whether its final state is for admins alone
+    weights        the file of initial weights, and its bytes; None: the method makes its own
+    """
 
     id: RunId
     method: str
-    config: Any
+    config: Mapping[str, Plain]
     world: World
     seed: int
     contract: Digest
+    keeps: bool
     waiting: Waiting = field(default_factory=Waiting)
+    notes: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    admins: bool = False
     checkpoint_every: int = 1
     threads: int = 1
+    weights: Digest | None = None
+    weights_bytes: int = 0

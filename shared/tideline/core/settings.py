@@ -17,11 +17,27 @@ import types
 import typing
 from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, overload
 
 from tideline.core.errors import ConfigRefused
 
 T = TypeVar("T")
+
+
+class Settings(Protocol):
+    """A frozen dataclass of settings, such as a method's config."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+
+if TYPE_CHECKING:
+    Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Plain] | None"
+else:
+
+    class Plain:
+        """What JSON can say. A mark for the reader, which takes such a value as it is."""
+
+
 SCALARS: dict[type, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}
 WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
@@ -72,6 +88,10 @@ def hints_of(kind: Any) -> Mapping[str, Any]:
     return types.MappingProxyType(typing.get_type_hints(kind))
 
 
+@overload
+def plain(value: Settings | Mapping[str, Any]) -> dict[str, Plain]: ...
+@overload
+def plain(value: object) -> Plain: ...
 def plain(value: Any) -> Any:
     """The inverse of `parse`: dataclasses and enums as JSON-ready data, defaults included but for those of late settings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -90,6 +110,8 @@ def plain(value: Any) -> Any:
 
 def read(hint: Any, value: Any, path: str, meta: Mapping[str, Any] = types.MappingProxyType({})) -> Any:
     """One value checked against its type and its bounds."""
+    if hint is Plain:
+        return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in args:
@@ -97,26 +119,29 @@ def read(hint: Any, value: Any, path: str, meta: Mapping[str, Any] = types.Mappi
         return read(next(a for a in args if a is not type(None)), value, path, meta)
     if origin is tuple:
         return read_tuple(args, value, path, meta)
+    if origin is frozenset:
+        return frozenset(read_tuple((*args, ...), value, path, meta))
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             raise refuse(path, value, "should be a mapping")
         return types.MappingProxyType({str(k): read(args[1], v, join(path, str(k)), meta) for k, v in value.items()})
-    if dataclasses.is_dataclass(hint):
-        return parse(typing.cast(type, hint), value, path)
+    if dataclasses.is_dataclass(origin or hint):
+        return parse(typing.cast(type, origin or hint), value, path)
     return bounded(read_scalar(hint, value, path), path, meta)
 
 
 def read_tuple(args: tuple[Any, ...], value: Any, path: str, meta: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A list of values of one type."""
+    """A list of values: any number of one type, or one of each of several types."""
     if not isinstance(value, (list, tuple)):
         raise refuse(path, value, "should be a list")
-    return tuple(read(args[0], v, f"{path}[{i}]", meta) for i, v in enumerate(value))
+    kinds = args if args[-1] is not ... else (args[0],) * len(value)
+    if len(kinds) != len(value):
+        raise refuse(path, value, f"should be a list of {len(kinds)}")
+    return tuple(read(kind, v, f"{path}[{i}]", meta) for i, (kind, v) in enumerate(zip(kinds, value, strict=True)))
 
 
 def read_scalar(hint: Any, value: Any, path: str) -> Any:
     """A number, a text, a truth value or one of an enum's words."""
-    if hint is Any:
-        return value
     if isinstance(hint, type) and issubclass(hint, Enum):
         words = [str(m.value) for m in hint]
         if value not in words:

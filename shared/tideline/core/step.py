@@ -5,16 +5,25 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from tideline.core.data import Data, View
 from tideline.core.handle import Handle
-from tideline.core.record import require_exposures
+from tideline.core.record import Record, require_exposures
 from tideline.core.run import EMPTY, ClientId, Role, World
 
 if TYPE_CHECKING:
     from torch import Generator
 
+T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as Variable
+
+    C = Variable("C", default=Any)
+    C_co = Variable("C_co", covariant=True, default=Any)
+else:
+    C, C_co = TypeVar("C"), TypeVar("C_co", covariant=True)
+T_in = TypeVar("T_in")
 G = TypeVar("G")
 M = TypeVar("M")
 
@@ -23,7 +32,13 @@ def no_tick(progress: float) -> None:
     """A tick that nobody listens to."""
 
 
-def no_fetch(handle: Handle[Any], like: Any = None) -> Any:
+class Fetch(Protocol):
+    """Gives the value of a handle of the order."""
+
+    def __call__(self, handle: Handle[T], like: Record | None = None) -> T: ...
+
+
+def no_fetch(handle: Handle[T], like: Record | None = None) -> T:
     """A fetch where no peers exist."""
     raise KeyError(handle.digest)
 
@@ -50,7 +65,7 @@ class Transfers:
 
 
 @dataclass(frozen=True)
-class Site:
+class Site(Generic[C_co]):
     """What a step sees of the place where it runs.
 
     `data` holds the rows of the step's view; on a target its `y` is None while training. `rng` is seeded from the order.
@@ -59,7 +74,7 @@ class Site:
     are held to. One value is mapped at a time, if the step holds no more.
     """
 
-    config: Any
+    config: C_co
     world: World
     me: ClientId
     role: Role
@@ -67,7 +82,7 @@ class Site:
     round: int
     rng: Generator
     device: str = "cpu"
-    fetch: Callable[..., Any] = no_fetch
+    fetch: Fetch = no_fetch
     tick: Callable[[float], None] = no_tick
     transfers: Transfers = Transfers()
 
@@ -82,14 +97,14 @@ class Outcome(Generic[G, M]):
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(Generic[T_in, M, G, C]):
     """A step with the types of what it takes, keeps and gives. `gives` is the privacy contract."""
 
     name: str
-    run: Callable[[Any, Any, Site], Outcome[Any, Any]]
-    takes: type[Any]
-    keeps: type[Any]
-    gives: type[Any]
+    run: Callable[[T_in, M, Site[C]], Outcome[G, M]]
+    takes: type[T_in]
+    keeps: type[M]
+    gives: type[G]
     metrics: tuple[str, ...] = ()
     view: View = View.TRAIN
 
@@ -97,10 +112,19 @@ class Step:
         require_exposures(self.gives)
 
 
-def step(*, metrics: tuple[str, ...] = (), view: View = View.TRAIN) -> Callable[[Callable[..., Any]], Step]:
-    """Make a Step of `def name(order: O, memory: M, site: Site) -> Outcome[G, M]`, reading the types from its annotations."""
+AnyStep: TypeAlias = Step[Any, Any, Any, Any]
 
-    def made(run: Callable[..., Any]) -> Step:
+
+class Stepping(Protocol):
+    """Makes a Step of a function."""
+
+    def __call__(self, run: Callable[[T_in, M, Site[C]], Outcome[G, M]]) -> Step[T_in, M, G, C]: ...
+
+
+def step(*, metrics: tuple[str, ...] = (), view: View = View.TRAIN) -> Stepping:
+    """Make a Step of `def name(order: O, memory: M, site: Site[C]) -> Outcome[G, M]`: its types are read from its annotations."""
+
+    def made(run: Callable[[T_in, M, Site[C]], Outcome[G, M]]) -> Step[T_in, M, G, C]:
         hints = typing.get_type_hints(run)
         gives, keeps = typing.get_args(hints["return"])
         takes = next(hint for name, hint in hints.items() if name != "return")

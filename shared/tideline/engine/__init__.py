@@ -4,7 +4,7 @@ rows        the facts that the journal keeps
 ports       what the kernel needs from outside: journal, parts, link, vault, pool, bell, clock
 progress    when a round is ready (pure)
 advance     enter and close: ask, tell, and the cursor (pure)
-mill        turns of the coordinator in numbers: decode, advance, encode
+compute        turns of the coordinator in numbers: decode, advance, encode
 stepper     a client's step in numbers: decode, run, encode
 desk        what agents ask of the coordinator        office   what people ask of it
 conductor   moves runs forward                        agent    lives an order's life at a site

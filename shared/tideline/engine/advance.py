@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
-from tideline.core.algorithm import Algorithm, round_of
+from tideline.core.algorithm import AnyAlgorithm, round_of
 from tideline.core.errors import FederationError, RosterRefused, StepFailed
-from tideline.core.phase import Each, Phase, Plan, Replies, Table, Told, Turn, told
-from tideline.core.record import Weights
+from tideline.core.phase import AnyPhase, AnyPlan, Each, Replies, Table, Told, Turn, told
+from tideline.core.record import Record, Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
+from tideline.core.settings import Settings
 from tideline.engine.seeds import Purpose, seed_for
 from tideline.engine.telling import checked
 
@@ -22,10 +22,10 @@ from tideline.engine.telling import checked
 class Game:
     """A run with its method resolved: everything that never changes while it is played."""
 
-    algorithm: Algorithm
-    config: Any
+    algorithm: AnyAlgorithm
+    config: Settings
     world: World
-    plan: Plan
+    plan: AnyPlan
     roster: Roster
     seed: int
     threads: int = 1
@@ -43,9 +43,9 @@ class Turned:
     marks, groups, tables: what the fold that led here told people (core.phase.Told).
     """
 
-    state: Any
+    state: Record
     cursor: int
-    orders: Mapping[ClientId, Any]
+    orders: Mapping[ClientId, Record]
     marks: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
     groups: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
     tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
@@ -58,16 +58,16 @@ def begin(game: Game, weights: Weights | None = None) -> Turned:
     return enter(game, state, 0)
 
 
-def first_state(game: Game, rng: torch.Generator, weights: Weights | None) -> Any:
+def first_state(game: Game, rng: torch.Generator, weights: Weights | None) -> Record:
     """The method's own first state, or the one that it makes of a person's weights."""
     asked = (game.config, game.world, game.roster, rng)
-    if weights is None:
-        return game.algorithm.begin(*asked)
-    assert game.algorithm.supplied is not None, "a run that brings weights is refused where its method takes none"
-    return game.algorithm.supplied.begin(*asked, weights)
+    supplied = game.algorithm.supplied
+    assert weights is None or supplied is not None, "a run that brings weights is refused where its method takes none"
+    made: Record = game.algorithm.begin(*asked) if weights is None or supplied is None else supplied.begin(*asked, weights)
+    return made
 
 
-def enter(game: Game, state: Any, cursor: int) -> Turned:
+def enter(game: Game, state: Record, cursor: int) -> Turned:
     """Ask onward until somebody is asked, or the plan ends. Phases without a step are computed on the way."""
     while cursor < len(game.plan):
         phase = game.plan[cursor]
@@ -81,14 +81,14 @@ def enter(game: Game, state: Any, cursor: int) -> Turned:
     return Turned(state, cursor, EMPTY)
 
 
-def close(game: Game, state: Any, cursor: int, replies: Replies[Any]) -> Turned:
+def close(game: Game, state: Record, cursor: int, replies: Replies[Record]) -> Turned:
     """Fold the replies of the phase at the cursor, then ask onward."""
     folded = tell(game, game.plan[cursor], state, cursor, replies)
     turned = enter(game, folded.state, cursor + 1)
     return replace(turned, marks=folded.marks, groups=folded.groups, tables=folded.tables)
 
 
-def ask(game: Game, phase: Phase, state: Any, cursor: int) -> Mapping[ClientId, Any]:
+def ask(game: Game, phase: AnyPhase, state: Record, cursor: int) -> Mapping[ClientId, Record]:
     """What the phase asks, in sorted client order."""
     if phase.step is None:
         return EMPTY
@@ -103,23 +103,23 @@ def ask(game: Game, phase: Phase, state: Any, cursor: int) -> Mapping[ClientId, 
     return {client: orders[client] for client in sorted(orders)}
 
 
-def later(orders: Each[Any], seed: int, half: str, threads: int) -> Callable[[ClientId], Any]:
+def later(orders: Each[Record], seed: int, half: str, threads: int) -> Callable[[ClientId], Record]:
     """A message that is made later, as it would have been in the `ask`: with its threads and seed, its errors named."""
 
-    def make(client: ClientId) -> Any:
+    def make(client: ClientId) -> Record:
         with reproducible(seed, threads), named(half):
             return orders[client]
 
     return make
 
 
-def tell(game: Game, phase: Phase, state: Any, cursor: int, replies: Replies[Any]) -> Told[Any]:
+def tell(game: Game, phase: AnyPhase, state: Record, cursor: int, replies: Replies[Record]) -> Told[Record]:
     """The state after the phase's replies, and what people are told of the fold."""
     with reproducible(seed_for(game.seed, Purpose.TELL, cursor), game.threads) as rng, named(f"tell of {phase.name}"):
         return checked(told(phase.tell(state, replies, turn(game, cursor, rng))), phase.name, [m.id for m in game.roster])
 
 
-def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn:
+def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn[Settings]:
     """What `ask` and `tell` see."""
     return Turn(game.config, game.world, game.roster, round_of(game.plan, cursor), rng)
 

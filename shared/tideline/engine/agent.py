@@ -23,19 +23,19 @@ from tideline.core.errors import (
     Stale,
     Unreachable,
 )
-from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, from_json, refused
-from tideline.core.run import MOST_THREADS, ClientId, Digest, Role, RunId
+from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, refused
+from tideline.core.run import EMPTY, ClientId, Digest, Role, RunId
+from tideline.core.settings import Plain
 from tideline.core.step import Moved, Transfers, no_tick
-from tideline.engine.peers import ciphers, complete, peers_in, plaintexts, seal, signed_since, unseal, vouched
+from tideline.engine.briefs import brief_in
+from tideline.engine.model.brief import Brief
+from tideline.engine.peers import DISTRUST, ciphers, complete, plaintexts, seal, signed_since, unseal, vouched
 from tideline.engine.ports import Done, Head, Job, Link, Pool, Vault
 from tideline.engine.relay import seals
 from tideline.engine.ring import MemoryPins, Ring, fresh
 from tideline.engine.rows import JOIN, Failure, Files, Order, Receipt, Reply
 
-# What an order says of its run, and as what.
-BRIEF: Mapping[str, type] = {"method": str, "config": dict, "world": dict, "threads": int, "keeps": bool, "contract": list}
 KEPT_RUNS = 64  # of which it is remembered how long the last reply took to send
-DISTRUST = "The coordinator is of another version, or is not to be trusted"
 Log = Callable[[str, Order, FederationError | None], None]
 
 
@@ -73,9 +73,6 @@ class Agent:
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
         """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
         try:
-            understood(order)
-            self.allow(Role(order.brief["role"]))
-            self.permit(from_json(order.brief["contract"]))
             head = self.ready(order, tick)
             reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
             return self.deliver(order, reply)
@@ -87,39 +84,43 @@ class Agent:
             return self.fail(order, error)
 
     def ready(self, order: Order, tick: Callable[[float], None]) -> Head:
-        """The vault's head with this order's reply: remembered, or worked out now."""
+        """The vault's head with the reply to an order that the owner allows: remembered, or worked out now."""
+        brief = brief_in(order)
+        check_files(order)
+        self.allow(brief.role)
+        self.permit(brief.contract)
         head = self.vault.head(order.run)
         if head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
             return replace(head, sealed=signed_since(order.run, head.sealed, self.ring))
-        self.consistent(head, order)
+        self.consistent(head, order, brief.keeps)
         self.vault.keep(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
         self.vault.note(order.run, order.brief)
-        peers = members(order, head)
-        if seals(order.brief["contract"]):
-            self.ring.trust(peers_in(order.brief))
+        peers = members(order, brief, head)
+        if seals(brief.contract):
+            self.ring.trust(brief.peers)
         self.bring(order, order.files)
         self.whole(order)
-        fetched = self.open(order)
+        fetched = self.open(order, brief)
         self.log("begun", order, None)
-        done = self.pool.run(self.job(order, head, Transfers(fetched, self._sent.get(order.run, Moved()))), tick)
+        done = self.pool.run(self.job(order, brief, head, Transfers(fetched, self._sent.get(order.run, Moved()))), tick)
         self.log("worked", order, None)
         facts = self.guard(order, done)
-        sealed = seal(order, done.handles, self.vault.parts(order.run), self.ring)
+        sealed = seal(order.run, brief.peers, done.handles, self.vault.parts(order.run), self.ring)
         made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, facts, order.files, sealed, peers)
         made = replace(made, own=plaintexts(sealed) or (head.own if head else ()))
         self.vault.commit(order.run, made)
         return made
 
-    def consistent(self, head: Head | None, order: Order) -> None:
+    def consistent(self, head: Head | None, order: Order, keeps: bool) -> None:
         """The memory must be that of the last accepted reply. A method that keeps none does not mind."""
         last = head.cursor if head else JOIN - 1
-        if last < order.after and order.brief["keeps"]:
+        if last < order.after and keeps:
             raise MemoryLost(
                 f"This site's memory of the run ends at exchange {last}; the coordinator has its reply of {order.after}",
                 "Restore the agent's home directory, or begin the run again",
             )
         if last >= order.cursor:
-            if order.brief["keeps"]:
+            if keeps:
                 raise ahead(order) if last > order.cursor else otherwise(order)
             self.link.fetch(order, (), self.vault.parts(order.run))  # Stale, unless a coordinator that was restored asks again
 
@@ -147,10 +148,10 @@ class Agent:
             raise Malformed(f"The order offers part {more[0][:12]}, which its root does not name", DISTRUST)
         complete(order, root)
 
-    def open(self, order: Order) -> dict[ClientId, Moved]:
+    def open(self, order: Order, brief: Brief) -> dict[ClientId, Moved]:
         """Fetch and open the values of peers, one after the other; what the fetching took. Their sealed files are not kept."""
         parts, took = self.vault.parts(order.run), dict[ClientId, Moved]()
-        known = self.ring.trust(peers_in(order.brief)) if order.sealed else {}
+        known = self.ring.trust(brief.peers) if order.sealed else {}
         for envelope in order.sealed:
             key, holder = vouched(order, envelope, self.name, self.ring, known), envelope.handle.holder
             if not parts.has(Digest(envelope.handle.digest)):
@@ -161,18 +162,20 @@ class Agent:
                 parts.drop(envelope.cipher)
         return took
 
-    def job(self, order: Order, head: Head | None, transfers: Transfers) -> Job:
+    def job(self, order: Order, brief: Brief, head: Head | None, transfers: Transfers) -> Job:
         """The step to run."""
         message = order.files[0][0] if order.files else None
         memory = head.memory[0][0] if head and head.cursor >= order.after else None
-        return Job(order.run, self.name, order.cursor, order.round, order.brief, order.seed, message, memory, transfers)
+        alone = replace(brief, peers=EMPTY)  # whom a site seals for is no business of a step
+        return Job(order.run, self.name, order.cursor, order.round, alone, order.seed, message, memory, transfers)
 
-    def guard(self, order: Order, done: Done) -> dict[str, object]:
+    def guard(self, order: Order, done: Done) -> Mapping[str, Plain]:
         """At the join: the contract, as this site derives it, against the owner's policy. Gives the facts that may be told."""
         if order.cursor != JOIN:
-            return {}
-        self.permit(from_json(done.facts["contract"]))
-        return {"labelled": bool(done.facts["labelled"])}
+            return EMPTY
+        assert done.contract is not None, "a join gives the contract"
+        self.permit(done.contract)
+        return {"labelled": bool(done.labelled)}
 
     def allow(self, role: Role) -> None:
         """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here."""
@@ -236,16 +239,16 @@ def new_ring() -> Ring:
     return Ring(lambda: own, MemoryPins())
 
 
-def members(order: Order, head: Head | None) -> tuple[ClientId, ...] | None:
+def members(order: Order, brief: Brief, head: Head | None) -> tuple[ClientId, ...] | None:
     """The sites of a run whose sites seal for each other; None of any other run, and before there are any. Raises PeerRefused for
     one that came later.
 
     They are fixed by the first order after the join, at which everybody is awaited: who was not there then could be anybody's.
     """
     known = head.peers if head else None
-    if order.cursor == JOIN or not seals(order.brief["contract"]):
+    if order.cursor == JOIN or not seals(brief.contract):
         return known  # to join again is no new beginning: whoever asks for it would choose the sites anew
-    shown = tuple(sorted(peers_in(order.brief)))
+    shown = tuple(sorted(brief.peers))
     strangers = sorted({*shown} - {*(shown if known is None else known)})
     if strangers:
         what = f"{strangers[0]} is shown as a site of this run, and was none when it began"
@@ -254,18 +257,8 @@ def members(order: Order, head: Head | None) -> tuple[ClientId, ...] | None:
     return shown if known is None else known
 
 
-def understood(order: Order) -> None:
-    """Raises Malformed for an order that no coordinator of ours makes: nothing that it names is looked for then."""
-    brief = order.brief
-    odd = [key for key, kind in BRIEF.items() if type(brief.get(key)) is not kind]
-    if brief.get("role") not in tuple(Role):
-        odd.append("role")
-    if "threads" not in odd and not 1 <= brief["threads"] <= MOST_THREADS:
-        odd.append("threads")
-    if order.cursor < JOIN:
-        odd.append("place")
-    if odd:
-        raise Malformed(f"Order {order.id[:8]} does not say what it asks for: its {odd[0]} is missing or wrong", DISTRUST)
+def check_files(order: Order) -> None:
+    """Raises Malformed for names or sizes of files that no coordinator of ours gives: nothing is looked for then."""
     for digest, size in (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)):
         check_digest(digest)
         if not 0 < size <= MAX_PART_BYTES:

@@ -12,13 +12,32 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TypedDict, cast
 
-from tideline.core.errors import RosterRefused
-from tideline.core.run import Role
+from tideline.core.errors import Malformed, RosterRefused
+from tideline.core.privacy import from_json, to_json
+from tideline.core.run import MOST_THREADS, Role, plain_world, world_in
+from tideline.core.settings import Plain
 from tideline.engine.entries import MOST_HANDOVERS
-from tideline.engine.rows import Client, Handover, RunRow
+from tideline.engine.model.brief import Brief
+from tideline.engine.peers import DISTRUST, peers_in
+from tideline.engine.rows import JOIN, Client, Handover, Order, RunRow
 
+
+class PlainBrief(TypedDict):
+    """A brief as plain data, beside `version` and `peers`."""
+
+    method: str
+    config: Mapping[str, Plain]
+    world: Mapping[str, Plain]
+    threads: int
+    keeps: bool
+    contract: list[Mapping[str, Plain]]
+    role: str
+
+
+# As what its keys are held to.
+KINDS: Mapping[str, type] = {"method": str, "config": dict, "world": dict, "threads": int, "keeps": bool, "contract": list}
 MOST_BRIEF = 1 << 20  # characters; read, they take twenty times as much
 MOST_SITES = 3500  # that a value can be sealed to: their keys and signatures, by the longest names, are a reply of a MiB
 SPARE = 4096  # of them, for what an order says beside what a run's row tells
@@ -27,23 +46,47 @@ BARE = {"sign": HEX_KEY, "receive": HEX_KEY, "handovers": []}
 HANDOVER_CHARS = len(json.dumps({"sign": HEX_KEY, "receive": HEX_KEY, "signature": HEX_SIGNATURE})) + len(", ")
 
 
-def brief_of(run: RunRow, role: str, version: str = "") -> dict[str, Any]:
+def brief_of(run: RunRow, role: Role, version: str = "") -> dict[str, Plain]:
     """What an order says of its run to a site with this role."""
-    keys = ("method", "world", "threads", "keeps")
-    return {key: run.spec[key] for key in keys} | {
-        "config": for_sites(run.spec),
-        "contract": list(run.contract),
-        "role": role,
+    return {
+        "method": run.spec.method,
+        "world": plain_world(run.spec.world),
+        "threads": run.spec.threads,
+        "keeps": run.spec.keeps,
+        "config": {name: value for name, value in run.spec.config.items() if name not in run.spec.kept},
+        "contract": to_json(run.contract),
+        "role": role.value,
         "version": version,
     }
 
 
-def for_sites(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's settings without those that stay here. Runs from before there were any have none."""
-    return {name: value for name, value in spec["config"].items() if name not in spec.get("kept", ())}
+def brief_in(order: Order) -> Brief:
+    """What an order says of its run. Raises Malformed for what no coordinator of ours says; ContractRefused, ConfigRefused."""
+    told = order.brief
+    odd = [key for key, kind in KINDS.items() if type(told.get(key)) is not kind]
+    if told.get("role") not in tuple(Role):
+        odd.append("role")
+    said = cast(PlainBrief, told)
+    if "threads" not in odd and not 1 <= said["threads"] <= MOST_THREADS:
+        odd.append("threads")
+    if order.cursor < JOIN:
+        odd.append("place")
+    if odd:
+        raise Malformed(f"Order {order.id[:8]} does not say what it asks for: its {odd[0]} is missing or wrong", DISTRUST)
+    return Brief(
+        method=said["method"],
+        config=said["config"],
+        world=world_in(said["world"]),
+        threads=said["threads"],
+        keeps=said["keeps"],
+        contract=from_json(said["contract"]),
+        role=Role(said["role"]),
+        version=str(told.get("version", "?")),
+        peers=peers_in(told),
+    )
 
 
-def with_peers(brief: Mapping[str, Any], clients: Iterable[Client]) -> dict[str, Any]:
+def with_peers(brief: Mapping[str, Plain], clients: Iterable[Client]) -> dict[str, Plain]:
     """A brief that tells of the run's sites too, as far as they have keys."""
     known = [each for each in clients if each.keys is not None]
     room = MOST_BRIEF - chars({**brief, "peers": {}})
@@ -62,7 +105,7 @@ def most_handovers(clients: Sequence[Client], room: int) -> int:
     return max(bisect.bisect_left(range(MOST_HANDOVERS + 1), True, key=too_many) - 1, 0)
 
 
-def told_of(client: Client, most: int = MOST_HANDOVERS) -> dict[str, Any]:
+def told_of(client: Client, most: int = MOST_HANDOVERS) -> dict[str, Plain]:
     """What peers are told of a client that has keys: these, and so many of its newest handovers, the newest last."""
     assert client.keys is not None
     newest = handed_over(client)[-most:] if most else ()
@@ -93,6 +136,6 @@ def bare_chars(name: str) -> int:
     return len(json.dumps(name)) + len(": ") + chars(BARE) + len(", ")
 
 
-def chars(told: Mapping[str, Any]) -> int:
+def chars(told: Mapping[str, Plain]) -> int:
     """The characters of plain data, as they are sent."""
     return len(json.dumps(told))

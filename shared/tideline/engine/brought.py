@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import ClientId, Digest, RunId
+from tideline.core.run import ClientId, RunId
 from tideline.engine.rows import JOIN, Files, RunRow
 
 # Under which an upload is noted, beside those of sites. No run is called so: no site's part is taken for weights, or told of.
@@ -36,5 +36,4 @@ def gone(weights: str) -> ConfigRefused:
 
 def brought_by(run: RunRow) -> Files:
     """The file that a run begins from, with its bytes; nothing for a run that brings none."""
-    digest = run.spec.get("weights")
-    return ((Digest(digest), int(run.spec["weights_bytes"])),) if digest else ()
+    return ((run.spec.weights, run.spec.weights_bytes),) if run.spec.weights else ()

@@ -5,21 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from tideline.archive.layout import handle_in
 from tideline.core.errors import Diverged, FederationError, Overtaken, StepFailed, StorageFull, Unreachable
-from tideline.core.handle import Handle
-from tideline.core.run import ClientId, Digest, RunId, Waiting
-from tideline.core.settings import parse
+from tideline.core.run import ClientId, Digest, Member, Roster, RunId, Waiting
 from tideline.engine.meter import SILENT, Meter
-from tideline.engine.ports import Advance, Bell, Clock, Journal, Mill
+from tideline.engine.model.compute import BeginRequest, Checkpoint, CloseRequest, NextRound, RecordedRound
+from tideline.engine.ports import Advance, Bell, Clock, Compute, Journal
 from tideline.engine.progress import Expired, Progress, Verdict, newest, note, progress_of, verdict
-from tideline.engine.rows import FINAL, JOIN, OPEN, OrderRow, OrderStatus, RoundRow, RunRow, Status
+from tideline.engine.rows import FINAL, JOIN, OPEN, Files, OrderRow, OrderStatus, RoundRow, RunRow, Status
 from tideline.engine.seeds import Purpose, order_id, seed_for
 from tideline.engine.shut_out import shut_out
 from tideline.engine.storeroom import Storeroom
-from tideline.engine.telling import groups_in, tables_in
 
 MOST_NAMED = 10  # sites in a cause
 
@@ -27,8 +23,10 @@ MOST_NAMED = 10  # sites in a cause
 class Conductor:
     """One for all runs of a coordinator. `turn` may be called at any time, for any run, any number of times."""
 
-    def __init__(self, journal: Journal, room: Storeroom, mill: Mill, bell: Bell, clock: Clock, meter: Meter = SILENT) -> None:
-        self.journal, self.room, self.mill, self.bell, self.clock = journal, room, mill, bell, clock
+    def __init__(
+        self, journal: Journal, room: Storeroom, compute: Compute, bell: Bell, clock: Clock, meter: Meter = SILENT
+    ) -> None:
+        self.journal, self.room, self.compute, self.bell, self.clock = journal, room, compute, bell, clock
         self.meter = meter
 
     def turn(self, run_id: RunId, token: int | None = None) -> float | None:
@@ -98,25 +96,17 @@ class Conductor:
             ) from error
 
     def close(self, run: RunRow, answered: list[OrderRow], token: int | None) -> bool:
-        """One turn of the mill and one transaction; whether the run has ended with it."""
+        """One fold and one transaction; whether the run has ended with it."""
         rounds = self.journal.rounds(run.id)
         joined = run.cursor == JOIN
         members = self.members(run, answered) if joined else run.members
         keep = joined or self.checkpoint_due(run, rounds)
         if joined:
-            made = self.mill.call("begin", {"spec": run.spec, "roster": members, "keep": keep})
+            made = self.compute.begin(BeginRequest(run.spec, members, keep))
         else:
+            checkpoint, history = self.history(run, rounds)
             closing = self.closing(run, run.cursor, answered)
-            state, history = self.history(run, rounds)
-            call = {
-                "spec": run.spec,
-                "roster": members,
-                "checkpoint": state,
-                "history": history,
-                "closing": closing,
-                "keep": keep,
-            }
-            made = self.mill.call("close", call)
+            made = self.compute.close(CloseRequest(run.spec, members, checkpoint, history, closing, keep))
         step = replace(self.advance(run, rounds, answered, made, members), token=token)
         if self.journal.advance(step, self.room.parts.has):
             for order in step.orders:
@@ -125,77 +115,70 @@ class Conductor:
             self.meter.closed(run, step.closed)
         return step.status in FINAL
 
-    def members(self, run: RunRow, joined: list[OrderRow]) -> tuple[Mapping[str, Any], ...]:
+    def members(self, run: RunRow, joined: list[OrderRow]) -> Roster:
         """The roster as it is frozen: what each site said when it joined."""
-        return tuple({"id": o.client, "role": run.roster[o.client], "labelled": bool(o.facts["labelled"])} for o in joined)
+        return tuple(Member(o.client, run.roster[o.client], bool(o.facts["labelled"])) for o in joined)
 
     def checkpoint_due(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> bool:
         """Whether the state after this round is kept."""
         since = len(list(itertools.takewhile(lambda r: not r.state, reversed(rounds))))
-        return since + 1 >= int(run.spec["checkpoint_every"])
+        return since + 1 >= run.spec.checkpoint_every
 
-    def history(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def history(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> tuple[Checkpoint, tuple[RecordedRound, ...]]:
         """The last checkpoint, and the rounds closed since."""
         last = max(i for i, r in enumerate(rounds) if r.state)
-        past = [self.recorded(run, r) for r in rounds[last + 1 :]]
-        return {"cursor": rounds[last].next_cursor, "state": rounds[last].state[0][0]}, past
+        past = tuple(self.recorded(run, r) for r in rounds[last + 1 :])
+        return Checkpoint(rounds[last].next_cursor, rounds[last].state[0][0]), past
 
-    def recorded(self, run: RunRow, closed: RoundRow) -> dict[str, Any]:
+    def recorded(self, run: RunRow, closed: RoundRow) -> RecordedRound:
         """A closed round's replies: those that were folded then."""
         orders = newest(self.journal.orders(run.id, closed.cursor))
         return self.closing(run, closed.cursor, [o for o in orders if o.client in closed.folded], closed.asked)
 
     def closing(
         self, run: RunRow, cursor: int, answered: list[OrderRow], asked: Mapping[ClientId, Digest] | None = None
-    ) -> dict[str, Any]:
-        """A round's replies as plain data."""
+    ) -> RecordedRound:
+        """A round's replies."""
         if asked is None:
             asked = {o.client: m for o in newest(self.journal.orders(run.id, cursor)) if (m := o.message)}
-        return {
-            "cursor": cursor,
-            "asked": asked,
-            "replies": {o.client: o.reply[0][0] for o in answered},
-            "metrics": {o.client: dict(o.metrics) for o in answered},
-        }
+        replies, metrics = {o.client: o.reply[0][0] for o in answered}, {o.client: o.metrics for o in answered}
+        return RecordedRound(cursor, asked, replies, metrics)
 
     def advance(
         self,
         run: RunRow,
         rounds: tuple[RoundRow, ...],
         answered: list[OrderRow],
-        made: dict[str, Any],
-        members: tuple[Mapping[str, Any], ...],
+        made: NextRound,
+        members: Roster,
     ) -> Advance:
         """What the transaction writes."""
         now = self.clock.now()
         asked = newest(self.journal.orders(run.id, run.cursor))
         closed = self.closed(run, answered, asked, made, now)
-        handles = {client: handles_in(nodes) for client, nodes in made["handles"].items()}
         orders = tuple(
-            replace(self.order(run, made["cursor"], c, files, now), sealed=handles.get(c, ()))
-            for c, files in made["orders"].items()
+            replace(self.order(run, made.cursor, c, files, now), sealed=made.handles.get(c, ()))
+            for c, files in made.orders.items()
         )
         kept = [r.next_cursor for r in (*rounds, closed) if r.state]
-        final = made["done"]
+        final = made.done
         return Advance(
             run.id,
             run.cursor,
             closed,
             orders,
-            made["cursor"],
+            made.cursor,
             now + waiting_of(run).deadline,
             Status.COMPLETED if final else Status.RUNNING,
             closed.state[0][0] if final else None,
             members if run.cursor == JOIN else None,
-            made.get("fingerprint"),
+            made.fingerprint if run.cursor == JOIN else None,
             kept[-2] if len(kept) > 1 else JOIN,
-            sealed=handles_in(made["sealed"]),
+            sealed=made.sealed,
             without=shut_out(asked),
         )
 
-    def closed(
-        self, run: RunRow, answered: list[OrderRow], asked: Sequence[OrderRow], made: dict[str, Any], now: float
-    ) -> RoundRow:
+    def closed(self, run: RunRow, answered: list[OrderRow], asked: Sequence[OrderRow], made: NextRound, now: float) -> RoundRow:
         """The round's record."""
         fact = run.plan[run.cursor] if run.cursor >= 0 else None
         return RoundRow(
@@ -206,20 +189,19 @@ class Conductor:
             run.opened,
             now,
             tuple(o.client for o in answered),
-            made["cursor"],
-            tuple((Digest(d), int(n)) for d, n in made["state"]),
+            made.cursor,
+            made.state,
             {o.client: m for o in asked if (m := o.message)},
-            groups_in(made["marks"]),
-            groups_in(made["groups"]),
-            tables_in(made["tables"]),
+            made.marks,
+            made.groups,
+            made.tables,
         )
 
-    def order(self, run: RunRow, cursor: int, client: ClientId, files: Any, now: float) -> OrderRow:
+    def order(self, run: RunRow, cursor: int, client: ClientId, files: Files, now: float) -> OrderRow:
         """A new order, first attempt."""
-        seed = seed_for(run.spec["seed"], Purpose.STEP, cursor, client)
+        seed = seed_for(run.spec.seed, Purpose.STEP, cursor, client)
         after = self.journal.last_answer(run.id, client)
-        named = tuple((Digest(d), int(n)) for d, n in files)
-        return OrderRow(order_id(run.id, cursor, client, 1), run.id, cursor, 1, client, named, seed, after, now)
+        return OrderRow(order_id(run.id, cursor, client, 1), run.id, cursor, 1, client, files, seed, after, now)
 
     def fail(self, run: RunRow, error: FederationError, token: int | None = None, folded: Sequence[ClientId] = ()) -> None:
         """End a run that cannot go on. folded: whose replies were at hand."""
@@ -229,14 +211,9 @@ class Conductor:
         self.bell.ring(f"run:{run.id}")
 
 
-def handles_in(nodes: Any) -> tuple[Handle[Any], ...]:
-    """Handles from plain data."""
-    return tuple(handle_in(node) for node in nodes)
-
-
 def waiting_of(run: RunRow) -> Waiting:
     """The run's waiting rules. At the join everybody is awaited: the roster is frozen there."""
-    rules = parse(Waiting, run.spec["waiting"], "waiting")
+    rules = run.spec.waiting
     return rules if run.cursor >= 0 else Waiting(deadline=rules.deadline)
 
 

@@ -85,8 +85,8 @@ def parts_swept(dropped: int, freed: int, by: str, now: float) -> Deed:
 
 def run_started(row: RunRow, by: str) -> Deed:
     """A run was written."""
-    told = {"method": row.method, "roster": dict(row.roster), "contract": row.spec.get("contract")}
-    told |= {"weights": row.spec["weights"]} if row.spec.get("weights") else {}
+    told = {"method": row.method, "roster": dict(row.roster), "contract": row.spec.contract}
+    told |= {"weights": row.spec.weights} if row.spec.weights else {}
     return Deed("run_started", row.created, by, run=row.id, told=told)
 
 

@@ -16,8 +16,9 @@ from tideline.core.errors import FederationError, IdentityRefused, Malformed, No
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.engine.briefs import brief_of, with_peers
 from tideline.engine.meter import SILENT, Meter
+from tideline.engine.model.compute import CheckRequest
 from tideline.engine.peers import ciphers
-from tideline.engine.ports import Bell, Clock, Journal, Mill
+from tideline.engine.ports import Bell, Clock, Compute, Journal
 from tideline.engine.relay import check_envelopes, for_one, seals
 from tideline.engine.rows import JOIN, Arrivals, Failure, Order, OrderRow, OrderStatus, Receipt, Reply, RunRow
 from tideline.engine.storeroom import Storeroom
@@ -34,14 +35,14 @@ class Desk:
         self,
         journal: Journal,
         room: Storeroom,
-        mill: Mill,
+        compute: Compute,
         bell: Bell,
         clock: Clock,
         version: str = "",
         later: Executor | None = None,
         meter: Meter = SILENT,
     ) -> None:
-        self.journal, self.room, self.mill, self.bell, self.clock = journal, room, mill, bell, clock
+        self.journal, self.room, self.compute, self.bell, self.clock = journal, room, compute, bell, clock
         self.version, self._later, self.meter = version, later, meter
         self._lock = threading.Lock()
         self._down: Counter[OrderId] = Counter()
@@ -188,13 +189,14 @@ class Desk:
                 raise PartMismatch(f"Part {digest[:12]} has not the {size} bytes that the reply tells")
         if reply.sealed or named_handles(header):
             check_envelopes(row, run, reply, named_handles(header), self.journal.client(row.client))
-        self.mill.call("check", {"spec": run.spec, "cursor": row.cursor, "asked": row.message, "reply": reply.files[0][0]})
+        assert row.message is not None, "orders after the join have a message"
+        self.compute.check(CheckRequest(run.spec, row.cursor, row.message, reply.files[0][0]))
 
     def check_metrics(self, row: OrderRow, reply: Reply) -> None:
         """Only finite metrics with a clause of their own are taken; a join has none."""
         run = self.run(row)
         phase, step = (run.plan[row.cursor].phase, run.plan[row.cursor].step) if row.cursor >= 0 else ("join", "join")
-        declared = {c["field"] for c in run.contract if c["phase"] == phase and c["step"] == step} if row.cursor >= 0 else set()
+        declared = {c.field for c in run.contract if (c.phase, c.step) == (phase, step)} if row.cursor >= 0 else set()
         for name, value in reply.metrics.items():
             if f"metrics.{name}" not in declared:
                 raise Undeclared(f"The metric {name!r} is not declared by the step {step}")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tideline.core.run import EMPTY, MOST_THREADS, Role, Waiting, World
-from tideline.core.settings import parse, setting
+from tideline.core.settings import Plain, parse, setting
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Reference:
 
     method: str = setting("fedavg", doc="the method to compare with")
     roles: tuple[Role, ...] = setting((Role.SOURCE,), doc="whose labels the reference may learn from")
-    config: Mapping[str, Any] = setting(EMPTY, doc="settings of its own; those that both methods have are shared")
+    config: Mapping[str, Plain] = setting(EMPTY, doc="settings of its own; those that both methods have are shared")
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Experiment:
     method: str = setting(doc="the method's name, see `tideline methods`")
     name: str = setting("", doc="a name for people")
     preset: str | None = setting(None, doc="one of the method's presets; `config` overrides it")
-    config: Mapping[str, Any] = setting(EMPTY, doc="the method's settings, see `tideline contract NAME`")
+    config: Mapping[str, Plain] = setting(EMPTY, doc="the method's settings, see `tideline contract NAME`")
     world: World = field(default_factory=World, metadata={"doc": "what all members agree on"})
     roster: Mapping[str, Role] = setting(EMPTY, doc="client name: role")
     select: tuple[Selector, ...] = setting((), doc="or: labels and role")
@@ -88,6 +87,6 @@ class Experiment:
     weights: str = setting("", doc="begin from these weights: the SHA-256 of a file that was uploaded", late=True)
 
 
-def read_experiment(given: Mapping[str, Any]) -> Experiment:
+def read_experiment(given: Mapping[str, Plain]) -> Experiment:
     """An experiment from plain data. Raises ConfigRefused with `context["path"]`."""
     return parse(Experiment, given)

@@ -8,10 +8,10 @@ train without labels: of those the words would be wrong. So no method says what 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tideline.core.privacy import Exposure
+from tideline.core.privacy import Clause, Contract, Exposure
 from tideline.core.run import ClientId, Role
 from tideline.engine.rows import JOIN, OrderRow, OrderStatus, RunRow
 
@@ -28,7 +28,7 @@ def generalization(
 
     clients: the result's lines. orders: of each site.
     """
-    labelled = {m["id"] for m in run.members if m["labelled"]}
+    labelled = {m.id for m in run.members if m.labelled}
     scorings = scorings_of(run.contract)
     own, unseen = [], []
     for client in clients:
@@ -47,19 +47,18 @@ def mean(accuracies: list[float]) -> dict[str, Any]:
     return {"accuracy": sum(accuracies) / len(accuracies), "sites": len(accuracies)}
 
 
-def scorings_of(contract: Iterable[Mapping[str, Any]]) -> frozenset[Step]:
+def scorings_of(contract: Contract) -> frozenset[Step]:
     """The steps whose replies hold scores and nothing else."""
-    fields: dict[Step, list[Mapping[str, Any]]] = {}
+    fields: dict[Step, list[Clause]] = {}
     for clause in contract:
-        fields.setdefault((clause["phase"], clause["step"]), []).append(clause)
+        fields.setdefault((clause.phase, clause.step), []).append(clause)
     return frozenset(step for step, clauses in fields.items() if scores_alone(clauses))
 
 
-def scores_alone(clauses: Iterable[Mapping[str, Any]]) -> bool:
+def scores_alone(clauses: Sequence[Clause]) -> bool:
     """Whether a step declares an accuracy, and nothing that is more than a number or a count."""
-    told = list(clauses)
-    names = [c["field"].removeprefix(METRIC) for c in told if c["field"].startswith(METRIC)]
-    return any(map(ACCURACY.fullmatch, names)) and all(c["exposure"] in SCORES for c in told)
+    names = [c.field.removeprefix(METRIC) for c in clauses if c.field.startswith(METRIC)]
+    return any(map(ACCURACY.fullmatch, names)) and all(c.exposure in SCORES for c in clauses)
 
 
 def only_scored(run: RunRow, orders: Iterable[OrderRow], scorings: frozenset[Step]) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tideline.core.errors import IdentityRefused, NotFound
 from tideline.core.notes import Level, Note
 from tideline.core.run import ClientId, OrderId, RunId
+from tideline.core.settings import Plain
 from tideline.engine.desk import Desk
 from tideline.engine.rows import FINAL, OrderRow, RunRow
 
@@ -83,13 +84,13 @@ class Notebook:
             minute = self._minutes.setdefault(row.run, Minute(self.desk.clock.now()))
             return minute.admits(row.client, note.level)
 
-    def _tell(self, run: RunId, note: Note, whose: dict[str, object]) -> None:
+    def _tell(self, run: RunId, note: Note, whose: dict[str, Plain]) -> None:
         told = {"note": note.kind, "level": note.level.value, "what": note.sentence}
         data = whose | told | {"numbers": dict(note.numbers), "words": dict(note.words)}
         self.desk.journal.event(run, NOTE, data, self.desk.clock.now())
         self.desk.bell.ring(f"run:{run}")
 
 
-def only(left_out: Counter[ClientId]) -> dict[str, object]:
+def only(left_out: Counter[ClientId]) -> dict[str, Plain]:
     """Whose notes were left out, where they are all of one client."""
     return {"client": next(iter(left_out))} if len(left_out) == 1 else {}

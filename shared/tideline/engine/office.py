@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from tideline.core.errors import NotFound, Refused, RosterRefused
-from tideline.core.run import ClientId, Digest, Role, RunId
-from tideline.core.settings import nearest, plain
+from tideline.core.run import ClientId, Digest, Member, Role, RunId, RunSpec
+from tideline.core.settings import Plain, nearest
 from tideline.engine import brought
 from tideline.engine.briefs import check_room
 from tideline.engine.enrolment import Enrolment, check_client_name, secret_hash
 from tideline.engine.entries import revocation
 from tideline.engine.errands import Identity, done_since, last_seen
 from tideline.engine.experiment import Experiment, Reference, read_experiment
-from tideline.engine.ports import Bell, Clock, Journal, Mill, anything
+from tideline.engine.model.compute import Draft, DraftRequest
+from tideline.engine.ports import Bell, Clock, Compute, Journal, anything
 from tideline.engine.progress import newest
 from tideline.engine.relay import check_keys, seals
-from tideline.engine.rows import JOIN, OPEN, Client, Keys, OrderRow, OrderStatus, PhaseFact, RunRow, Standing, Status
+from tideline.engine.rows import JOIN, OPEN, Client, Keys, OrderRow, OrderStatus, RunRow, Standing, Status
 from tideline.engine.seeds import Purpose, order_id, seed_for
 
 CANCELLED, RESUMED = "cancelled by a person", "resumed by a person"
@@ -30,8 +30,10 @@ class Office:
     here  whether a part's bytes are in the store: asked of weights that a run names
     """
 
-    def __init__(self, journal: Journal, mill: Mill, bell: Bell, clock: Clock, here: Callable[[Digest], bool] = anything) -> None:
-        self.journal, self.mill, self.bell, self.clock, self.here = journal, mill, bell, clock, here
+    def __init__(
+        self, journal: Journal, compute: Compute, bell: Bell, clock: Clock, here: Callable[[Digest], bool] = anything
+    ) -> None:
+        self.journal, self.compute, self.bell, self.clock, self.here = journal, compute, bell, clock, here
         self.people = Enrolment(journal, clock)
         self.invite, self.invited, self.enrol = self.people.invite, self.people.invited, self.people.enrol
 
@@ -56,7 +58,7 @@ class Office:
         self.people.rekey(known, keys, handover)
         self.bell.ring(f"client:{known.name}")
 
-    def start(self, given: Mapping[str, Any], identity: Identity | None = None) -> RunId:
+    def start(self, given: Mapping[str, Plain], identity: Identity | None = None) -> RunId:
         """Check an experiment and start it, with its reference beside it. Raises Refused errors with `context["path"]`."""
         identity = identity or Identity()
         run = identity.run
@@ -96,7 +98,7 @@ class Office:
     def sibling(self, run: RunId, experiment: Experiment, main: RunRow, roster: Mapping[ClientId, Role]) -> RunRow:
         """The reference's run. What is wrong with it is named at its own place in the experiment."""
         try:
-            return self.draft(run, reference_of(experiment, main, self.mill), roster)
+            return self.draft(run, reference_of(experiment, main, self.compute), roster)
         except Refused as error:
             path = f"reference.{error.context.get('path', '')}".rstrip(".")
             raise type(error)(f"The reference: {error.what}", error.todo, **{**error.context, "path": path}) from error
@@ -142,48 +144,33 @@ class Office:
 
     def draft(self, run: RunId, experiment: Experiment, roster: Mapping[ClientId, Role]) -> RunRow:
         """The run's row, if the method can use what was asked for."""
-        assumed = [{"id": n, "role": r.value, "labelled": r is not Role.TARGET} for n, r in sorted(roster.items())]
-        asked = {
-            "method": experiment.method,
-            "preset": experiment.preset,
-            "config": plain(experiment.config),
-            "world": plain(experiment.world),
-            "roster": assumed,
-            "weights": experiment.weights,
-        }
-        made = self.mill.call("draft", asked)
-        if seals(made["contract"]):
+        assumed = tuple(Member(name, role, labelled=role is not Role.TARGET) for name, role in sorted(roster.items()))
+        made = self.compute.draft(
+            DraftRequest(
+                method=experiment.method,
+                preset=experiment.preset,
+                config=experiment.config,
+                world=experiment.world,
+                roster=assumed,
+                weights=experiment.weights,
+            )
+        )
+        if seals(made.contract):
             check_keys(c for c in self.journal.clients() if c.name in roster and c.standing is not Standing.REVOKED)
         now = self.clock.now()
-        spec: dict[str, Any] = {
-            "id": run,
-            "method": experiment.method,
-            "config": made["config"],
-            "world": made["world"],
-            "seed": experiment.seed,
-            "contract": made["digest"],
-            "keeps": made["keeps"],
-            "notes": made["notes"],
-            "kept": made["kept"],
-            **({"admins": True} if made["admins"] else {}),
-            "waiting": plain(experiment.waiting),
-            "checkpoint_every": experiment.checkpoint_every,
-            "threads": experiment.threads,
-        }
-        spec |= {key: made[key] for key in ("weights", "weights_bytes") if key in made}
         row = RunRow(
-            run,
-            experiment.name or experiment.method,
-            experiment.method,
-            spec,
-            {n: r.value for n, r in sorted(roster.items())},
-            tuple(PhaseFact(**fact) for fact in made["plan"]),
-            tuple(made["contract"]),
-            now,
-            now + experiment.waiting.deadline,
+            id=run,
+            name=experiment.name or experiment.method,
+            method=experiment.method,
+            spec=spec_of(run, experiment, made),
+            roster=dict(sorted(roster.items())),
+            plan=made.plan,
+            contract=made.contract,
+            created=now,
+            deadline_at=now + experiment.waiting.deadline,
             opened=now,
         )
-        if seals(made["contract"]):
+        if seals(made.contract):
             check_room(row)
         return row
 
@@ -224,7 +211,7 @@ class Office:
         again = [o for o in latest if o.status not in (OrderStatus.ANSWERED, OrderStatus.OPEN)]
         orders = [self.next_attempt(o, now) for o in again]
         status = Status.WAITING if row.cursor == JOIN else Status.RUNNING
-        deadline = now + float(row.spec["waiting"]["deadline"])
+        deadline = now + row.spec.waiting.deadline
         return self.journal.reopen(row.id, status, RESUMED, now, deadline, orders, by)
 
     def next_attempt(self, order: OrderRow, now: float) -> OrderRow:
@@ -253,7 +240,7 @@ def joins(row: RunRow, now: float) -> list[OrderRow]:
             1,
             client,
             (),
-            seed_for(row.spec["seed"], Purpose.SETTLE, JOIN, client),
+            seed_for(row.spec.seed, Purpose.SETTLE, JOIN, client),
             JOIN - 1,
             now,
         )
@@ -261,16 +248,37 @@ def joins(row: RunRow, now: float) -> list[OrderRow]:
     ]
 
 
-def reference_of(experiment: Experiment, main: RunRow, mill: Mill) -> Experiment:
+def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
+    """A run as it was asked for, once its draft is made."""
+    return RunSpec(
+        id=run,
+        method=experiment.method,
+        config=made.config,
+        world=made.world,
+        seed=experiment.seed,
+        contract=made.digest,
+        keeps=made.keeps,
+        waiting=experiment.waiting,
+        notes=made.notes,
+        kept=made.kept,
+        admins=made.admins,
+        checkpoint_every=experiment.checkpoint_every,
+        threads=experiment.threads,
+        weights=made.weights,
+        weights_bytes=made.weights_bytes,
+    )
+
+
+def reference_of(experiment: Experiment, main: RunRow, compute: Compute) -> Experiment:
     """The experiment to compare with: the reference's method, with the settings that both methods have.
 
     It begins from the same weights if its method takes any; else as it always does.
     """
     reference = experiment.reference
     assert isinstance(reference, Reference)
-    described = mill.call("describe", {"method": reference.method})
-    names, weights = {s["name"] for s in described["settings"]}, experiment.weights if described["weights"] else ""
-    shared = {k: v for k, v in main.spec["config"].items() if k in names}
+    described = compute.describe(reference.method)
+    names, weights = {s.name for s in described.settings}, experiment.weights if described.weights else ""
+    shared = {k: v for k, v in main.spec.config.items() if k in names}
     roles = {"roles": [r.value for r in reference.roles]} if "roles" in names else {}
     config = {**shared, **roles, **reference.config}
     same = replace(experiment, method=reference.method, preset=None, reference=None)
@@ -279,7 +287,7 @@ def reference_of(experiment: Experiment, main: RunRow, mill: Mill) -> Experiment
 
 def tells_source_only(run: RunRow) -> bool:
     """Whether the run's own plan scores the source-only model, so that no second run is needed."""
-    return any(clause["field"] == "metrics.source_only" for clause in run.contract)
+    return any(clause.field == "metrics.source_only" for clause in run.contract)
 
 
 __all__ = ["Office", "check_client_name", "secret_hash"]

@@ -14,8 +14,9 @@ from tideline.archive.layout import check_digest, named_handles, parse
 from tideline.archive.parts import Parts
 from tideline.archive.sealing import About, Handed
 from tideline.core.errors import Malformed, PeerRefused
-from tideline.core.handle import Handle
+from tideline.core.handle import AnyHandle
 from tideline.core.run import ClientId, Digest, RunId
+from tideline.core.settings import Plain
 from tideline.core.signing import KEY_BYTES
 from tideline.engine.entries import MOST_HANDOVERS
 from tideline.engine.ring import Known, Own, Pin, Ring, hex_or_none, raw
@@ -26,10 +27,10 @@ DISTRUST = "The coordinator is of another version, or is not to be trusted"
 UNSIGNED = "An older version sealed it, or somebody on the way took that out. Begin the run again, with one version at all sites"
 
 
-def peers_in(brief: Mapping[str, Any]) -> dict[ClientId, Peer]:
-    """The peers that an order tells of. Raises Malformed."""
+def peers_in(brief: Mapping[str, Plain]) -> dict[ClientId, Peer]:
+    """The peers that an order's brief names. Raises Malformed."""
     try:
-        return {ClientId(named(name)): peer_in(told) for name, told in dict(brief.get("peers", {})).items()}
+        return {ClientId(named(name)): peer_in(told) for name, told in dict(brief.get("peers", {})).items()}  # type: ignore[arg-type]
     except (AttributeError, KeyError, TypeError, ValueError) as cause:
         raise Malformed(
             f"The order tells of peers in a way that cannot be understood ({type(cause).__name__})", DISTRUST
@@ -62,23 +63,22 @@ def hexadecimal(text: str, size: int) -> str:
     return found.hex()
 
 
-def about(run: RunId, handle: Handle[Any]) -> About:
+def about(run: RunId, handle: AnyHandle) -> About:
     """What a handle's value is, for who seals, signs or opens it."""
     return About(run, handle.holder, handle.phase, handle.round, handle.digest, handle.size)
 
 
-def seal(order: Order, made: Iterable[Handle[Any]], parts: Parts, ring: Ring) -> tuple[Envelope, ...]:
+def seal(run: RunId, peers: Mapping[ClientId, Peer], made: Iterable[AnyHandle], parts: Parts, ring: Ring) -> tuple[Envelope, ...]:
     """Seal what a step made for peers: each value's file lies in `parts`, where its sealed file is put. Raises PeerRefused."""
     values = tuple(made)
     if not values:
         return ()
-    peers = peers_in(order.brief)
     readers = {handle: addressed(handle, peers) for handle in values}
     ring.trust(peers)
-    return tuple(seal_one(order.run, handle, {n: peers[n] for n in readers[handle]}, parts, ring.own()) for handle in values)
+    return tuple(seal_one(run, handle, {n: peers[n] for n in readers[handle]}, parts, ring.own()) for handle in values)
 
 
-def addressed(handle: Handle[Any], peers: Mapping[ClientId, Peer]) -> tuple[ClientId, ...]:
+def addressed(handle: AnyHandle, peers: Mapping[ClientId, Peer]) -> tuple[ClientId, ...]:
     """Who is to read a value. Raises PeerRefused for who is none of the run's sites."""
     readers = tuple(sorted(peers)) if handle.to is None else handle.to
     odd = [name for name in readers if name not in peers]
@@ -88,12 +88,12 @@ def addressed(handle: Handle[Any], peers: Mapping[ClientId, Peer]) -> tuple[Clie
     return readers
 
 
-def seal_one(run: RunId, handle: Handle[Any], readers: Mapping[ClientId, Peer], parts: Parts, own: Own) -> Envelope:
+def seal_one(run: RunId, handle: AnyHandle, readers: Mapping[ClientId, Peer], parts: Parts, own: Own) -> Envelope:
     """Seal one value."""
     what, key = about(run, handle), sealing.new_key()
     cipher = parts.put(sealing.Sealing(parts.view(Digest(handle.digest)), key, what))
     keys = {name: sealed_to(name, key, peer).hex() for name, peer in sorted(readers.items())}
-    return signed(run, Envelope(bare(handle), cipher, sealing.sealed_size(handle.size), keys, {}), own)
+    return signed(run, Envelope(handle.bare(), cipher, sealing.sealed_size(handle.size), keys, {}), own)
 
 
 def signed(run: RunId, envelope: Envelope, own: Own) -> Envelope:
@@ -115,11 +115,6 @@ def sealed_to(name: ClientId, key: bytes, peer: Peer) -> bytes:
         raise PeerRefused(
             f"Nothing can be sealed to {name}: {cause}", f"Have it make new keys: tideline clients rotate {name}"
         ) from None
-
-
-def bare(handle: Handle[Any]) -> Handle[Any]:
-    """A handle as others know it."""
-    return replace(handle, value=None, to=None, kind=None)
 
 
 def ciphers(envelopes: Iterable[Envelope]) -> Files:

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from tideline.archive.parts import Parts
 from tideline.core.data import Data, View
-from tideline.core.handle import Handle
-from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, World
+from tideline.core.handle import AnyHandle
+from tideline.core.privacy import Contract
+from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, Roster, RunId, World
+from tideline.core.settings import Plain
 from tideline.core.step import Transfers
 from tideline.engine.audit import ALL, About, Deed, Entry, Tip
 from tideline.engine.keys import ApiKey
+from tideline.engine.model.brief import Brief
+from tideline.engine.model.compute import (
+    BeginRequest,
+    CheckRequest,
+    CloseRequest,
+    Draft,
+    DraftRequest,
+    MethodFacts,
+    MethodSummary,
+    NextRound,
+)
 from tideline.engine.rows import (
     Answer,
     Arrivals,
@@ -65,11 +78,11 @@ class Advance:
     deadline_at: float
     status: Status
     state_digest: Digest | None = None
-    members: tuple[Mapping[str, Any], ...] | None = None
+    members: Roster | None = None
     fingerprint: str | None = None
     keep_from: int = 0  # the cursor before which replies and checkpoints are collected
     token: int | None = None  # of the writer's lease; none: nobody else conducts
-    sealed: tuple[Handle[Any], ...] = ()
+    sealed: tuple[AnyHandle, ...] = ()
     without: Mapping[ClientId, str] = field(default_factory=lambda: EMPTY)
 
     @property
@@ -277,7 +290,7 @@ class Journal(Protocol):
         """
         ...
 
-    def envelopes(self, run: RunId, handles: Collection[Handle[Any]]) -> tuple[Envelope, ...]:
+    def envelopes(self, run: RunId, handles: Collection[AnyHandle]) -> tuple[Envelope, ...]:
         """The sealed values of a run that these handles name and that are still kept.
 
         They are kept from the reply that brings them on, as long as a state that is kept, or an answer since, names them.
@@ -323,7 +336,7 @@ class Journal(Protocol):
         """The part that marks this journal's store of parts: `ours` if it is given and none was known."""
         ...
 
-    def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None: ...
+    def event(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None: ...
     def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]: ...
 
     def reserve(self, errand: Errand, over: str = "") -> Errand:
@@ -334,7 +347,7 @@ class Journal(Protocol):
         """
         ...
 
-    def choose(self, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
+    def choose(self, key: str, plan: Mapping[str, int]) -> Mapping[str, int]:
         """Write what an errand goes by, unless that was chosen before; what was chosen."""
         ...
 
@@ -370,7 +383,7 @@ class Job:
     client: ClientId
     cursor: int
     round: int
-    brief: Mapping[str, Any]
+    brief: Brief
     seed: int
     message: Digest | None
     memory: Digest | None
@@ -379,7 +392,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """A finished step: files of message and memory, metrics and, for the join, facts.
+    """A finished step: files of message and memory, metrics. Of the join: whether the site has labels, and the contract as the
+    site's own code derives it.
 
     handles: the values for peers that the message names; their files lie beside the message's.
     """
@@ -387,8 +401,9 @@ class Done:
     message: Files
     memory: Files
     metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
-    facts: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    handles: tuple[Handle[Any], ...] = ()
+    labelled: bool | None = None
+    contract: Contract | None = None
+    handles: tuple[AnyHandle, ...] = ()
 
 
 class Pool(Protocol):
@@ -422,7 +437,7 @@ class Head:
     memory: Files
     reply: Files
     metrics: Mapping[str, float]
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Plain]
     asked: Files | None = None
     sealed: tuple[Envelope, ...] = ()
     peers: tuple[ClientId, ...] | None = None
@@ -440,7 +455,7 @@ class Vault(Protocol):
         """Collect the parts that neither a head nor these files name."""
         ...
 
-    def note(self, run: RunId, brief: Mapping[str, Any]) -> None:
+    def note(self, run: RunId, brief: Mapping[str, Plain]) -> None:
         """Remember what the run is (its orders' brief), so that the site's owner can read its memory."""
         ...
 
@@ -459,7 +474,29 @@ class Link(Protocol):
     def report(self, order: Order, reply: Reply) -> Receipt: ...
 
 
-class Mill(Protocol):
-    """The coordinator's numbers, in a process of their own or inline. Plain data in, plain data out (see engine.mill)."""
+class Compute(Protocol):
+    """The coordinator's numbers, inline or in a process of their own. Calls have no effect but parts."""
 
-    def call(self, name: str, payload: Mapping[str, Any]) -> dict[str, Any]: ...
+    def methods(self) -> tuple[MethodSummary, ...]:
+        """Every method."""
+        ...
+
+    def describe(self, method: str, preset: str | None = None) -> MethodFacts:
+        """One method, with the contract of its defaults or of a preset. Raises NotFound, ConfigRefused."""
+        ...
+
+    def draft(self, asked: DraftRequest) -> Draft:
+        """Check an experiment. Raises Refused errors with `context["path"]`."""
+        ...
+
+    def begin(self, asked: BeginRequest) -> NextRound:
+        """The first state and the first orders."""
+        ...
+
+    def close(self, asked: CloseRequest) -> NextRound:
+        """Fold a round. Raises StepFailed, Diverged."""
+        ...
+
+    def check(self, asked: CheckRequest) -> None:
+        """Hold a reply to its declaration. Raises Malformed errors."""
+        ...

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from tideline.archive import sealing
 from tideline.archive.errors import Undeclared
 from tideline.core.errors import RosterRefused
-from tideline.core.handle import Handle
-from tideline.core.privacy import Audience
+from tideline.core.handle import AnyHandle
+from tideline.core.privacy import TO_PEERS, Contract
 from tideline.core.run import ClientId, RunId
 from tideline.engine.peers import about, handed
 from tideline.engine.ring import hex_or_none, raw
 from tideline.engine.rows import Client, Envelope, OrderRow, Reply, RunRow
 
-ONLY_PEERS = [Audience.PEERS.value]
 
-
-def seals(contract: Iterable[Mapping[str, Any]]) -> bool:
+def seals(contract: Contract) -> bool:
     """Whether sites of a run with this contract seal something for each other."""
-    return any(list(clause["audience"]) == ONLY_PEERS for clause in contract)
+    return any(clause.audience == TO_PEERS for clause in contract)
 
 
 def for_one(envelope: Envelope, client: ClientId) -> Envelope:
@@ -42,7 +39,7 @@ def check_keys(clients: Iterable[Client]) -> None:
             raise RosterRefused(what, todo, path=f"roster.{client.name}")
 
 
-def check_envelopes(row: OrderRow, run: RunRow, reply: Reply, named: Sequence[Handle[Any]], client: Client | None) -> None:
+def check_envelopes(row: OrderRow, run: RunRow, reply: Reply, named: Sequence[AnyHandle], client: Client | None) -> None:
     """A reply brings, for each handle that it names, one envelope that its readers will accept. Raises Malformed errors.
 
     They would refuse others themselves; refused here, the fault is told where it lies.

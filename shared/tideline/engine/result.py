@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tideline.core.phase import Table
-from tideline.core.run import ClientId, RunId
+from tideline.core.privacy import to_json
+from tideline.core.run import ClientId, RunId, plain_world
 from tideline.core.settings import plain
 from tideline.engine.conductor import waiting_of
 from tideline.engine.generalization import generalization
@@ -37,15 +38,12 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "run": run.id,
         "name": run.name,
         "method": run.method,
-        "config": dict(run.spec["config"]),
-        "world": dict(run.spec["world"]),
-        "seed": run.spec["seed"],
-        "weights": run.spec.get("weights"),
-        "rounds": run.spec["config"].get("rounds"),
-        "notes": [
-            *run.spec.get("notes", ()),
-            *notes({"phases": closed, "clients": clients}),
-        ],  # runs from before there were notes have none
+        "config": dict(run.spec.config),
+        "world": plain_world(run.spec.world),
+        "seed": run.spec.seed,
+        "weights": run.spec.weights,
+        "rounds": run.spec.config.get("rounds"),
+        "notes": [*run.spec.notes, *notes({"phases": closed, "clients": clients})],
         "status": run.status.value,
         "cause": run.cause,
         "waits_for": waits(journal, run, now) or (waits(journal, sibling, now) if sibling else ""),
@@ -61,7 +59,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "groups": groups(closed),
         "curve": curve(run, orders),
         "history": told(run, orders) if history else None,
-        "contract": list(run.contract),
+        "contract": to_json(run.contract),
     }
 
 
@@ -86,7 +84,7 @@ def client(run: RunRow, name: ClientId, own: Orders, theirs: Orders) -> dict[str
     return {
         "name": name,
         "domain": None,
-        "role": run.roster[name],
+        "role": run.roster[name].value,
         "samples": None if samples is None else int(samples),
         "accuracy": metrics.get("accuracy"),
         "source_only": compared_with.get("accuracy" if run.reference else "source_only"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
 
-from tideline.core.handle import Handle
+from tideline.core.handle import AnyHandle
 from tideline.core.phase import Table
-from tideline.core.run import EMPTY, ClientId, Digest, OrderId, RunId
+from tideline.core.privacy import Contract
+from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, Roster, RunId, RunSpec
+from tideline.core.settings import Plain
 
 JOIN = -1  # the cursor of the exchange before the first phase: a site looks at the contract and settles
 Files = tuple[tuple[Digest, int], ...]  # (digest, bytes), the root first
@@ -91,7 +92,7 @@ class Envelope:
     signature of what each is handed (hexadecimal both). An order has those of its own client alone.
     """
 
-    handle: Handle[Any]
+    handle: AnyHandle
     cipher: Digest
     bytes: int
     keys: Mapping[ClientId, str]
@@ -143,21 +144,21 @@ class PhaseFact:
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run: what was asked for (`spec`, plain data), and how far it is."""
+    """One run: what was asked for (`spec`), and how far it is."""
 
     id: RunId
     name: str
     method: str
-    spec: Mapping[str, Any]
-    roster: Mapping[ClientId, str]
+    spec: RunSpec
+    roster: Mapping[ClientId, Role]
     plan: tuple[PhaseFact, ...]
-    contract: tuple[Mapping[str, Any], ...]
+    contract: Contract
     created: float
     deadline_at: float
     status: Status = Status.WAITING
     cause: str = ""
     cursor: int = JOIN
-    members: tuple[Mapping[str, Any], ...] = ()
+    members: Roster = ()
     opened: float = 0.0
     started: float | None = None
     ended: float | None = None
@@ -229,12 +230,12 @@ class OrderRow:
     beat: float = 0.0
     reply: Files = ()
     metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
-    facts: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    facts: Mapping[str, Plain] = field(default_factory=lambda: EMPTY)
     failure: Failure | None = None
     answered: float | None = None
     bytes_down: int = 0
     bytes_up: int = 0
-    sealed: tuple[Handle[Any], ...] = ()
+    sealed: tuple[AnyHandle, ...] = ()
 
     @property
     def message(self) -> Digest | None:
@@ -287,7 +288,7 @@ class Errand:
     seed: str
     made: float
     worker: str = ""
-    chosen: Mapping[str, Any] | None = None
+    chosen: Mapping[str, int] | None = None
     answer: Answer | None = None
 
 
@@ -299,7 +300,7 @@ class Event:
     seq: int
     at: float
     kind: str
-    data: Mapping[str, Any]
+    data: Mapping[str, Plain]
 
 
 @dataclass(frozen=True)
@@ -333,7 +334,7 @@ class Order:
     seed: int
     after: int
     seconds_left: float
-    brief: Mapping[str, Any]
+    brief: Mapping[str, Plain]
     sealed: tuple[Envelope, ...] = ()
 
 
@@ -347,7 +348,7 @@ class Reply:
     order: OrderId
     files: Files = ()
     metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
-    facts: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    facts: Mapping[str, Plain] = field(default_factory=lambda: EMPTY)
     failure: Failure | None = None
     refused: bool = False
     sealed: tuple[Envelope, ...] = ()

@@ -19,7 +19,7 @@ from tideline.engine.desk import Desk
 from tideline.engine.enrolment import Applicant
 from tideline.engine.memory import LocalLink, ManualClock, MemoryVault, QuietBell
 from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.mill import NumericMill
+from tideline.engine.mill import LocalCompute
 from tideline.engine.office import Office
 from tideline.engine.ports import OpenShelf
 from tideline.engine.result import result_of
@@ -45,10 +45,10 @@ class Federation:
         self.clock, self.bell, self.journal = ManualClock(), QuietBell(), MemoryJournal()
         self.parts = store(home, "coordinator")
         self.room = Storeroom(self.parts, self.journal, self.clock)
-        self.mill = NumericMill(self.parts, methods)
-        self.desk = Desk(self.journal, self.room, self.mill, self.bell, self.clock)
-        self.office = Office(self.journal, self.mill, self.bell, self.clock, self.parts.has)
-        self.conductor = Conductor(self.journal, self.room, self.mill, self.bell, self.clock)
+        self.compute = LocalCompute(self.parts, methods)
+        self.desk = Desk(self.journal, self.room, self.compute, self.bell, self.clock)
+        self.office = Office(self.journal, self.compute, self.bell, self.clock, self.parts.has)
+        self.conductor = Conductor(self.journal, self.room, self.compute, self.bell, self.clock)
         self.agents = {ClientId(n): self.agent(ClientId(n), site, methods, home, device) for n, site in sorted(sites.items())}
 
     def agent(self, name: ClientId, site: SimSite, methods: Methods, home: Path | None, device: str) -> Agent:

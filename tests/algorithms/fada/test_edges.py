@@ -415,7 +415,7 @@ def test_two_targets_have_their_own_identifiers_and_weights() -> None:
 def test_other_networks(world: dict[str, Any]) -> None:
     """Features that are the rows themselves are not aligned, and a note says so; images by the small network."""
     stage, run = played(world=world)
-    notes = stage.row(run).spec["notes"]
+    notes = stage.row(run).spec.notes
     assert any("nothing below its classifier" in note for note in notes) == (world["model"] == "linear")
 
 
@@ -425,7 +425,7 @@ def test_a_run_that_cannot_cluster_says_so(config: dict[str, Any], said: bool) -
     for method, expected in (("fada", said), ("fdann", False)):
         stage = federation()
         row = stage.row(stage.start(experiment(method, ROSTER, config=config)))
-        assert any("all sources weigh alike" in note for note in row.spec["notes"]) == expected
+        assert any("all sources weigh alike" in note for note in row.spec.notes) == expected
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {

@@ -198,7 +198,7 @@ def test_the_budget_is_told_before_anybody_works(config: dict[str, Any], words: 
     """In the run's notes, with a warning above the limit and with none below."""
     stage = letting_out()
     run = stage.start(experiment("fada", ROSTER, config={**CRITIC, **config}))
-    (note,) = stage.row(run).spec["notes"]
+    (note,) = stage.row(run).spec.notes
     assert words in note and "2 exchanges" in note
     assert ("above the limit" in note) == (config["noise"] == 1.0)
 

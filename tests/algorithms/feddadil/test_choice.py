@@ -91,7 +91,7 @@ def test_the_exported_classifier_predicts_what_the_site_predicts() -> None:
     """Its arrays alone, as the page explains them, give the chosen prediction."""
     for choice in ("none", "own", "r", "e", "committee"):
         stage, run = played(choice=choice, encoder_rounds=0)
-        config, mine = feddadil.configure(stage.row(run).spec["config"]), memory(stage, run, "carl")
+        config, mine = feddadil.configure(stage.row(run).spec.config), memory(stage, run, "carl")
         a = feddadil.keepsakes(config, mine)["classifier"]
         z, total = mine.z, torch.zeros(len(mine.z), CLASSES)
         own = (z - a["shift"]) / a["stretch"]

@@ -133,7 +133,7 @@ def test_memory_of_the_optimiser_lasts() -> None:
 def test_what_the_owner_may_take() -> None:
     """At a target the classifier, the summaries and a picture; at a source nothing. All finite, labels on the simplex."""
     stage, run = played(given={}, distil=[1, 2])
-    config = feddadil.configure(stage.row(run).spec["config"])
+    config = feddadil.configure(stage.row(run).spec.config)
     assert feddadil.keepsakes(config, memory(stage, run, "anna")) == {}
     taken = feddadil.keepsakes(config, memory(stage, run, "carl"))
     assert set(taken) == {"summary_1", "summary_2", "classifier", "picture"}

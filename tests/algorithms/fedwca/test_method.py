@@ -213,7 +213,7 @@ def test_what_a_site_is_sent_tells_nothing_of_members() -> None:
     words = [name.encode() for name in (*ROSTER, "near", "far", "members", "cluster")]
     assert not [word for word in words if word in down]
     # A person's own words, which the coordinator keeps: no order's settings have them.
-    assert stage.row(run).spec["config"]["given"] == TRUE
+    assert stage.row(run).spec.config["given"] == TRUE
     assert not [row for row in stage.journal.orders(run) if "given" in stage.desk.offer(row).brief["config"]]
     orders = [order for order, _ in sent(stage, run, "full").values()]
     assert {field for order in orders for field in vars(order)} == {"f", "soft", "g", "scores"}

@@ -84,7 +84,7 @@ def sent(stage: Stage, run: Any, phase: str) -> dict[tuple[str, int], tuple[Any,
     """What was asked and answered in a phase: (client, round) -> (order, reply, or None)."""
     row = stage.row(run)
     algorithm = resolve(METHODS, row.method)
-    plan = algorithm.plan(algorithm.configure(dict(row.spec["config"])))
+    plan = algorithm.plan(algorithm.configure(dict(row.spec.config)))
     found = {}
     for order in stage.journal.orders(run):
         if order.cursor >= 0 and row.plan[order.cursor].phase == phase:

@@ -401,7 +401,7 @@ def test_measured_rates_make_the_joules() -> None:
     assert end.K[1, 3] == -1
     table = next(r.tables for r in stage.journal.rounds(run) if r.phase == "transfer")["measured Mbit/s, from each to each"]
     assert table.values[0][2] == pytest.approx(end.rates["carl"]["anna"] / 1e6)
-    assert any("rates are measured" in note for note in stage.row(run).spec["notes"])
+    assert any("rates are measured" in note for note in stage.row(run).spec.notes)
     assert state(*played()).rates == {name: {} for name in ROSTER}
 
 

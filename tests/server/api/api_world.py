@@ -90,12 +90,12 @@ class Coordinator:
     def plain_services(self) -> Services:
         """What a shell would hand in, without a key."""
         f = self.federation
-        return Services(f.office, f.journal, f.room, f.mill, f.clock, self.bell.moved, "1.2.3", None, lambda: {"replicas": 1})
+        return Services(f.office, f.journal, f.room, f.compute, f.clock, self.bell.moved, "1.2.3", None, lambda: {"replicas": 1})
 
     def beside(self, journal: Journal, settings: ApiSettings = QUICK) -> Coordinator:
         """Another coordinator's door, over this journal: it knows nothing but what stands there."""
         f, other = self.federation, copy(self)
-        other.services = replace(self.services, office=Office(journal, f.mill, self.bell, f.clock), journal=journal)
+        other.services = replace(self.services, office=Office(journal, f.compute, self.bell, f.clock), journal=journal)
         other.app = create_app(other.services, settings)
         return other
 

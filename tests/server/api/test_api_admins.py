@@ -116,7 +116,7 @@ def test_a_method_may_keep_its_state_for_admins() -> None:
     """Whatever tables it has told."""
     on = Stage(registered(replace(clusters, admins=True)), sites(NAMES[:3]))
     run = on.start(experiment("clusters", ROSTER, config={"secret": False}))
-    assert on.play(run).status == "completed" and on.row(run).spec["admins"] is True
+    assert on.play(run).status == "completed" and on.row(run).spec.admins
     door = Coordinator(api_key_hash=hash_of("the home's key")).beside(on.journal)
     door.services.room.parts = on.parts
     assert door.get(f"/runs/{run}/files", headers=given(door, "bob", "viewer")).status_code == 403

@@ -123,7 +123,7 @@ def stored(tmp_path: Path) -> Iterator[Coordinator]:
     with closing(SqlJournal(tmp_path / "journal.db")) as journal:
         f = made.federation
         yield Coordinator(
-            api_key_hash=hash_of("the home's key"), journal=journal, office=Office(journal, f.mill, f.bell, f.clock)
+            api_key_hash=hash_of("the home's key"), journal=journal, office=Office(journal, f.compute, f.bell, f.clock)
         )
 
 

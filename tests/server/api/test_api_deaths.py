@@ -125,7 +125,7 @@ def test_what_failed_is_not_kept() -> None:
     assert answer is not None
     refused(answer, 503, "Unreachable")
     broken = ask.home.beside(ask.journal)
-    broken.services.office.mill = None  # type: ignore[assignment]
+    broken.services.office.compute = None  # type: ignore[assignment]
     with capture_logs():
         refused(broken.post("/runs", GIVEN, headers=KEY), 500, "InternalError")
     patient = ask.home.beside(ask.journal, ApiSettings(patience_seconds=600.0))

@@ -21,6 +21,7 @@ from tideline.core.errors import Unreachable
 from tideline.core.tokens import secret_of
 from tideline.engine.errands import KEPT_SECONDS
 from tideline.engine.memory_journal import MemoryJournal
+from tideline.engine.model.compute import Draft, DraftRequest
 from tideline.engine.office import Office, secret_hash
 from tideline.engine.ports import Journal
 from tideline_server.api import ApiSettings, clients, runs
@@ -256,37 +257,40 @@ def test_sixteen_hasty_ones_start_one_run(coordinator: Coordinator, journals: tu
     assert last.content in {a.content for a in answers} and len(journals[0].run_ids()) == 1
 
 
-class SlowMill:
-    """A mill whose `draft` waits until it may go on."""
+class SlowCompute:
+    """A worker whose `draft` waits until it may go on."""
 
     def __init__(self, coordinator: Coordinator) -> None:
-        self.mill = coordinator.federation.mill
+        self.compute = coordinator.federation.compute
+        self.describe = self.compute.describe
         self.begun, self.go = threading.Event(), threading.Event()
 
-    def call(self, name: str, payload: Any) -> Any:
+    def draft(self, asked: DraftRequest) -> Draft:
         self.begun.set()
         assert self.go.wait(LONG)
-        return self.mill.call(name, payload)
+        return self.compute.draft(asked)
 
 
-def slow(coordinator: Coordinator, settings: ApiSettings) -> tuple[SlowMill, Coordinator, threading.Thread, list[httpx.Response]]:
+def slow(
+    coordinator: Coordinator, settings: ApiSettings
+) -> tuple[SlowCompute, Coordinator, threading.Thread, list[httpx.Response]]:
     """A door at which a call is under way, and its answer once it has one."""
-    mill = SlowMill(coordinator)
+    compute = SlowCompute(coordinator)
     door = coordinator.beside(coordinator.federation.journal, settings)
-    door.services.office.mill = mill  # type: ignore[assignment]
+    door.services.office.compute = compute  # type: ignore[assignment]
     answers: list[httpx.Response] = []
     thread = threading.Thread(target=lambda: answers.append(door.post("/runs", EXPERIMENT, headers=KEY)))
     thread.start()
-    assert mill.begun.wait(LONG)
-    return mill, door, thread, answers
+    assert compute.begun.wait(LONG)
+    return compute, door, thread, answers
 
 
 def test_a_call_that_is_under_way_is_waited_for(coordinator: Coordinator) -> None:
     """The second gets the first's answer as soon as there is one."""
-    mill, door, thread, answers = slow(coordinator, ApiSettings(patience_seconds=LONG))
+    compute, door, thread, answers = slow(coordinator, ApiSettings(patience_seconds=LONG))
     second = threading.Thread(target=lambda: answers.append(door.post("/runs", EXPERIMENT, headers=KEY)))
     second.start()
-    mill.go.set()
+    compute.go.set()
     thread.join()
     second.join()
     same(*sorted(answers, key=lambda a: MARK in a.headers))
@@ -295,21 +299,21 @@ def test_a_call_that_is_under_way_is_waited_for(coordinator: Coordinator) -> Non
 
 def test_a_call_that_is_long_under_way_is_a_conflict(coordinator: Coordinator) -> None:
     """Who has waited in vain is told to come again, and when; a process never takes over from itself."""
-    mill, door, thread, answers = slow(coordinator, HASTY)
+    compute, door, thread, answers = slow(coordinator, HASTY)
     told = door.post("/runs", EXPERIMENT, headers=KEY)
     assert "not done twice" in refused(told, 409, "Underway")["todo"] and told.headers["retry-after"] == "2"
-    mill.go.set()
+    compute.go.set()
     thread.join()
     same(answers[0], door.post("/runs", EXPERIMENT, headers=KEY))
 
 
 def test_a_coordinator_that_is_silent_too_long_is_taken_for_dead(coordinator: Coordinator) -> None:
     """Another does what was asked. The first, when it wakes, writes nothing and says that it was overtaken."""
-    mill, _, thread, answers = slow(coordinator, HASTY)
+    compute, _, thread, answers = slow(coordinator, HASTY)
     other = coordinator.beside(coordinator.federation.journal, HASTY)
     first = other.post("/runs", EXPERIMENT, headers=KEY)
     assert first.status_code == 201 and MARK not in first.headers
-    mill.go.set()
+    compute.go.set()
     thread.join()
     refused(answers[0], 503, "Unreachable")
     same(first, other.post("/runs", EXPERIMENT, headers=KEY))

@@ -18,7 +18,7 @@ from tideline.core.data import View
 from tideline.core.errors import DataRefused
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import Role
-from tideline.core.step import Outcome, Site, Step, step
+from tideline.core.step import AnyStep, Outcome, Site, Step, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import batches
 from tideline.learning.normalisation import remeasure
@@ -151,7 +151,7 @@ def averaged(told: list[dict[str, float]]) -> dict[str, float]:
     return {name: value for name, value in means.items() if abs(value) < float("inf")}
 
 
-def score(name: str) -> Step:
+def score(name: str) -> AnyStep:
     """The target's model of now on its held-out rows."""
 
     def run(order: Nothing, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:

@@ -15,7 +15,7 @@ from tideline.algorithms.feddadil.target import COMMITTEE, NONE, OWN, E, R, fitt
 from tideline.core.data import View
 from tideline.core.record import Nothing
 from tideline.core.run import Role
-from tideline.core.step import Outcome, Site, Step
+from tideline.core.step import AnyStep, Outcome, Site, Step
 from tideline.learning.evaluate import outputs
 from tideline.numerics import softmax
 
@@ -37,7 +37,7 @@ TOLD = (
 )
 
 
-def scoring(c: Config) -> Step:
+def scoring(c: Config) -> AnyStep:
     """The step; its metrics name the summaries that are asked for."""
     return Step("score", score, Heads, Mine, Nothing, (*TOLD, *(f"distilled_{spc}" for spc in c.distil)), View.HELD_OUT)
 

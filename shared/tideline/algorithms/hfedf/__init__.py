@@ -17,6 +17,7 @@ from tideline.algorithms.hypernetworks.server import begin, begin_from, to_be_sc
 from tideline.algorithms.hypernetworks.settings import Hyper, check, check_supplied
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import Phase, Plan
+from tideline.core.record import Nothing
 from tideline.core.run import Role
 from tideline.core.settings import setting
 from tideline.learning.optimisers import OPTIMISERS
@@ -60,7 +61,7 @@ CLAIMS = (
     "Not claimed: that models tell nothing about rows. They are of the kind that averaging sends.",
 )
 
-hfedf = Algorithm(
+hfedf: Algorithm[Config, State, Nothing] = Algorithm(
     "hfedf",
     "Bartholet, Kim, Beuret, Yun, Buhmann: Non-linear Fusion in Federated Learning: A Hypernetwork Approach to Federated Domain"
     " Generalization, 2024",

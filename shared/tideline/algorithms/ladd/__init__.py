@@ -24,7 +24,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import setting
-from tideline.core.step import Site, Step
+from tideline.core.step import AnyStep, Site
 from tideline.nets import layers
 from tideline.numerics.styles import window_side
 
@@ -56,7 +56,7 @@ class LaddPL(Styled, Adapting):
     """Settings of LADD with prototype labels."""
 
 
-def plan_of(keeps: type[Any], adapt: Step, ask: Callable[..., Mapping[Any, Any]]) -> Callable[[Any], Plan]:
+def plan_of(keeps: type[Any], adapt: AnyStep, ask: Callable[..., Mapping[Any, Any]]) -> Callable[[Any], Plan]:
     """The plan of either: styles, the source model in their light, its score, rounds of adaptation."""
     work = Phase("adapt", adapt, ask=ask, tell=server.fold)
     own = server.models_to_targets

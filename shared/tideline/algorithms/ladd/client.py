@@ -17,7 +17,7 @@ from tideline.algorithms.source_free.adapting import adapt, optimiser_of, own_la
 from tideline.algorithms.source_free.messages import Adapted, Mine, Model, Taught
 from tideline.core.errors import DataRefused
 from tideline.core.record import Nothing, Weights
-from tideline.core.step import Outcome, Site, Step, step
+from tideline.core.step import AnyStep, Outcome, Site, Step, step
 from tideline.learning.fit import fit
 from tideline.nets import layers
 from tideline.numerics.averaging import weighted_sum
@@ -34,7 +34,7 @@ TRANSFERRED = 0.5  # of a source's images, on average
 # Style
 
 
-def describing(shared: bool, keeps: type[Any]) -> Step:
+def describing(shared: bool, keeps: type[Any]) -> AnyStep:
     """The step that tells a site's style: to the coordinator alone, or for sources too. keeps: the method's memory."""
     gives = SharedStyle if shared else Style
 
@@ -58,7 +58,7 @@ def own_style(site: Site) -> Tensor:
     return mean_style(site.data.x[chosen]).float()
 
 
-def teaching(keeps: type[Any]) -> Step:
+def teaching(keeps: type[Any]) -> AnyStep:
     """The step that trains the source model on images in the targets' styles. keeps: the method's memory."""
 
     def run(order: Lesson, memory: Any, site: Site) -> Outcome[Taught, Any]:

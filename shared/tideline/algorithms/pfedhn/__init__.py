@@ -15,8 +15,9 @@ from tideline.algorithms.pfedhn import server
 from tideline.algorithms.pfedhn.messages import State
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import Phase, Plan
+from tideline.core.record import Nothing
 from tideline.core.run import Role
-from tideline.core.settings import setting
+from tideline.core.settings import Plain, setting
 from tideline.learning.optimisers import OPTIMISERS
 
 
@@ -53,7 +54,7 @@ CLAIMS = (
     "A site that is only scored gets the models of all: it learns how many there are, and what steps between scorings changed.",
     "Not claimed: that models tell nothing about rows. They are of the kind that averaging sends.",
 )
-COMPARED = {
+COMPARED: dict[str, Plain] = {
     "batches": 0,
     "optimiser": "adam",
     "rate": 1e-3,
@@ -61,9 +62,9 @@ COMPARED = {
     "server_optimiser": "adam",
     "server_clip": 50.0,
 }
-PASSES = {"rounds": 600, "evaluate_every": 3}  # 200 passes over three sites
+PASSES: dict[str, Plain] = {"rounds": 600, "evaluate_every": 3}  # 200 passes over three sites
 
-pfedhn = Algorithm(
+pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     "pfedhn",
     "Shamsian, Navon, Fetaya, Chechik: Personalized Federated Learning using Hypernetworks, 2021",
     "A hypernetwork generates each site's model, and learns from one site at a time",

@@ -35,7 +35,7 @@ from tideline.core.errors import StepFailed
 from tideline.core.handle import Handle
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, World
-from tideline.core.step import Moved, Outcome, Site, Step, step
+from tideline.core.step import AnyStep, Moved, Outcome, Site, Step, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import cross_entropy, descend, fit, uncounted
 from tideline.learning.optimisers import optimiser
@@ -294,7 +294,7 @@ def mixed(order: Assignment, rule: str, site: Site) -> dict[str, Tensor]:
     return weighted_sum((weight, same_network(site.fetch(h).h, like, h, "model")) for weight, h in shares)
 
 
-def score(rules: tuple[str, ...]) -> Step:
+def score(rules: tuple[str, ...]) -> AnyStep:
     """Each rule's model on held-out rows; the method's own under the name accuracy."""
     named = {rule: "accuracy" if rule == MAIN else f"accuracy_{rule}" for rule in rules}
 
