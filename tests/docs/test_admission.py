@@ -12,12 +12,12 @@ from tests.docs.manual import DOCS, section, tables
 
 PAGE = DOCS / "admission.md"
 TABLES = {
-    "Lies of an agent": {name: (f"`{lie.kind}`", lie.words or "-") for name, lie in CALLS.items()},
-    "Files that lie": {name: (f"`{lie.kind}`", lie.words or "-") for name, lie in FILES.items()},
-    "Requests that lie": {
+    "Hostile calls from an agent": {name: (f"`{lie.kind}`", lie.words or "-") for name, lie in CALLS.items()},
+    "Hostile files": {name: (f"`{lie.kind}`", lie.words or "-") for name, lie in FILES.items()},
+    "Hostile HTTP requests": {
         name: (str(lie.status), f"`{lie.kind}`" if lie.kind else "-", lie.words or "-") for name, lie in REQUESTS.items()
     },
-    "Lies of a coordinator": {name: (f"`{lie.kind}`", lie.words or "-") for name, lie in ORDERS.items()},
+    "Hostile orders from a coordinator": {name: (f"`{lie.kind}`", lie.words or "-") for name, lie in ORDERS.items()},
 }
 
 
