@@ -16,23 +16,24 @@ from tideline.core.registry import Methods, resolve
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "privacy.md"
 MEANINGS = {
     Exposure.METRIC: "a number that describes a step, such as a loss or an accuracy",
-    Exposure.COUNT: "how many rows there are, in all or by class",
+    Exposure.COUNT: "the number of rows, in all or by class",
     Exposure.WEIGHTS: "parameters of a network that was trained on the data",
     Exposure.STATISTIC: "sums, means or other summaries over rows",
-    Exposure.SYNTHETIC: "made-up points that stand for the data",
+    Exposure.SYNTHETIC: "synthetic points that represent the data",
     Exposure.FEATURES: "what a network computes from single rows",
-    Exposure.SAMPLES: "rows themselves",
+    Exposure.SAMPLES: "the rows themselves",
 }
 HEAD = """\
 # What leaves a site
 
 <!-- Made by tools/privacy_page.py: change that file, then run it. -->
 
-Data stay at a site; only [central](methods/central.md), a reference, sends rows, where owners let it. What a site sends is
-declared: every field of a reply says what it exposes and whom it may reach.
-The list of these declarations is a method's **contract**. It is derived from the types of the method's replies, never
-written by hand. `tideline contract NAME` shows it, from the code that is installed where you type it. The tables below
-are for each method's default settings.
+Data stay at a site. Only [central](methods/central.md), a reference method, sends rows, and only where the owners allow it.
+A site sends only what is declared: every field of a reply states what it exposes and whom it may reach. The list of these
+declarations is a method's **contract**. It is derived from the types of the method's replies and never written by hand.
+
+`tideline contract NAME` shows a method's contract, from the code that is installed where you type it. The tables below are
+for each method's default settings.
 
 ## Where it is checked
 
@@ -41,7 +42,7 @@ CHECKS = (
     ("a method is imported", "each field of each reply has an exposure and an audience", "the method does not load"),
     (
         "a site joins, and at every order",
-        "the coordinator's contract is held to the owner's policy, before any work",
+        "the coordinator's contract is compared with the owner's policy, before any work",
         "the site answers `ContractRefused`",
     ),
     (
@@ -51,7 +52,7 @@ CHECKS = (
     ),
     (
         "a reply is written",
-        "only declared fields, of the declared types and dims; only declared, finite metrics",
+        "it has only declared fields, of the declared types and dims, and only declared, finite metrics",
         "the step fails at the site and its message stays there",
     ),
     (
@@ -61,56 +62,57 @@ CHECKS = (
     ),
 )
 WORDS = """\
-An agent pushes only the files of its own reply, and can fetch only what an open order of its own names. What is for `peers`
+An agent pushes only the files of its own reply, and can fetch only what an open order of its own names. A value for `peers`
 alone travels sealed: the coordinator passes it on and cannot read it ([peers.md](peers.md)).
 
-## What each word means
+## Exposures and the default policy
 
-From least to most. The default policy is what a site lets out if its owner gave no `--policy` file
-([operating.md](operating.md#a-sites-policy) shows one).
+Exposures are listed from the least revealing to the most. The default policy is what a site lets out if its owner gives no
+`--policy` file ([operating.md](operating.md#a-sites-policy) shows one).
 
 """
 TAIL = """\
 ## What else a coordinator learns
 
-These are no part of a contract, because they are no part of a method:
+These are not part of a contract, because they are not part of a method:
 
-- when a site enrols: its name, its public keys, the roles that its owner allows, the version of Tideline;
-- when it joins a run: whether its training rows have labels, yes or no;
-- while it works: that it lives, and how far its step is; and, unless its owner forbids them, the notes
-  [below](#what-an-agent-tells-of-its-work);
-- when an order fails: the kind of error and its sentence. Of an error that Tideline did not foresee only the type is
-  told, because its words may hold data; they are in the agent's own log. Sentences about data name the domain's
-  file or folder, and may name a class, a label, a size, or a column by its number or as the owner's settings do. They
-  hold no image file's name, no cell, no range of values, no column's name as it stands in the file, and no words of the
-  library that read it;
-- sizes and times of transfers, and the digest of each file; of a value that is sealed for other sites also who made it when,
-  the digest and size of what is inside, and for whom it is;
-- when an agent rotates its keys: the old keys' signature of the new ones, which it tells the run's other sites with the keys.
+- When a site enrols: its name, its public keys, the roles that its owner allows, the version of Tideline.
+- When it joins a run: whether its training rows have labels, yes or no.
+- While it works: that it is alive and how far its step is; and, unless its owner forbids them,
+  [notes about its work](#what-an-agent-reports-about-its-work).
+- When an order fails: the kind of error and its sentence. Of an error that Tideline did not foresee only the type is sent,
+  because its words may hold data; they are in the agent's own log. Sentences about data name the domain's file or folder.
+  They may name a class, a label, a size, or a column by its number or as the owner's settings do. They hold no image file's
+  name, no cell, no range of values, no column's name as it is in the file, and no words of the library that read it.
+- Sizes and times of transfers, and the digest of each file. For a value that is sealed for other sites, also who made it
+  and when, the digest and size of its content, and for whom it is.
+- When an agent rotates its keys: the old keys' signature of the new ones. The coordinator passes it to the run's other
+  sites together with the keys.
 
-## What an agent tells of its work
+## What an agent reports about its work
 
-An agent tells its coordinator in notes what happens while it works, so that who watches a run sees why it waits. This is all
-that a note can hold: the order that it belongs to, one of these kinds, and the numbers and names that stand in braces. `error`
-is the name of an error's class and nothing of its words, `device` is such as `cuda:0`. Both ends refuse any other note.
-`--no-notes`, or `notes = ["coordinator"]` below `[forbid]` in the policy file, switches them off; [logs.md](logs.md) says how
-they are shown.
+While an agent works it sends notes to its coordinator, so that anyone who watches a run sees why it waits. A note can hold
+only this: the order that it belongs to, one of the kinds below, and the numbers and names in braces. `error` is the name of
+an error's class without any of its words; `device` is, for example, `cuda:0`. Both ends refuse any other note.
+
+To switch notes off, use `--no-notes`, or `notes = ["coordinator"]` below `[forbid]` in the policy file. [logs.md](logs.md)
+describes how they are shown.
 
 NOTES
 
 ## Where memory stays
 
-What a step keeps is the site's **memory**. It is written to the agent's home (`HOME/runs/RUN/`) and read by the next
-step of the same run. It is in no message, so it has no clause. A killed agent finds it there; whoever can read that
+What a step keeps is the site's **memory**. The agent writes it to its home (`HOME/runs/RUN/`), and the next step of the
+same run reads it; so does a restarted agent. It is in no message, so it has no clause. Every account that can read that
 folder can read it.
 
-## How much of an image is in what leaves
+## How much of an image can be reconstructed
 
-Tried with [fada](methods/fada.md), which can send its domain identifiers either a half of a gradient (the default) or the
-features of a mini-batch, clipped and noised (`critic: features`). An attacker who has G as the site uses it, every setting, and
-4000 rows of the same kind of its own, trains a network that turns messages back into images
-(`benchmarks/inversion.py`; USPS, `fada_small`). 1 is the error of the mean image; *blind* is what the same network reaches
-if it is shown nothing, so that the difference is what the message gives away.
+We attacked [fada](methods/fada.md), which can train its domain identifiers on either half gradients (the default) or the
+features of a mini-batch, clipped and noised (`critic: features`). The attacker has G as the site uses it, every setting,
+and 4000 rows of its own of the same kind. It trains a network that turns messages back into images
+(`benchmarks/inversion.py`; USPS, `fada_small`). An error of 1 is that of the mean image. *Blind* is what the same network
+reaches if it is shown nothing, so the difference is what the message gives away.
 
 | message | rows in it | error | blind | given away |
 | --- | --- | --- | --- | --- |
@@ -123,25 +125,28 @@ if it is shown nothing, so that the difference is what the message gives away.
 
 ![Images of a site, and what an attacker makes of each kind of message](pictures/inversion.png)
 
-In the picture the first row of each three is what the site had, the second what was made of the message, the third what the
-same attack makes of nothing. Features without noise give single images back. A guess at a whole batch is put beside the images
-that it fits best, so that it looks like them whatever it is: of a gradient over 16 rows and more the attacker gets little that it
-does not know without. Fewer rows, a batch that is sent again and again, or a cleverer attack may give more: this is what was
-tried, and no proof.
+In the picture, the first row of each three shows what the site had, the second what the attack made of the message, the
+third what the same attack makes of nothing.
+
+- Features without noise give single images back.
+- A guess at a whole batch is shown beside the images that it fits best, so it resembles them whatever it is. From a gradient
+  over 16 rows or more the attacker gets little that it does not know anyway.
+- Fewer rows, a batch that is sent again and again, or a cleverer attack may give more. These are the attacks that we tried,
+  and not a proof.
 
 ## What is not claimed
 
-- What is declared can tell about the data. Weights can be inverted or asked whether a row was among those trained on;
-  synthetic points (atoms) can come close to rows; a sum over few rows is nearly those rows. The contract says what
-  leaves, not that it is harmless.
-- Nothing is clipped and no noise is added, but for features (`fada` with `critic: features`), and there are no secure sums: the
-  coordinator sees each site's reply as it is.
+- What is declared can reveal something about the data. Weights can be inverted, or tested for whether a row was among those
+  trained on. Synthetic points (atoms) can come close to rows. A sum over few rows is nearly those rows. The contract says
+  what leaves, not that it is harmless.
+- Nothing is clipped and no noise is added, except for features (`fada` with `critic: features`). There are no secure sums:
+  the coordinator sees each site's reply as it is.
 - An audience says to whom a method hands a single site's value. What a method makes of all values, such as a mean, may go
   to every member.
-- An audience is about sites and the coordinator. Of people, whoever has a key of the coordinator reads the results of its
-  runs, and the final state of those that have completed. [Tables for admins](result.md#tables-for-admins), and the final state of
-  runs that tell such tables, are shown to keys with the role admin only.
-- Files are not encrypted where they lie. In transit they are, if the doors use TLS.
+- An audience is about sites and the coordinator, not about users. Every user with a key of the coordinator can read the
+  results of its runs, and the final state of those that have completed. Only keys with the role admin can read
+  [tables for admins](result.md#tables-for-admins), and the final state of runs that have such tables.
+- Files are not encrypted where they are stored. In transit they are, if the ports use TLS.
 - The code that is installed at a site is trusted: a method can read what its step is given. Owners choose what they
   install.
 """
@@ -166,7 +171,7 @@ def notes() -> Iterator[str]:
 
 def exposures() -> Iterator[str]:
     """A line for each exposure, with what the default policy says of it."""
-    yield "| exposure | what it is | leaves by default for |"
+    yield "| exposure | what it is | may leave by default for |"
     yield "|---|---|---|"
     for exposure in Exposure:
         allowed = [f"`{a.value}`" for a in Audience if (exposure, a) in DEFAULT_POLICY]
@@ -185,7 +190,7 @@ def method(algorithm: Algorithm) -> Iterator[str]:
     yield from map(row, clauses)
     yield ""
     if algorithm.claims:
-        yield "What is and is not claimed beyond that:"
+        yield "What is claimed beyond the contract, and what is not:"
         yield ""
         yield from (f"- {claim}" for claim in algorithm.claims)
         yield ""

@@ -35,7 +35,7 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_keys_of_a_question() -> None:
     """Each with its default, where it has one."""
-    asked, device = told("What is asked", 0), told("What is asked", 1)
+    asked, device = told("Request", 0), told("Request", 1)
     fields = {f.name: f for f in dataclasses.fields(LinksAsked)}
     assert set(fields) <= set(asked) and set(asked) - set(fields) <= {"error", "count", "labelled", "watts"}
     assert list(device) == [f.name for f in dataclasses.fields(Device)]
@@ -47,7 +47,7 @@ def test_the_keys_of_a_question() -> None:
 
 def test_the_keys_of_an_answer() -> None:
     """Each, with those inside, and each flag."""
-    answered = told("What is answered", 0)
+    answered = told("Response", 0)
     assert list(answered) == list(LinkPlan.model_fields)
     assert ticked(answered["alpha"]) == [f.alias or name for name, f in PlannedLink.model_fields.items()]
     assert set(ticked(answered["sweep"])) == set(SweptPlan.model_fields)

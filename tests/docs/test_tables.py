@@ -109,8 +109,8 @@ def test_every_error_has_its_codes() -> None:
     ("page", "heading", "place", "kind"),
     [
         ("cli.md", "Experiment files", 0, DealData),
-        ("benchmarks.md", "A grid", 0, benchgrid.Grid),
-        ("benchmarks.md", "A grid", 1, benchgrid.GridMethod),
+        ("benchmarks.md", "The grid file", 0, benchgrid.Grid),
+        ("benchmarks.md", "The grid file", 1, benchgrid.GridMethod),
     ],
 )
 def test_settings_of_deals_and_grids(page: str, heading: str, place: int, kind: Any) -> None:
@@ -121,10 +121,10 @@ def test_settings_of_deals_and_grids(page: str, heading: str, place: int, kind: 
 
 def test_what_a_bench_writes() -> None:
     """docs/benchmarks.md names every file; what `base` may say is what the code takes."""
-    (rows,) = tables(section(DOCS / "benchmarks.md", "What is written"))
+    (rows,) = tables(section(DOCS / "benchmarks.md", "Output files"))
     told = {row[0].strip("`") for row in rows}
     assert told >= {benchtables.RESULTS, benchtables.CURVES, benchtables.TABLE, "figures/scores.png", "figures/curves-dN.png"}
-    base = next(row[2] for row in tables(section(DOCS / "benchmarks.md", "A grid"))[0] if row[0] == "`base`")
+    base = next(row[2] for row in tables(section(DOCS / "benchmarks.md", "The grid file"))[0] if row[0] == "`base`")
     assert set(ticked(base)) == set(benchgrid.BASE)
 
 
