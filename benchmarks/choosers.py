@@ -40,7 +40,7 @@ from tideline.algorithms.feddadil.messages import Mine
 from tideline.archive.codec import LAX, decode
 from tideline.core.run import ClientId, Role
 from tideline.core.step import Site
-from tideline.engine.simulate import Federation
+from tideline.engine.simulation.federation import Federation
 from tideline.learning.holdings import Holdings
 from tideline.numerics import softmax
 

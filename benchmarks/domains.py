@@ -16,7 +16,7 @@ from tideline.algorithms import METHODS
 from tideline.core.data import Data
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.run import World
-from tideline.engine.simulate import Federation, SimSite
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.holdings import Holdings
 from tideline.learning.transforms import prepare
 

@@ -32,9 +32,9 @@ from tideline.archive.folder import FolderParts
 from tideline.core.phase import Replies
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Member, Role, World
-from tideline.engine import advance
-from tideline.engine.advance import Game
-from tideline.engine.mill import LocalCompute
+from tideline.engine.compute import advance
+from tideline.engine.compute.advance import Game
+from tideline.engine.compute.inline import InlineCompute
 
 PART = ["classifier.*", "*.bottleneck.*", "*.bn?.*", "*.downsample.1.*"]
 WORLDS = {
@@ -97,7 +97,7 @@ def measured(model: str, row: str, n: int, threads: int) -> dict[str, Any]:
     game = game_of(model, row, n, threads)
     with tempfile.TemporaryDirectory() as folder:
         parts = FolderParts(Path(folder), durable=False)
-        compute = LocalCompute(parts, METHODS)
+        compute = InlineCompute(parts, METHODS)
         turned = advance.begin(game)
         given = [reply(game, parts, i, turned.orders[m.id]) for i, m in enumerate(game.roster)]
         digest = encode(turned.state, parts).digest
@@ -139,7 +139,7 @@ def reply(game: Game, parts: FolderParts, i: int, order: Any) -> str:
 
 
 def round_of(
-    game: Game, compute: LocalCompute, parts: FolderParts, state: Any, cursor: int, given: list[str]
+    game: Game, compute: InlineCompute, parts: FolderParts, state: Any, cursor: int, given: list[str]
 ) -> tuple[Any, dict[str, float]]:
     """Decode, fold, ask, encode; the next state's digest, and seconds."""
     begun = time.monotonic()

@@ -34,10 +34,10 @@ from tideline.core.errors import FederationError
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.signing import PROTOCOL
 from tideline.core.tokens import secret_of
-from tideline.engine.agent import Agent
-from tideline.engine.memory import MemoryVault
-from tideline.engine.ports import Done, Job, Pool
-from tideline.engine.rows import Order
+from tideline.engine.model.orders import Order
+from tideline.engine.ports.site import Done, Job, Pool
+from tideline.engine.simulation.adapters import MemoryVault
+from tideline.engine.site.agent import Agent
 from tideline_agent.keys import Keys
 from tideline_agent.link import Doors, GrpcLink
 from tideline_agent.link.lines import OPTIONS, SERVICE, Greeting
@@ -70,7 +70,7 @@ class OneAtATime:
 
     def __init__(self, methods: str, vault: MemoryVault) -> None:
         from tideline.core.registry import load_methods
-        from tideline.engine.stepper import Stepper
+        from tideline.engine.compute.step_runner import Stepper
 
         self._steps = Stepper(load_methods(methods), vault.parts, lambda world, role: Rows())
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from tideline.algorithms.stlf.messages import Mine, State
 from tideline.archive.codec import LAX, decode
 from tideline.core.run import RunId
-from tideline.engine.simulate import Federation
+from tideline.engine.simulation.federation import Federation
 from tideline.numerics import bounds
 from tideline.numerics.links import Phi, Problem
 

@@ -33,7 +33,7 @@ from tideline.core.phase import Phase, Plan
 from tideline.core.registry import Methods
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site
-from tideline.engine.simulate import Federation, SimSite
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.datasets import digits
 from tideline.learning.holdings import Holdings
 from tideline.learning.transforms import prepare

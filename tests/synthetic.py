@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tideline.core.data import Data, View
 from tideline.core.run import Role, World
-from tideline.engine.simulate import SimSite
+from tideline.engine.simulation.federation import SimSite
 
 CLASSES = 3
 TRAIN, HELD_OUT = 41, 60  # an odd number of training rows, so that a tensor with a row per sample is easily spotted

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tideline.core.errors import IdentityRefused, Refused
-from tideline.engine.ring import MOST_FORMER, Own
+from tideline.engine.peers.peer_keys import MOST_FORMER, Own
 from tideline_agent.keys import Keys, receive_keys, receive_pem
 
 T = TypeVar("T")

@@ -19,11 +19,11 @@ from tideline import __version__
 from tideline.core.errors import FederationError, IdentityRefused, TooMany, Unreachable
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.tokens import read_token
-from tideline.engine.agent import Agent
-from tideline.engine.peers import ciphers, plaintexts
-from tideline.engine.ring import Ring
-from tideline.engine.rows import Order
-from tideline.engine.thrift import keep_freed_memory
+from tideline.engine.model.orders import Order
+from tideline.engine.peers.peer_keys import Ring
+from tideline.engine.peers.sealing import ciphers, plaintexts
+from tideline.engine.process.malloc import keep_freed_memory
+from tideline.engine.site.agent import Agent
 from tideline_agent import forgetting, identity
 from tideline_agent.finding import find, introduced, note
 from tideline_agent.identity import only_one

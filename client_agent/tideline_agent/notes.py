@@ -24,7 +24,7 @@ from tideline.core.errors import (
 )
 from tideline.core.notes import DEVICE, ERROR, Note
 from tideline.core.run import EMPTY, OrderId, RunId
-from tideline.engine.rows import Order
+from tideline.engine.model.orders import Order
 from tideline_agent.link import NotSpoken
 
 log = structlog.get_logger()

@@ -16,10 +16,10 @@ from tideline.core.errors import DeviceMissing
 from tideline.core.registry import load_methods
 from tideline.core.run import Role, World
 from tideline.core.settings import Plain, plain
-from tideline.engine.pipe import Tick, serve
-from tideline.engine.ports import Shelf
-from tideline.engine.stepper import Stepper
-from tideline.engine.wired import job_in
+from tideline.engine.compute.step_runner import Stepper
+from tideline.engine.ports.site import Shelf
+from tideline.engine.process.calls import job_in
+from tideline.engine.process.pipe import Tick, serve
 from tideline.learning.folder import read_folder
 from tideline_agent.vault import FolderVault
 

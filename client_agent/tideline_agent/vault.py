@@ -18,9 +18,10 @@ from tideline.archive.folder import FolderParts, room, sync
 from tideline.archive.layout import handle_in, handle_node
 from tideline.core.errors import Malformed, MemoryLost, NotFound
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.memory import collect
-from tideline.engine.ports import Head
-from tideline.engine.rows import Envelope, Files
+from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.files import Files
+from tideline.engine.ports.site import Head
+from tideline.engine.site.vault_parts import collect
 
 MAX_RUN_BYTES = 255  # of a run's name, which is a folder's
 KEPT_RUNS = 64  # runs whose folders stay open to us; an agent serves a few at once, and thousands in its life

@@ -12,10 +12,10 @@ import structlog
 
 from tideline.core.errors import FederationError, Overtaken, StorageFull, Unreachable
 from tideline.core.run import RunId
-from tideline.engine.conductor import Conductor
-from tideline.engine.leases import Leases
-from tideline.engine.progress import duration
-from tideline.engine.rows import OPEN, Status
+from tideline.engine.coordinator.leases import Leases
+from tideline.engine.coordinator.progress import duration
+from tideline.engine.coordinator.scheduler import Conductor
+from tideline.engine.model.runs import OPEN, Status
 from tideline_server.bell import LocalBell
 
 log = structlog.get_logger()

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import structlog
 
 from tideline.core.errors import TooMany
-from tideline.engine.ports import Clock
+from tideline.engine.ports.clock import Clock
 from tideline_server.bell import LocalCounts
 
 log = structlog.get_logger()

@@ -24,14 +24,14 @@ import uvicorn
 from tideline import __version__
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.tokens import Trust
-from tideline.engine.conductor import Conductor
-from tideline.engine.desk import Desk
-from tideline.engine.keyring import hash_of
-from tideline.engine.leases import Leases
-from tideline.engine.office import Office
-from tideline.engine.rows import Lease
-from tideline.engine.storeroom import Storeroom
-from tideline.engine.thrift import keep_freed_memory
+from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.coordinator.api_keys import hash_of
+from tideline.engine.coordinator.leases import Leases
+from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.run_service import Office
+from tideline.engine.coordinator.scheduler import Conductor
+from tideline.engine.model.runs import Lease
+from tideline.engine.process.malloc import keep_freed_memory
 from tideline_server.api import ApiSettings, Services, create_app
 from tideline_server.api.connections import HEAD_BYTES, bounded
 from tideline_server.api.services import Meeting

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tideline.core.errors import Cancelled, ConfigRefused, Unreachable
-from tideline.engine.pipe import Child, ChildDied, Tick, TookTooLong, serve
+from tideline.engine.process.pipe import Child, ChildDied, Tick, TookTooLong, serve
 from tideline.planning.asked import LinksAsked
 
 ABREAST = 2  # plans that are made at once

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from tideline.core.errors import FederationError
-from tideline.engine.ports import Journal
+from tideline.engine.ports.journal import Journal
 
 log = structlog.get_logger()
 FRESH_SECONDS = 1.0

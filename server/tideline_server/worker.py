@@ -26,9 +26,9 @@ from tideline.engine.model.compute import (
     MethodSummary,
     NextRound,
 )
-from tideline.engine.pipe import Child, ChildDied, Tick, TookTooLong, serve
-from tideline.engine.thrift import give_back
-from tideline.engine.wired import BEGIN, CHECK, CLOSE, DESCRIBE, DRAFT, METHODS, Call, answered
+from tideline.engine.process.calls import BEGIN, CHECK, CLOSE, DESCRIBE, DRAFT, METHODS, Call, answered
+from tideline.engine.process.malloc import give_back
+from tideline.engine.process.pipe import Child, ChildDied, Tick, TookTooLong, serve
 
 T = TypeVar("T")
 
@@ -142,12 +142,12 @@ def main() -> None:
     import torch
 
     from tideline.core.registry import load_methods
-    from tideline.engine.mill import LocalCompute
+    from tideline.engine.compute.inline import InlineCompute
     from tideline_server.parts import open_parts
 
     torch.set_num_threads(1)  # outside a turn there are only checks; a second thread would spin for longer than it helps
     where, home, cache, methods = sys.argv[1:]
-    compute = LocalCompute(open_parts(where, Path(home), float(cache)), load_methods(methods))
+    compute = InlineCompute(open_parts(where, Path(home), float(cache)), load_methods(methods))
 
     def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
         try:

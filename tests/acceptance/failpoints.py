@@ -24,7 +24,7 @@ from tests.acceptance.conftest import SITES, WORLD, write_blobs
 from tests.acceptance.harness import COORDINATOR, Net
 from tests.postgres import own_schema
 from tideline.core.errors import FederationError
-from tideline.engine.simulate import SimSite, simulate
+from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.folder import read_folder
 
 FAILING = Path(__file__).parent / "failing"

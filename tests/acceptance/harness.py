@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.services import free_port
 from tideline.cli.client import Client
-from tideline.engine.ports import Journal
+from tideline.engine.ports.journal import Journal
 from tideline_server.store import SqlJournal
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -19,8 +19,8 @@ from tests.acceptance.wire import Wire
 from tests.services import Postgres
 from tideline.core.errors import FederationError
 from tideline.core.run import RunId
-from tideline.engine.rows import Order, OrderRow, OrderStatus
-from tideline.engine.simulate import Federation, SimSite
+from tideline.engine.model.orders import Order, OrderRow, OrderStatus
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.folder import read_folder
 
 REGISTRY = "tests.acceptance.gated:METHODS"

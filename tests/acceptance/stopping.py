@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tideline.__main__ import main
-from tideline.engine.rows import Answer, Errand, Invite
+from tideline.engine.model.clients import Invite
+from tideline.engine.model.idempotency import Answer, Errand
 from tideline_server import main as server
 from tideline_server.store import SqlJournal
 

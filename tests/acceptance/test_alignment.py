@@ -23,7 +23,7 @@ from tideline.algorithms.fada.messages import State
 from tideline.archive.codec import LAX, decode
 from tideline.archive.folder import FolderParts
 from tideline.core.run import Digest, Role, World
-from tideline.engine.simulate import SimSite
+from tideline.engine.simulation.federation import SimSite
 from tideline.learning.folder import read_folder
 from tideline.nets.disentangling import logits
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import COORDINATOR, Net, net
-from tideline.engine.audit import About, Tip, follow
-from tideline.engine.rows import OrderStatus
+from tideline.engine.audit.log import About, Tip, follow
+from tideline.engine.model.orders import OrderStatus
 
 pytestmark = pytest.mark.processes
 

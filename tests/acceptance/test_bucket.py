@@ -15,7 +15,7 @@ from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import Net, net
 from tests.acceptance.test_survival import at_the_gate, undisturbed
 from tests.s3 import SECRET, Server
-from tideline.engine.storeroom import MARKER_BYTES
+from tideline.engine.coordinator.part_store import MARKER_BYTES
 from tideline_server.parts.s3 import LARGE
 
 pytestmark = pytest.mark.processes

@@ -14,7 +14,7 @@ import pytest
 from tests.acceptance.harness import net
 from tests.learning.images_on_disk import save
 from tideline.algorithms import METHODS
-from tideline.engine.simulate import Federation, SimSite
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.folder import read_folder
 from tideline.learning.inspection import inspect
 

@@ -27,7 +27,7 @@ from tests.server.agents_door import door_of
 from tideline.cli import certificates
 from tideline.core.run import Role
 from tideline.core.tokens import Token, Trust, read_token
-from tideline.engine.simulate import Federation
+from tideline.engine.simulation.federation import Federation
 from tideline_agent import identity
 from tideline_agent.doctor import CHECKS, Finding, State, checkup
 from tideline_agent.finding import find, note

@@ -20,12 +20,12 @@ from tideline.archive import sealing
 from tideline.core.errors import ConfigRefused, IdentityRefused, Refused, TooMany, Unreachable, VersionRefused
 from tideline.core.run import Role
 from tideline.core.tokens import Token, Trust
-from tideline.engine.enrolment import FRESH_SECONDS
-from tideline.engine.errands import Identity
-from tideline.engine.memory import ManualClock
-from tideline.engine.ring import MOST_FORMER
-from tideline.engine.rows import Keys as TheirKeys
-from tideline.engine.simulate import Federation
+from tideline.engine.coordinator.enrolment import FRESH_SECONDS
+from tideline.engine.coordinator.idempotency import Identity
+from tideline.engine.model.clients import Keys as TheirKeys
+from tideline.engine.peers.peer_keys import MOST_FORMER
+from tideline.engine.simulation.adapters import ManualClock
+from tideline.engine.simulation.federation import Federation
 from tideline_agent import identity
 from tideline_agent.finding import find, note
 from tideline_agent.keys import Keys, receive_pem

@@ -22,7 +22,7 @@ from tideline.archive.parts import MemoryParts
 from tideline.core.errors import FederationError, StorageFull, Unreachable
 from tideline.core.notes import Note
 from tideline.core.run import OrderId
-from tideline.engine.rows import Receipt, Reply
+from tideline.engine.model.orders import Receipt, Reply
 from tideline_agent.link import grpc_link
 from tideline_agent.link.grpc_link import carried, ours
 from tideline_agent.link.lines import MOST_RECEIVED

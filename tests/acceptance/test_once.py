@@ -18,9 +18,9 @@ from tests.acceptance.conftest import WORLD
 from tests.acceptance.harness import Net, net
 from tests.postgres import own_schema
 from tideline.core.run import RunId
-from tideline.engine.office import CANCELLED, RESUMED
-from tideline.engine.ports import Journal
-from tideline.engine.rows import Status
+from tideline.engine.coordinator.run_service import CANCELLED, RESUMED
+from tideline.engine.model.runs import Status
+from tideline.engine.ports.journal import Journal
 
 pytestmark = pytest.mark.processes
 GIVEN: dict[str, Any] = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"nobody": "source"}, "reference": {}}

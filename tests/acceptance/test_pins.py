@@ -17,7 +17,7 @@ from tests.engine.handovers import handed_over, peer
 from tideline.cli.app import app
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, PeerRefused
 from tideline.core.run import ClientId
-from tideline.engine.ring import FORMER_SECONDS, Former, Own, Pin, Ring, fresh, shown
+from tideline.engine.peers.peer_keys import FORMER_SECONDS, Former, Own, Pin, Ring, fresh, shown
 from tideline_agent.pins import FolderPins, listed, trust
 
 BERT, CARL = ClientId("bert"), ClientId("carl")
@@ -27,8 +27,8 @@ MEETS = """
 import sys
 from pathlib import Path
 from tideline.core.run import ClientId
-from tideline.engine.ring import Ring, fresh
-from tideline.engine.rows import Peer
+from tideline.engine.peers.peer_keys import Ring, fresh
+from tideline.engine.model.rows import Peer
 from tideline_agent.pins import FolderPins
 home, who = Path(sys.argv[1]), sys.argv[2]
 ring = Ring(fresh, FolderPins(home))

@@ -15,7 +15,7 @@ from tests.acceptance.harness import Net, net
 from tests.acceptance.test_survival import at_the_gate, begun, experiment, undisturbed
 from tests.services import Postgres, program, why_no_postgres
 from tideline.algorithms import METHODS
-from tideline.engine.simulate import SimSite, simulate
+from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.folder import read_folder
 
 pytestmark = pytest.mark.processes

@@ -10,7 +10,7 @@ from tests.acceptance.conftest import WORLD, write_blobs
 from tests.acceptance.harness import net
 from tideline.algorithms import METHODS
 from tideline.core.errors import RosterRefused
-from tideline.engine.simulate import SimSite, simulate
+from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.folder import read_folder
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]

@@ -29,7 +29,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import World
 from tideline.core.settings import parse
-from tideline.engine.simulate import Federation, SimSite
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.folder import read_folder
 
 pytestmark = pytest.mark.processes

@@ -15,7 +15,7 @@ import pytest
 from tideline.archive.parts import MemoryParts
 from tideline.core.errors import Unreachable
 from tideline.core.run import Digest, OrderId, RunId
-from tideline.engine.rows import Order
+from tideline.engine.model.orders import Order
 from tideline_agent.keys import Keys
 from tideline_agent.link import Doors, GrpcLink, grpc_link
 from tideline_protos.v1 import federation_pb2 as pb

@@ -17,8 +17,8 @@ import pytest
 from tideline.archive.folder import LEFT_SECONDS, FolderParts
 from tideline.core.errors import Cancelled, Malformed, Stale
 from tideline.core.run import Digest, OrderId, RunId
-from tideline.engine.pipe import Child
-from tideline.engine.rows import Failure, Reply
+from tideline.engine.model.orders import Failure, Reply
+from tideline.engine.process.pipe import Child
 from tideline_agent.keys import Keys
 from tideline_agent.link import Doors, GrpcLink
 from tideline_agent.link.wire import reply_out

@@ -14,7 +14,7 @@ from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import Net, net
 from tests.acceptance.raw import Raw, refused
 from tideline.core.run import ClientId
-from tideline.engine.rows import JOIN
+from tideline.engine.model.runs import JOIN
 from tideline_protos.v1 import federation_pb2 as pb
 
 pytestmark = pytest.mark.processes

@@ -18,8 +18,8 @@ from tests.acceptance.test_stalls import CONTENT, DIGEST, FILES, HALF, ORDER, Mu
 from tideline.archive.parts import MemoryParts
 from tideline.core.errors import Cancelled
 from tideline.core.run import ClientId
-from tideline.engine.agent import Agent
-from tideline.engine.memory import MemoryVault
+from tideline.engine.simulation.adapters import MemoryVault
+from tideline.engine.site.agent import Agent
 from tideline_agent import main
 from tideline_agent.keys import Keys
 from tideline_agent.link import Doors, GrpcLink

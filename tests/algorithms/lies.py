@@ -18,7 +18,7 @@ from tideline.core.record import record
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId
 from tideline.core.step import no_tick
-from tideline.engine.rows import Order, Receipt, Reply
+from tideline.engine.model.orders import Order, Receipt, Reply
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 

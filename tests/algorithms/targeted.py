@@ -12,7 +12,7 @@ from tideline.algorithms import METHODS
 from tideline.core.data import Data
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import Role, World
-from tideline.engine.simulate import SimSite
+from tideline.engine.simulation.federation import SimSite
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "source", "dora": "target"}
 DOMAINS = {"anna": 0, "bert": 1, "carl": 2, "dora": 1}

@@ -19,7 +19,7 @@ from tideline.archive.codec import LAX, decode
 from tideline.core.algorithm import contract
 from tideline.core.errors import RosterRefused
 from tideline.core.run import World
-from tideline.engine.simulate import SimSite
+from tideline.engine.simulation.federation import SimSite
 from tideline.learning.fit import cross_entropy
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}

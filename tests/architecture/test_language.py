@@ -20,7 +20,7 @@ NAMES = frozenset(name for name, _ in METHODS)
 ENGLISH = frozenset({"local", "central"})
 # The reference that an experiment means if it names none; an experiment is what a person writes, and people write names.
 EXCEPTIONS = {
-    ("tideline.engine.experiment", "fedavg"),
+    ("tideline.engine.model.experiment", "fedavg"),
     ("tideline_server.api.examples", "fedavg"),
     ("tideline_server.api.examples", "fedprox"),
 }

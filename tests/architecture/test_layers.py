@@ -20,17 +20,18 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "tideline.learning": ("tideline.core", "tideline.numerics", "tideline.nets"),
     "tideline.algorithms": ("tideline.core", "tideline.numerics", "tideline.nets", "tideline.learning"),
     "tideline.planning": ("tideline.core", "tideline.numerics"),
-    "tideline.engine": ("tideline.core", "tideline.archive", "tideline.engine.weights"),
-    # Where a person's weights, out of the store, meet what networks are: the one module of the kernel that knows them.
-    "tideline.engine.weights": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning"),
+    "tideline.engine": ("tideline.core", "tideline.archive"),
+    # The wall: torch, and what networks are, are known to this room of the engine alone.
+    "tideline.engine.compute": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning"),
+    "tideline.engine.simulation": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute"),
     "tideline_protos": (),
     "tideline_server": (
-        *("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning", "tideline.nets"),
-        *("tideline.algorithms", "tideline.numerics", "tideline.planning", "tideline_protos"),
+        *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute", "tideline.learning"),
+        *("tideline.nets", "tideline.algorithms", "tideline.numerics", "tideline.planning", "tideline_protos"),
     ),
     "tideline_agent": (
-        *("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning", "tideline.nets"),
-        *("tideline.algorithms", "tideline.numerics", "tideline_protos"),
+        *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute", "tideline.learning"),
+        *("tideline.nets", "tideline.algorithms", "tideline.numerics", "tideline_protos"),
     ),
 }
 TOP = ("tideline.__main__", "tideline.cli")
@@ -176,7 +177,7 @@ def heavy(source: Source) -> Iterator[str]:
     """Imports beyond the standard library; torch at import."""
     for each in imports(source):
         package = each.name.split(".")[0]
-        if package not in sys.stdlib_module_names and package not in ("torch", "tideline"):
+        if package not in sys.stdlib_module_names and package not in ("torch", "tideline", "typing_extensions"):
             yield f"{place(source, each.line)} imports {each.name}"
     for node in source.tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom) and "torch" in ast.unparse(node):

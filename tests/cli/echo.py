@@ -18,7 +18,7 @@ from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
-from tideline.engine.result import result_of
+from tideline.engine.coordinator.result import result_of
 
 ROSTER = {"anna": "source", "bert": "target", "carl": "target"}
 

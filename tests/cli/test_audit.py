@@ -13,8 +13,8 @@ import pytest
 from tests.cli.world import KEY, Coordinator, tide
 from tideline.cli import tips
 from tideline.cli.tips import Verified
-from tideline.engine.audit import UNREADABLE, Deed, Entry, Tip, chained, line_of, read_line
-from tideline.engine.memory_journal import MemoryJournal
+from tideline.engine.audit.log import UNREADABLE, Deed, Entry, Tip, chained, line_of, read_line
+from tideline.engine.simulation.journal import MemoryJournal
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tideline.cli.experiments import read_file
 from tideline.cli.guard import DONE, REFUSED
 from tideline.cli.yamlines import read_yaml, write_yaml
 from tideline.core.errors import ConfigRefused
-from tideline.engine.experiment import read_experiment
+from tideline.engine.model.experiment import read_experiment
 
 GRID: dict[str, Any] = {
     "folder": "data",

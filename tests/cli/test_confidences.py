@@ -19,7 +19,7 @@ from tideline.cli.columns import table_charts
 from tideline.cli.confidences import BINS, Confidences, calibration, confidences
 from tideline.cli.figures import charts, figure_of, png, write_figures
 from tideline.core.phase import RIGHT, WRONG
-from tideline.engine.simulate import simulate
+from tideline.engine.simulation.federation import simulate
 from tideline.learning.evaluate import BIN_NAMES
 from tideline.numerics import calibration as numerics
 

@@ -21,7 +21,7 @@ from tideline.cli.grids import codes_of, written
 from tideline.cli.maps import ClusterMap, HeatMap, Member, cluster_map
 from tideline.cli.runs import tell_result
 from tideline.cli.tables import groups_table
-from tideline.engine.result import groups as last_of
+from tideline.engine.coordinator.result import groups as last_of
 
 DOMAINS = {"anna": "usps", "bert": "usps", "carl": "mnist"}
 Groups = dict[str, list[str]]

@@ -17,7 +17,7 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.codec import decode
 from tideline.core.tokens import read_token
-from tideline.engine.result import result_of
+from tideline.engine.coordinator.result import result_of
 
 
 @pytest.fixture

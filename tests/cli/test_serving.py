@@ -17,7 +17,7 @@ import pytest
 from tests.cli.world import tide, tide_process
 from tideline.cli.serving import agent_command, host_name, read_labels, read_seconds
 from tideline.core.tokens import Token, Trust
-from tideline.engine.errands import Identity
+from tideline.engine.coordinator.idempotency import Identity
 
 pytestmark = pytest.mark.processes
 
@@ -96,6 +96,6 @@ def test_words_of_an_invitation() -> None:
 
 def test_the_hosts_name_can_name_a_client() -> None:
     """An agent's default name is one that a coordinator takes."""
-    from tideline.engine.office import check_client_name
+    from tideline.engine.coordinator.run_service import check_client_name
 
     check_client_name(host_name(), empty=False)

@@ -14,7 +14,7 @@ from tests.cli.world import tide, tide_process
 from tideline.algorithms import METHODS
 from tideline.core.registry import resolve
 from tideline.core.run import Role
-from tideline.engine.simulate import SimSite, simulate
+from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.datasets import digits
 from tideline.learning.folder import read_folder
 

@@ -22,8 +22,8 @@ from tideline import __version__
 from tideline.algorithms import METHODS
 from tideline.cli.app import app
 from tideline.core.run import Role, RunId, World
-from tideline.engine.office import secret_hash
-from tideline.engine.simulate import Federation, SimSite
+from tideline.engine.coordinator.run_service import secret_hash
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.folder import read_folder
 from tideline.learning.holdings import Holdings
 from tideline_server.api import ApiSettings, Services, create_app

@@ -6,7 +6,7 @@ import pytest
 
 from tideline.core.errors import FederationError, Malformed
 from tideline.core.notes import KINDS, Note
-from tideline.engine.pipe import family
+from tideline.engine.process.pipe import family
 
 NUMBERS = {"seconds": 2.0, "percent": 50.0, "tries_left": 1.0, "megabytes": 12.0, "count": 3.0}
 WORDS = {"error": "ValueError", "device": "cuda:1"}

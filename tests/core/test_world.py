@@ -11,7 +11,7 @@ from tideline.archive.parts import MemoryParts
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId, Member, Role, World, plain_world, world_in
 from tideline.core.settings import parse, plain
-from tideline.engine.mill import LocalCompute
+from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.model.compute import DraftRequest
 
 NAMED = {"inputs": [4], "classes": 2, "model": "mlp", "class_names": ["cat", "dog"]}
@@ -21,7 +21,7 @@ def drafted(world: dict[str, Any]) -> Any:
     """The world as a run keeps it and tells it to sites."""
     roster = (Member(ClientId("a"), Role.SOURCE, labelled=True),)
     asked = DraftRequest("fedavg", "tiny", {}, parse(World, world, "world"), roster)
-    return plain_world(LocalCompute(MemoryParts(), METHODS).draft(asked).world)
+    return plain_world(InlineCompute(MemoryParts(), METHODS).draft(asked).world)
 
 
 def test_names_are_kept() -> None:

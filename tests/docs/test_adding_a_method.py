@@ -14,7 +14,7 @@ from tests.laws import laws
 from tests.laws.case import Bar, Case
 from tests.synthetic import sites
 from tideline.core.registry import load_methods
-from tideline.engine.simulate import simulate
+from tideline.engine.simulation.federation import simulate
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-method.md"
 LAWS = [

@@ -27,7 +27,7 @@ from tests.cli.world import Coordinator
 from tests.docs.manual import DOCS, blocks, name_of, section, tables, text_of, ticked
 from tideline.cli import guard
 from tideline.cli.app import app
-from tideline.engine.audit import Deed, Tip, chained, line_of
+from tideline.engine.audit.log import Deed, Tip, chained, line_of
 from tideline.learning.datasets import digits
 
 FOLDER = DOCS / "exit-codes"

@@ -17,7 +17,7 @@ from tideline.cli.benchgrid import config_of, read_grid
 from tideline.cli.experiments import ExperimentText
 from tideline.cli.yamlines import read_yaml
 from tideline.core.registry import resolve
-from tideline.engine.experiment import Experiment, read_experiment
+from tideline.engine.model.experiment import Experiment, read_experiment
 
 README = ROOT / "README.md"
 

@@ -18,9 +18,9 @@ from tideline.cli import benchgrid, benchtables, demo, guard
 from tideline.core import errors
 from tideline.core.privacy import Audience, Exposure
 from tideline.core.run import World
-from tideline.engine.experiment import DealData
-from tideline.engine.result import failure
-from tideline.engine.simulate import simulate
+from tideline.engine.coordinator.result import failure
+from tideline.engine.model.experiment import DealData
+from tideline.engine.simulation.federation import simulate
 from tideline_server.api.models import RunResult
 from tideline_server.errors import TABLE, code_of
 from tideline_server.settings import CoordinatorSettings

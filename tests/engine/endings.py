@@ -12,8 +12,9 @@ from tests.engine.world import World, worked
 from tests.laws.stage import Stage
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.core.step import no_tick
-from tideline.engine.ports import Journal
-from tideline.engine.rows import Files, RunRow
+from tideline.engine.model.files import Files
+from tideline.engine.model.runs import RunRow
+from tideline.engine.ports.journal import Journal
 
 Names = frozenset[ClientId]
 

@@ -7,8 +7,8 @@ from nacl.signing import SigningKey
 from tests.laws.stage import Stage
 from tideline.core.run import ClientId
 from tideline.core.signing import handover_bytes
-from tideline.engine.ring import Own, Ring, fresh, raw
-from tideline.engine.rows import Handover, Peer
+from tideline.engine.model.clients import Handover, Peer
+from tideline.engine.peers.peer_keys import Own, Ring, fresh, raw
 
 
 def handed_over(name: str, old: Own, new: Own) -> Handover:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tideline.engine.ports import Compute
+from tideline.engine.ports.compute import Compute
 
 NAMES = ("methods", "describe", "draft", "begin", "close", "check")
 Around = Callable[..., Any]  # (name, real, *asked): what the call gives

@@ -10,7 +10,8 @@ from tests.engine.passing import ALL
 from tests.laws.stage import Cuts, Stage
 from tests.synthetic import FEATURES, sites
 from tideline.core.run import ClientId, OrderId, RunId
-from tideline.engine.rows import Failure, Order, Status
+from tideline.engine.model.orders import Failure, Order
+from tideline.engine.model.runs import Status
 
 METHODS = passing.METHODS
 ANNA, BERT, CARL = ALL

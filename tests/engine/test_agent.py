@@ -14,7 +14,8 @@ from tideline.core.errors import Cancelled, MemoryAhead, Unreachable
 from tideline.core.privacy import Audience, Exposure
 from tideline.core.run import ClientId, Role
 from tideline.core.step import no_tick
-from tideline.engine.rows import JOIN, OrderStatus, Receipt, Status
+from tideline.engine.model.orders import OrderStatus, Receipt
+from tideline.engine.model.runs import JOIN, Status
 
 BERT = ClientId(NAMES[1])
 

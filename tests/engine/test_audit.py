@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tideline.core.errors import ChainBroken, Unreachable
-from tideline.engine.audit import (
+from tideline.engine.audit.log import (
     UNREADABLE,
     Deed,
     Entry,
@@ -25,9 +25,9 @@ from tideline.engine.audit import (
     line_of,
     read_line,
 )
-from tideline.engine.memory import ManualClock
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.refusals import HOUR, MOST, Refusals
+from tideline.engine.audit.refusals import HOUR, MOST, Refusals
+from tideline.engine.simulation.adapters import ManualClock
+from tideline.engine.simulation.journal import MemoryJournal
 
 TEXTS = some.text(some.characters(codec="utf-8"), max_size=8)
 DATA = some.dictionaries(

@@ -16,9 +16,11 @@ from tideline.cli.report import heading
 from tideline.cli.runs import tell_result
 from tideline.core.run import Digest, RunId
 from tideline.core.step import no_tick
-from tideline.engine.peers import about, handed
-from tideline.engine.ring import MemoryPins, Pin, fresh, raw, shown
-from tideline.engine.rows import Envelope, Order, Status
+from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.orders import Order
+from tideline.engine.model.runs import Status
+from tideline.engine.peers.peer_keys import MemoryPins, Pin, fresh, raw, shown
+from tideline.engine.peers.sealing import about, handed
 
 Bad = Callable[[Stage, Order, Envelope], Envelope]
 

@@ -21,11 +21,11 @@ from tideline.archive.layout import LIMITS
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import World
 from tideline.core.settings import parse, plain
-from tideline.engine.brought import WHOSE
-from tideline.engine.experiment import Experiment, read_experiment
-from tideline.engine.rows import Status
-from tideline.engine.simulate import Federation
-from tideline.engine.storeroom import GRACE_SECONDS
+from tideline.engine.coordinator.initial_weights import WHOSE
+from tideline.engine.coordinator.part_store import GRACE_SECONDS
+from tideline.engine.model.experiment import Experiment, read_experiment
+from tideline.engine.model.runs import Status
+from tideline.engine.simulation.federation import Federation
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 TARGETS = dict.fromkeys(ROSTER, "target")

@@ -16,10 +16,19 @@ from tests.synthetic import experiment
 from tideline.core.errors import IdentityRefused, Malformed, NotFound, Refused, RosterRefused
 from tideline.core.run import ClientId
 from tideline.core.tokens import Token
-from tideline.engine.enrolment import AHEAD_SECONDS, FRESH_SECONDS, MOST_SECRET, MOST_VERSION, Applicant, Enrolment, admitted
-from tideline.engine.memory import ManualClock
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.rows import Client, Keys, OrderStatus, Standing
+from tideline.engine.coordinator.enrolment import (
+    AHEAD_SECONDS,
+    FRESH_SECONDS,
+    MOST_SECRET,
+    MOST_VERSION,
+    Applicant,
+    Enrolment,
+    admitted,
+)
+from tideline.engine.model.clients import Client, Keys, Standing
+from tideline.engine.model.orders import OrderStatus
+from tideline.engine.simulation.adapters import ManualClock
+from tideline.engine.simulation.journal import MemoryJournal
 
 ALL = ("source", "target", "peer")
 OLD, NEW = Keys("aa" * 32, "bb" * 32), Keys("cc" * 32, "dd" * 32)

@@ -12,9 +12,10 @@ from tests.synthetic import IMAGES, NAMES, experiment, sites
 from tideline.algorithms import METHODS
 from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
 from tideline.core.run import ClientId, Digest, Member, OrderId, Role, RunId, RunSpec, World
-from tideline.engine.generalization import generalization
-from tideline.engine.rows import JOIN, OrderRow, OrderStatus, PhaseFact, RunRow
-from tideline.engine.simulate import simulate
+from tideline.engine.coordinator.generalization import generalization
+from tideline.engine.model.orders import OrderRow, OrderStatus
+from tideline.engine.model.runs import JOIN, PhaseFact, RunRow
+from tideline.engine.simulation.federation import simulate
 
 FOUR = {"anna": "source", "bert": "peer", "carl": "target", "dora": "target"}
 ADAPTING = ("feddadil", "shot", "fedavg_shot", "fedprox_pl", "ifca_pl", "ladd", "fedwca", "adabn")

@@ -19,13 +19,13 @@ from tideline.core.phase import Each, Phase, Replies
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import EMPTY, ClientId, Member, Role, RunId, World
 from tideline.core.step import Outcome, Site, step
-from tideline.engine import advance
-from tideline.engine.advance import Game
-from tideline.engine.mill import LocalCompute
-from tideline.engine.rows import Status
-from tideline.engine.seeds import Purpose, order_id, seed_for
-from tideline.engine.simulate import simulate
-from tideline.engine.wired import DESCRIBE, answered
+from tideline.engine.compute import advance
+from tideline.engine.compute.advance import Game
+from tideline.engine.compute.inline import InlineCompute
+from tideline.engine.model.runs import Status
+from tideline.engine.model.seeds import Purpose, order_id, seed_for
+from tideline.engine.process.calls import DESCRIBE, answered
+from tideline.engine.simulation.federation import simulate
 
 ROLL = tuple(Member(ClientId(n), Role.SOURCE, True) for n in ("carl", "anna", "bert"))
 
@@ -207,7 +207,7 @@ def test_a_site_that_cannot_read_its_data_says_no_more_than_that() -> None:
 
 def test_calls_are_known_by_name() -> None:
     """An unknown call is refused; across a process the known ones give what they give here."""
-    compute = LocalCompute(stage().parts, METHODS)
+    compute = InlineCompute(stage().parts, METHODS)
     assert [m.name for m in compute.methods()] == ["toy", "fedavg"]
     described = compute.describe("fedavg", "tiny")
     assert {s.name for s in described.settings} >= {"rounds", "epochs", "rate"}

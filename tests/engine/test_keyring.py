@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, Refused, Unreachable
-from tideline.engine.errands import Identity
-from tideline.engine.keyring import ANYBODY, Keyring, hash_of
-from tideline.engine.keys import ApiKey, KeyRole
-from tideline.engine.memory import ManualClock
-from tideline.engine.memory_journal import MemoryJournal
+from tideline.engine.coordinator.api_keys import ANYBODY, Keyring, hash_of
+from tideline.engine.coordinator.idempotency import Identity
+from tideline.engine.model.api_keys import ApiKey, KeyRole
+from tideline.engine.simulation.adapters import ManualClock
+from tideline.engine.simulation.journal import MemoryJournal
 
 HOME_KEY = "the key of the home"
 

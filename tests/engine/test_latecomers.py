@@ -15,12 +15,13 @@ from tests.synthetic import sites
 from tideline.core.errors import Malformed, PeerRefused
 from tideline.core.run import ClientId
 from tideline.core.step import no_tick
-from tideline.engine.agent import members, new_ring
-from tideline.engine.briefs import brief_in
-from tideline.engine.enrolment import Applicant
-from tideline.engine.ports import Head
-from tideline.engine.ring import Known, MemoryPins, Pins, Ring, fresh
-from tideline.engine.rows import JOIN, Order, Status
+from tideline.engine.coordinator.briefs import brief_in
+from tideline.engine.coordinator.enrolment import Applicant
+from tideline.engine.model.orders import Order
+from tideline.engine.model.runs import JOIN, Status
+from tideline.engine.peers.peer_keys import Known, MemoryPins, Pins, Ring, fresh
+from tideline.engine.ports.site import Head
+from tideline.engine.site.agent import members, new_ring
 from tideline_agent.vault import FolderVault
 
 

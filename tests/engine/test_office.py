@@ -11,7 +11,7 @@ from tests.engine.toys import ROSTER, stage, start
 from tests.laws.stage import Stage
 from tests.synthetic import FEATURES, experiment
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, Refused, RosterRefused
-from tideline.engine.rows import Status
+from tideline.engine.model.runs import Status
 
 ALL = ("source", "target", "peer")
 

@@ -14,9 +14,11 @@ from tests.laws.stage import Stage
 from tideline.archive import sealing
 from tideline.archive.codec import decode, encode
 from tideline.core.run import Digest
-from tideline.engine.peers import about
-from tideline.engine.ring import fresh, raw
-from tideline.engine.rows import Envelope, Order, Status
+from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.orders import Order
+from tideline.engine.model.runs import Status
+from tideline.engine.peers.peer_keys import fresh, raw
+from tideline.engine.peers.sealing import about
 
 
 def swap_files(on: Stage, order: Order) -> Order:

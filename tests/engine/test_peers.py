@@ -21,11 +21,14 @@ from tideline.archive.errors import SealBroken
 from tideline.core.errors import NotFound, PeerRefused, Refused, RosterRefused
 from tideline.core.run import ClientId, Digest
 from tideline.core.step import no_tick
-from tideline.engine.enrolment import Applicant
-from tideline.engine.peers import about, ciphers
-from tideline.engine.ring import raw
-from tideline.engine.rows import Envelope, Keys, Order, OrderRow, Status
-from tideline.engine.simulate import SimSite, simulate
+from tideline.engine.coordinator.enrolment import Applicant
+from tideline.engine.model.clients import Keys
+from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.orders import Order, OrderRow
+from tideline.engine.model.runs import Status
+from tideline.engine.peers.peer_keys import raw
+from tideline.engine.peers.sealing import about, ciphers
+from tideline.engine.simulation.federation import SimSite, simulate
 from tideline_agent.vault import FolderVault
 
 

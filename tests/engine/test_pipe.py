@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tideline.core.errors import FederationError, StepFailed
-from tideline.engine.pipe import Child, ChildDied, TookTooLong
+from tideline.engine.process.pipe import Child, ChildDied, TookTooLong
 
 CHILD = """
 import os, sys, time, pathlib
 from tideline.core.errors import FederationError
-from tideline.engine.pipe import serve
+from tideline.engine.process.pipe import serve
 
 def handle(name, payload, tick):
     if name == "wait":

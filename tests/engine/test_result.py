@@ -9,8 +9,8 @@ import pytest
 
 from tests.engine.toys import stage, start, until
 from tests.synthetic import HELD_OUT, experiment
-from tideline.engine.result import result_of
-from tideline.engine.rows import Failure, OrderStatus, Reply
+from tideline.engine.coordinator.result import result_of
+from tideline.engine.model.orders import Failure, OrderStatus, Reply
 
 RUN = {
     "run", "name", "method", "config", "world", "seed", "rounds", "status", "cause", "waits_for", "seconds", "state_digest",

@@ -16,9 +16,10 @@ from tests.laws.stage import Stage
 from tideline.archive.errors import SealBroken
 from tideline.core.errors import PeerRefused
 from tideline.core.signing import handover_bytes
-from tideline.engine.peers import peers_in, vouched
-from tideline.engine.ring import FORMER_SECONDS, MOST_FORMER, Former, Known, MemoryPins, Pin, Ring, fresh, raw, shown
-from tideline.engine.rows import Handover, Keys, Order, Peer
+from tideline.engine.model.clients import Handover, Keys, Peer
+from tideline.engine.model.orders import Order
+from tideline.engine.peers.peer_keys import FORMER_SECONDS, MOST_FORMER, Former, Known, MemoryPins, Pin, Ring, fresh, raw, shown
+from tideline.engine.peers.sealing import peers_in, vouched
 
 
 def test_keys_are_pinned_when_they_are_met() -> None:

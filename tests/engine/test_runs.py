@@ -17,11 +17,12 @@ from tests.synthetic import NAMES, experiment, sites
 from tideline.archive.parts import MemoryParts
 from tideline.core.errors import Refused, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest
-from tideline.engine.conductor import suspects
-from tideline.engine.mill import LocalCompute
+from tideline.engine.compute.inline import InlineCompute
+from tideline.engine.coordinator.scheduler import suspects
 from tideline.engine.model.compute import CloseRequest
-from tideline.engine.rows import JOIN, OrderStatus, Status
-from tideline.engine.simulate import Federation, simulate
+from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.runs import JOIN, Status
+from tideline.engine.simulation.federation import Federation, simulate
 
 ANNA, BERT, CARL = (ClientId(n) for n in NAMES[:3])
 
@@ -261,7 +262,7 @@ def test_a_live_state_of_another_history_is_not_used() -> None:
     until(on, run, 0)
     for name in (ANNA, BERT, CARL):
         on.handle(on.desk.orders(name)[0])
-    spare = LocalCompute(on.parts, METHODS)
+    spare = InlineCompute(on.parts, METHODS)
     calls: list[CloseRequest] = []
 
     def ahead_of_us(name: str, real: Callable[..., Any], *asked: Any) -> Any:

@@ -26,8 +26,9 @@ from tests.engine.witness import Shown, root
 from tests.engine.world import Coordinator, World, worked
 from tideline.archive.codec import LAX, decode
 from tideline.core.run import ClientId, RunId
-from tideline.engine.result import result_of
-from tideline.engine.rows import OPEN, OrderStatus, RunRow, Status
+from tideline.engine.coordinator.result import result_of
+from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.runs import OPEN, RunRow, Status
 
 LONG = bool(os.environ.get("TIDELINE_LONG"))
 RAM = Path("/dev/shm")

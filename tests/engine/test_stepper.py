@@ -12,7 +12,7 @@ from tideline.algorithms import METHODS
 from tideline.archive.parts import MemoryParts
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
-from tideline.engine.stepper import Stepper
+from tideline.engine.compute.step_runner import Stepper
 
 WORLDS = [World(inputs=(8,), classes=3), World(inputs=(4,), classes=3)]
 

@@ -13,11 +13,12 @@ from tests.synthetic import NAMES, sites
 from tideline.archive.parts import MemoryAside, MemoryParts
 from tideline.core.errors import StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.memory import ManualClock
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.ports import MOST_DROPPED, nothing
-from tideline.engine.rows import OrderStatus, Reply, Status
-from tideline.engine.storeroom import GRACE_SECONDS, Storeroom
+from tideline.engine.coordinator.part_store import GRACE_SECONDS, Storeroom
+from tideline.engine.model.orders import OrderStatus, Reply
+from tideline.engine.model.runs import Status
+from tideline.engine.ports.parts import MOST_DROPPED, nothing
+from tideline.engine.simulation.adapters import ManualClock
+from tideline.engine.simulation.journal import MemoryJournal
 
 RUN, ANNA = RunId("run"), ClientId(NAMES[0])
 DAY = 86400.0

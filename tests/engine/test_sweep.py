@@ -13,12 +13,12 @@ from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts
 from tideline.core.errors import ConfigRefused, Unreachable
 from tideline.core.run import Digest
-from tideline.engine.audit import About
-from tideline.engine.memory import ManualClock
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.ports import MOST_DROPPED
-from tideline.engine.simulate import Federation
-from tideline.engine.storeroom import Storeroom, Swept
+from tideline.engine.audit.log import About
+from tideline.engine.coordinator.part_store import Storeroom, Swept
+from tideline.engine.ports.parts import MOST_DROPPED
+from tideline.engine.simulation.adapters import ManualClock
+from tideline.engine.simulation.federation import Federation
+from tideline.engine.simulation.journal import MemoryJournal
 
 HOUR = 3600.0
 

@@ -12,8 +12,8 @@ from tests.laws.stage import Cuts, Stage, registered
 from tests.synthetic import NAMES, experiment, sites
 from tideline.core.phase import Table, Told, told
 from tideline.core.settings import plain
-from tideline.engine.result import result_of
-from tideline.engine.telling import groups_in, tables_in
+from tideline.engine.coordinator.result import result_of
+from tideline.engine.model.fold_report import groups_in, tables_in
 
 EARLY = {SOUTH: ["bert", "carl"], NORTH: ["anna"]}
 LATE = {SOUTH: ["carl"], NORTH: ["anna", "bert"]}

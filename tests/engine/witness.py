@@ -9,8 +9,12 @@ from tests.engine.fates import current
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import ClientId, Digest, OrderId, RunId, Waiting
 from tideline.engine.model.compute import BeginRequest, CloseRequest, NextRound
-from tideline.engine.ports import Advance, Compute, Journal, anything
-from tideline.engine.rows import JOIN, OPEN, Event, Files, Lease, OrderRow, OrderStatus, Reply, RoundRow, RunRow, Status
+from tideline.engine.model.files import Files
+from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model.runs import JOIN, OPEN, Event, Lease, RoundRow, RunRow, Status
+from tideline.engine.ports.compute import Compute
+from tideline.engine.ports.journal import Journal
+from tideline.engine.ports.runs import Advance, anything
 
 Orders = Mapping[ClientId, OrderRow]
 Replies = Mapping[ClientId, Digest | None]

@@ -16,19 +16,21 @@ from tideline.archive.intake import Intake
 from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.errors import StepFailed, Unreachable
 from tideline.core.run import ClientId, RunId
-from tideline.engine.agent import Agent
-from tideline.engine.conductor import Conductor
-from tideline.engine.desk import Desk
-from tideline.engine.experiment import read_experiment
-from tideline.engine.leases import Leases
-from tideline.engine.memory import ManualClock, QuietBell
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.mill import LocalCompute
-from tideline.engine.office import Office, joins
-from tideline.engine.ports import Done, Job, Journal
-from tideline.engine.rows import Arrivals, Files, Order, Receipt, Reply
-from tideline.engine.stepper import Stepper
-from tideline.engine.storeroom import Storeroom
+from tideline.engine.compute.inline import InlineCompute
+from tideline.engine.compute.step_runner import Stepper
+from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.coordinator.leases import Leases
+from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.run_service import Office, joins
+from tideline.engine.coordinator.scheduler import Conductor
+from tideline.engine.model.experiment import read_experiment
+from tideline.engine.model.files import Arrivals, Files
+from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.ports.journal import Journal
+from tideline.engine.ports.site import Done, Job
+from tideline.engine.simulation.adapters import ManualClock, QuietBell
+from tideline.engine.simulation.journal import MemoryJournal
+from tideline.engine.site.agent import Agent
 from tideline_server.conducting import Conducting
 from tideline_server.store import SqlJournal
 
@@ -88,7 +90,7 @@ class Coordinator:
         self.close()
         self.stored = real if isinstance(real, SqlJournal) else None
         journal: Any = Gate(self, Witnessed(real, self, self.world.witness))
-        compute: Any = Gate(self, WatchedCompute(LocalCompute(parts, METHODS), self, self.world.witness))
+        compute: Any = Gate(self, WatchedCompute(InlineCompute(parts, METHODS), self, self.world.witness))
         self.room = Storeroom(parts, journal, self.clock)
         self.desk = Desk(journal, self.room, compute, bell, self.clock)
         self.office = Office(journal, compute, bell, self.clock)

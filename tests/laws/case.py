@@ -12,7 +12,7 @@ from tideline.core.algorithm import Algorithm
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
 from tideline.core.registry import Methods, resolve
 from tideline.core.run import EMPTY, RunId
-from tideline.engine.simulate import SimSite
+from tideline.engine.simulation.federation import SimSite
 
 
 @dataclass(frozen=True)

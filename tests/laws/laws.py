@@ -26,8 +26,9 @@ from tideline.core.privacy import Audience, Clause, Exposure
 from tideline.core.record import leaves as declared_leaves
 from tideline.core.run import ClientId, RunId, World
 from tideline.core.step import no_tick
-from tideline.engine.rows import JOIN, Order, OrderRow, Status
-from tideline.engine.simulate import SimSite
+from tideline.engine.model.orders import Order, OrderRow
+from tideline.engine.model.runs import JOIN, Status
+from tideline.engine.simulation.federation import SimSite
 
 EVERYTHING = frozenset((e, a) for e in Exposure for a in Audience)
 WINDOW = 32  # bytes that are recognised: eight float32

@@ -9,7 +9,7 @@ from tests.laws.laws import WINDOW
 from tests.laws.stage import Stage
 from tideline.archive.layout import parse
 from tideline.core.run import RunId
-from tideline.engine.ports import Head
+from tideline.engine.ports.site import Head
 
 
 def stays_sealed(case: Case) -> int:

@@ -15,20 +15,23 @@ from tideline.archive.parts import MemoryAside, MemoryParts, Parts
 from tideline.core.algorithm import Algorithm
 from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.agent import Agent, new_ring
-from tideline.engine.conductor import Conductor
-from tideline.engine.desk import Desk
-from tideline.engine.enrolment import Applicant
-from tideline.engine.memory import LocalLink, ManualClock, MemoryVault, QuietBell
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.mill import LocalCompute
-from tideline.engine.office import Office
-from tideline.engine.ports import Advance, Done, Head, Job, anything
-from tideline.engine.result import result_of
-from tideline.engine.rows import OPEN, Arrivals, Files, Order, Receipt, Reply, RunRow
-from tideline.engine.simulate import SimSite
-from tideline.engine.stepper import Stepper
-from tideline.engine.storeroom import Storeroom
+from tideline.engine.compute.inline import InlineCompute
+from tideline.engine.compute.step_runner import Stepper
+from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.coordinator.enrolment import Applicant
+from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.result import result_of
+from tideline.engine.coordinator.run_service import Office
+from tideline.engine.coordinator.scheduler import Conductor
+from tideline.engine.model.files import Arrivals, Files
+from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.model.runs import OPEN, RunRow
+from tideline.engine.ports.runs import Advance, anything
+from tideline.engine.ports.site import Done, Head, Job
+from tideline.engine.simulation.adapters import LocalLink, ManualClock, MemoryVault, QuietBell
+from tideline.engine.simulation.federation import SimSite
+from tideline.engine.simulation.journal import MemoryJournal
+from tideline.engine.site.agent import Agent, new_ring
 
 ROLES = ("source", "target", "peer")
 numbers = count()
@@ -190,7 +193,7 @@ class Stage:
     def rebuild(self) -> None:
         """Every process starts anew."""
         self.room = Storeroom(self.parts, self.journal, self.clock)
-        self.compute = LocalCompute(self.parts, self.methods)
+        self.compute = InlineCompute(self.parts, self.methods)
         self.desk = Desk(self.journal, self.room, self.compute, self.bell, self.clock)
         self.office = Office(self.journal, self.compute, self.bell, self.clock)
         self.conductor = Conductor(self.journal, self.room, self.compute, self.bell, self.clock)

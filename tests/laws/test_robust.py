@@ -12,7 +12,7 @@ from tests.laws.stage import registered
 from tests.synthetic import NAMES
 from tideline.algorithms.averaging import fedavg
 from tideline.algorithms.averaging.folds import RULES
-from tideline.engine.rows import Status
+from tideline.engine.model.runs import Status
 
 
 @dataclass(frozen=True)

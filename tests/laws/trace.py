@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.ports import Journal
-from tideline.engine.progress import newest
-from tideline.engine.rows import JOIN, OrderRow
+from tideline.engine.coordinator.progress import newest
+from tideline.engine.model.orders import OrderRow
+from tideline.engine.model.runs import JOIN
+from tideline.engine.ports.journal import Journal
 
 
 class Asked(NamedTuple):

@@ -19,7 +19,7 @@ from tests.synthetic import experiment
 from tideline.algorithms import METHODS
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, world_in
-from tideline.engine.simulate import Federation, SimSite
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.folder import read_folder
 from tideline.learning.surveys import OWNERS
 from tideline_agent.notes import Told, Witness

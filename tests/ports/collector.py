@@ -11,8 +11,8 @@ from typing import Any
 
 from tideline.archive.parts import Aside
 from tideline.core.run import Digest
-from tideline.engine.memory import ManualClock
-from tideline.engine.storeroom import Storeroom
+from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.parts import open_parts
 from tideline_server.store import SqlJournal
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.postgres import needed, own_schema, run
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.ports import Journal
+from tideline.engine.ports.journal import Journal
+from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.store import SqlJournal
 from tideline_server.store.schema import metadata
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from journal_values import ANN, RUN, advance, began, files, run_row
 
-from tideline.engine.rows import JOIN
+from tideline.engine.model.runs import JOIN
 from tideline_server.store import SqlJournal
 
 WRITER = Path(__file__).with_name("journal_writer.py")

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.postgres import own_schema
 from tideline.core.errors import ChainBroken
-from tideline.engine.audit import Deed, Tip, follow
+from tideline.engine.audit.log import Deed, Tip, follow
 from tideline_server.store import SqlJournal
 from tideline_server.store.address import read_address
 from tideline_server.store.versions import configured

@@ -13,9 +13,9 @@ import pytest
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import digest_of
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.memory import ManualClock
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.storeroom import Storeroom
+from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.simulation.adapters import ManualClock
+from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.store import SqlJournal
 
 CONTENTS = [bytes([at]) * 1000 for at in range(5)]

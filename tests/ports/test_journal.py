@@ -24,8 +24,9 @@ from journal_values import (
 )
 
 from tideline.core.run import Member, Role, RunId
-from tideline.engine.ports import Journal
-from tideline.engine.rows import JOIN, OPEN, Headline, OrderStatus, Status
+from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.runs import JOIN, OPEN, Headline, Status
+from tideline.engine.ports.journal import Journal
 
 
 def test_a_run_comes_back_as_it_was_written(journal: Journal) -> None:

@@ -32,12 +32,14 @@ from journal_values import (
 
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest, OrderId
-from tideline.engine.audit import About, Deed, Entry, Tip, follow
-from tideline.engine.deeds import KINDS, MOST_FILES
-from tideline.engine.errands import Errand
-from tideline.engine.keys import ApiKey, KeyRole
-from tideline.engine.ports import Journal
-from tideline.engine.rows import JOIN, OPEN, Failure, Keys, OrderStatus, Reply, Status
+from tideline.engine.audit.entries import KINDS, MOST_FILES
+from tideline.engine.audit.log import About, Deed, Entry, Tip, follow
+from tideline.engine.coordinator.idempotency import Errand
+from tideline.engine.model.api_keys import ApiKey, KeyRole
+from tideline.engine.model.clients import Keys
+from tideline.engine.model.orders import Failure, OrderStatus, Reply
+from tideline.engine.model.runs import JOIN, OPEN, Status
+from tideline.engine.ports.journal import Journal
 
 
 def since(journal: Journal, after: int = 1) -> list[Entry]:

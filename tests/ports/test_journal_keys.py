@@ -7,9 +7,10 @@ from typing import Any
 
 from journal_values import RUN, joins, order_row, run_row, together
 
-from tideline.engine.keys import ApiKey, KeyRole
-from tideline.engine.ports import Journal
-from tideline.engine.rows import JOIN, OPEN, Errand, Status
+from tideline.engine.model.api_keys import ApiKey, KeyRole
+from tideline.engine.model.idempotency import Errand
+from tideline.engine.model.runs import JOIN, OPEN, Status
+from tideline.engine.ports.journal import Journal
 
 
 def key(name: str = "alice", number: str = "1", **changes: Any) -> ApiKey:

@@ -9,10 +9,11 @@ from journal_values import OTHER, RUN, advance, began, digest, files, first, pus
 
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest, RunId
-from tideline.engine.leases import Leases
-from tideline.engine.memory import ManualClock
-from tideline.engine.ports import Journal
-from tideline.engine.rows import JOIN, OPEN, Lease, OrderStatus, Status
+from tideline.engine.coordinator.leases import Leases
+from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.runs import JOIN, OPEN, Lease, Status
+from tideline.engine.ports.journal import Journal
+from tideline.engine.simulation.adapters import ManualClock
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,10 @@ from journal_values import ANN, OTHER, RUN, TEAM, advance, client, files, invite
 from tests.budgets import examples
 from tideline.core.errors import Overtaken
 from tideline.core.run import Member, OrderId, Role
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.ports import Journal
-from tideline.engine.rows import FINAL, JOIN, OPEN, Failure, OrderStatus, Status
+from tideline.engine.model.orders import Failure, OrderStatus
+from tideline.engine.model.runs import FINAL, JOIN, OPEN, Status
+from tideline.engine.ports.journal import Journal
+from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.store import SqlJournal
 
 RAM = Path("/dev/shm")

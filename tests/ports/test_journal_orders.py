@@ -26,8 +26,9 @@ from journal_values import (
 )
 
 from tideline.core.run import OrderId
-from tideline.engine.ports import Journal
-from tideline.engine.rows import JOIN, OPEN, Failure, OrderStatus, Status
+from tideline.engine.model.orders import Failure, OrderStatus
+from tideline.engine.model.runs import JOIN, OPEN, Status
+from tideline.engine.ports.journal import Journal
 
 
 def test_orders_are_sorted(journal: Journal) -> None:

@@ -6,8 +6,10 @@ import pytest
 from journal_values import ANN, BOB, OTHER, RUN, advance, answer, began, digest, files, order_row, push, reply
 
 from tideline.core.run import OrderId
-from tideline.engine.ports import MOST_DROPPED, Journal
-from tideline.engine.rows import JOIN, OPEN, OrderStatus, Status
+from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.runs import JOIN, OPEN, Status
+from tideline.engine.ports.journal import Journal
+from tideline.engine.ports.parts import MOST_DROPPED
 
 LATER = 1000.0
 

@@ -14,7 +14,7 @@ from journal_values import (
 )
 
 from tideline.core.run import ClientId
-from tideline.engine.ports import Journal
+from tideline.engine.ports.journal import Journal
 
 
 def test_an_invite_is_found_by_its_token(journal: Journal) -> None:

@@ -25,9 +25,12 @@ from journal_values import (
 
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.peers import ciphers
-from tideline.engine.ports import Journal
-from tideline.engine.rows import JOIN, Client, Envelope, Handover, Keys, OrderStatus, Reply, Status
+from tideline.engine.model.clients import Client, Handover, Keys
+from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.orders import OrderStatus, Reply
+from tideline.engine.model.runs import JOIN, Status
+from tideline.engine.peers.sealing import ciphers
+from tideline.engine.ports.journal import Journal
 
 
 def handle(who: ClientId, at: int, name: str = "h") -> Handle[Any]:

@@ -8,8 +8,10 @@ from functools import partial
 from journal_values import ANN, BOB, RUN, answer, began, client, first, invite, together, two_rounds_old
 
 from tideline.core.run import OrderId
-from tideline.engine.ports import Journal
-from tideline.engine.rows import JOIN, Keys, OrderStatus, Standing
+from tideline.engine.model.clients import Keys, Standing
+from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.runs import JOIN
+from tideline.engine.ports.journal import Journal
 
 KEYS, OTHERS = Keys("aa", "bb"), Keys("cc", "dd")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from journal_values import ANN, BOB, RUN, answer, began, client, files, first, invite, push
 
-from tideline.engine.ports import Journal
-from tideline.engine.rows import OPEN, Standing, Status, Tally
+from tideline.engine.model.clients import Standing
+from tideline.engine.model.runs import OPEN, Status, Tally
+from tideline.engine.ports.journal import Journal
 
 
 def test_an_empty_journal_has_nothing(journal: Journal) -> None:

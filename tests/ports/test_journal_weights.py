@@ -10,10 +10,11 @@ from journal_values import ANN, JOIN, OTHER, RUN, advance, digest, files, joins,
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.audit import About
-from tideline.engine.brought import WHOSE, brought_by
-from tideline.engine.ports import Journal
-from tideline.engine.rows import OPEN, Errand, RunRow, Status
+from tideline.engine.audit.log import About
+from tideline.engine.coordinator.initial_weights import WHOSE, brought_by
+from tideline.engine.model.idempotency import Errand
+from tideline.engine.model.runs import OPEN, RunRow, Status
+from tideline.engine.ports.journal import Journal
 
 UPLOADED, NOW, LATER = 5.0, 20.0, 1e6
 W = digest("w")

@@ -17,7 +17,9 @@ from sqlalchemy import Connection, Engine, Inspector, create_engine, inspect, te
 from tests.postgres import own_schema
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId
-from tideline.engine.rows import Client, Envelope, Invite, Keys, Lease, Standing
+from tideline.engine.model.clients import Client, Invite, Keys, Standing
+from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.runs import Lease
 from tideline_server.store import SqlJournal, StoreRefused
 from tideline_server.store.address import read_address
 from tideline_server.store.schema import metadata

@@ -34,8 +34,9 @@ from test_journal_lives import MOVES, Life, Move, known_parts
 from tests.budgets import examples
 from tests.postgres import OTHERS, own_schema, run, with_options
 from tideline.core.errors import FederationError, StorageFull, Unreachable
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.rows import JOIN, OPEN, OrderStatus, Status
+from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.runs import JOIN, OPEN, Status
+from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.store import SqlJournal
 from tideline_server.store.access import open_store
 

@@ -12,7 +12,7 @@ from journal_values import ANN, BOB, RUN, advance, digest, files, order_row, run
 from journal_wear import four_openings, read_beside_a_writer, survive_kills
 
 from tideline.core.errors import FederationError, Refused, Unreachable
-from tideline.engine.rows import JOIN, Status
+from tideline.engine.model.runs import JOIN, Status
 from tideline_server.store import SqlJournal, StoreRefused
 from tideline_server.store.runs import weight
 from tideline_server.store.versions import newest

@@ -13,11 +13,11 @@ from stores import SHARED, store
 from tideline import nets
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Digest, World
-from tideline.engine.brought import WHOSE
-from tideline.engine.memory import ManualClock
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.storeroom import Storeroom
-from tideline.engine.weights import check_brought, read_brought
+from tideline.engine.compute.initial_weights import check_brought, read_brought
+from tideline.engine.coordinator.initial_weights import WHOSE
+from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.simulation.adapters import ManualClock
+from tideline.engine.simulation.journal import MemoryJournal
 
 WORLD = World(inputs=(1, 64, 64), classes=40, model="mlp")  # of about a megabyte, as a large object is
 

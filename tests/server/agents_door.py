@@ -13,7 +13,7 @@ import grpc.aio
 
 from tests.synthetic import sites
 from tideline.algorithms import METHODS
-from tideline.engine.simulate import Federation
+from tideline.engine.simulation.federation import Federation
 from tideline_server.bell import LocalBell
 from tideline_server.limits import UNLIMITED, Limits
 from tideline_server.rpc import Door, Rules

@@ -16,10 +16,10 @@ from tests.engine.low_order import LOW_ORDER
 from tests.server.agents_door import door_of
 from tests.synthetic import experiment
 from tideline.core.signing import WINDOW_SECONDS
-from tideline.engine.enrolment import FRESH_SECONDS
-from tideline.engine.memory import ManualClock
-from tideline.engine.rows import Invite, Keys, Standing
-from tideline.engine.simulate import Federation
+from tideline.engine.coordinator.enrolment import FRESH_SECONDS
+from tideline.engine.model.clients import Invite, Keys, Standing
+from tideline.engine.simulation.adapters import ManualClock
+from tideline.engine.simulation.federation import Federation
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalCounts
 from tideline_server.limits import Limits

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tideline.core.errors import Unreachable
-from tideline.engine.rows import Tally
+from tideline.engine.model.runs import Tally
 from tideline_server.metrics import federation
 from tideline_server.metrics.federation import Federation
 

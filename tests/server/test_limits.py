@@ -23,7 +23,7 @@ from tests.redis import Redis, running
 from tests.server.agents_door import door_of
 from tideline.core.errors import TooMany
 from tideline.core.run import Role
-from tideline.engine.memory import ManualClock
+from tideline.engine.simulation.adapters import ManualClock
 from tideline_agent import main as agent
 from tideline_agent.keys import Keys
 from tideline_agent.link import Doors, GrpcLink

@@ -11,7 +11,7 @@ from tests.acceptance.raw import Raw, refused
 from tests.server.agents_door import door_of
 from tests.synthetic import experiment
 from tideline.core.run import RunId
-from tideline.engine.simulate import Federation
+from tideline.engine.simulation.federation import Federation
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.rpc.wire import MOST_NOTES
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from tideline.core.errors import Unreachable
 from tideline.core.run import Digest
-from tideline.engine.memory_journal import MemoryJournal
+from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server import readiness
 from tideline_server.readiness import Readiness, free_bytes
 from tideline_server.worker import ProcessCompute

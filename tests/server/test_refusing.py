@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from tideline.engine.memory import ManualClock
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.refusals import Refusals
+from tideline.engine.audit.refusals import Refusals
+from tideline.engine.simulation.adapters import ManualClock
+from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.refusing import Refusing
 
 

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tideline.core.errors import FederationError, IdentityRefused
-from tideline.engine.keyring import ANYBODY, Caller, Keyring
+from tideline.engine.coordinator.api_keys import ANYBODY, Caller, Keyring
 from tideline_server.api.answers import answer
 from tideline_server.api.roles import OPEN_PATHS, WHILE_AWAY, permit
 from tideline_server.errors import code_of

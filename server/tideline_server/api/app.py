@@ -8,8 +8,8 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
-from tideline.engine.keyring import Keyring
-from tideline.engine.refusals import Refusals
+from tideline.engine.audit.refusals import Refusals
+from tideline.engine.coordinator.api_keys import Keyring
 from tideline_server.api import algorithms, audit, clients, events, files, health, keys, links, runs, weights
 from tideline_server.api.access import KeyCheck
 from tideline_server.api.answers import add_handlers

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from tideline.engine.audit import About
-from tideline.engine.deeds import KINDS
+from tideline.engine.audit.entries import KINDS
+from tideline.engine.audit.log import About
 from tideline_server.api.models import AuditEntry, AuditTip
 from tideline_server.api.pages import LONGEST, PAGED, link_next
 from tideline_server.api.services import NAME, Given

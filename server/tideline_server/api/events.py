@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import RunId
-from tideline.engine.rows import FINAL, Event, RunRow
+from tideline.engine.model.runs import FINAL, Event, RunRow
 from tideline_server.api.answers import jsonable
 from tideline_server.api.pages import LINK, LONGEST, link_next
 from tideline_server.api.services import ApiSettings, Given, Name, Responses, Services

@@ -12,9 +12,10 @@ from starlette.responses import Response, StreamingResponse
 
 from tideline.core.errors import NotFound, PermissionRefused, Refused
 from tideline.core.run import Digest, RunId
-from tideline.engine.keyring import Caller
-from tideline.engine.keys import KeyRole
-from tideline.engine.rows import Files, Status
+from tideline.engine.coordinator.api_keys import Caller
+from tideline.engine.model.api_keys import KeyRole
+from tideline.engine.model.files import Files
+from tideline.engine.model.runs import Status
 from tideline_server.api.access import Asking
 from tideline_server.api.answers import answer
 from tideline_server.api.models import PartsSwept, Problem, RunFiles

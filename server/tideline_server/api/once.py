@@ -22,9 +22,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tideline.core.errors import ConfigRefused, FederationError, KeyReused, Underway
-from tideline.engine.errands import Identity
-from tideline.engine.keyring import Caller
-from tideline.engine.rows import Answer, Errand
+from tideline.engine.coordinator.api_keys import Caller
+from tideline.engine.coordinator.idempotency import Identity
+from tideline.engine.model.idempotency import Answer, Errand
 from tideline_server.api.access import caller_in
 from tideline_server.api.answers import federation_error
 from tideline_server.api.doors import again

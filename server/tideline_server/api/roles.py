@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from starlette.routing import compile_path
 
 from tideline.core.errors import PermissionRefused
-from tideline.engine.keyring import Caller
-from tideline.engine.keys import KeyRole
+from tideline.engine.coordinator.api_keys import Caller
+from tideline.engine.model.api_keys import KeyRole
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Request, Response
 
 from tideline.core.run import RunId
-from tideline.engine.experiment import Experiment
-from tideline.engine.keys import KeyRole
-from tideline.engine.result import result_of
-from tideline.engine.rows import Headline, headline
+from tideline.engine.coordinator.result import result_of
+from tideline.engine.model.api_keys import KeyRole
+from tideline.engine.model.experiment import Experiment
+from tideline.engine.model.runs import Headline, headline
 from tideline_server.api.access import Asking
 from tideline_server.api.answers import jsonable
 from tideline_server.api.examples import EXPERIMENTS

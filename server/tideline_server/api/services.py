@@ -9,11 +9,13 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Request
 
 from tideline.core.tokens import Token, Trust
-from tideline.engine.errands import Identity
-from tideline.engine.keyring import ANYBODY
-from tideline.engine.office import Office
-from tideline.engine.ports import Clock, Compute, Journal
-from tideline.engine.storeroom import Storeroom
+from tideline.engine.coordinator.api_keys import ANYBODY
+from tideline.engine.coordinator.idempotency import Identity
+from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.run_service import Office
+from tideline.engine.ports.clock import Clock
+from tideline.engine.ports.compute import Compute
+from tideline.engine.ports.journal import Journal
 from tideline_server.api.counting import Seen, unseen
 from tideline_server.limits import UNLIMITED, Limits
 

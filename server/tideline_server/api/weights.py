@@ -15,7 +15,7 @@ from tideline.archive.errors import DataTruncated, DigestMismatch, TooLarge
 from tideline.archive.parts import Upload
 from tideline.core.errors import ConfigRefused, Malformed, NotFound
 from tideline.core.run import Digest
-from tideline.engine.brought import WHOSE
+from tideline.engine.coordinator.initial_weights import WHOSE
 from tideline_server.api.doors import NoLength, NotLabelled, TooSlow, check_plain, refusal
 from tideline_server.api.files import OCTETS, PartDigest
 from tideline_server.api.models import Problem, Weights

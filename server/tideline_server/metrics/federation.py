@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tideline.core.errors import FederationError
-from tideline.engine.rows import Tally
+from tideline.engine.model.runs import Tally
 
 FRESH_SECONDS = 5.0  # for so long an answer of the database is good
 PATIENCE_SECONDS = 3.0  # a scrape waits no longer for it: Prometheus gives up after ten

@@ -18,12 +18,12 @@ from tideline.archive.intake import Intake, chunk_size
 from tideline.core.errors import ClockRefused, IdentityRefused, TooMany
 from tideline.core.run import ClientId, OrderId
 from tideline.core.signing import PROTOCOL, fingerprint, handover_bytes, rotation_bytes
-from tideline.engine.desk import Desk
-from tideline.engine.notebook import Notebook
-from tideline.engine.office import Office
-from tideline.engine.peers import ciphers
-from tideline.engine.refusals import Refusals
-from tideline.engine.rows import Client
+from tideline.engine.audit.refusals import Refusals
+from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.coordinator.notes import Notebook
+from tideline.engine.coordinator.run_service import Office
+from tideline.engine.model.clients import Client
+from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
 from tideline_server.limits import UNLIMITED, Limits, address_of

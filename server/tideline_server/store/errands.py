@@ -9,8 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, null, select, update
 
 from tideline.core.run import Digest
-from tideline.engine.errands import KEPT_SECONDS, free, overtaken
-from tideline.engine.rows import Answer, Errand, OrderRow, RunRow
+from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtaken
+from tideline.engine.model.idempotency import Answer, Errand
+from tideline.engine.model.orders import OrderRow
+from tideline.engine.model.runs import RunRow
 from tideline_server.store import moves, runs
 from tideline_server.store.dialect import upsert
 from tideline_server.store.errors import GaveWay

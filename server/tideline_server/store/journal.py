@@ -12,33 +12,20 @@ from sqlalchemy import Connection
 
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine import deeds
-from tideline.engine.audit import ALL, About, Deed, Entry, Tip
-from tideline.engine.entries import answered, present, told_by
-from tideline.engine.errands import free
-from tideline.engine.keys import ApiKey
-from tideline.engine.peers import ciphers
-from tideline.engine.ports import MOST_DROPPED, Advance, anything, nothing
-from tideline.engine.rows import (
-    OPEN,
-    Answer,
-    Client,
-    Envelope,
-    Errand,
-    Event,
-    Files,
-    Headline,
-    Invite,
-    Keys,
-    Lease,
-    OrderRow,
-    OrderStatus,
-    Reply,
-    RoundRow,
-    RunRow,
-    Status,
-    Tally,
-)
+from tideline.engine.audit import entries
+from tideline.engine.audit.log import ALL, About, Deed, Entry, Tip
+from tideline.engine.coordinator.idempotency import free
+from tideline.engine.model.api_keys import ApiKey
+from tideline.engine.model.clients import Client, Invite, Keys
+from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.files import Files
+from tideline.engine.model.idempotency import Answer, Errand
+from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model.runs import OPEN, Event, Headline, Lease, RoundRow, RunRow, Status, Tally
+from tideline.engine.model.transitions import answered, present, told_by
+from tideline.engine.peers.sealing import ciphers
+from tideline.engine.ports.parts import MOST_DROPPED, nothing
+from tideline.engine.ports.runs import Advance, anything
 from tideline_server.store import audit, envelopes, errands, holdings, keys, leases, listings, moves, orders, people, runs, tally
 from tideline_server.store.access import Watch, open_store, unwatched
 
@@ -88,14 +75,14 @@ class SqlJournal:
             return tally.tally(connection)
 
     def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
-        self._do(lambda connection: people.add_invite(connection, invite), deeds.invited(invite, by, now))
+        self._do(lambda connection: people.add_invite(connection, invite), entries.invited(invite, by, now))
 
     def invite(self, token_hash: str) -> Invite | None:
         with self._store.reading() as connection:
             return people.invite(connection, token_hash)
 
     def enrol(self, token_hash: str, client: Client) -> bool:
-        return self._do(lambda connection: people.enrol(connection, token_hash, client), deeds.enrolled(client, token_hash))
+        return self._do(lambda connection: people.enrol(connection, token_hash, client), entries.enrolled(client, token_hash))
 
     def client(self, name: str) -> Client | None:
         with self._store.reading() as connection:
@@ -108,7 +95,7 @@ class SqlJournal:
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
         def work(connection: Connection, done: list[Deed]) -> None:
             before = people.saw(connection, name, now, version, roles)
-            done += [deeds.roles_changed(name, before, roles or (), now)] if before is not None else []
+            done += [entries.roles_changed(name, before, roles or (), now)] if before is not None else []
 
         self._write(work)
 
@@ -117,25 +104,25 @@ class SqlJournal:
             self._store.write(lambda connection: people.saw_all(connection, names, now))
 
     def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0, handover: str = "") -> bool:
-        deed = deeds.rotated(name, keys, now)
+        deed = entries.rotated(name, keys, now)
         return self._do(lambda connection: people.rekey(connection, name, before, keys, protocol, handover), deed)
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
-        return self._do(lambda connection: people.approve(connection, name), deeds.about_client("approved", name, now, by))
+        return self._do(lambda connection: people.approve(connection, name), entries.about_client("approved", name, now, by))
 
     def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
-        deed = deeds.about_client("rotation_asked", name, now, by)
+        deed = entries.about_client("rotation_asked", name, now, by)
         self._do(lambda connection: people.ask_rotation(connection, name), deed)
 
     def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
-        deed = deeds.about_client("revoked", name, now, by, reason=reason[: deeds.MOST_WORDS])
+        deed = entries.about_client("revoked", name, now, by, reason=reason[: entries.MOST_WORDS])
 
         def work(connection: Connection, done: list[Deed]) -> tuple[OrderRow, ...]:
             moves.lock_open_runs(connection, name)
             known, new = people.revoke(connection, name, reason, now)
             ended = [] if known is None else moves.end_orders_of(connection, known, now)
             done += [deed] if new else []
-            done += [deeds.replied(row, reply, now) for row, reply in ended]
+            done += [entries.replied(row, reply, now) for row, reply in ended]
             return tuple(row for row, _ in ended)
 
         return self._write(work)
@@ -145,14 +132,14 @@ class SqlJournal:
             return people.revoked(connection)
 
     def add_key(self, key: ApiKey) -> bool:
-        return self._do(lambda connection: keys.add(connection, key), deeds.key_made(key))
+        return self._do(lambda connection: keys.add(connection, key), entries.key_made(key))
 
     def api_keys(self) -> tuple[ApiKey, ...]:
         with self._store.reading() as connection:
             return keys.every(connection)
 
     def revoke_key(self, name: str, now: float, by: str = "") -> bool:
-        return self._do(lambda connection: keys.revoke(connection, name, now), deeds.key_ended(name, now, by))
+        return self._do(lambda connection: keys.revoke(connection, name, now), entries.key_ended(name, now, by))
 
     def used_key(self, key_id: str, now: float) -> None:
         self._store.write(lambda connection: keys.used(connection, key_id, now))
@@ -170,7 +157,7 @@ class SqlJournal:
             moves.create(connection, new, asked, by, here)
             return True
 
-        self._do(work, *(deeds.run_started(row, by) for row in new))
+        self._do(work, *(entries.run_started(row, by) for row in new))
 
     def run(self, run: RunId) -> RunRow | None:
         with self._store.reading() as connection:
@@ -201,7 +188,7 @@ class SqlJournal:
             if row.status not in before:
                 return False
             moves.settle(connection, row, status, told_by({"cause": cause}, by), now)
-            done.append(deeds.run_settled(row, status, cause, by, now))
+            done.append(entries.run_settled(row, status, cause, by, now))
             return True
 
         return self._write(work)
@@ -223,7 +210,7 @@ class SqlJournal:
             if row.status is not Status.STALLED:
                 return False
             moves.settle(connection, replace(row, deadline_at=deadline_at), status, told_by({"cause": cause}, by), now)
-            done.append(deeds.run_resumed(row, moves.offer_new(connection, asked, now), by, now))
+            done.append(entries.run_resumed(row, moves.offer_new(connection, asked, now), by, now))
             return True
 
         return self._write(work)
@@ -238,7 +225,7 @@ class SqlJournal:
             doubtful = holdings.doubtful(connection, step.digests)
             present(doubtful, here)
             holdings.vouch(connection, doubtful)
-            done += deeds.round_ended(step, late)
+            done += entries.round_ended(step, late)
             return True
 
         return self._write(work)
@@ -301,7 +288,7 @@ class SqlJournal:
             after = status if row.status is OrderStatus.OPEN else row.status
             row = answered(row, reply, after, now, down, up)
             moves.answer(connection, row, reply, now)
-            done.append(deeds.replied(row, reply, now))
+            done.append(entries.replied(row, reply, now))
             return after
 
         return self._write(work)
@@ -312,7 +299,7 @@ class SqlJournal:
 
     def reissue(self, orders: Iterable[OrderRow]) -> None:
         again = tuple(orders)
-        self._write(lambda connection, done: done.extend(map(deeds.asked_again, moves.reissue(connection, again))))
+        self._write(lambda connection, done: done.extend(map(entries.asked_again, moves.reissue(connection, again))))
 
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
         if not progress:
@@ -382,7 +369,7 @@ class SqlJournal:
         here: Callable[[Digest], bool] = anything,
     ) -> None:
         new, asked = tuple(runs), tuple(orders)
-        done = [deeds.run_started(row, by) for row in new]
+        done = [entries.run_started(row, by) for row in new]
         self._do(lambda connection: errands.create_once(connection, (key, worker), new, asked, by, here), *done)
 
     def conclude(self, key: str, worker: str, answer: Answer) -> Answer:

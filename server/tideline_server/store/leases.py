@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
 
 from tideline.core.run import RunId
-from tideline.engine import entries
-from tideline.engine.rows import OPEN, Lease
+from tideline.engine.model import transitions
+from tideline.engine.model.runs import OPEN, Lease
 from tideline_server.store.listings import batches
 from tideline_server.store.schema import leases, runs
 
@@ -44,7 +44,7 @@ def of_open_runs(connection: Connection, run: RunId | None) -> tuple[Lease, ...]
 
 def fence(connection: Connection, run: RunId, token: int) -> None:
     """Raises Overtaken for a token that is not the newest. If it is, it stays so until this transaction ends."""
-    entries.fence(lease_of(connection.execute(ONE.with_for_update(read=True), {"of": run}).one()), token)
+    transitions.fence(lease_of(connection.execute(ONE.with_for_update(read=True), {"of": run}).one()), token)
 
 
 def claim(connection: Connection, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:

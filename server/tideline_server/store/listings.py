@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, bindparam, select, update
 
 from tideline.core.run import Digest
-from tideline.engine.rows import Files
+from tideline.engine.model.files import Files
 from tideline_server.store.dialect import upsert
 from tideline_server.store.plain import to_json
 from tideline_server.store.schema import listings, members

@@ -9,11 +9,13 @@ from typing import Any
 from sqlalchemy import Connection
 
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine import brought
-from tideline.engine.entries import advanced, answered, closed_event, late_event, reply_event, revoked_reply, told_by
-from tideline.engine.peers import ciphers
-from tideline.engine.ports import Advance
-from tideline.engine.rows import FINAL, Client, OrderRow, OrderStatus, Reply, RunRow, Status
+from tideline.engine.coordinator import initial_weights
+from tideline.engine.model.clients import Client
+from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model.runs import FINAL, RunRow, Status
+from tideline.engine.model.transitions import advanced, answered, closed_event, late_event, reply_event, revoked_reply, told_by
+from tideline.engine.peers.sealing import ciphers
+from tideline.engine.ports.runs import Advance
 from tideline_server.store import envelopes, holdings, leases, orders, runs
 from tideline_server.store.holdings import Claim
 from tideline_server.store.listings import Listed, digests_in, interned
@@ -34,10 +36,10 @@ def create(
 
 def begin_from(connection: Connection, new: Sequence[RunRow], here: Callable[[Digest], bool]) -> None:
     """Refer to the weights that new runs bring. When that reference ends they wait for another run, as after an upload."""
-    claims = [Claim("start", run.id, brought.START, files) for run in new if (files := brought.brought_by(run))]
+    claims = [Claim("start", run.id, initial_weights.START, files) for run in new if (files := initial_weights.brought_by(run))]
     for digest in sorted({digest for claim in claims for digest, _ in claim.files}):
         if not holdings.present(connection, [digest], here):
-            raise brought.gone(digest)
+            raise initial_weights.gone(digest)
     if claims:
         now = max(run.created for run in new)
         holdings.lay(connection, claims, now)

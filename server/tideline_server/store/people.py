@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, select, update
 
 from tideline.core.run import ClientId
-from tideline.engine.entries import rekeyed
-from tideline.engine.rows import Client, Handover, Invite, Keys, Standing
+from tideline.engine.model.clients import Client, Handover, Invite, Keys, Standing
+from tideline.engine.model.transitions import rekeyed
 from tideline_server.store.dialect import added
 from tideline_server.store.schema import clients, invites
 

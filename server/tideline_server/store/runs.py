@@ -13,8 +13,8 @@ from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.run import ClientId, Member, Role, RunId, RunSpec
 from tideline.core.settings import parse
 from tideline.core.settings import plain as as_plain
-from tideline.engine.rows import Event, Headline, PhaseFact, RoundRow, RunRow, Status
-from tideline.engine.telling import groups_in, tables_in
+from tideline.engine.model.fold_report import groups_in, tables_in
+from tideline.engine.model.runs import Event, Headline, PhaseFact, RoundRow, RunRow, Status
 from tideline_server.store.listings import Listed, batches, files_of
 from tideline_server.store.schema import drafts, events, listings, rounds, runs
 

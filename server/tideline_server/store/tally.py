@@ -6,7 +6,9 @@ from enum import StrEnum
 
 from sqlalchemy import Column, Connection, func, select
 
-from tideline.engine.rows import OrderStatus, Standing, Status, Tally
+from tideline.engine.model.clients import Standing
+from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.runs import Status, Tally
 from tideline_server.store.schema import audit_tip, clients, orders, parts, runs
 
 ASKED = select(func.count()).select_from(orders).where(orders.c.status == OrderStatus.OPEN)

@@ -12,7 +12,7 @@ from tideline.cli.guard import clean, say_json
 from tideline.cli.options import Door, Json, at_door
 
 if TYPE_CHECKING:
-    from tideline.engine.audit import Entry
+    from tideline.engine.audit.log import Entry
 
 app = typer.Typer(help="Read what was done, and check that nobody has changed it.", no_args_is_help=True, rich_markup_mode=None)
 LONGEST = 60  # characters of what an entry tells

@@ -14,9 +14,9 @@ from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Member, Role
 from tideline.core.settings import plain
-from tideline.engine.experiment import read_experiment
-from tideline.engine.mill import LocalCompute
+from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.model.compute import DraftRequest
+from tideline.engine.model.experiment import read_experiment
 from tideline.learning.dealing import sizes_of
 from tideline.learning.deals import Deal, deal
 from tideline.learning.dealt import role_of
@@ -56,7 +56,7 @@ def check_deals(grid: Grid, sizes: Mapping[str, int]) -> None:
 
 def check_methods(grid: Grid, n: int, methods: Methods) -> None:
     """Raises what the coordinator would raise of each method, its settings, the world and the roster."""
-    compute = LocalCompute(MemoryParts(), methods)
+    compute = InlineCompute(MemoryParts(), methods)
     roles = {name: role_of(name) for name in (*(f"client-{i + 1}" for i in range(n)), "unseen")}
     roster = tuple(Member(ClientId(name), role, labelled=role is Role.SOURCE) for name, role in sorted(roles.items()))
     for i, each in enumerate(grid.methods):

@@ -24,7 +24,7 @@ from tideline.cli.benchscores import EXPERIMENT, FAILED, RESULT, Score, Status, 
 from tideline.cli.demo import STOP_SECONDS, terminable, unbroken
 from tideline.cli.guard import clean
 from tideline.core.errors import Refused
-from tideline.engine.progress import duration
+from tideline.engine.coordinator.progress import duration
 
 CELLS, LOCK, LOG, STATE = "cells", "lock", "log.txt", "state.safetensors"
 POLL_SECONDS, STATUS_SECONDS = 0.05, 60.0

@@ -18,7 +18,7 @@ from tideline.cli.experiments import ExperimentText
 from tideline.cli.guard import clean
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.run import Role, World, world_in
-from tideline.engine.experiment import Experiment, read_experiment
+from tideline.engine.model.experiment import Experiment, read_experiment
 from tideline.learning.weights import fitted, is_backbone, read_weights, with_backbone
 
 PIECE = 1 << 20  # bytes that are passed on at once

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.engine.enrolment import check_client_name
+from tideline.engine.coordinator.enrolment import check_client_name
 
 CA_DAYS, LEAF_DAYS = 3650, 397
 EARLY = timedelta(hours=1)  # clocks differ

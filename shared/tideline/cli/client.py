@@ -32,7 +32,7 @@ from tideline.core.errors import (
     Unreachable,
     VersionRefused,
 )
-from tideline.engine.pipe import from_plain
+from tideline.engine.process.pipe import from_plain
 
 # What both ends say of themselves with each call and each answer; the API that is spoken here.
 API, VERSION = "Tideline-Api", "Tideline-Version"

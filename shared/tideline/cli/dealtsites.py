@@ -9,7 +9,7 @@ from pathlib import Path
 from tideline.cli.experiments import ExperimentText
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import Role, World
-from tideline.engine.experiment import DealData
+from tideline.engine.model.experiment import DealData
 from tideline.learning.dealt import read_dealt
 from tideline.learning.folder import find
 from tideline.learning.holdings import Holdings

@@ -11,7 +11,7 @@ from typing import Any
 
 from tideline.cli.yamlines import Document, read_yaml, refuse
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
-from tideline.engine.brought import DIGEST
+from tideline.engine.coordinator.initial_weights import DIGEST
 
 MAX_BYTES = 1 << 20
 

@@ -41,9 +41,9 @@ def contract(
     from tideline.cli.tables import contract_table, say_item, settings_table, show
     from tideline.core.registry import load_methods
     from tideline.core.settings import plain
-    from tideline.engine.mill import LocalCompute
+    from tideline.engine.compute.inline import InlineCompute
 
-    facts = LocalCompute(MemoryParts(), load_methods(methods)).describe(name, preset)
+    facts = InlineCompute(MemoryParts(), load_methods(methods)).describe(name, preset)
     chosen = facts.presets[preset] if preset else None
     if as_json:
         say_json(plain(facts) | ({"preset": {"name": preset, "settings": chosen}} if preset else {}))

@@ -21,7 +21,7 @@ from tideline.cli.sums import generalized, marks, score_bars, scores, traffic
 from tideline.cli.tables import size
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import EMPTY
-from tideline.engine.shut_out import notes
+from tideline.engine.peers.distrust import notes
 
 if TYPE_CHECKING:
     from tideline.core.privacy import Clause

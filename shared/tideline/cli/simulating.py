@@ -21,10 +21,10 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.registry import Methods
 from tideline.core.run import Digest, Role, RunId, World
-from tideline.engine.experiment import Experiment, SiteData, read_experiment
-from tideline.engine.result import result_of
-from tideline.engine.rows import Status
-from tideline.engine.simulate import Federation, SimSite
+from tideline.engine.coordinator.result import result_of
+from tideline.engine.model.experiment import Experiment, SiteData, read_experiment
+from tideline.engine.model.runs import Status
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.datasets import digits
 from tideline.learning.folder import find, read_folder
 from tideline.learning.holdings import Holdings

@@ -106,7 +106,7 @@ def list_peers(home: Home, as_json: Json = False) -> None:
 
 def former_words(former: Iterable[Mapping[str, Any]]) -> str:
     """Keys that a peer had before, and until when they are believed, in words."""
-    from tideline.engine.ring import FORMER_SECONDS
+    from tideline.engine.peers.peer_keys import FORMER_SECONDS
 
     unknown = f"{FORMER_SECONDS / 86400:.0f} days after the agent meets it next"
     return "; ".join(f"{each['fingerprint']} until {each['until'] or unknown}" for each in former)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tideline.cli import logins
 from tideline.core.errors import IdentityRefused
-from tideline.engine.audit import Tip
+from tideline.engine.audit.log import Tip
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tideline.cli.guard import clean
 from tideline.cli.logins import address, anew
 from tideline.cli.tips import Verified
 from tideline.core.errors import ChainBroken, ConfigRefused, Malformed
-from tideline.engine.audit import Entry, Tip, check_next, ends_at, entry_of, line_of, read_line
+from tideline.engine.audit.log import Entry, Tip, check_next, ends_at, entry_of, line_of, read_line
 
 PAGE = 1000  # entries in one call
 LATER = "If the database was restored from a backup, or is a new one, verify once with --forget; else keep a copy of it as it is"

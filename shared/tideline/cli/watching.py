@@ -19,8 +19,8 @@ import typer
 
 from tideline.cli.guard import clean
 from tideline.cli.happenings import ANSWERED, happening
-from tideline.engine.progress import duration
-from tideline.engine.shut_out import without
+from tideline.engine.coordinator.progress import duration
+from tideline.engine.peers.distrust import without
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

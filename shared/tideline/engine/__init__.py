@@ -1,15 +1,12 @@
-"""The kernel: what a round is, who keeps what, and the ports to the world. Knows no method and no network.
+"""The engine: what a round is, who keeps what, and the ports to the world. It knows no method and no network.
 
-rows        the facts that the journal keeps
-ports       what the kernel needs from outside: journal, parts, link, vault, pool, bell, clock
-progress    when a round is ready (pure)
-advance     enter and close: ask, tell, and the cursor (pure)
-compute        turns of the coordinator in numbers: decode, advance, encode
-stepper     a client's step in numbers: decode, run, encode
-desk        what agents ask of the coordinator        office   what people ask of it
-conductor   moves runs forward                        agent    lives an order's life at a site
-memory      in-process adapters                       simulate the whole stack in one process
-memory_...  the journal in this process               entries  what every journal writes of a round and of a reply
-keys        API keys, as they are kept                keyring  whose key it is, and what its holder may do
-experiment  what a person writes                      result   what a person reads
+model        the values: runs, orders, clients, experiments, what is asked of numbers
+ports        what the engine needs from outside
+coordinator  what runs at the coordinator: services for users and for agents, the scheduler, the store of parts
+site         what runs at a site: the life of an order
+peers        what sites seal for each other, and by which keys they know each other
+audit        the log of what was done
+compute      numbers: turns of the coordinator, steps of a site. The only room that loads torch
+process      calls of a process of its own, as plain data over pipes
+simulation   all of it in one process, with in-memory adapters of the ports
 """

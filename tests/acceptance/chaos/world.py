@@ -19,7 +19,7 @@ from tests.services import Postgres
 from tideline.algorithms import METHODS
 from tideline.cli.client import Client
 from tideline.core.errors import FederationError
-from tideline.engine.simulate import SimSite, simulate
+from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.folder import read_folder
 
 COORDINATORS = ("one", "two")

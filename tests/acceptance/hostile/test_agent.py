@@ -15,7 +15,7 @@ from tests.acceptance.hostile.orders import ORDERS
 from tests.synthetic import sites
 from tideline.algorithms import METHODS
 from tideline.core.run import ClientId
-from tideline.engine.simulate import Federation
+from tideline.engine.simulation.federation import Federation
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.rpc.wire import order_out
 

@@ -20,7 +20,7 @@ from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import Exposure
 from tideline.core.run import Role, World
-from tideline.engine.simulate import Federation
+from tideline.engine.simulation.federation import Federation
 from tideline.learning.normalisation import remeasure
 
 WORLD = World(inputs=(1, 8, 8), classes=3, model="lenet_bn")

@@ -30,11 +30,11 @@ from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import ClientId, World
 from tideline.core.settings import parse
-from tideline.engine.advance import reproducible
-from tideline.engine.rows import JOIN
-from tideline.engine.seeds import Purpose, seed_for
-from tideline.engine.simulate import Federation, SimSite
-from tideline.engine.storeroom import GRACE_SECONDS
+from tideline.engine.compute.advance import reproducible
+from tideline.engine.coordinator.part_store import GRACE_SECONDS
+from tideline.engine.model.runs import JOIN
+from tideline.engine.model.seeds import Purpose, seed_for
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.fit import cross_entropy, fit
 
 ALLOWED = DEFAULT_POLICY | {(Exposure.SAMPLES, Audience.COORDINATOR)}

@@ -20,8 +20,8 @@ from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Role, World, world_in
 from tideline.core.step import Site
-from tideline.engine.rows import JOIN, Status
-from tideline.engine.simulate import SimSite
+from tideline.engine.model.runs import JOIN, Status
+from tideline.engine.simulation.federation import SimSite
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 SMALL: Mapping[str, Any] = {"inputs": [1, 16, 16], "classes": 3, "model": "fada_small"}

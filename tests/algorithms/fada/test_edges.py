@@ -40,7 +40,8 @@ from tideline.core.errors import ConfigRefused, DataRefused, Malformed, RosterRe
 from tideline.core.handle import Handle
 from tideline.core.phase import Replies, Told, Turn
 from tideline.core.run import ClientId, Member, Role, World
-from tideline.engine.rows import Order, Status
+from tideline.engine.model.orders import Order
+from tideline.engine.model.runs import Status
 from tideline.nets.disentangling import numbers
 
 WORLD = World(inputs=(8,), classes=3, model="mlp")

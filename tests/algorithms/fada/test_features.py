@@ -37,7 +37,7 @@ from tideline.core.errors import ConfigRefused, StepFailed
 from tideline.core.privacy import Exposure
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Role, world_in
-from tideline.engine.rows import Status
+from tideline.engine.model.runs import Status
 from tideline.nets.disentangling import logits, sizes
 from tideline.numerics.adversarial import clipped
 from tideline.numerics.gaussian import epsilon, noise

@@ -13,8 +13,8 @@ from tests.synthetic import Rows, experiment, turned
 from tideline.algorithms import METHODS
 from tideline.core.data import Data
 from tideline.core.run import Role, World
-from tideline.engine.rows import Status
-from tideline.engine.simulate import SimSite
+from tideline.engine.model.runs import Status
+from tideline.engine.simulation.federation import SimSite
 
 SEEDS = range(3)
 MUCH: dict[str, Any] = {"rounds": 6, "lambda_adv": 2.0}

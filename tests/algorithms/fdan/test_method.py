@@ -27,7 +27,7 @@ from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
-from tideline.engine.simulate import Federation, SimSite
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.normalisation import remeasure
 from tideline.numerics.random_features import moment, psi, ramp, typical, waves
 

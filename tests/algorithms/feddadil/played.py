@@ -15,7 +15,7 @@ from tideline.archive.codec import LAX, decode
 from tideline.core.data import Data
 from tideline.core.privacy import Audience, Exposure
 from tideline.core.run import ClientId
-from tideline.engine.simulate import SimSite
+from tideline.engine.simulation.federation import SimSite
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 ALREADY = {"world": {**FEATURES, "model": "linear"}}  # data that are features: no encoder

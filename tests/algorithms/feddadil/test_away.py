@@ -10,7 +10,7 @@ import pytest
 from tests.algorithms.feddadil.played import ALREADY, PLAIN, ROSTER, federation, memory, of_images, scored
 from tests.laws.stage import Stage
 from tests.synthetic import IMAGES, experiment
-from tideline.engine.rows import Order
+from tideline.engine.model.orders import Order
 
 TWO_TARGETS = {"anna": "source", "bert": "target", "carl": "target"}
 

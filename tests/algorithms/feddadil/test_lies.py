@@ -15,7 +15,7 @@ from tests.synthetic import experiment
 from tideline.algorithms.feddadil import Config, client, feddadil
 from tideline.archive.codec import decode
 from tideline.core.run import ClientId, World
-from tideline.engine.rows import Order
+from tideline.engine.model.orders import Order
 
 BERT = ClientId("bert")
 PLAN = {"encoder_rounds": 0, "head_rounds": 2, "rounds": 1}

@@ -23,7 +23,7 @@ from tideline.archive.codec import LAX, decode
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
-from tideline.engine.simulate import SimSite
+from tideline.engine.simulation.federation import SimSite
 from tideline.numerics.prototypes import pseudo_labels
 
 BERT = ClientId("bert")

@@ -27,8 +27,8 @@ from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.record import Weights, record
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
-from tideline.engine.rows import Reply
-from tideline.engine.simulate import SimSite
+from tideline.engine.model.orders import Reply
+from tideline.engine.simulation.federation import SimSite
 from tideline.nets import probabilistic
 from tideline.numerics.representation import References
 

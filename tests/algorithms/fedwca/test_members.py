@@ -19,8 +19,8 @@ from tideline.algorithms.fedwca.messages import State
 from tideline.algorithms.fedwca.server import WEIGHTS, told
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId
-from tideline.engine.rows import OrderStatus
-from tideline.engine.telling import checked
+from tideline.engine.model.fold_report import checked
+from tideline.engine.model.orders import OrderStatus
 from tideline.numerics.averaging import weighted_sum
 
 BERT = ClientId("bert")

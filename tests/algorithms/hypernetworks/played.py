@@ -15,7 +15,7 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.hypernetworks.messages import State
 from tideline.core.run import World
-from tideline.engine.rows import Order
+from tideline.engine.model.orders import Order
 from tideline.numerics.hypernetwork import generate, trunk
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "source", "dora": "target"}

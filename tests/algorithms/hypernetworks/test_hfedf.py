@@ -24,8 +24,8 @@ from tideline.core.record import Nothing
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Member, Role, World
 from tideline.core.step import Site
-from tideline.engine.result import result_of
-from tideline.engine.simulate import Federation
+from tideline.engine.coordinator.result import result_of
+from tideline.engine.simulation.federation import Federation
 
 ONE = {"rounds": 1, "server_rate": 0.01, "server_weight_decay": 0.1, "ema": 1.0}
 

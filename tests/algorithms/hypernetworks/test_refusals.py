@@ -20,7 +20,7 @@ from tideline.algorithms.hypernetworks.settings import Hyper, check, check_memor
 from tideline.algorithms.pfedhn.messages import State as Queued
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import ClientId, Member, Role, World
-from tideline.engine.simulate import Federation
+from tideline.engine.simulation.federation import Federation
 
 BERT = ClientId("bert")
 LARGE = {"inputs": [3, 64, 64], "classes": 10, "model": "resnet18"}

@@ -36,7 +36,7 @@ from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import Exposure
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
-from tideline.engine.simulate import Federation
+from tideline.engine.simulation.federation import Federation
 from tideline.numerics import knowledge
 from tideline.numerics.averaging import weighted_sum
 from tideline.numerics.shapley import leave_one_out, shapley

@@ -11,8 +11,8 @@ from tests.laws.case import Case
 from tests.laws.laws import EVERYTHING
 from tests.laws.stage import Stage
 from tests.laws.values import raw
-from tideline.engine.rows import Order
-from tideline.engine.simulate import SimSite
+from tideline.engine.model.orders import Order
+from tideline.engine.simulation.federation import SimSite
 
 WORLD: dict[str, Any] = {"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}
 BOTH = ("ladd", "ladd_pl")

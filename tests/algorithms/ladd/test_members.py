@@ -22,8 +22,8 @@ from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId, World
 from tideline.core.settings import parse
-from tideline.engine.rows import OrderStatus
-from tideline.engine.simulate import Federation
+from tideline.engine.model.orders import OrderStatus
+from tideline.engine.simulation.federation import Federation
 
 BERT = ClientId("bert")
 NOTE = "has no source: no image takes another style"

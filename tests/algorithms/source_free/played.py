@@ -12,8 +12,8 @@ from tideline.algorithms.source_free.messages import Mine
 from tideline.archive.codec import LAX, decode, decode_order
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Role, World
-from tideline.engine.rows import Order
-from tideline.engine.simulate import SimSite
+from tideline.engine.model.orders import Order
+from tideline.engine.simulation.federation import SimSite
 
 S = TypeVar("S")
 DOMAINS = {"anna": 0, "bert": 1, "carl": 1, "dora": 3, "emil": 3}

@@ -16,7 +16,7 @@ from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.registry import resolve
 from tideline.core.run import World
 from tideline.core.settings import parse
-from tideline.engine.simulate import Federation
+from tideline.engine.simulation.federation import Federation
 
 OTHERS = ("fedamp_pl", "ifca_pl", "fedpcl_pl")
 ALLOWED = DEFAULT_POLICY | {(Exposure.STATISTIC, Audience.PEERS)}

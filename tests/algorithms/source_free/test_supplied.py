@@ -12,7 +12,7 @@ from tests.synthetic import FEATURES, experiment
 from tideline.algorithms import METHODS
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.registry import resolve
-from tideline.engine.simulate import Federation, SimSite
+from tideline.engine.simulation.federation import Federation, SimSite
 
 TARGETS = {name: role for name, role in ROSTER.items() if role == "target"}
 

@@ -17,8 +17,9 @@ from tideline.archive.codec import LAX, Rules, decode
 from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import ClientId, Role, World
-from tideline.engine.rows import Order, Status
-from tideline.engine.simulate import SimSite
+from tideline.engine.model.orders import Order
+from tideline.engine.model.runs import Status
+from tideline.engine.simulation.federation import SimSite
 from tideline.numerics.averaging import weighted_sum
 from tideline.numerics.divergence import THRESHOLDS, from_curves, h_divergence
 

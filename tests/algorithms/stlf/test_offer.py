@@ -21,9 +21,11 @@ from tideline.core.errors import StepFailed
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, Step
-from tideline.engine.peers import raw
-from tideline.engine.rows import Envelope, Order, RunRow, Status
-from tideline.engine.stepper import Stepper
+from tideline.engine.compute.step_runner import Stepper
+from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.orders import Order
+from tideline.engine.model.runs import RunRow, Status
+from tideline.engine.peers.sealing import raw
 from tideline.numerics.averaging import weighted_sum
 
 QUORUM = {"min_replies": 1, "deadline": 60.0}

@@ -17,10 +17,10 @@ import torch
 from tideline.algorithms import METHODS
 from tideline.core.data import Data
 from tideline.core.run import Role, World
-from tideline.engine.memory import QuietBell
-from tideline.engine.office import Office
-from tideline.engine.ports import Journal
-from tideline.engine.simulate import Federation, SimSite
+from tideline.engine.coordinator.run_service import Office
+from tideline.engine.ports.journal import Journal
+from tideline.engine.simulation.adapters import QuietBell
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.holdings import Holdings
 from tideline_server.api import ApiSettings, Services, create_app
 

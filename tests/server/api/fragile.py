@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tideline.core.errors import Unreachable
-from tideline.engine.ports import Journal
+from tideline.engine.ports.journal import Journal
 
 Fault = tuple[int, str]  # the call's number, and what happens there
 KINDS = ("dies before", "dies after", "cut before", "cut after")

@@ -17,9 +17,9 @@ from tests.engine.clusters import DEPTH, NUMBER, ROSTER, SECRET, WEIGHT, WIDTH, 
 from tests.laws.stage import Stage, registered
 from tests.postgres import needed, own_schema
 from tests.synthetic import NAMES, experiment, sites
-from tideline.engine.keyring import hash_of
-from tideline.engine.memory_journal import MemoryJournal
-from tideline.engine.ports import Journal
+from tideline.engine.coordinator.api_keys import hash_of
+from tideline.engine.ports.journal import Journal
+from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.api.roles import NEEDS
 from tideline_server.store import SqlJournal
 

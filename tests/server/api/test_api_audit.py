@@ -12,10 +12,10 @@ import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 
 from tideline.core.errors import ChainBroken
-from tideline.engine.audit import Tip, entry_of, follow
-from tideline.engine.keyring import hash_of
-from tideline.engine.memory import ManualClock
-from tideline.engine.office import Office
+from tideline.engine.audit.log import Tip, entry_of, follow
+from tideline.engine.coordinator.api_keys import hash_of
+from tideline.engine.coordinator.run_service import Office
+from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.bell import LocalCounts
 from tideline_server.limits import Limits
 from tideline_server.store import SqlJournal

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from tests.budgets import examples
 from tideline.core.run import RunId
-from tideline.engine.rows import Status
+from tideline.engine.model.runs import Status
 from tideline_server.api import ApiSettings
 from tideline_server.api.once import HEADER
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tideline.core.settings import plain
-from tideline.engine.experiment import Experiment
+from tideline.engine.model.experiment import Experiment
 
 FUZZ = settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)

@@ -6,7 +6,7 @@ import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 
 from tideline.cli import client
-from tideline.engine.keyring import hash_of
+from tideline.engine.coordinator.api_keys import hash_of
 from tideline_server.api import handshake
 
 

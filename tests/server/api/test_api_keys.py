@@ -11,8 +11,8 @@ from api_world import EXPERIMENT, Coordinator, refused
 from fastapi.routing import APIRoute
 
 from tideline.core.errors import Unreachable
-from tideline.engine.keyring import ADMIN, hash_of
-from tideline.engine.keys import KeyRole
+from tideline.engine.coordinator.api_keys import ADMIN, hash_of
+from tideline.engine.model.api_keys import KeyRole
 from tideline_server.api.app import KEYED
 from tideline_server.api.once import HEADER
 from tideline_server.api.roles import NEEDS, UNCHANGING, check_rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 
-from tideline.engine.memory import ManualClock
-from tideline.engine.office import secret_hash
+from tideline.engine.coordinator.run_service import secret_hash
+from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.api.once import HEADER
 from tideline_server.bell import LocalCounts
 from tideline_server.limits import Limits

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.planning.cases import BOUNDS, MEASURED, changed, device, entry
 from tideline.core.errors import Unreachable
-from tideline.engine.keyring import hash_of
+from tideline.engine.coordinator.api_keys import hash_of
 from tideline.planning.links import plan_links
 from tideline_server.api.examples import LINKS
 from tideline_server.api.models import LinkPlan

@@ -13,7 +13,7 @@ import pytest
 from api_world import EXPERIMENT, Coordinator
 
 from tideline.core.settings import plain
-from tideline.engine.experiment import Experiment, read_experiment
+from tideline.engine.model.experiment import Experiment, read_experiment
 from tideline_server.api.answers import jsonable
 from tideline_server.api.schema import schema_of
 

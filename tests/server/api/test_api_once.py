@@ -19,11 +19,11 @@ from tests.budgets import examples
 from tests.postgres import own_schema
 from tideline.core.errors import Unreachable
 from tideline.core.tokens import secret_of
-from tideline.engine.errands import KEPT_SECONDS
-from tideline.engine.memory_journal import MemoryJournal
+from tideline.engine.coordinator.idempotency import KEPT_SECONDS
+from tideline.engine.coordinator.run_service import Office, secret_hash
 from tideline.engine.model.compute import Draft, DraftRequest
-from tideline.engine.office import Office, secret_hash
-from tideline.engine.ports import Journal
+from tideline.engine.ports.journal import Journal
+from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.api import ApiSettings, clients, runs
 from tideline_server.api.once import HEADER, SAFE, canonical
 from tideline_server.api.services import identity_of

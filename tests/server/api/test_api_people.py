@@ -15,8 +15,8 @@ from api_world import SITES, Coordinator, refused
 from tideline.algorithms import METHODS
 from tideline.core.errors import IdentityRefused
 from tideline.core.tokens import Trust, read_token
-from tideline.engine.enrolment import Applicant
-from tideline.engine.rows import Keys
+from tideline.engine.coordinator.enrolment import Applicant
+from tideline.engine.model.clients import Keys
 from tideline_server.api.services import Meeting
 
 

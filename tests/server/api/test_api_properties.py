@@ -30,7 +30,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.acceptance.harness import net
 from tests.budgets import examples
-from tideline.engine.keyring import hash_of
+from tideline.engine.coordinator.api_keys import hash_of
 
 PROMISES = [
     not_a_server_error,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from api_world import Coordinator, refused
 
-from tideline.engine.keyring import hash_of
+from tideline.engine.coordinator.api_keys import hash_of
 
 
 def test_ready_needs_no_key() -> None:

@@ -8,7 +8,7 @@ import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 
 from tests.engine.clusters import played
-from tideline.engine.result import result_of
+from tideline.engine.coordinator.result import result_of
 from tideline_server.api.examples import EXPERIMENTS
 from tideline_server.api.models import RunResult
 

@@ -19,9 +19,9 @@ from tideline.algorithms import METHODS
 from tideline.archive.folder import FolderParts
 from tideline.core.run import World
 from tideline.core.settings import parse
-from tideline.engine.keyring import hash_of
-from tideline.engine.simulate import Federation, SimSite
-from tideline.engine.storeroom import GRACE_SECONDS
+from tideline.engine.coordinator.api_keys import hash_of
+from tideline.engine.coordinator.part_store import GRACE_SECONDS
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline_server.api import ApiSettings
 
 OWN = {"Authorization": "Bearer the home's key"}

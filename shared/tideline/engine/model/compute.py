@@ -10,7 +10,8 @@ from tideline.core.phase import Table
 from tideline.core.privacy import Contract
 from tideline.core.run import EMPTY, ClientId, Digest, Role, Roster, RunSpec, World
 from tideline.core.settings import Plain
-from tideline.engine.rows import Files, PhaseFact
+from tideline.engine.model.files import Files
+from tideline.engine.model.runs import PhaseFact
 
 
 @dataclass(frozen=True)

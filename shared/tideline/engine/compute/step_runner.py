@@ -1,0 +1,185 @@
+"""A client's step in numbers: decode, run, encode. The same code inline and in a trainer process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ParamSpec, TypeVar
+
+from tideline.archive.codec import LAX, Rules, decode, decode_order, encode, files_of
+from tideline.archive.errors import PartMissing
+from tideline.archive.parts import Parts
+from tideline.archive.rules import MOST
+from tideline.core.algorithm import AnyAlgorithm, contract, round_of
+from tideline.core.data import Data, View
+from tideline.core.errors import ContractRefused, FederationError, Malformed, MemoryLost, StepFailed
+from tideline.core.handle import Handle, Maker
+from tideline.core.phase import AnyPhase, AnyPlan
+from tideline.core.privacy import Contract, contract_digest
+from tideline.core.record import Nothing, Record
+from tideline.core.registry import Methods, resolve
+from tideline.core.run import Digest, Role, RunId, World
+from tideline.core.settings import Settings, plain
+from tideline.core.step import AnyStep, Fetch, Outcome, Site
+from tideline.engine.compute.advance import reproducible
+from tideline.engine.model.brief import Brief
+from tideline.engine.model.runs import JOIN
+from tideline.engine.ports.site import Done, Job, OpenShelf, Shelf
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Stepper:
+    """Runs jobs over a site's parts and data. Satisfies the port Pool."""
+
+    def __init__(self, methods: Methods, parts_of: Callable[[RunId], Parts], open_shelf: OpenShelf, device: str = "cpu") -> None:
+        self.methods, self.parts_of, self.device = methods, parts_of, device
+        self._open = open_shelf
+        self._shelves: dict[str, Shelf] = {}
+
+    def run(self, job: Job, tick: Callable[[float], None]) -> Done:
+        """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
+        algorithm = resolve(self.methods, job.brief.method)
+        config = algorithm.configure(job.brief.config)
+        clauses = agree_on_contract(algorithm, config, job.brief)
+        agree_on_memory(algorithm, job.brief)
+        world, role = job.brief.world, job.brief.role
+        shelf = self.shelf(world, role)
+        phase = None if job.cursor == JOIN else placed(algorithm.plan(config), job)
+        step = phase.step if phase else None
+        with reproducible(job.seed, job.brief.threads, self.device) as rng:
+            view = step.view if step else View.TRAIN
+            data = masked(guarded("that reads the data", shelf.view, view, role), view, role)
+            fetch = self.fetching(algorithm, config, world, job)
+            site = Site(config, world, job.client, role, data, job.round, rng, self.device, fetch, tick, job.transfers)
+            if phase is None or step is None:
+                return self.join(algorithm, job, site, clauses)
+            return self.step(algorithm, step, job, site, Maker(job.client, phase.name, job.round))
+
+    def join(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings], clauses: Contract) -> Done:
+        """Before the first phase: the first memory, whether the site has labels, and the contract as this site derives it."""
+        memory = guarded("settle", algorithm.settle, site.config, site)
+        kept = encode(memory, self.parts_of(job.run), LAX).files
+        return Done((), kept, labelled=site.data.labelled, contract=clauses)
+
+    def step(self, algorithm: AnyAlgorithm, step: AnyStep, job: Job, site: Site[Settings], maker: Maker) -> Done:
+        """Decode the order and the memory, run, encode the reply and the memory."""
+        assert job.message is not None
+        sizes, parts = guarded("sizes", algorithm.dims, site.config, site.world), self.parts_of(job.run)
+        order, rules = decode_order(step.takes, job.message, parts, Rules(sizes))
+        memory = self.memory(algorithm, job, site)
+        outcome: Outcome[Record, Record] = guarded(step.name, step.run, order, memory, site)
+        metrics = guarded(step.name, declared, step, outcome, algorithm.memory)
+        message = guarded(step.name, encode, outcome.message, parts, replace(rules, maker=maker))
+        if outcome.memory is memory and job.memory is not None:
+            kept = files_of(job.memory, parts)
+        else:
+            kept = guarded(step.name, encode, outcome.memory, parts, LAX).files
+        handles = tuple(replace(each.bare(), to=each.to) for each in message.handles)
+        return Done(message.files, kept, metrics, handles=handles)
+
+    def fetching(self, algorithm: AnyAlgorithm, config: Settings, world: World, job: Job) -> Fetch:
+        """What opens the order's handles for a step. The values' files lie here: they were fetched before the step began."""
+
+        def fetch(handle: Handle[T], like: Record | None = None) -> T:
+            if handle.kind is None:
+                raise StepFailed("The step fetches a handle that is none of its order's", "Fetch what the order names")
+            rules = Rules(algorithm.dims(config, world), () if like is None else (like,), most=MOST)
+            try:
+                value: T = decode(handle.kind, Digest(handle.digest), self.parts_of(job.run), rules)
+            except Malformed as error:
+                raise type(error)(
+                    f"The value that {handle.holder} sealed: {error.what}", error.todo, holder=handle.holder
+                ) from error
+            return value
+
+        return fetch
+
+    def memory(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings]) -> Record:
+        """The site's memory. A method that keeps none settles again wherever its memory is gone."""
+        if job.memory is None:
+            first: Record = guarded("settle", algorithm.settle, site.config, site)
+            return first
+        try:
+            kept: Record = decode(algorithm.memory, job.memory, self.parts_of(job.run), LAX)
+            return kept
+        except PartMissing as cause:
+            raise MemoryLost(
+                "This site's memory of the run is no longer whole", "Restore the agent's home directory, or begin the run again"
+            ) from cause
+
+    def shelf(self, world: World, role: Role) -> Shelf:
+        """The site's data for a world, read once. Those of another world are let go before: memory holds one set of them."""
+        key = f"{plain(world)}{role}"
+        if key not in self._shelves:
+            self._shelves = {}
+            self._shelves = {key: guarded("that opens the data", self._open, world, role)}
+        return self._shelves[key]
+
+
+def agree_on_memory(algorithm: AnyAlgorithm, brief: Brief) -> None:
+    """What a method keeps at sites is known here: who says that it keeps nothing has them forget it. Raises Malformed."""
+    if brief.keeps != (algorithm.memory is not Nothing):
+        what = f"The order says that {algorithm.name} keeps {'something' if brief.keeps else 'nothing'} at sites, which is not so"
+        raise Malformed(what, "The coordinator is of another version, or is not to be trusted")
+
+
+def placed(plan: AnyPlan, job: Job) -> AnyPhase:
+    """The phase that a job is of. Raises Malformed for a place that the plan has not, or another round than it is there: what a
+    site signs says in which exchange it was made, and the site knows that by itself.
+    """
+    if not 0 <= job.cursor < len(plan) or round_of(plan, job.cursor) != job.round:
+        what = f"The order is of place {job.cursor} and round {job.round}, which the run's plan has not"
+        raise Malformed(what, "The coordinator is of another version, or is not to be trusted")
+    return plan[job.cursor]
+
+
+def masked(data: Data, view: View, role: Role) -> Data:
+    """A target's training labels are absent, even where its shelf forgot to hide them."""
+    return replace(data, y=None) if view is View.TRAIN and role is Role.TARGET else data
+
+
+def guarded(name: str, run: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
+    """Run a method's own code. A foreign error's words may hold data, so only its type is told."""
+    try:
+        return run(*args, **given)
+    except FederationError:
+        raise
+    except Exception as cause:
+        raise StepFailed(
+            f"The step {name} raised {type(cause).__name__}",
+            "See the agent's own log at that site for the details",
+            error=type(cause).__name__,
+        ) from cause
+
+
+def declared(step: AnyStep, outcome: Outcome[Record, Record], memory: type[Record]) -> dict[str, float]:
+    """The outcome's metrics, if each is declared and finite, and its message and memory are of the declared types."""
+    if type(outcome.message) is not step.gives:
+        raise StepFailed(f"The step {step.name} gave a {type(outcome.message).__name__}; it declares {step.gives.__name__}")
+    if type(outcome.memory) is not memory:
+        raise StepFailed(f"The step {step.name} keeps a {type(outcome.memory).__name__}; the method keeps {memory.__name__}")
+    metrics = {k: float(v) for k, v in outcome.metrics.items()}
+    for name, value in metrics.items():
+        if name not in step.metrics:
+            raise StepFailed(f"The step {step.name} gave the metric {name!r}, which it does not declare")
+        if value != value or value in (float("inf"), float("-inf")):
+            raise StepFailed(f"The step {step.name} gave {name} = {value}", "Lower the learning rate, or check the data")
+    return metrics
+
+
+def agree_on_contract(algorithm: AnyAlgorithm, config: Settings, brief: Brief) -> Contract:
+    """The contract as this site's own code derives it, if it is the coordinator's. Nobody can talk a site into more."""
+    from tideline import __version__
+
+    ours, theirs = contract(algorithm, config), brief.contract
+    if contract_digest(ours) != contract_digest(theirs):
+        odd = sorted({c.sentence() for c in ours} ^ {c.sentence() for c in theirs})
+        raise ContractRefused(
+            f"This site (tideline {__version__}) derives another contract for {algorithm.name} than the coordinator"
+            f" (tideline {brief.version}); they differ in: {'; '.join(odd[:5])}",
+            "Install the same version on both ends",
+            clauses=odd,
+        )
+    return ours

@@ -1,0 +1,1 @@
+"""What runs at the coordinator: services for users and agents, the scheduler of runs, the store of parts."""

@@ -1,0 +1,198 @@
+"""Who asks at the people's door: admin keys of this coordinator, and keys in the journal, which all replicas share."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, NotFound, Refused, Unreachable
+from tideline.core.settings import nearest
+from tideline.engine.coordinator.idempotency import Identity
+from tideline.engine.model.api_keys import ApiKey, KeyRole
+from tideline.engine.ports.clock import Clock
+from tideline.engine.ports.journal import Journal
+
+KNOWN_SECONDS = 5.0  # for so long a key that was good is good without a look at the journal
+LATELY_SECONDS = 3600.0  # for so long one is good where that is asked for, while the journal is away
+MISSED_SECONDS = 60.0  # and for so long after it did not answer it is not asked for such a key
+UNKNOWN_SECONDS = 1.0  # for so long a key that nobody knew is unknown: guessers cost a read a second, however many they are
+USED_SECONDS = 60.0  # when a key was last used is written to the minute
+LONGEST_SECONDS = 10 * 366 * 86400.0
+ADMIN = "admin"  # what the keys are called that lie in files; no key in the journal has this name
+PREFIX = "tidekey_"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who made a request. `door` is a secret of the key, which no store has (see errands); an empty name is anybody."""
+
+    name: str = ""
+    role: KeyRole = KeyRole.ADMIN
+    door: str = field(default="", repr=False)
+
+
+ANYBODY = Caller()
+
+
+class Keyring:
+    """The keys of a coordinator. Any number of threads.
+
+    admins   hashes of the keys that lie in files; None asks nobody for a key
+    """
+
+    def __init__(self, journal: Journal, clock: Clock, admins: Collection[str] | None) -> None:
+        self._journal, self._clock, self._admins = journal, clock, admins
+        self._lock = threading.Lock()
+        self._known: dict[str, ApiKey] = {}
+        self._read_at: float | None = None
+        self._missed_at: float | None = None
+        self._used: dict[str, float] = {}
+
+    def at_once(self, key: str) -> Caller | None:
+        """The caller, where that can be told without a look at the journal. Blocks on nothing. Raises as `caller` does."""
+        if self._admins is None:
+            return ANYBODY
+        hashed, now = hash_of(key), self._clock.now()
+        if any(hmac.compare_digest(hashed, admin) for admin in self._admins):
+            return Caller(ADMIN, KeyRole.ADMIN, hashed)
+        found = self._known.get(hashed)
+        if not key.startswith(PREFIX) or (found is None and self._fresh(now, UNKNOWN_SECONDS)):
+            raise unknown()
+        if found is None or not self._fresh(now, KNOWN_SECONDS) or self._unnoted(found, now):
+            return None
+        return caller_of(found, key, now)
+
+    def caller(self, key: str, lately: bool = False) -> Caller:
+        """The caller. Raises IdentityRefused for a key that is unknown, revoked or expired, and Unreachable.
+
+        lately: while the journal is away, a key is good that was so within the hour.
+        """
+        told = self.at_once(key)
+        if told is not None:
+            return told
+        good = self._good_lately(key) if lately else None
+        if good is not None and self._missed_lately():
+            return good
+        try:
+            found, now = self._looked_up(key), self._clock.now()
+        except Unreachable:
+            self._missed_at = self._clock.now()
+            if good is None:
+                raise
+            return good
+        if found is None:
+            raise unknown()
+        told = caller_of(found, key, now)
+        self._note(found, now)
+        return told
+
+    def _good_lately(self, key: str) -> Caller | None:
+        """The caller, as far as the last reading tells, if that is not long ago. Raises IdentityRefused."""
+        found, now = self._known.get(hash_of(key)), self._clock.now()
+        return None if found is None or not self._fresh(now, LATELY_SECONDS) else caller_of(found, key, now)
+
+    def _missed_lately(self) -> bool:
+        """Whether the journal was away a moment ago: to ask it may take as long as a scrape may."""
+        return self._missed_at is not None and 0.0 <= self._clock.now() - self._missed_at < MISSED_SECONDS
+
+    def _looked_up(self, key: str) -> ApiKey | None:
+        """A key as the journal has it, or had it a moment ago. Raises Unreachable."""
+        with self._lock:
+            now = self._clock.now()
+            if not self._fresh(now, UNKNOWN_SECONDS):
+                self._known = {each.key_hash: each for each in self._journal.api_keys()}
+                self._read_at = now
+            return self._known.get(hash_of(key))
+
+    def add(self, name: str, role: KeyRole, ttl: float | None, by: str, identity: Identity | None = None) -> tuple[str, ApiKey]:
+        """A new key, shown once and kept hashed. Raises ConfigRefused; Refused where the name is taken."""
+        check_key_name(name)
+        if ttl is not None and not 0 < ttl <= LONGEST_SECONDS:
+            raise ConfigRefused(
+                f"A lifetime of {ttl:g} s is out of range", "Give between a second and ten years", path="ttl_seconds"
+            )
+        key, now = PREFIX + (identity or Identity()).api_key, self._clock.now()
+        made = ApiKey(hash_of(key)[:16], name, hash_of(key), role, now, by, expires=None if ttl is None else now + ttl)
+        if self._journal.add_key(made):
+            self.forget()
+            return key, made
+        again = next((each for each in self._journal.api_keys() if each.key_hash == made.key_hash), None)
+        if again is None:  # else an earlier try of the same call made it
+            raise Refused(f"There is a key named {name!r} already", "Choose another name, or revoke that key first")
+        return key, again
+
+    def every(self) -> tuple[ApiKey, ...]:
+        """All keys that were ever made, the oldest first."""
+        return self._journal.api_keys()
+
+    def revoke(self, name: str, by: str = "") -> ApiKey:
+        """End a key; one that is revoked already stays as it is. Raises NotFound."""
+        if name == ADMIN:
+            raise Refused(
+                "The admin key lies in a file and cannot be revoked here",
+                "Delete HOME/admin.key and start the coordinator again: it makes a new one",
+            )
+        self._journal.revoke_key(name, self._clock.now(), by)
+        self.forget()
+        known = self._journal.api_keys()
+        found = [each for each in known if each.name == name]
+        if not found:
+            raise NotFound(f"There is no key {name!r}", f"See `tideline keys list`{nearest(name, [k.name for k in known])}")
+        return max(found, key=lambda each: each.revoked or 0.0)
+
+    def forget(self) -> None:
+        """Look at the journal again at the next call."""
+        with self._lock:
+            self._read_at, self._known = None, {}
+
+    def _fresh(self, now: float, seconds: float) -> bool:
+        read_at = self._read_at
+        return read_at is not None and 0.0 <= now - read_at < seconds
+
+    def _unnoted(self, key: ApiKey, now: float) -> bool:
+        known = [at for at in (self._used.get(key.id), key.last_used) if at is not None]
+        return not known or not 0.0 <= now - max(known) < USED_SECONDS
+
+    def _note(self, key: ApiKey, now: float) -> None:
+        """Write that a key was used, once a minute. That is a courtesy: a store that is away does not end the call."""
+        if self._unnoted(key, now):
+            self._used[key.id] = now
+            with suppress(FederationError):
+                self._journal.used_key(key.id, now)
+
+
+def caller_of(key: ApiKey, secret: str, now: float) -> Caller:
+    """The holder of a key that is good. Raises IdentityRefused."""
+    if key.revoked is not None:
+        raise IdentityRefused(f"The API key {key.name!r} was revoked on {day(key.revoked)}", "Ask an admin for a new one")
+    if key.expires is not None and key.expires <= now:
+        raise IdentityRefused(f"The API key {key.name!r} expired on {day(key.expires)}", "Ask an admin for a new one")
+    return Caller(key.name, key.role, hash_of(f"errands of {secret}"))
+
+
+def unknown() -> IdentityRefused:
+    """The refusal of a key that nobody knows, or of none."""
+    return IdentityRefused("The API key is missing or wrong", "Send the header Authorization: Bearer KEY")
+
+
+def hash_of(key: str) -> str:
+    """Keys are random and long, so one SHA-256 is enough."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def day(at: float) -> str:
+    """A moment as its day, UTC."""
+    return datetime.fromtimestamp(at, UTC).date().isoformat()
+
+
+def check_key_name(name: str) -> None:
+    """Names are 1 to 64 letters, digits, dots, dashes and underscores. Raises ConfigRefused."""
+    good = 0 < len(name) <= 64 and all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
+    if not good or name == ADMIN or name.startswith("."):
+        why = "is the name of the coordinator's own key" if name == ADMIN else "cannot name a key"
+        raise ConfigRefused(f"{name[:80]!r} {why}", "Use up to 64 letters, digits, dots, dashes, underscores", path="name")

@@ -1,0 +1,364 @@
+"""Who is let in: invitations, enrolment, and what becomes of a client afterwards. Signatures are checked at the agents' door."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tideline.archive import sealing
+from tideline.core.errors import ConfigRefused, IdentityRefused, Malformed, NotFound, Refused
+from tideline.core.run import ClientId, Role
+from tideline.core.settings import nearest
+from tideline.core.signing import OLDEST, PROTOCOL
+from tideline.core.tokens import secret_of
+from tideline.engine.coordinator.idempotency import Identity
+from tideline.engine.model.clients import Client, Invite, Keys, Standing
+from tideline.engine.model.transitions import revocation
+from tideline.engine.ports.clock import Clock
+from tideline.engine.ports.journal import Journal
+
+AHEAD_SECONDS = 2.0  # after which rows that are asked for are read again, beside the calls that go on with the old ones
+FRESH_SECONDS = 5.0  # for so long a client's row is good without a look at the journal, where another coordinator may change it
+MOST_VERSION, MOST_SECRET = 80, 4096  # characters that an applicant may bring; a whole token has fewer than 3000
+
+
+@dataclass(frozen=True)
+class Applicant:
+    """An agent that enrols or comes back. credential: of one from before there were keys. keys: proven by its signature."""
+
+    name: str
+    roles: tuple[str, ...]
+    version: str
+    credential: str = ""
+    keys: Keys | None = None
+
+
+class Enrolment:
+    """The clients of a federation, read at most every few seconds. Any number of threads.
+
+    Rows are read all at once, as many clients call all the time. What changes here is seen here at once: what was read of a
+    client before it was changed, or meanwhile, counts no more. Nobody waits for the change of another.
+    """
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self.journal, self.clock = journal, clock
+        self._turn = threading.Lock()  # never held while the journal is asked
+        self._reading = threading.Lock()  # one reads everybody's rows for all who want them
+        self._known: dict[ClientId, Client | None] = {}  # None: changed here since it was read
+        self._read = -math.inf
+        self._changes = 0
+        self._changed: dict[ClientId, int] = {}  # the number of each client's last change here
+
+    # Invitations
+
+    def invite(
+        self, name: str, labels: Mapping[str, str], ttl: float, identity: Identity | None = None, hold: bool = False
+    ) -> str:
+        """A one-use secret, stored hashed. hold: whom it admits is pending first. Raises ConfigRefused, Refused."""
+        secret = (identity or Identity()).token
+        if identity and self.journal.invite(secret_hash(secret)):
+            return secret
+        check_client_name(name)
+        known = self.journal.client(name) if name else None
+        if known is not None and known.standing is not Standing.REVOKED:
+            raise Refused(f"A client named {name!r} is enrolled already", "Invite under another name")
+        if not 0 < ttl <= 366 * 86400:
+            raise ConfigRefused(f"A lifetime of {ttl:g} s is out of range", "Give between a second and a year", path="ttl")
+        made, by = self.clock.now(), identity.by if identity else ""
+        self.journal.add_invite(Invite(secret_hash(secret), name, dict(labels), made + ttl, hold=hold), by, made)
+        return secret
+
+    def invited(self, token: str) -> Invite:
+        """The invite of a token or of its secret. Raises IdentityRefused."""
+        invite = self.journal.invite(secret_hash(secret_of(token)))
+        if invite is None:
+            raise IdentityRefused("The token is not known here", "Ask for a new one: tideline invite --name NAME")
+        return invite
+
+    # Enrolment
+
+    def enrol(self, token: str, name: str, credential: str, roles: tuple[str, ...], version: str) -> Client:
+        """Admit an agent of protocol 1, which shows a credential with each call."""
+        return self.admit(token, Applicant(name, roles, version, credential))
+
+    def admit(self, token: str, who: Applicant) -> Client:
+        """Admit an agent. Repeating it changes nothing: a killed agent starts again the same way. Raises IdentityRefused."""
+        check_applicant(token, who)
+        known = self.journal.client(who.name)
+        if known is None or (known.standing is Standing.REVOKED and self.usable(token, known)):
+            return self.first(token, who)
+        return self.again(known, who)
+
+    def usable(self, token: str, known: Client) -> bool:
+        """Whether a revoked client comes with a new invitation, for its own name."""
+        invite = self.journal.invite(secret_hash(secret_of(token))) if token else None
+        return invite is not None and not invite.used_by and invite.name == known.name
+
+    def would(self, token: str, who: Applicant) -> str:
+        """What `admit` would come to: the client's standing, or `invited`. Nothing is changed. Raises as it does."""
+        check_applicant(token, who)
+        known = self.journal.client(who.name)
+        if known is not None and not (known.standing is Standing.REVOKED and self.usable(token, known)):
+            self.same(known, who)
+            return known.standing.value
+        self.fitting(token, who)
+        return "invited"
+
+    def first(self, token: str, who: Applicant) -> Client:
+        """A new agent with its token."""
+        invite = self.fitting(token, who)
+        client = newcomer(invite, who, self.clock.now())
+        with self._changing(client.name):
+            if not self.journal.enrol(invite.token_hash, client):
+                raise IdentityRefused("The token or the name was taken a moment ago", "Ask for a new token")
+        return client
+
+    def fitting(self, token: str, who: Applicant) -> Invite:
+        """The invitation that lets an agent in. Raises IdentityRefused."""
+        now, invite = self.clock.now(), self.invited(token)
+        if invite.used_by:
+            raise IdentityRefused(f"The token was used by {invite.used_by!r}", "A token serves once; ask for a new one")
+        if invite.expires <= now:
+            raise IdentityRefused(f"The token expired {now - invite.expires:.0f} s ago", "Ask for a new one: tideline invite")
+        if invite.name and invite.name != who.name:
+            raise IdentityRefused(
+                f"The token is for {invite.name!r}, not {who.name!r}", f"Start the agent with --name {invite.name}"
+            )
+        return invite
+
+    def again(self, known: Client, who: Applicant) -> Client:
+        """An enrolled agent that came back; the first time with keys, its credential binds them."""
+        self.same(known, who)
+        if known.keys is None and who.keys is not None:
+            self.rekey(known, who.keys)
+        self.journal.saw(known.name, self.clock.now(), who.version, who.roles)
+        return self.look(known.name)
+
+    def same(self, known: Client, who: Applicant) -> None:
+        """Raises IdentityRefused for an agent that is not the one that enrolled, or that was revoked."""
+        if known.standing is Standing.REVOKED:
+            raise barred(known)
+        if known.keys is None:
+            same = bool(who.credential) and hmac.compare_digest(known.credential_hash, secret_hash(who.credential))
+        else:
+            same = who.keys is not None and same_keys(known.keys, who.keys)
+        if not same:
+            raise IdentityRefused(
+                f"The name {known.name!r} belongs to another agent",
+                "Start with the home directory that enrolled under this name, or enrol under another name",
+            )
+
+    def rekey(self, known: Client, keys: Keys, handover: str = "") -> None:
+        """Bind new keys to a client. Raises IdentityRefused if another call did so meanwhile, Malformed for what are no keys."""
+        check_receives(keys)
+        with self._changing(known.name):
+            if not self.journal.rekey(known.name, known.sign_key, keys, PROTOCOL, self.clock.now(), handover):
+                raise IdentityRefused(f"The keys of {known.name!r} were changed a moment ago", "Start the agent again")
+
+    # Who calls
+
+    def cached(self, name: str) -> Client | None:
+        """A client's row, if it was read a short while ago. Asks nobody: hundreds of agents call all the time."""
+        return self._known.get(ClientId(name)) if self._fresh() else None
+
+    def recent(self, name: str) -> Client | None:
+        """A client's row as it was a short while ago, or after its last change here. None of a name that nobody had then."""
+        self._refresh()
+        who, known = ClientId(name), self._known
+        found = known.get(who)
+        return self._read_one(who) if found is None and who in known else found
+
+    def look(self, name: str, anew: bool = True) -> Client:
+        """A client's row; anew: from the journal, whatever was read before. Raises IdentityRefused for a name that nobody has."""
+        found = (None if anew else self.recent(name)) or self._read_one(ClientId(name))
+        if found is None:
+            raise IdentityRefused(f"{name[:80]!r} is not enrolled here", "Enrol this agent with a token: tideline invite")
+        return found
+
+    def _read_one(self, name: ClientId) -> Client | None:
+        """A client's row from the journal."""
+        before = self._changes
+        found = self.journal.client(name)
+        with self._turn:
+            if found is not None and self._changed.get(name, 0) <= before:
+                self._known[name] = found
+        return found
+
+    def ageing(self) -> bool:
+        """Whether rows should be read again soon, so that no call has to wait for that. Asks nobody."""
+        return not self._fresh(AHEAD_SECONDS)
+
+    def read_ahead(self) -> None:
+        """Read everybody's rows while the old ones are still good."""
+        self._refresh(AHEAD_SECONDS)
+
+    def _refresh(self, due: float = FRESH_SECONDS) -> None:
+        """Read everybody's rows, if that is due."""
+        if self._fresh(due):
+            return
+        with self._reading:
+            if self._fresh(due):
+                return
+            before, now = self._changes, self.clock.now()
+            rows: dict[ClientId, Client | None] = {each.name: each for each in self.journal.clients()}
+            with self._turn:
+                newer = {name: row for name, row in self._known.items() if self._changed.get(name, 0) > before}
+                self._known = rows | newer
+                self._read = now
+
+    @contextmanager
+    def _changing(self, name: ClientId) -> Iterator[None]:
+        """A write about a client. Also one that failed may have been done: the client is read anew."""
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._changes += 1
+                self._changed[name] = self._changes
+                self._known[name] = None
+
+    def _fresh(self, seconds: float = FRESH_SECONDS) -> bool:
+        return 0.0 <= self.clock.now() - self._read < seconds
+
+    def authenticate(self, name: str, credential: str) -> Client:
+        """The client of protocol 1 that a credential proves. Raises IdentityRefused, also for one that has keys."""
+        return proven(self.cached(name) or self.look(name), credential)
+
+    # What a person decides
+
+    def approve(self, name: str, by: str = "") -> Client:
+        """Let a pending client work; one that is approved stays so. Raises NotFound, Refused for a revoked one."""
+        known = self.find(name)
+        if known.standing is Standing.REVOKED:
+            raise Refused(f"{name} was {revocation(known)}", f"Invite it again: tideline invite --name {name}")
+        with self._changing(known.name):
+            self.journal.approve(known.name, by, self.clock.now())
+        return self.find(name)
+
+    def revoke(self, name: str, reason: str, by: str = "") -> tuple[Client, tuple[str, ...]]:
+        """Let a client in no more: its row, and the runs in which it was asked for something. Twice is as good as once."""
+        known = self.find(name)
+        with self._changing(known.name):
+            ended = self.journal.revoke(known.name, " ".join(reason.split())[:1000], self.clock.now(), by)
+        return self.find(name), tuple(dict.fromkeys(str(order.run) for order in ended))
+
+    def ask_rotation(self, name: str, by: str = "") -> Client:
+        """Ask a client for new keys at its next sign of life. Raises NotFound, Refused for one that has none or is revoked."""
+        known = self.find(name)
+        if known.standing is Standing.REVOKED:
+            raise Refused(f"{name} was {revocation(known)}", f"Invite it again: tideline invite --name {name}")
+        if known.keys is None:
+            raise Refused(
+                f"{name} speaks protocol {known.protocol} and has no keys", "Upgrade its agent; it makes keys by itself"
+            )
+        with self._changing(known.name):
+            self.journal.ask_rotation(known.name, by, self.clock.now())
+        return self.find(name)
+
+    def find(self, name: str) -> Client:
+        """A client by name. Raises NotFound."""
+        known = self.journal.client(name)
+        if known is None:
+            names = [each.name for each in self.journal.clients()]
+            raise NotFound(f"There is no client {name!r}", f"See the list of clients{nearest(name, names)}")
+        return known
+
+
+def newcomer(invite: Invite, who: Applicant, now: float) -> Client:
+    """The row of a client that enrols. One with keys needs no credential."""
+    keys = who.keys or Keys("", "")
+    return Client(
+        ClientId(who.name),
+        "" if who.keys else secret_hash(who.credential),
+        who.roles,
+        invite.labels,
+        who.version,
+        now,
+        now,
+        PROTOCOL if who.keys else OLDEST,
+        keys.sign,
+        keys.receive,
+        Standing.PENDING if invite.hold else Standing.APPROVED,
+    )
+
+
+def proven(known: Client, credential: str) -> Client:
+    """A client whose credential is good. Raises IdentityRefused."""
+    if known.keys is not None:
+        raise IdentityRefused(
+            f"{known.name!r} signs its calls; a credential proves nothing",
+            "Start the agent with the version and the home directory that enrolled last",
+        )
+    if not hmac.compare_digest(known.credential_hash, secret_hash(credential)):
+        raise IdentityRefused(f"The credential is not that of {known.name!r}", "Enrol this agent again with a new token")
+    return known
+
+
+def admitted(known: Client) -> Client:
+    """A client that may work. Raises IdentityRefused for one that is pending or revoked."""
+    if known.standing is Standing.REVOKED:
+        raise barred(known)
+    if known.standing is Standing.PENDING:
+        raise IdentityRefused(
+            f"{known.name!r} waits for approval", f"Compare its fingerprint, then: tideline clients approve {known.name}"
+        )
+    return known
+
+
+def barred(known: Client) -> IdentityRefused:
+    """The refusal of a revoked client."""
+    return IdentityRefused(f"{known.name!r} was {revocation(known)}", "Ask whoever runs the coordinator for a new invitation")
+
+
+def same_keys(one: Keys, other: Keys) -> bool:
+    """Whether two pairs of public keys are the same."""
+    return hmac.compare_digest(one.sign + one.receive, other.sign + other.receive)
+
+
+def secret_hash(secret: str) -> str:
+    """Secrets are random and long, so one SHA-256 is enough."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def check_client_name(name: str, empty: bool = True) -> None:
+    """Names are 1 to 64 letters, digits, dots, dashes and underscores (or empty, in an invite that lets the client choose)."""
+    good = all(c.isascii() and (c.isalnum() or c in "._-") for c in name) and (empty or name) and len(name) <= 64
+    if not good or name.startswith("."):
+        raise ConfigRefused(
+            f"{name[:80]!r} cannot name a client", "Use up to 64 letters, digits, dots, dashes, underscores", path="name"
+        )
+
+
+def check_applicant(token: str, who: Applicant) -> None:
+    """What an agent says of itself is kept, so it has bounds. Raises ConfigRefused for its name, Malformed for the rest."""
+    check_client_name(who.name, empty=False)
+    if who.keys is not None:
+        check_receives(who.keys)
+    odd = next((role for at, role in enumerate(who.roles) if role not in tuple(Role) or role in who.roles[:at]), None)
+    if odd is not None:
+        raise Malformed(
+            f"The enrolment names a role that there is not, or one twice: {odd[:40]!r}",
+            f"Name some of {', '.join(Role)}, each once",
+        )
+    if len(who.version) > MOST_VERSION or not who.version.isprintable():
+        raise Malformed(
+            f"The enrolment's version has {len(who.version)} characters, or some that cannot be printed",
+            f"Send at most {MOST_VERSION} that can",
+        )
+    for what, secret in (("token", token), ("credential", who.credential)):
+        if len(secret) > MOST_SECRET:
+            raise Malformed(f"The enrolment's {what} has {len(secret)} characters", f"Send at most {MOST_SECRET}")
+
+
+def check_receives(keys: Keys) -> None:
+    """Raises Malformed for a public key to receive of low order: what is sealed to it, anybody could open."""
+    if not sealing.receives(bytes.fromhex(keys.receive)):
+        raise Malformed(
+            f"The key to receive (X25519) {keys.receive[:8]} is none, or of low order: anybody could open what is sealed to it",
+            "Let the agent make its keys by itself: it makes no such ones",
+        )

@@ -1,0 +1,127 @@
+"""Errands: what a person asks for under a key is done once, however often it is sent and whoever dies meanwhile.
+
+reserve   the key, and a random seed with it
+do        what was asked for, under names that come from the seed: who tries again finds what was done
+conclude  with the answer; only then it is sent
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tideline.core.errors import Unreachable
+from tideline.core.run import RunId
+from tideline.engine.model.idempotency import Answer, Errand
+from tideline.engine.model.runs import RunRow
+from tideline.engine.ports.journal import Journal
+
+KEPT_SECONDS = 86400.0  # whoever asks again does so within a day; a key that is older may be used anew
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What the things are called that a request makes. Every try of an errand has the same; a request without a key its own.
+
+    secret  what a token needs beside the seed; no store has it
+    errand  the errand's key, or nothing
+    worker  this try of it
+    by      the name of who asks, or nothing
+    """
+
+    seed: str = field(default_factory=lambda: secrets.token_hex(16))
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    errand: str = ""
+    worker: str = ""
+    by: str = ""
+
+    @property
+    def run(self) -> RunId:
+        """The id of the run that is started."""
+        return RunId(hashlib.sha256(f"run {self.seed}".encode()).hexdigest()[:12])
+
+    @property
+    def token(self) -> str:
+        """The token of the invitation that is made: 24 bytes that nobody knows who has only the seed."""
+        made = hmac.digest(self.secret, f"invite {self.seed}".encode(), "sha256")
+        return base64.urlsafe_b64encode(made[:24]).decode()
+
+    @property
+    def api_key(self) -> str:
+        """The API key that is made: 32 bytes, as secret as the token."""
+        made = hmac.digest(self.secret, f"key {self.seed}".encode(), "sha256")
+        return base64.urlsafe_b64encode(made).decode().rstrip("=")
+
+
+def last_seen(journal: Journal, identity: Identity | None, runs: Iterable[RunRow]) -> Mapping[str, int]:
+    """Each run's last event as the errand's first try saw it. Nothing without a key: then there is one try."""
+    if identity is None or not identity.errand:
+        return {}
+    now = {str(run.id): max((event.seq for event in journal.events(run.id)), default=0) for run in runs}
+    return journal.choose(identity.errand, now)
+
+
+def done_since(journal: Journal, seen: Mapping[str, int], cause: str) -> frozenset[str]:
+    """The runs whose status was changed for this cause after what was seen: by an earlier try, or beside it."""
+    causes = {run: [event.data.get("cause") for event in journal.events(RunId(run), seq)] for run, seq in seen.items()}
+    return frozenset(run for run, told in causes.items() if cause in told)
+
+
+def free(known: Errand, wanted: Errand, over: str) -> bool:
+    """Whether an errand may be taken up: it is the same, has no answer, and nobody is at it but who was seen for too long."""
+    return known.asked == wanted.asked and known.answer is None and known.worker in ("", over)
+
+
+def overtaken() -> Unreachable:
+    """The refusal of a worker whom another has taken for dead. Whoever sends the call again is told what the other did."""
+    return Unreachable("This call was taken up by another try of it meanwhile", "Send it again")
+
+
+class MemoryErrands:
+    """A journal's errands, in a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._errands: dict[str, Errand] = {}
+        self._errands_lock = threading.Lock()
+
+    def reserve(self, errand: Errand, over: str = "") -> Errand:
+        with self._errands_lock:
+            self._errands = {k: e for k, e in self._errands.items() if e.made >= errand.made - KEPT_SECONDS}
+            known = self._errands.setdefault(errand.key, errand)
+            if free(known, errand, over):
+                known = self._errands[errand.key] = replace(known, worker=errand.worker)
+            return known
+
+    def choose(self, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
+        with self._errands_lock:
+            known = self._errands[key]
+            if known.chosen is None:
+                known = self._errands[key] = replace(known, chosen=dict(plan))
+            return known.chosen or {}
+
+    def conclude(self, key: str, worker: str, answer: Answer) -> Answer:
+        with self._errands_lock:
+            known = self._errands.get(key)
+            if known is not None and known.answer is not None:
+                return known.answer
+            self._errands[key] = replace(self._held(key, worker), answer=answer, worker="")
+            return answer
+
+    def leave(self, key: str, worker: str) -> None:
+        with self._errands_lock:
+            known = self._errands.get(key)
+            if known is not None and known.worker == worker:
+                self._errands[key] = replace(known, worker="")
+
+    def _held(self, key: str, worker: str) -> Errand:
+        known = self._errands.get(key)
+        if known is None or known.worker != worker:
+            raise overtaken()
+        return known

@@ -1,0 +1,190 @@
+"""What a person reads: one schema for `simulate --json`, `run show --json` and the demonstration's result.json."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tideline.core.phase import Table
+from tideline.core.privacy import to_json
+from tideline.core.run import ClientId, RunId, plain_world
+from tideline.core.settings import plain
+from tideline.engine.coordinator.generalization import generalization
+from tideline.engine.coordinator.progress import newest, progress_of, waits_for
+from tideline.engine.coordinator.scheduler import waiting_of
+from tideline.engine.model.orders import OrderRow, OrderStatus
+from tideline.engine.model.runs import OPEN, RoundRow, RunRow, Status
+from tideline.engine.peers.distrust import notes
+from tideline.engine.ports.journal import Journal
+
+Orders = tuple[OrderRow, ...]
+
+
+def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False, admins: bool = True) -> dict[str, Any]:
+    """A run's result, or as much as there is of it. Keys: docs/result.md.
+
+    history: with every metric that was ever told. admins: with the tables that are for admins; a door says what the key that
+    asks may see, and who owns the journal sees all.
+    """
+    run = journal.run(run_id)
+    assert run is not None
+    orders = journal.orders(run.id)
+    own = grouped(orders, lambda o: o.client)
+    sibling = journal.run(run.reference) if run.reference else None
+    theirs = own if sibling is None else grouped(compared(journal, sibling), lambda o: o.client)
+    clients = [client(run, c, own.get(c, ()), theirs.get(c, ())) for c in run.roster]
+    closed = phases(journal, run, grouped(orders, lambda o: o.cursor), admins)
+    return {
+        "run": run.id,
+        "name": run.name,
+        "method": run.method,
+        "config": dict(run.spec.config),
+        "world": plain_world(run.spec.world),
+        "seed": run.spec.seed,
+        "weights": run.spec.weights,
+        "rounds": run.spec.config.get("rounds"),
+        "notes": [*run.spec.notes, *notes({"phases": closed, "clients": clients})],
+        "status": run.status.value,
+        "cause": run.cause,
+        "waits_for": waits(journal, run, now) or (waits(journal, sibling, now) if sibling else ""),
+        "awaited": awaited(journal, run, now),
+        "seconds": None if run.started is None else (now if run.ended is None else run.ended) - run.created,
+        "state_digest": run.state_digest,
+        "fingerprint": run.fingerprint,
+        "reference": run.reference,
+        "reference_status": sibling.status.value if sibling else None,
+        "clients": clients,
+        "generalization": generalization(run, clients, own),
+        "phases": closed,
+        "groups": groups(closed),
+        "curve": curve(run, orders),
+        "history": told(run, orders) if history else None,
+        "contract": to_json(run.contract),
+    }
+
+
+def grouped(orders: Iterable[OrderRow], key: Callable[[OrderRow], Any]) -> dict[Any, Orders]:
+    """Orders by what they have in common, in one pass: a run may have a hundred thousand."""
+    groups: defaultdict[Any, list[OrderRow]] = defaultdict(list)
+    for order in orders:
+        groups[key(order)].append(order)
+    return {name: tuple(group) for name, group in groups.items()}
+
+
+def compared(journal: Journal, sibling: RunRow) -> Orders:
+    """The reference's orders, once it has completed: before that its scores are those of another round."""
+    return journal.orders(sibling.id) if sibling.status is Status.COMPLETED else ()
+
+
+def client(run: RunRow, name: ClientId, own: Orders, theirs: Orders) -> dict[str, Any]:
+    """One site's line, from its own orders and those of the run that it is compared with."""
+    metrics = last_metrics(own)
+    compared_with = metrics if theirs is own else last_metrics(theirs)
+    samples = metrics.get("samples")
+    return {
+        "name": name,
+        "domain": None,
+        "role": run.roster[name].value,
+        "samples": None if samples is None else int(samples),
+        "accuracy": metrics.get("accuracy"),
+        "source_only": compared_with.get("accuracy" if run.reference else "source_only"),
+        "bytes_up": sum(o.bytes_up for o in own),
+        "bytes_down": sum(o.bytes_down for o in own),
+        "metrics": metrics,
+        "failures": [failure(run, o) for o in own if o.failure or o.status is OrderStatus.EXPIRED],
+    }
+
+
+def failure(run: RunRow, order: OrderRow) -> dict[str, Any]:
+    """Why an order has no reply in the fold."""
+    fact = run.plan[order.cursor] if order.cursor >= 0 else None
+    return {
+        "phase": fact.phase if fact else "join",
+        "round": fact.round if fact else 1,
+        "attempt": order.attempt,
+        "kind": order.failure.kind if order.failure else "Late" if order.answered is not None else "Silent",
+        "what": order.failure.what if order.failure else "no answer before the round closed",
+    }
+
+
+def last_metrics(orders: Orders) -> dict[str, float]:
+    """The newest value of each metric."""
+    found: dict[str, float] = {}
+    for order in sorted(orders, key=lambda o: (o.cursor, o.attempt)):
+        if order.status is OrderStatus.ANSWERED:
+            found |= order.metrics
+    return found
+
+
+def phases(journal: Journal, run: RunRow, orders: Mapping[int, Orders], admins: bool) -> list[dict[str, Any]]:
+    """The closed rounds, with the traffic of all attempts. orders: by cursor; admins: with the tables that are for them."""
+    return [
+        {"name": r.phase, "round": r.round, "seconds": r.closed - r.opened, "replies": len(r.folded), "clients": list(r.folded)}
+        | {"marks": plain(r.marks), "groups": plain(r.groups), "tables": plain(tables_for(r, admins))}
+        | traffic(orders.get(r.cursor, ()))
+        for r in journal.rounds(run.id)
+    ]
+
+
+def tables_for(closed: RoundRow, admins: bool) -> dict[str, Table]:
+    """A round's tables, as far as they are shown: to admins all of them."""
+    return {name: table for name, table in closed.tables.items() if admins or not table.admins}
+
+
+def groups(closed: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The last grouping that a closed round told; None where none did. Whoever knows the domains adds how well it fits."""
+    told = [phase["groups"] for phase in closed if phase["groups"]]
+    return {"last": told[-1], "adjusted_rand_index": None} if told else None
+
+
+def traffic(orders: Orders) -> dict[str, int]:
+    """How many clients were asked in a round, and the bytes that this took."""
+    return {
+        "asked": len({o.client for o in orders}),
+        "bytes_down": sum(o.bytes_down for o in orders),
+        "bytes_up": sum(o.bytes_up for o in orders),
+    }
+
+
+def curve(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
+    """Accuracy over the rounds, a point per site and scoring."""
+    return [
+        place(run, o) | {"accuracy": o.metrics["accuracy"]}
+        for o in orders
+        if o.status is OrderStatus.ANSWERED and "accuracy" in o.metrics
+    ]
+
+
+def told(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
+    """Everything that sites measured, an entry per answered order."""
+    return [place(run, o) | {"metrics": dict(o.metrics)} for o in orders if o.status is OrderStatus.ANSWERED and o.metrics]
+
+
+def place(run: RunRow, order: OrderRow) -> dict[str, Any]:
+    """Who was asked, and where in the plan."""
+    fact = run.plan[order.cursor]
+    return {"client": order.client, "phase": fact.phase, "round": fact.round, "cursor": order.cursor}
+
+
+def awaited(journal: Journal, run: RunRow, now: float) -> list[dict[str, Any]]:
+    """Each site that an open run waits for, and for how many seconds nothing was heard of it; null: it never enrolled."""
+    if run.status not in OPEN:
+        return []
+    clients = {each.name: each for each in journal.clients()}
+    found = []
+    for order in newest(journal.orders(run.id, run.cursor)):
+        known = clients.get(order.client)
+        if order.status is OrderStatus.OPEN:
+            seen = None if known is None else max(known.seen, order.beat)
+            silent = None if seen is None else max(now - seen, 0.0)
+            found.append({"client": order.client, "silent_seconds": silent, "progress": order.progress})
+    return found
+
+
+def waits(journal: Journal, run: RunRow, now: float) -> str:
+    """What an open run waits for, in words."""
+    if run.status not in OPEN:
+        return ""
+    latest = newest(journal.orders(run.id, run.cursor))
+    return waits_for(progress_of(latest), waiting_of(run), run.deadline_at - now)

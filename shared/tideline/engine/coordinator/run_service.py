@@ -1,0 +1,298 @@
+"""What people ask of the coordinator: start, look, cancel, resume. Who is let in stands in `enrolment`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tideline.core.errors import NotFound, Refused, RosterRefused
+from tideline.core.run import ClientId, Digest, Member, Role, RunId, RunSpec
+from tideline.core.settings import Plain, nearest
+from tideline.engine.coordinator import initial_weights
+from tideline.engine.coordinator.briefs import check_room
+from tideline.engine.coordinator.enrolment import Enrolment, check_client_name, secret_hash
+from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
+from tideline.engine.coordinator.progress import newest
+from tideline.engine.model.clients import Client, Keys, Standing
+from tideline.engine.model.compute import Draft, DraftRequest
+from tideline.engine.model.experiment import Experiment, Reference, read_experiment
+from tideline.engine.model.orders import OrderRow, OrderStatus
+from tideline.engine.model.runs import JOIN, OPEN, RunRow, Status
+from tideline.engine.model.seeds import Purpose, order_id, seed_for
+from tideline.engine.model.transitions import revocation
+from tideline.engine.peers.relay import check_keys, seals
+from tideline.engine.ports.clock import Bell, Clock
+from tideline.engine.ports.compute import Compute
+from tideline.engine.ports.journal import Journal
+from tideline.engine.ports.runs import anything
+
+CANCELLED, RESUMED = "cancelled by a person", "resumed by a person"
+
+
+class Office:
+    """The people's side of the desk. What an earlier try of a request has done, a later one of the same identity leaves.
+
+    here  whether a part's bytes are in the store: asked of weights that a run names
+    """
+
+    def __init__(
+        self, journal: Journal, compute: Compute, bell: Bell, clock: Clock, here: Callable[[Digest], bool] = anything
+    ) -> None:
+        self.journal, self.compute, self.bell, self.clock, self.here = journal, compute, bell, clock, here
+        self.people = Enrolment(journal, clock)
+        self.invite, self.invited, self.enrol = self.people.invite, self.people.invited, self.people.enrol
+
+    def approve(self, name: str, by: str = "") -> Client:
+        """Let a pending client work. Raises NotFound, Refused."""
+        client = self.people.approve(name, by)
+        self.bell.ring(f"client:{name}")
+        return client
+
+    def revoke(self, name: str, reason: str = "", by: str = "") -> Client:
+        """Let a client in no more, and end what it was asked for. Raises NotFound."""
+        client, runs = self.people.revoke(name, reason, by)
+        for topic in (f"client:{name}", *(f"run:{run}" for run in runs)):
+            self.bell.ring(topic)
+        return client
+
+    def rekey(self, known: Client, keys: Keys, handover: str = "") -> None:
+        """Put new keys in the place of a client's; what it began with the old ones ends. Raises IdentityRefused.
+
+        handover: the old keys' signature of the new ones, if the client gave one.
+        """
+        self.people.rekey(known, keys, handover)
+        self.bell.ring(f"client:{known.name}")
+
+    def start(self, given: Mapping[str, Plain], identity: Identity | None = None) -> RunId:
+        """Check an experiment and start it, with its reference beside it. Raises Refused errors with `context["path"]`."""
+        identity = identity or Identity()
+        run = identity.run
+        if identity.errand and self.journal.run(run):
+            return self.started(run)
+        experiment = read_experiment(given)
+        self.check_brought(experiment.weights)
+        roster = self.roster(experiment)
+        main = self.draft(run, experiment, roster)
+        rows = [main]
+        if experiment.reference is not None and not tells_source_only(main):
+            sibling = self.sibling(RunId(f"{run}-ref"), experiment, main, roster)
+            main = replace(main, reference=sibling.id)
+            rows = [main, replace(sibling, reference_of=run)]
+        self.write(identity, rows, [order for row in rows for order in joins(row, self.clock.now())])
+        return self.started(run)
+
+    def write(self, identity: Identity, rows: list[RunRow], orders: list[OrderRow]) -> None:
+        """Write new runs. What another try has written meanwhile stays as it is."""
+        if identity.errand:
+            self.journal.create_once(identity.errand, identity.worker, rows, orders, identity.by, self.here)
+        else:
+            self.journal.create(rows, orders, identity.by, self.here)
+
+    def check_brought(self, weights: str) -> None:
+        """The file that a run is to begin from was uploaded and is here; its collection is put off. Raises ConfigRefused."""
+        initial_weights.check_name(weights)
+        digest = Digest(weights)
+        if weights and not (self.journal.held(((digest, 0),), *initial_weights.WHOSE, self.clock.now()) and self.here(digest)):
+            raise initial_weights.gone(weights)
+
+    def started(self, run: RunId) -> RunId:
+        """A run that is there; an earlier try may have died before it rang."""
+        self.ring(self.with_reference(run))
+        return run
+
+    def sibling(self, run: RunId, experiment: Experiment, main: RunRow, roster: Mapping[ClientId, Role]) -> RunRow:
+        """The reference's run. What is wrong with it is named at its own place in the experiment."""
+        try:
+            return self.draft(run, reference_of(experiment, main, self.compute), roster)
+        except Refused as error:
+            path = f"reference.{error.context.get('path', '')}".rstrip(".")
+            raise type(error)(f"The reference: {error.what}", error.todo, **{**error.context, "path": path}) from error
+
+    def ring(self, rows: list[RunRow]) -> None:
+        """Wake the clients that a run asks for, and its conductor."""
+        for row in rows:
+            self.bell.ring(f"run:{row.id}")
+            for client in row.roster:
+                self.bell.ring(f"client:{client}")
+
+    def roster(self, experiment: Experiment) -> dict[ClientId, Role]:
+        """Who takes part, by name and by label."""
+        roster = {ClientId(name): role for name, role in experiment.roster.items()}
+        for i, selector in enumerate(experiment.select):
+            labelled = [c for c in self.journal.clients() if dict(selector.labels).items() <= dict(c.labels).items()]
+            found = [c for c in labelled if c.standing is Standing.APPROVED]
+            if not found:
+                who = "approved" if labelled else "enrolled"
+                raise RosterRefused(
+                    f"No {who} client has the labels {dict(selector.labels)}", "See /clients", path=f"select[{i}]"
+                )
+            roster = {c.name: selector.role for c in found} | roster  # a name that is written out keeps its role
+        if not roster:
+            raise RosterRefused("The experiment names no client", "Add roster: {NAME: source, ...} or select", path="roster")
+        for name, role in roster.items():
+            self.check_member(name, role)
+        return roster
+
+    def check_member(self, name: ClientId, role: Role) -> None:
+        """A named client may be enrolled later; one that is enrolled must allow the role."""
+        check_client_name(name, empty=False)
+        client = self.journal.client(name)
+        if client is not None and client.standing is Standing.REVOKED:
+            raise RosterRefused(f"{name} was {revocation(client)}", "Leave it out, or invite it again", path=f"roster.{name}")
+        if client is not None and role.value not in client.roles:
+            allowed = ", ".join(client.roles)
+            raise RosterRefused(
+                f"{name} may not be a {role.value}: its owner allows {allowed}",
+                f"Give it a role that it allows, or start its agent with --role {role.value}",
+                path=f"roster.{name}",
+            )
+
+    def draft(self, run: RunId, experiment: Experiment, roster: Mapping[ClientId, Role]) -> RunRow:
+        """The run's row, if the method can use what was asked for."""
+        assumed = tuple(Member(name, role, labelled=role is not Role.TARGET) for name, role in sorted(roster.items()))
+        made = self.compute.draft(
+            DraftRequest(
+                method=experiment.method,
+                preset=experiment.preset,
+                config=experiment.config,
+                world=experiment.world,
+                roster=assumed,
+                weights=experiment.weights,
+            )
+        )
+        if seals(made.contract):
+            check_keys(c for c in self.journal.clients() if c.name in roster and c.standing is not Standing.REVOKED)
+        now = self.clock.now()
+        row = RunRow(
+            id=run,
+            name=experiment.name or experiment.method,
+            method=experiment.method,
+            spec=spec_of(run, experiment, made),
+            roster=dict(sorted(roster.items())),
+            plan=made.plan,
+            contract=made.contract,
+            created=now,
+            deadline_at=now + experiment.waiting.deadline,
+            opened=now,
+        )
+        if seals(made.contract):
+            check_room(row)
+        return row
+
+    def cancel(self, run: RunId, identity: Identity | None = None) -> None:
+        """End a run and its reference. Their agents give up the steps at the next beat."""
+        rows, now = self.with_reference(run), self.clock.now()
+        seen = last_seen(self.journal, identity, rows)
+        by = identity.by if identity else ""
+        among = (*OPEN, Status.STALLED)
+        ended = [r for r in rows if self.journal.settle(r.id, among, Status.CANCELLED, CANCELLED, now, by=by)]
+        if not ended and not done_since(self.journal, seen, CANCELLED):
+            raise Refused(f"Run {run} is {rows[0].status.value} already", "Nothing is left to cancel")
+        self.ring(ended or rows)
+
+    def resume(self, run: RunId, identity: Identity | None = None) -> None:
+        """Ask those again who did not answer, with the same seed; what was answered stays. The run's reference likewise."""
+        rows = self.with_reference(run)
+        seen = last_seen(self.journal, identity, rows)
+        done = done_since(self.journal, seen, RESUMED)
+        stalled = [r for r in rows if r.status is Status.STALLED and r.id not in done]
+        if not stalled and not done:
+            raise Refused(f"Run {run} is {rows[0].status.value}; only a stalled run can be resumed", "Look at its cause")
+        resumed = [r for r in stalled if self.resume_one(r, identity.by if identity else "")]
+        if not resumed and not done_since(self.journal, seen, RESUMED):
+            raise Refused(f"Run {run} is no longer stalled", "See its state with run show")
+        self.ring(resumed or rows)
+
+    def with_reference(self, run: RunId) -> list[RunRow]:
+        """A run, and the run that it is compared with."""
+        row = self.find(run)
+        return [row] if row.reference is None else [row, self.find(row.reference)]
+
+    def resume_one(self, row: RunRow, by: str = "") -> bool:
+        """Reissue and reopen in one transaction, so that a cancel at the same moment wins or loses as a whole."""
+        now = self.clock.now()
+        latest = newest(self.journal.orders(row.id, row.cursor))
+        # An order that is still open stays as it is, and may be answered while this runs.
+        again = [o for o in latest if o.status not in (OrderStatus.ANSWERED, OrderStatus.OPEN)]
+        orders = [self.next_attempt(o, now) for o in again]
+        status = Status.WAITING if row.cursor == JOIN else Status.RUNNING
+        deadline = now + row.spec.waiting.deadline
+        return self.journal.reopen(row.id, status, RESUMED, now, deadline, orders, by)
+
+    def next_attempt(self, order: OrderRow, now: float) -> OrderRow:
+        """The same order once more: same seed, new name."""
+        attempt = order.attempt + 1
+        name = order_id(order.run, order.cursor, order.client, attempt)
+        after = self.journal.last_answer(order.run, order.client)
+        row = OrderRow(name, order.run, order.cursor, attempt, order.client, order.files, order.seed, after, now)
+        return replace(row, sealed=order.sealed)
+
+    def find(self, run: RunId) -> RunRow:
+        """A run by id. Raises NotFound."""
+        row = self.journal.run(run)
+        if row is None:
+            raise NotFound(f"There is no run {run!r}", f"See the list of runs{nearest(run, self.journal.run_ids())}")
+        return row
+
+
+def joins(row: RunRow, now: float) -> list[OrderRow]:
+    """The orders of the exchange before the first phase."""
+    return [
+        OrderRow(
+            order_id(row.id, JOIN, client, 1),
+            row.id,
+            JOIN,
+            1,
+            client,
+            (),
+            seed_for(row.spec.seed, Purpose.SETTLE, JOIN, client),
+            JOIN - 1,
+            now,
+        )
+        for client in row.roster
+    ]
+
+
+def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
+    """A run as it was asked for, once its draft is made."""
+    return RunSpec(
+        id=run,
+        method=experiment.method,
+        config=made.config,
+        world=made.world,
+        seed=experiment.seed,
+        contract=made.digest,
+        keeps=made.keeps,
+        waiting=experiment.waiting,
+        notes=made.notes,
+        kept=made.kept,
+        admins=made.admins,
+        checkpoint_every=experiment.checkpoint_every,
+        threads=experiment.threads,
+        weights=made.weights,
+        weights_bytes=made.weights_bytes,
+    )
+
+
+def reference_of(experiment: Experiment, main: RunRow, compute: Compute) -> Experiment:
+    """The experiment to compare with: the reference's method, with the settings that both methods have.
+
+    It begins from the same weights if its method takes any; else as it always does.
+    """
+    reference = experiment.reference
+    assert isinstance(reference, Reference)
+    described = compute.describe(reference.method)
+    names, weights = {s.name for s in described.settings}, experiment.weights if described.weights else ""
+    shared = {k: v for k, v in main.spec.config.items() if k in names}
+    roles = {"roles": [r.value for r in reference.roles]} if "roles" in names else {}
+    config = {**shared, **roles, **reference.config}
+    same = replace(experiment, method=reference.method, preset=None, reference=None)
+    return replace(same, name=f"{main.name} reference", config=config, weights=weights)
+
+
+def tells_source_only(run: RunRow) -> bool:
+    """Whether the run's own plan scores the source-only model, so that no second run is needed."""
+    return any(clause.field == "metrics.source_only" for clause in run.contract)
+
+
+__all__ = ["Office", "check_client_name", "secret_hash"]

@@ -1,0 +1,249 @@
+"""Moves runs forward: looks at the journal, and closes what is ready. Everything it knows, it reads; a restart is a no-op."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tideline.core.errors import Diverged, FederationError, Overtaken, StepFailed, StorageFull, Unreachable
+from tideline.core.run import ClientId, Digest, Member, Roster, RunId, Waiting
+from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.progress import Expired, Progress, Verdict, newest, note, progress_of, verdict
+from tideline.engine.model.compute import BeginRequest, Checkpoint, CloseRequest, NextRound, RecordedRound
+from tideline.engine.model.files import Files
+from tideline.engine.model.orders import OrderRow, OrderStatus
+from tideline.engine.model.runs import FINAL, JOIN, OPEN, RoundRow, RunRow, Status
+from tideline.engine.model.seeds import Purpose, order_id, seed_for
+from tideline.engine.peers.distrust import shut_out
+from tideline.engine.ports.clock import Bell, Clock
+from tideline.engine.ports.compute import Compute
+from tideline.engine.ports.journal import Journal
+from tideline.engine.ports.meter import SILENT, Meter
+from tideline.engine.ports.runs import Advance
+
+MOST_NAMED = 10  # sites in a cause
+
+
+class Conductor:
+    """One for all runs of a coordinator. `turn` may be called at any time, for any run, any number of times."""
+
+    def __init__(
+        self, journal: Journal, room: Storeroom, compute: Compute, bell: Bell, clock: Clock, meter: Meter = SILENT
+    ) -> None:
+        self.journal, self.room, self.compute, self.bell, self.clock = journal, room, compute, bell, clock
+        self.meter = meter
+
+    def turn(self, run_id: RunId, token: int | None = None) -> float | None:
+        """Close every round that is ready. The time at which to look again at the latest; None when the run is not open.
+
+        token: of the caller's lease on the run, held against the newest in each write's own transaction; None where there
+        is no other coordinator. Raises Overtaken: leave the run alone; Unreachable and StorageFull: look again later.
+        """
+        while True:
+            run = self.journal.run(run_id)
+            if run is None or run.status not in OPEN:
+                return None
+            orders = self.asked(run)
+            what, progress = self.judge(run, orders)
+            if what is Verdict.WAIT:
+                return run.deadline_at
+            if what is Verdict.STALL:
+                self.stall(run, progress, token)
+            else:
+                self.try_close(run, orders, token)
+
+    def asked(self, run: RunRow) -> tuple[OrderRow, ...]:
+        """The round's orders. Whoever was revoked since the run began is not waited for, whichever round asks for it."""
+        orders = self.journal.orders(run.id, run.cursor)
+        waiting = {o.client for o in orders if o.status is OrderStatus.OPEN}
+        barred = waiting & self.journal.revoked() if waiting else frozenset()
+        for client in sorted(barred):
+            self.journal.revoke(client, "", self.clock.now())
+        return self.journal.orders(run.id, run.cursor) if barred else orders
+
+    def judge(self, run: RunRow, orders: tuple[OrderRow, ...]) -> tuple[Verdict, Progress]:
+        """Whether the round is ready, and who has answered."""
+        progress = progress_of(orders)
+        rules, floor = waiting_of(run), floor_of(run)
+        if self.clock.now() >= run.deadline_at:
+            return note(progress, Expired(), rules, floor)[1], progress
+        return verdict(progress, rules, floor), progress
+
+    def stall(self, run: RunRow, progress: Progress, token: int | None) -> None:
+        """Too few answers: the run waits for a person, with the reasons."""
+        reasons = [f"{client}: {why}" for client, why in progress.failed]
+        reasons += [f"{client}: no answer in time" for client in sorted(progress.waiting)]
+        came = f"{len(progress.answered)} of {progress.asked} sites answered{lacking(run, progress)}"
+        cause = f"{place(run)}: {came}. {'; '.join(reasons)}"
+        self.journal.settle(run.id, OPEN, Status.STALLED, cause, self.clock.now(), token)
+        self.bell.ring(f"run:{run.id}")
+
+    def try_close(self, run: RunRow, orders: tuple[OrderRow, ...], token: int | None) -> None:
+        """Close the round, or end the run with the reason why it cannot be closed."""
+        answered = [o for o in newest(orders) if o.status is OrderStatus.ANSWERED]
+        try:
+            ended = self.close(run, answered, token)
+        except (Unreachable, StorageFull, Overtaken):
+            raise  # not the run's trouble: nothing was written, and a later turn, here or elsewhere, does it
+        except FederationError as error:
+            self.room_is_ours(error)
+            self.fail(run, error, token, () if run.cursor == JOIN else tuple(o.client for o in answered))
+            ended = True
+        self.room.tidy(at_once=ended)
+
+    def room_is_ours(self, error: FederationError) -> None:
+        """Raises Unreachable where the parts as a whole are away, such as a disk that is not mounted: that is no run's fault."""
+        marker = self.journal.marker()
+        if marker is not None and not self.room.parts.has(marker):
+            raise Unreachable(
+                "The coordinator's parts are away", "Bring them back; the round is closed again by itself"
+            ) from error
+
+    def close(self, run: RunRow, answered: list[OrderRow], token: int | None) -> bool:
+        """One fold and one transaction; whether the run has ended with it."""
+        rounds = self.journal.rounds(run.id)
+        joined = run.cursor == JOIN
+        members = self.members(run, answered) if joined else run.members
+        keep = joined or self.checkpoint_due(run, rounds)
+        if joined:
+            made = self.compute.begin(BeginRequest(run.spec, members, keep))
+        else:
+            checkpoint, history = self.history(run, rounds)
+            closing = self.closing(run, run.cursor, answered)
+            made = self.compute.close(CloseRequest(run.spec, members, checkpoint, history, closing, keep))
+        step = replace(self.advance(run, rounds, answered, made, members), token=token)
+        if self.journal.advance(step, self.room.parts.has):
+            for order in step.orders:
+                self.bell.ring(f"client:{order.client}")
+            self.bell.ring(f"run:{run.id}")
+            self.meter.closed(run, step.closed)
+        return step.status in FINAL
+
+    def members(self, run: RunRow, joined: list[OrderRow]) -> Roster:
+        """The roster as it is frozen: what each site said when it joined."""
+        return tuple(Member(o.client, run.roster[o.client], bool(o.facts["labelled"])) for o in joined)
+
+    def checkpoint_due(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> bool:
+        """Whether the state after this round is kept."""
+        since = len(list(itertools.takewhile(lambda r: not r.state, reversed(rounds))))
+        return since + 1 >= run.spec.checkpoint_every
+
+    def history(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> tuple[Checkpoint, tuple[RecordedRound, ...]]:
+        """The last checkpoint, and the rounds closed since."""
+        last = max(i for i, r in enumerate(rounds) if r.state)
+        past = tuple(self.recorded(run, r) for r in rounds[last + 1 :])
+        return Checkpoint(rounds[last].next_cursor, rounds[last].state[0][0]), past
+
+    def recorded(self, run: RunRow, closed: RoundRow) -> RecordedRound:
+        """A closed round's replies: those that were folded then."""
+        orders = newest(self.journal.orders(run.id, closed.cursor))
+        return self.closing(run, closed.cursor, [o for o in orders if o.client in closed.folded], closed.asked)
+
+    def closing(
+        self, run: RunRow, cursor: int, answered: list[OrderRow], asked: Mapping[ClientId, Digest] | None = None
+    ) -> RecordedRound:
+        """A round's replies."""
+        if asked is None:
+            asked = {o.client: m for o in newest(self.journal.orders(run.id, cursor)) if (m := o.message)}
+        replies, metrics = {o.client: o.reply[0][0] for o in answered}, {o.client: o.metrics for o in answered}
+        return RecordedRound(cursor, asked, replies, metrics)
+
+    def advance(
+        self,
+        run: RunRow,
+        rounds: tuple[RoundRow, ...],
+        answered: list[OrderRow],
+        made: NextRound,
+        members: Roster,
+    ) -> Advance:
+        """What the transaction writes."""
+        now = self.clock.now()
+        asked = newest(self.journal.orders(run.id, run.cursor))
+        closed = self.closed(run, answered, asked, made, now)
+        orders = tuple(
+            replace(self.order(run, made.cursor, c, files, now), sealed=made.handles.get(c, ()))
+            for c, files in made.orders.items()
+        )
+        kept = [r.next_cursor for r in (*rounds, closed) if r.state]
+        final = made.done
+        return Advance(
+            run.id,
+            run.cursor,
+            closed,
+            orders,
+            made.cursor,
+            now + waiting_of(run).deadline,
+            Status.COMPLETED if final else Status.RUNNING,
+            closed.state[0][0] if final else None,
+            members if run.cursor == JOIN else None,
+            made.fingerprint if run.cursor == JOIN else None,
+            kept[-2] if len(kept) > 1 else JOIN,
+            sealed=made.sealed,
+            without=shut_out(asked),
+        )
+
+    def closed(self, run: RunRow, answered: list[OrderRow], asked: Sequence[OrderRow], made: NextRound, now: float) -> RoundRow:
+        """The round's record."""
+        fact = run.plan[run.cursor] if run.cursor >= 0 else None
+        return RoundRow(
+            run.id,
+            run.cursor,
+            fact.phase if fact else "join",
+            fact.round if fact else 1,
+            run.opened,
+            now,
+            tuple(o.client for o in answered),
+            made.cursor,
+            made.state,
+            {o.client: m for o in asked if (m := o.message)},
+            made.marks,
+            made.groups,
+            made.tables,
+        )
+
+    def order(self, run: RunRow, cursor: int, client: ClientId, files: Files, now: float) -> OrderRow:
+        """A new order, first attempt."""
+        seed = seed_for(run.spec.seed, Purpose.STEP, cursor, client)
+        after = self.journal.last_answer(run.id, client)
+        return OrderRow(order_id(run.id, cursor, client, 1), run.id, cursor, 1, client, files, seed, after, now)
+
+    def fail(self, run: RunRow, error: FederationError, token: int | None = None, folded: Sequence[ClientId] = ()) -> None:
+        """End a run that cannot go on. folded: whose replies were at hand."""
+        word = "diverged: " if isinstance(error, Diverged) else ""
+        whose = suspects(folded) if folded and isinstance(error, StepFailed) else ""
+        self.journal.settle(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}{whose}", self.clock.now(), token)
+        self.bell.ring(f"run:{run.id}")
+
+
+def waiting_of(run: RunRow) -> Waiting:
+    """The run's waiting rules. At the join everybody is awaited: the roster is frozen there."""
+    rules = run.spec.waiting
+    return rules if run.cursor >= 0 else Waiting(deadline=rules.deadline)
+
+
+def floor_of(run: RunRow) -> int | None:
+    """The open phase's own least number of replies."""
+    return run.plan[run.cursor].floor if 0 <= run.cursor < len(run.plan) else None
+
+
+def lacking(run: RunRow, progress: Progress) -> str:
+    """What needs more answers than came, in words; nothing where only the run's own rules do."""
+    floor = floor_of(run) or 0
+    if len(progress.answered) >= floor:
+        return ""
+    return f"; {run.plan[run.cursor].needs or 'the phase'} needs {floor}"
+
+
+def suspects(folded: Sequence[ClientId]) -> str:
+    """Where a fold fails, one of its replies may be why, though nothing that is declared was against it."""
+    rest = len(folded) - MOST_NAMED
+    others = f" and {rest} more" if rest > 0 else ""
+    return f". Folded were the replies of {', '.join(folded[:MOST_NAMED])}{others}; each had kept its declaration"
+
+
+def place(run: RunRow) -> str:
+    """Where a run is, in words."""
+    if 0 <= run.cursor < len(run.plan):
+        return f"Round {run.plan[run.cursor].round} of {run.plan[run.cursor].phase}"
+    return "Gathering the sites"

@@ -1,0 +1,108 @@
+"""Orders and replies: as the journal keeps them, and as they cross between coordinator and agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tideline.core.handle import AnyHandle
+from tideline.core.run import EMPTY, ClientId, Digest, OrderId, RunId
+from tideline.core.settings import Plain
+from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.files import Files
+
+
+class OrderStatus(StrEnum):
+    """Where an order is. Only an open one can be answered; a late answer to an expired one is recorded, not folded."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no reply: the error's kind and our own sentence, never a traceback."""
+
+    kind: str
+    what: str
+
+
+@dataclass(frozen=True)
+class OrderRow:
+    """One order and, once it is answered, its reply. sealed: the values of others that its message names."""
+
+    id: OrderId
+    run: RunId
+    cursor: int
+    attempt: int
+    client: ClientId
+    files: Files
+    seed: int
+    after: int
+    created: float
+    status: OrderStatus = OrderStatus.OPEN
+    progress: float = 0.0
+    beat: float = 0.0
+    reply: Files = ()
+    metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+    facts: Mapping[str, Plain] = field(default_factory=lambda: EMPTY)
+    failure: Failure | None = None
+    answered: float | None = None
+    bytes_down: int = 0
+    bytes_up: int = 0
+    sealed: tuple[AnyHandle, ...] = ()
+
+    @property
+    def message(self) -> Digest | None:
+        """The root of what is asked."""
+        return self.files[0][0] if self.files else None
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an agent is asked. `brief` is the run as plain data (method, config, world, contract, threads, role).
+
+    sealed: the values of other sites that the message names, as far as they are for this one.
+    """
+
+    id: OrderId
+    run: RunId
+    cursor: int
+    phase: str
+    step: str
+    round: int
+    files: Files
+    seed: int
+    after: int
+    seconds_left: float
+    brief: Mapping[str, Plain]
+    sealed: tuple[Envelope, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What an agent answers: files of the message, or a failure. refused: the desk found the failure, in what was sent.
+
+    sealed: the values for peers whose handles the message names.
+    """
+
+    order: OrderId
+    files: Files = ()
+    metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+    facts: Mapping[str, Plain] = field(default_factory=lambda: EMPTY)
+    failure: Failure | None = None
+    refused: bool = False
+    sealed: tuple[Envelope, ...] = ()
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What the desk says to a reply. `missing`: (digest, offset to go on from) that must be pushed first."""
+
+    verdict: str  # accepted | missing | refused | stale | late
+    missing: tuple[tuple[Digest, int], ...] = ()
+    error: Failure | None = None

@@ -1,0 +1,149 @@
+"""Runs: what was asked for, how far each is, its closed rounds, who conducts it, what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+
+from tideline.core.phase import Table
+from tideline.core.privacy import Contract
+from tideline.core.run import EMPTY, ClientId, Digest, Role, Roster, RunId, RunSpec
+from tideline.core.settings import Plain
+from tideline.engine.model.files import Files
+
+JOIN = -1  # the cursor of the exchange before the first phase: a site looks at the contract and settles
+
+
+class Status(StrEnum):
+    """Where a run is. The first two are open; a stalled run waits for a person; the rest are final."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    STALLED = "stalled"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OPEN = (Status.WAITING, Status.RUNNING)
+
+
+FINAL = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+
+
+@dataclass(frozen=True)
+class PhaseFact:
+    """What is known of one place in a plan without loading the method."""
+
+    phase: str
+    step: str
+    round: int
+    floor: int | None = None
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run: what was asked for (`spec`), and how far it is."""
+
+    id: RunId
+    name: str
+    method: str
+    spec: RunSpec
+    roster: Mapping[ClientId, Role]
+    plan: tuple[PhaseFact, ...]
+    contract: Contract
+    created: float
+    deadline_at: float
+    status: Status = Status.WAITING
+    cause: str = ""
+    cursor: int = JOIN
+    members: Roster = ()
+    opened: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+    state_digest: Digest | None = None
+    fingerprint: str = ""
+    reference: RunId | None = None
+    reference_of: RunId | None = None
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A run in one line. `of`: exchanges in its plan."""
+
+    id: RunId
+    name: str
+    method: str
+    status: Status
+    cause: str
+    cursor: int
+    of: int
+    created: float
+    ended: float | None
+    reference_of: RunId | None
+
+
+def headline(row: RunRow) -> Headline:
+    """A run's row in one line."""
+    told = {field.name: getattr(row, field.name) for field in fields(Headline) if field.name != "of"}
+    return Headline(**told, of=len(row.plan))
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who conducts a run: one holder at a time, each with a higher token than the one before.
+
+    The holder gives signs of life, counted in `beats`. Whoever has seen none for `seconds`, by a clock of his own, may take it.
+    """
+
+    run: RunId
+    holder: str = ""
+    token: int = 0
+    beats: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class RoundRow:
+    """A closed round: whose replies were folded, and the state afterwards where it was checkpointed.
+
+    marks, groups, tables: what the fold told people (core.phase.Told).
+    """
+
+    run: RunId
+    cursor: int
+    phase: str
+    round: int
+    opened: float
+    closed: float
+    folded: tuple[ClientId, ...]
+    next_cursor: int
+    state: Files = ()
+    asked: Mapping[ClientId, Digest] = field(default_factory=lambda: EMPTY)
+    marks: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    groups: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that a person may want to know, in order, for one run."""
+
+    run: RunId
+    seq: int
+    at: float
+    kind: str
+    data: Mapping[str, Plain]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How much there is: runs by status and clients by standing, each word there even if it is 0; open orders; parts; entries."""
+
+    runs: Mapping[str, int]
+    clients: Mapping[str, int]
+    orders: int
+    parts: int
+    entries: int

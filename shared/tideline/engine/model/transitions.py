@@ -1,0 +1,124 @@
+"""What every journal writes of a closed round and of a reply, and what it refuses to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tideline.core.errors import Overtaken, Unreachable
+from tideline.core.run import Digest
+from tideline.core.settings import plain
+from tideline.engine.model.clients import Client, Handover, Keys
+from tideline.engine.model.orders import Failure, OrderRow, OrderStatus, Reply
+from tideline.engine.model.runs import FINAL, Lease, RunRow
+from tideline.engine.ports.runs import Advance
+
+MOST_HANDOVERS = 64  # of a client that are kept
+REMEMBERED_SECONDS = 86400.0  # for so long it is known that a part was dropped
+
+
+def fence(lease: Lease, token: int | None) -> None:
+    """Raises Overtaken for a token that is not the lease's newest."""
+    if token is not None and token != lease.token:
+        raise Overtaken(f"Run {lease.run} has been conducted by {lease.holder or 'another coordinator'} since, and goes on there")
+
+
+def present(doubtful: Iterable[Digest], here: Callable[[Digest], bool]) -> None:
+    """Raises Unreachable if one of these parts, to which a step refers, is not here."""
+    gone = sorted(digest for digest in doubtful if not here(digest))
+    if gone:
+        raise Unreachable(f"Part {gone[0][:12]} was collected while the round was closed", "The round is closed again by itself")
+
+
+def advanced(row: RunRow, step: Advance) -> RunRow:
+    """A run's row after a closed round."""
+    return replace(
+        row,
+        cursor=step.cursor,
+        status=step.status,
+        cause="",
+        deadline_at=step.deadline_at,
+        opened=step.closed.closed,
+        started=row.started if row.started is not None else step.closed.closed,
+        ended=step.closed.closed if step.status in FINAL else None,
+        members=row.members if step.members is None else step.members,
+        state_digest=step.state_digest,
+        fingerprint=row.fingerprint if step.fingerprint is None else step.fingerprint,
+    )
+
+
+def answered(row: OrderRow, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderRow:
+    """An order's row with its reply."""
+    return replace(
+        row,
+        status=status,
+        reply=reply.files,
+        metrics=dict(reply.metrics),
+        facts=dict(reply.facts),
+        failure=reply.failure,
+        answered=now,
+        progress=1.0,
+        bytes_down=row.bytes_down + down,
+        bytes_up=row.bytes_up + up,
+    )
+
+
+def rekeyed(known: Client, keys: Keys, protocol: int, handover: str = "") -> Client:
+    """A client's row with new keys: nothing that it had shows who it is any more, but for the old keys' signature of these."""
+    changed = replace(known, sign_key=keys.sign, receive_key=keys.receive, protocol=protocol, credential_hash="", rotate=False)
+    before = known.handovers or ((Handover(known.keys, ""),) if known.keys else ())
+    # Without a signature the line is cut: whoever knows the keys before must be told by a person.
+    handovers = (*before, Handover(keys, handover))[-MOST_HANDOVERS:] if handover else ()
+    return replace(changed, handovers=handovers)
+
+
+def day(seconds: float) -> str:
+    """A time for people."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def revocation(known: Client) -> str:
+    """That a client is revoked, when and why, in words."""
+    return f"revoked on {day(known.revoked or 0.0)}{': ' if known.reason else ''}{known.reason}"
+
+
+def revoked_reply(row: OrderRow, known: Client) -> Reply:
+    """What stands in for a revoked client's reply."""
+    return Reply(row.id, failure=Failure("Revoked", f"{known.name} was {revocation(known)}"))
+
+
+def closed_event(step: Advance) -> dict[str, Any]:
+    """What people are told of a closed round."""
+    closed = step.closed
+    more: dict[str, Any] = {} if step.token is None else {"token": step.token}
+    if closed.marks:
+        more["marks"] = plain(closed.marks)
+    if step.without:
+        more["without"] = dict(step.without)
+    return more | {
+        "phase": closed.phase,
+        "round": closed.round,
+        "seconds": closed.closed - closed.opened,
+        "replies": len(closed.folded),
+        "cursor": step.cursor,
+    }
+
+
+def reply_event(row: OrderRow, reply: Reply) -> dict[str, Any]:
+    """What people are told of a reply."""
+    told: dict[str, Any] = {"client": row.client, "cursor": row.cursor, "metrics": dict(reply.metrics)}
+    if reply.failure:
+        told |= {"kind": reply.failure.kind, "what": reply.failure.what}
+    return told
+
+
+def late_event(row: OrderRow) -> dict[str, Any]:
+    """What people are told of a reply that turned out to be late."""
+    return reply_event(row, Reply(row.id, metrics=row.metrics))
+
+
+def told_by(data: Mapping[str, Any], by: str) -> dict[str, Any]:
+    """An event's data, with the name of who asked for it, if somebody did."""
+    return {**data, "by": by} if by else dict(data)

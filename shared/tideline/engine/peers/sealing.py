@@ -1,0 +1,226 @@
+"""What a site seals for its peers, and what it opens of theirs, by the keys of its ring. Loads no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tideline.archive import sealing
+from tideline.archive.errors import SealBroken
+from tideline.archive.layout import check_digest, named_handles, parse
+from tideline.archive.parts import Parts
+from tideline.archive.sealing import About, Handed
+from tideline.core.errors import Malformed, PeerRefused
+from tideline.core.handle import AnyHandle
+from tideline.core.run import ClientId, Digest, RunId
+from tideline.core.settings import Plain
+from tideline.core.signing import KEY_BYTES
+from tideline.engine.model.clients import Handover, Keys, Peer
+from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.files import Files
+from tideline.engine.model.orders import Order
+from tideline.engine.model.transitions import MOST_HANDOVERS
+from tideline.engine.peers.peer_keys import Known, Own, Pin, Ring, hex_or_none, raw
+
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+DISTRUST = "The coordinator is of another version, or is not to be trusted"
+UNSIGNED = "An older version sealed it, or somebody on the way took that out. Begin the run again, with one version at all sites"
+
+
+def peers_in(brief: Mapping[str, Plain]) -> dict[ClientId, Peer]:
+    """The peers that an order's brief names. Raises Malformed."""
+    try:
+        return {ClientId(named(name)): peer_in(told) for name, told in dict(brief.get("peers", {})).items()}  # type: ignore[arg-type]
+    except (AttributeError, KeyError, TypeError, ValueError) as cause:
+        raise Malformed(
+            f"The order tells of peers in a way that cannot be understood ({type(cause).__name__})", DISTRUST
+        ) from None
+
+
+def named(name: str) -> str:
+    """A client's name, as the coordinator lets clients have. Raises ValueError: it is shown to people, in a command too."""
+    if not NAME.fullmatch(name):
+        raise ValueError("no name of a client")
+    return name
+
+
+def peer_in(told: Mapping[str, Any]) -> Peer:
+    """One peer. Raises ValueError and the like for what is none."""
+    handovers = told["handovers"][-MOST_HANDOVERS:]
+    return Peer(keys_in(told), tuple(Handover(keys_in(each), str(each["signature"])) for each in handovers))
+
+
+def keys_in(told: Mapping[str, Any]) -> Keys:
+    """Public keys. Raises ValueError for others."""
+    return Keys(hexadecimal(told["sign"], KEY_BYTES), hexadecimal(told["receive"], KEY_BYTES))
+
+
+def hexadecimal(text: str, size: int) -> str:
+    """So many bytes in hexadecimal. Raises ValueError."""
+    found = bytes.fromhex(text)
+    if len(found) != size:
+        raise ValueError(f"{size} bytes are wanted")
+    return found.hex()
+
+
+def about(run: RunId, handle: AnyHandle) -> About:
+    """What a handle's value is, for who seals, signs or opens it."""
+    return About(run, handle.holder, handle.phase, handle.round, handle.digest, handle.size)
+
+
+def seal(run: RunId, peers: Mapping[ClientId, Peer], made: Iterable[AnyHandle], parts: Parts, ring: Ring) -> tuple[Envelope, ...]:
+    """Seal what a step made for peers: each value's file lies in `parts`, where its sealed file is put. Raises PeerRefused."""
+    values = tuple(made)
+    if not values:
+        return ()
+    readers = {handle: addressed(handle, peers) for handle in values}
+    ring.trust(peers)
+    return tuple(seal_one(run, handle, {n: peers[n] for n in readers[handle]}, parts, ring.own()) for handle in values)
+
+
+def addressed(handle: AnyHandle, peers: Mapping[ClientId, Peer]) -> tuple[ClientId, ...]:
+    """Who is to read a value. Raises PeerRefused for who is none of the run's sites."""
+    readers = tuple(sorted(peers)) if handle.to is None else handle.to
+    odd = [name for name in readers if name not in peers]
+    if odd or not readers:
+        what = f"A value of {handle.phase} is for {odd[0] if odd else 'nobody'}, who is no peer of this run"
+        raise PeerRefused(what, DISTRUST)
+    return readers
+
+
+def seal_one(run: RunId, handle: AnyHandle, readers: Mapping[ClientId, Peer], parts: Parts, own: Own) -> Envelope:
+    """Seal one value."""
+    what, key = about(run, handle), sealing.new_key()
+    cipher = parts.put(sealing.Sealing(parts.view(Digest(handle.digest)), key, what))
+    keys = {name: sealed_to(name, key, peer).hex() for name, peer in sorted(readers.items())}
+    return signed(run, Envelope(handle.bare(), cipher, sealing.sealed_size(handle.size), keys, {}), own)
+
+
+def signed(run: RunId, envelope: Envelope, own: Own) -> Envelope:
+    """A site's own envelope, with its signature of what each reader is handed."""
+    given = {name: sealing.sign(handed(run, envelope, name), own.sign).hex() for name in envelope.keys}
+    return replace(envelope, signatures=given)
+
+
+def signed_since(run: RunId, envelopes: Iterable[Envelope], ring: Ring) -> tuple[Envelope, ...]:
+    """A site's own envelopes as it remembers them. Those of a record from before readers had signatures are signed now."""
+    return tuple(each if each.signatures else signed(run, each, ring.own()) for each in envelopes)
+
+
+def sealed_to(name: ClientId, key: bytes, peer: Peer) -> bytes:
+    """A content key in a box for a reader. Raises PeerRefused, with its name, for a key to receive that is none."""
+    try:
+        return sealing.seal_key(key, raw(peer.keys)[1])
+    except ValueError as cause:
+        raise PeerRefused(
+            f"Nothing can be sealed to {name}: {cause}", f"Have it make new keys: tideline clients rotate {name}"
+        ) from None
+
+
+def ciphers(envelopes: Iterable[Envelope]) -> Files:
+    """The sealed files of envelopes."""
+    return tuple(dict.fromkeys((each.cipher, each.bytes) for each in envelopes))
+
+
+def plaintexts(envelopes: Iterable[Envelope]) -> Files:
+    """The values' own files, as they lie at who has opened them."""
+    return tuple(dict.fromkeys((Digest(each.handle.digest), each.handle.size) for each in envelopes))
+
+
+def handed(run: RunId, envelope: Envelope, reader: ClientId) -> Handed:
+    """What a reader is handed of a value."""
+    return Handed(about(run, envelope.handle), envelope.cipher, reader, hex_or_none(envelope.keys.get(reader, "")))
+
+
+def complete(order: Order, root: memoryview) -> None:
+    """An order brings an envelope for each handle that its message names, and no others. Raises SealBroken, Malformed."""
+    named, brought = set(named_handles(parse(root))), {each.handle for each in order.sealed}
+    if lacking := sorted(named - brought, key=str):
+        raise sealing.on_the_way(about(order.run, lacking[0]), "the order names it and does not bring it")
+    if more := sorted(brought - named, key=str):
+        raise Malformed(f"The order brings a value of {more[0].holder} that it does not name", DISTRUST)
+
+
+def vouched(order: Order, envelope: Envelope, me: ClientId, ring: Ring, known: Known) -> bytes:
+    """The content key of a value that is for this site. Raises SealBroken, PeerRefused.
+
+    Its holder must be known, and must have signed it for this run, exchange and site: whatever lies here already by its digest.
+    known: the order's peers as the ring trusts them, once for all of its values, since to look at all peers takes a while.
+    """
+    handle = envelope.handle
+    if handle.holder not in known:
+        raise PeerRefused(f"The order brings a value of {handle.holder}, who is no peer of this run", DISTRUST)
+    pin, mine = known[handle.holder], handed(order.run, envelope, me)
+    if not mine.box:
+        raise sealing.on_the_way(mine.about, f"it came without a key for {me}, or {handle.holder} has sealed it to others alone")
+    check_signed(mine, hex_or_none(envelope.signatures.get(me, "")), pin, ring.now())
+    if envelope.bytes != sealing.sealed_size(handle.size):
+        raise sealing.on_the_way(mine.about, f"its file is said to have {envelope.bytes} bytes, which is not what was signed")
+    return content_key(mine, ring.own())
+
+
+def check_signed(mine: Handed, signature: bytes, pin: Pin, now: float) -> None:
+    """Raises SealBroken unless a value's holder signed what is handed to this site, by keys that are believed."""
+    if sealing.signed_by(mine, signature, [raw(keys)[0] for keys in pin.believed(now)]):
+        return
+    for each in pin.former:
+        if sealing.signed_by(mine, signature, [raw(each.keys)[0]]):
+            raise too_old(mine.about, each.until or now)
+    if not signature:
+        what = mine.about
+        whose = f"The value {what.digest[:12]} that {what.holder} sealed {sealing.place(what)}"
+        words = f"{whose}: {what.holder} has not signed it for {mine.reader}"
+        raise sealing.broken(what, words, UNSIGNED)
+    raise sealing.on_the_way(mine.about, f"{mine.about.holder} has not signed it for {mine.reader}")
+
+
+def too_old(what: About, until: float) -> SealBroken:
+    """The error for a value that was signed by keys that its holder gave up long ago: whoever found them may have signed it."""
+    day = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    words = f"The value {what.digest[:12]} that {what.holder} sealed {sealing.place(what)} is signed by keys that it has replaced"
+    todo = "Begin the run again: its sites then sign with their keys of today"
+    return sealing.broken(what, f"{words}; they were believed until {day}", todo)
+
+
+def unseal(order: Order, envelope: Envelope, key: bytes, parts: Parts) -> None:
+    """Open a value that is vouched for, whose sealed file lies in `parts`, and put its own file there.
+
+    Raises SealBroken where its holder sealed something else than it named.
+    """
+    handle, what = envelope.handle, about(order.run, envelope.handle)
+    with_bytes = parts.view(envelope.cipher)
+    upload = parts.upload(Digest(check_digest(handle.digest)), handle.size)
+    try:
+        if upload.offset:  # what an earlier try left may be another's
+            upload.discard()
+            upload = parts.upload(Digest(handle.digest), handle.size)
+        for chunk in sealing.opened(with_bytes, key, what):
+            upload.write(chunk)
+        commit(upload, what)
+    except BaseException:
+        upload.discard()
+        raise
+
+
+def commit(upload: Any, what: About) -> None:
+    """Keep a value. Raises SealBroken where its holder sealed other bytes than it named."""
+    try:
+        upload.commit()
+    except Malformed:
+        raise sealing.by_holder(what, "what its file holds has another digest") from None
+
+
+def content_key(mine: Handed, own: Own) -> bytes:
+    """The content key in a box that its holder signed. Raises SealBroken where no key of this site opens it."""
+    found = (sealing.open_key(mine.box, key) for key in own.receive)
+    key = next((each for each in found if each is not None), None)
+    if key is None:
+        why = f"the key to it that it signed for {mine.reader} opens with none of {mine.reader}'s keys"
+        raise sealing.by_holder(mine.about, f"{why}, unless {mine.reader}'s home was set back since")
+    return key
+
+
+__all__ = ["seal", "unseal", "vouched"]

@@ -1,0 +1,24 @@
+"""What is counted while the kernel works. The kernel tells; who listens is the shell's to choose."""
+
+from __future__ import annotations
+
+from tideline.engine.model.runs import RoundRow, RunRow
+
+
+class Meter:
+    """Hears what happens, on any thread. This one forgets it."""
+
+    def closed(self, run: RunRow, closed: RoundRow) -> None:
+        """A round of a run was closed."""
+
+    def replied(self, run: RunRow, cursor: int, verdict: str) -> None:
+        """A client reported, and was told this. `missing` is no answer yet."""
+
+    def sent(self, nbytes: int) -> None:
+        """Bytes of parts went down to a client."""
+
+    def received(self, nbytes: int) -> None:
+        """Bytes of parts came up from a client, and are kept."""
+
+
+SILENT = Meter()

@@ -1,0 +1,118 @@
+"""What an agent needs: its data, its disk, its line to the coordinator, and who runs its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tideline.archive.parts import Parts
+from tideline.core.data import Data, View
+from tideline.core.handle import AnyHandle
+from tideline.core.privacy import Contract
+from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, World
+from tideline.core.settings import Plain
+from tideline.core.step import Transfers
+from tideline.engine.model.brief import Brief
+from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.files import Arrivals, Files
+from tideline.engine.model.orders import Order, Receipt, Reply
+
+
+@dataclass(frozen=True)
+class Job:
+    """One step to run at a site. Files lie in the site's parts."""
+
+    run: RunId
+    client: ClientId
+    cursor: int
+    round: int
+    brief: Brief
+    seed: int
+    message: Digest | None
+    memory: Digest | None
+    transfers: Transfers = Transfers()
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished step: files of message and memory, metrics. Of the join: whether the site has labels, and the contract as the
+    site's own code derives it.
+
+    handles: the values for peers that the message names; their files lie beside the message's.
+    """
+
+    message: Files
+    memory: Files
+    metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+    labelled: bool | None = None
+    contract: Contract | None = None
+    handles: tuple[AnyHandle, ...] = ()
+
+
+class Pool(Protocol):
+    """Runs steps: inline, or in a trainer process of its own."""
+
+    def run(self, job: Job, tick: Callable[[float], None]) -> Done:
+        """Run a step. Raises FederationError (StepFailed, Refused, Malformed, Cancelled)."""
+        ...
+
+
+class Shelf(Protocol):
+    """A site's data, split once and for all."""
+
+    def view(self, view: View, role: Role) -> Data: ...
+
+
+OpenShelf = Callable[[World, Role], Shelf]
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a site's vault knows of a run: its memory, the reply that belongs to it, and what was asked.
+
+    asked: the order's files; None in a record from before they were kept. sealed: what the reply brings for peers. peers: the
+    sites that the run showed this one in its first order after the join, where sites of it seal for each other. own: the files of
+    the values that it sealed last, which later orders may hand back to it.
+    """
+
+    order: OrderId
+    cursor: int
+    memory: Files
+    reply: Files
+    metrics: Mapping[str, float]
+    facts: Mapping[str, Plain]
+    asked: Files | None = None
+    sealed: tuple[Envelope, ...] = ()
+    peers: tuple[ClientId, ...] | None = None
+    own: Files = ()
+
+
+class Vault(Protocol):
+    """A site's own disk. Memory and reply are committed together, by one rename. Each run has parts of its own."""
+
+    def parts(self, run: RunId) -> Parts: ...
+
+    def head(self, run: RunId) -> Head | None: ...
+    def commit(self, run: RunId, head: Head) -> None: ...
+    def keep(self, run: RunId, files: Files) -> None:
+        """Collect the parts that neither a head nor these files name."""
+        ...
+
+    def note(self, run: RunId, brief: Mapping[str, Plain]) -> None:
+        """Remember what the run is (its orders' brief), so that the site's owner can read its memory."""
+        ...
+
+
+class Link(Protocol):
+    """An agent's line to the desk."""
+
+    def fetch(self, order: Order, files: Files, parts: Parts) -> None:
+        """Bring the order's files that are lacking into `parts`; each goes on behind what an earlier, cut try left."""
+        ...
+
+    def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
+        """Send parts of a reply, each from its offset on. They are kept on disk there when this returns."""
+        ...
+
+    def report(self, order: Order, reply: Reply) -> Receipt: ...

@@ -1,0 +1,91 @@
+"""In-process adapters of the ports. They take the real path: everything is encoded, decoded and checked as over a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tideline.archive.intake import Intake, chunk_size, chunks, commit
+from tideline.archive.parts import MemoryParts, Parts
+from tideline.core.run import ClientId, RunId
+from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.model.files import Arrivals, Files
+from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.ports.site import Head
+from tideline.engine.site.vault_parts import collect
+
+
+class ManualClock:
+    """A clock that the test, or the simulation, advances."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
+
+
+class QuietBell:
+    """A bell that keeps what was rung."""
+
+    def __init__(self) -> None:
+        self.rung: list[str] = []
+
+    def ring(self, topic: str) -> None:
+        self.rung.append(topic)
+
+
+class MemoryVault:
+    """A vault in a dictionary, over stores of parts that `open_parts` makes for each run."""
+
+    def __init__(self, open_parts: Callable[[RunId], Parts] = lambda run: MemoryParts()) -> None:
+        self._open = open_parts
+        self._parts: dict[RunId, Parts] = {}
+        self._heads: dict[RunId, Head] = {}
+        self.briefs: dict[RunId, dict[str, Any]] = {}
+
+    def parts(self, run: RunId) -> Parts:
+        if run not in self._parts:
+            self._parts[run] = self._open(run)
+        return self._parts[run]
+
+    def head(self, run: RunId) -> Head | None:
+        return self._heads.get(run)
+
+    def commit(self, run: RunId, head: Head) -> None:
+        self._heads[run] = head
+
+    def keep(self, run: RunId, files: Files) -> None:
+        collect(self.parts(run), self._heads.get(run), files)
+
+    def note(self, run: RunId, brief: Mapping[str, Any]) -> None:
+        self.briefs[run] = dict(brief)
+
+
+class LocalLink:
+    """A link whose other end is in this process. Bytes pass in chunks, as they would over a wire."""
+
+    def __init__(self, client: ClientId, desk: Desk) -> None:
+        self.client, self.desk = client, desk
+
+    def fetch(self, order: Order, files: Files, parts: Parts) -> None:
+        wanted = [(digest, parts.arrived(digest)) for digest, _ in files]
+        with Intake(files, parts.upload, commit) as intake:
+            for chunk in self.desk.fetch(self.client, order.id, wanted):
+                intake.write(chunk)
+                self.desk.sent(order.id, len(chunk))
+            intake.end()
+
+    def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
+        total = sum(size - offset for _, size, offset in arrivals)
+        with self.desk.push(self.client, order.id, arrivals) as intake:
+            for chunk in chunks(parts, [(digest, offset) for digest, _, offset in arrivals], chunk_size(total)):
+                intake.write(chunk)
+            self.desk.received(self.client, order.id, intake)
+
+    def report(self, order: Order, reply: Reply) -> Receipt:
+        return self.desk.report(self.client, reply)

@@ -1,0 +1,132 @@
+"""The whole stack in one process: the same desk, conductor and agents, with in-process adapters and a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tideline.archive.folder import FolderParts
+from tideline.archive.parts import Buffer, MemoryParts, Parts
+from tideline.core.privacy import DEFAULT_POLICY, Policy
+from tideline.core.registry import Methods
+from tideline.core.run import ClientId, Digest, Role, RunId
+from tideline.engine.compute.inline import InlineCompute
+from tideline.engine.compute.step_runner import Stepper
+from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.coordinator.enrolment import Applicant
+from tideline.engine.coordinator.initial_weights import WHOSE
+from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.result import result_of
+from tideline.engine.coordinator.run_service import Office
+from tideline.engine.coordinator.scheduler import Conductor
+from tideline.engine.model.clients import Client
+from tideline.engine.model.orders import Order
+from tideline.engine.model.runs import OPEN
+from tideline.engine.ports.site import OpenShelf
+from tideline.engine.simulation.adapters import LocalLink, ManualClock, MemoryVault, QuietBell
+from tideline.engine.simulation.journal import MemoryJournal
+from tideline.engine.site.agent import Agent, new_ring
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class SimSite:
+    """A simulated site: how it opens its data, and what its owner forbids."""
+
+    open_shelf: OpenShelf
+    policy: Policy = DEFAULT_POLICY
+
+
+class Federation:
+    """A coordinator and its sites, wired in one process. `home` keeps parts in folders instead of memory."""
+
+    def __init__(self, methods: Methods, sites: Mapping[str, SimSite], home: Path | None = None, device: str = "cpu") -> None:
+        self.clock, self.bell, self.journal = ManualClock(), QuietBell(), MemoryJournal()
+        self.parts = store(home, "coordinator")
+        self.room = Storeroom(self.parts, self.journal, self.clock)
+        self.compute = InlineCompute(self.parts, methods)
+        self.desk = Desk(self.journal, self.room, self.compute, self.bell, self.clock)
+        self.office = Office(self.journal, self.compute, self.bell, self.clock, self.parts.has)
+        self.conductor = Conductor(self.journal, self.room, self.compute, self.bell, self.clock)
+        self.agents = {ClientId(n): self.agent(ClientId(n), site, methods, home, device) for n, site in sorted(sites.items())}
+
+    def agent(self, name: ClientId, site: SimSite, methods: Methods, home: Path | None, device: str) -> Agent:
+        """A site's agent, enrolled."""
+        ring = new_ring()
+        who = Applicant(name, tuple(Role), "simulated", keys=ring.own().public)
+        client: Client = self.office.people.admit(self.office.invite(name, {}, 60.0), who)
+        vault = MemoryVault(lambda run: store(home, f"site-{name}/{run}"))
+        pool = Stepper(methods, vault.parts, site.open_shelf, device)
+        return Agent(client.name, LocalLink(client.name, self.desk), vault, pool, site.policy, ring=ring)
+
+    def bring(self, buffers: Sequence[Buffer]) -> Digest:
+        """Take in a file of weights, the joined buffers; what an experiment calls it."""
+        digest = self.parts.put(buffers)
+        self.journal.add_parts([digest], *WHOSE, self.clock.now())
+        return digest
+
+    def start(self, experiment: Mapping[str, Any]) -> RunId:
+        """Start an experiment on the sites."""
+        return self.office.start(experiment)
+
+    def run(
+        self, run: RunId, watch: Watch | None = None, order_of: Callable[[list[Order]], list[Order]] | None = None
+    ) -> dict[str, Any]:
+        """Play until the run and its reference have ended or stalled; the result.
+
+        `order_of` chooses which orders are answered next, and in which order; when it chooses none, the deadline passes.
+        """
+        runs = [r for r in (run, self.office.find(run).reference) if r is not None]
+        while self.turn(runs):
+            orders = list(self.waiting())
+            played = order_of(orders) if order_of else orders
+            for order in played:
+                self.handle(order)
+                if watch:
+                    self.turn(runs)
+                    watch(result_of(self.journal, run, self.clock.now()))
+            if not played:
+                self.expire(runs)
+        return result_of(self.journal, run, self.clock.now())
+
+    def expire(self, runs: list[RunId]) -> None:
+        """Nobody answers any more: let time pass to the next deadline of a run that is still open."""
+        ends = [row.deadline_at for row in map(self.office.find, runs) if row.status in OPEN]
+        self.clock.advance(max(min(ends) - self.clock.now(), 0.0))
+
+    def turn(self, runs: list[RunId]) -> bool:
+        """Let the conductor look at the runs; whether one is still open."""
+        for each in runs:
+            self.conductor.turn(each)
+        return any(self.office.find(each).status in OPEN for each in runs)
+
+    def waiting(self) -> Iterator[Order]:
+        """Every open order, by client."""
+        for name in self.agents:
+            yield from self.desk.orders(name)
+
+    def handle(self, order: Order) -> None:
+        """Let the order's site live it."""
+        row = self.journal.order(order.id)
+        assert row is not None
+        self.agents[row.client].handle(order)
+
+
+def store(home: Path | None, name: str) -> Parts:
+    """Parts in memory, or in a folder that need not survive a power cut."""
+    return MemoryParts() if home is None else FolderParts(home / name, durable=False)
+
+
+def simulate(
+    methods: Methods,
+    experiment: Mapping[str, Any],
+    sites: Mapping[str, SimSite],
+    home: Path | None = None,
+    watch: Watch | None = None,
+) -> dict[str, Any]:
+    """Run an experiment in this process. Equal seeds give the state digest that a deployment ends in."""
+    federation = Federation(methods, sites, home)
+    return federation.run(federation.start(experiment), watch)

@@ -1,0 +1,422 @@
+"""The journal within a process."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tideline.core.handle import Handle
+from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.engine.audit import entries
+from tideline.engine.coordinator import initial_weights
+from tideline.engine.coordinator.idempotency import MemoryErrands
+from tideline.engine.model.clients import Standing
+from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.files import Files
+from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model.runs import FINAL, JOIN, OPEN, Event, Headline, Lease, RoundRow, RunRow, Status, Tally, headline
+from tideline.engine.model.transitions import (
+    REMEMBERED_SECONDS,
+    advanced,
+    answered,
+    closed_event,
+    fence,
+    late_event,
+    present,
+    reply_event,
+    revoked_reply,
+    told_by,
+)
+from tideline.engine.peers.sealing import ciphers
+from tideline.engine.ports.parts import MOST_DROPPED, nothing
+from tideline.engine.ports.runs import Advance, anything
+from tideline.engine.simulation.accounts import MemoryPeople
+from tideline.engine.simulation.api_keys import MemoryKeys
+
+
+class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
+    """The journal in dictionaries. One lock makes each method a transaction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+        self._runs: dict[RunId, RunRow] = {}
+        self._orders: dict[OrderId, OrderRow] = {}
+        self._leases: dict[RunId, Lease] = {}
+        self._marker: Digest | None = None
+        self._rounds: dict[RunId, list[RoundRow]] = {}
+        self._events: dict[RunId, list[Event]] = {}
+        self._parts: dict[Digest, float] = {}
+        self._refs: dict[tuple[str, str, int], Files] = {}
+        self._once_referred: set[Digest] = set()
+        self._dropped: dict[Digest, float] = {}
+        self._pushed: set[tuple[Digest, RunId, ClientId]] = set()
+        self._sealed: dict[RunId, dict[Handle[Any], tuple[int, Envelope]]] = {}  # and the last cursor that needs each
+
+    def create(
+        self,
+        runs: Iterable[RunRow],
+        orders: Iterable[OrderRow],
+        by: str = "",
+        here: Callable[[Digest], bool] = anything,
+    ) -> None:
+        new = tuple(runs)
+        with self._lock:
+            self._begin_from(new, here)
+            for run in new:
+                self._runs[run.id] = run
+                self._rounds[run.id] = []
+                self._leases[run.id] = Lease(run.id)
+                self._note(run.id, "created", told_by({"method": run.method}, by), run.created)
+                self.record([entries.run_started(run, by)])
+            for order in orders:
+                self._offer(order, order.created)
+
+    def run(self, run: RunId) -> RunRow | None:
+        return self._runs.get(run)
+
+    def tally(self) -> Tally:
+        with self._lock:
+            runs, people = Counter(row.status for row in self._runs.values()), Counter(c.standing for c in self._clients.values())
+            asked = sum(order.status is OrderStatus.OPEN for order in self._orders.values())
+            counts = {s.value: runs[s] for s in Status}, {s.value: people[s] for s in Standing}
+            return Tally(*counts, asked, len(self._parts), len(self._entries))
+
+    def run_ids(self) -> tuple[RunId, ...]:
+        with self._lock:
+            return tuple(sorted(self._runs, key=self._age))
+
+    def headlines(self, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
+        with self._lock:
+            found = self.run_ids()
+            if after is not None:
+                found = tuple(run for run in found if after in self._runs and self._age(run) > self._age(after))
+            return tuple(headline(self._runs[run]) for run in found[:limit])
+
+    def settle(
+        self,
+        run: RunId,
+        among: Iterable[Status],
+        status: Status,
+        cause: str,
+        now: float,
+        token: int | None = None,
+        by: str = "",
+    ) -> bool:
+        with self._lock:
+            row = self._runs[run]
+            fence(self._leases[run], token)
+            if row.status not in tuple(among):
+                return False
+            ended = now if status in FINAL else None
+            self._runs[run] = replace(row, status=status, cause=cause, ended=ended)
+            self._note(run, status.value, told_by({"cause": cause}, by), now)
+            self.record([entries.run_settled(row, status, cause, by, now)])
+            if status in FINAL:
+                self._end(run, OrderStatus.CANCELLED)
+            return True
+
+    def reopen(
+        self,
+        run: RunId,
+        status: Status,
+        cause: str,
+        now: float,
+        deadline_at: float,
+        orders: Iterable[OrderRow],
+        by: str = "",
+    ) -> bool:
+        with self._lock:
+            row = self._runs[run]
+            if row.status is not Status.STALLED:
+                return False
+            self._runs[run] = replace(row, status=status, cause=cause, ended=None, deadline_at=deadline_at)
+            self._note(run, status.value, told_by({"cause": cause}, by), now)
+            new = [order for order in orders if order.id not in self._orders]
+            for order in new:
+                self._offer(order, now)
+            self.record([entries.run_resumed(row, new, by, now)])
+            return True
+
+    def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
+        with self._lock:
+            row = self._runs[step.run]
+            fence(self._leases[step.run], step.token)
+            if row.cursor != step.from_cursor or row.status not in OPEN:
+                return False
+            present(self._dropped.keys() & step.digests, here)
+            self._vouch(step.digests)
+            self._close_orders(step.run, step.from_cursor, OrderStatus.EXPIRED)
+            now = step.closed.closed
+            self._rounds[step.run].append(step.closed)
+            self._refer("state", step.run, step.closed.next_cursor, step.closed.state, now)
+            self._need(step, now)
+            for order in step.orders:
+                self._offer(order, now)
+            self._runs[step.run] = advanced(row, step)
+            self._trim(step.run, step.keep_from)
+            late = self._leave_out(step, now)
+            self._note(step.run, "closed", closed_event(step), now)
+            if step.status in FINAL:
+                self._note(step.run, step.status.value, {"cause": ""}, now)
+                self._end(step.run, OrderStatus.CANCELLED)
+            self.record(entries.round_ended(step, late))
+            return True
+
+    def leases(self, run: RunId | None = None) -> tuple[Lease, ...]:
+        with self._lock:
+            asked = sorted(self._leases) if run is None else [run]
+            return tuple(self._leases[r] for r in asked if r in self._leases and self._runs[r].status in OPEN)
+
+    def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
+        with self._lock:
+            free = [lease for lease in seen if self._leases.get(lease.run) == lease]
+            return self._hold([replace(each, holder=holder, token=each.token + 1, beats=0, seconds=seconds) for each in free])
+
+    def renew(self, held: Iterable[Lease]) -> tuple[Lease, ...]:
+        with self._lock:
+            return self._hold([replace(now, beats=now.beats + 1) for now in self._newest(held)])
+
+    def release(self, held: Iterable[Lease]) -> None:
+        with self._lock:
+            self._hold([replace(now, holder="") for now in self._newest(held)])
+
+    def _newest(self, held: Iterable[Lease]) -> list[Lease]:
+        """Those whose token is still the newest, as they are now."""
+        return [now for lease in held if (now := self._leases.get(lease.run)) and now.token == lease.token]
+
+    def _hold(self, changed: list[Lease]) -> tuple[Lease, ...]:
+        self._leases.update({lease.run: lease for lease in changed})
+        return tuple(sorted(changed, key=lambda lease: lease.run))
+
+    def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
+        return tuple(self._rounds.get(run, ()))
+
+    def order(self, order: OrderId) -> OrderRow | None:
+        return self._orders.get(order)
+
+    def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]:
+        with self._lock:
+            found = [o for o in self._orders.values() if o.run == run and cursor in (None, o.cursor)]
+        return tuple(sorted(found, key=lambda o: (o.cursor, o.client, o.attempt)))
+
+    def open_orders(self, client: ClientId) -> tuple[OrderRow, ...]:
+        with self._lock:
+            found = [o for o in self._orders.values() if o.client == client and o.status is OrderStatus.OPEN]
+        return tuple(sorted(found, key=lambda o: (o.created, o.id)))
+
+    def last_answer(self, run: RunId, client: ClientId) -> int:
+        with self._lock:
+            mine = [o for o in self._orders.values() if o.run == run and o.client == client]
+        return max((o.cursor for o in mine if o.answered is not None and o.failure is None), default=JOIN - 1)
+
+    def answer(
+        self,
+        order: OrderId,
+        reply: Reply,
+        status: OrderStatus,
+        now: float,
+        down: int,
+        up: int,
+        here: Callable[[Digest], bool] = anything,
+    ) -> OrderStatus | None:
+        with self._lock:
+            row = self._orders[order]
+            if row.answered is not None or row.status is OrderStatus.CANCELLED:
+                return OrderStatus.CANCELLED
+            brought = (*reply.files, *ciphers(reply.sealed))
+            if any(d not in self._parts or (d in self._dropped and not here(d)) for d, _ in brought):
+                return None
+            after = status if row.status is OrderStatus.OPEN else row.status
+            self._orders[order] = answered(row, reply, after, now, down, up)
+            self._vouch(digest for digest, _ in brought)
+            self._pushed = {each for each in self._pushed if each[1:] != (row.run, row.client)}
+            if after is OrderStatus.ANSWERED:
+                self._refer(f"reply:{order}", row.run, row.cursor, reply.files, now)
+                self._refer(f"sealed:{order}", row.run, row.cursor, ciphers(reply.sealed), now)
+                known = self._sealed.setdefault(row.run, {})
+                known.update({e.handle: (row.cursor, e) for e in reply.sealed if e.handle not in known})
+            self._note(row.run, "late" if after is OrderStatus.EXPIRED else after.value, reply_event(row, reply), now)
+            self.record([entries.replied(self._orders[order], reply, now)])
+            return after
+
+    def envelopes(self, run: RunId, handles: Collection[Handle[Any]]) -> tuple[Envelope, ...]:
+        with self._lock:
+            known = self._sealed.get(run, {})
+            return tuple(known[handle][1] for handle in sorted(handles, key=str) if handle in known)
+
+    def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
+        with self._lock:
+            known = self._revoke(name, reason, now, by)
+            mine = () if known is None else self.open_orders(name)
+            for order in mine:
+                assert known is not None
+                self.answer(order.id, revoked_reply(order, known), OrderStatus.FAILED, now, 0, 0)
+            return tuple(self._orders[order.id] for order in mine)
+
+    def reissue(self, orders: Iterable[OrderRow]) -> None:
+        with self._lock:
+            for order in orders:
+                run = self._runs.get(order.run)
+                if order.id not in self._orders and run is not None and run.status not in FINAL:
+                    self._offer(order, order.created)
+                    self.record([entries.asked_again(order)])
+
+    def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
+        with self._lock:
+            gone = []
+            for order, share in progress.items():
+                row = self._orders.get(order)
+                if row is None or row.client != client or row.status is not OrderStatus.OPEN:
+                    gone.append(order)
+                else:
+                    self._orders[order] = replace(row, progress=share, beat=now)
+            return tuple(gone)
+
+    def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
+        with self._lock:
+            self._parts.update(dict.fromkeys(digests, now))
+            self._once_referred.difference_update(digests)
+            self._pushed.update((digest, run, client) for digest in digests)
+
+    def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
+        with self._lock:
+            own = self._own(run, client)
+            here = [digest for digest, _ in files if digest in self._parts and digest in own]
+            self._parts.update(dict.fromkeys(here, now))
+            self._once_referred.difference_update(here)
+            return frozenset(here)
+
+    def _own(self, run: RunId, client: ClientId) -> set[Digest]:
+        """What a client was sent or has answered lately, and what it has pushed for the answer at hand."""
+        own = {digest for digest, r, c in self._pushed if (r, c) == (run, client)}
+        for (owner, of, _), named in self._refs.items():
+            order = self._orders.get(OrderId(owner.partition(":")[2]))
+            if of == run and order is not None and order.client == client:
+                own.update(digest for digest, _ in named)
+        return own
+
+    def collect(
+        self, before: float, drop: Callable[[Collection[Digest]], object] = nothing, most: int = MOST_DROPPED
+    ) -> tuple[Digest, ...]:
+        with self._lock:
+            live = {digest for files in self._refs.values() for digest, _ in files}
+            free = [d for d, at in self._parts.items() if d not in live and (d in self._once_referred or at < before)]
+            gone = tuple(free[:most])
+            if gone:
+                drop(gone)
+            self._forget(gone, before)
+            return gone
+
+    def _forget(self, gone: tuple[Digest, ...], before: float) -> None:
+        for digest in gone:
+            del self._parts[digest]
+        self._once_referred.difference_update(gone)
+        self._pushed = {each for each in self._pushed if each[0] in self._parts}
+        known = {digest: at for digest, at in self._dropped.items() if at >= before - REMEMBERED_SECONDS}
+        self._dropped = known | dict.fromkeys(gone, before)
+
+    def _vouch(self, digests: Iterable[Digest]) -> None:
+        """These are here, and somebody refers to them: that they were dropped once is over."""
+        for digest in digests:
+            self._dropped.pop(digest, None)
+
+    def marker(self, ours: Digest | None = None) -> Digest | None:
+        with self._lock:
+            self._marker = self._marker or ours
+            return self._marker
+
+    def adopt(self, found: Mapping[Digest, float]) -> int:
+        with self._lock:
+            new = {digest: at for digest, at in found.items() if digest not in self._parts}
+            self._parts.update(new)
+            return len(new)
+
+    def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+        with self._lock:
+            self._note(run, kind, data, now)
+
+    def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
+        return tuple(self._events.get(run, ())[max(after, 0) :])
+
+    def create_once(
+        self,
+        key: str,
+        worker: str,
+        runs: Iterable[RunRow],
+        orders: Iterable[OrderRow],
+        by: str = "",
+        here: Callable[[Digest], bool] = anything,
+    ) -> None:
+        new = tuple(runs)
+        with self._lock, self._errands_lock:
+            self._held(key, worker)
+            if new[0].id not in self._runs:
+                self.create(new, orders, by, here)
+
+    def _age(self, run: RunId) -> tuple[float, RunId]:
+        return self._runs[run].created, run
+
+    def _note(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+        log = self._events.setdefault(run, [])
+        log.append(Event(run, len(log) + 1, now, kind, dict(data)))
+
+    def _offer(self, order: OrderRow, now: float) -> None:
+        self._orders[order.id] = order
+        self._refer(f"order:{order.id}", order.run, order.cursor, order.files, now)
+
+    def _refer(self, owner: str, run: RunId, cursor: int, files: Files, now: float) -> None:
+        if files:
+            self._refs[(owner, run, cursor)] = files
+            self._parts.update({digest: now for digest, _ in files})
+            self._once_referred.update(digest for digest, _ in files)
+
+    def _begin_from(self, runs: tuple[RunRow, ...], here: Callable[[Digest], bool]) -> None:
+        """Refer to the weights that new runs bring, all or none."""
+        for digest in (digest for run in runs for digest, _ in initial_weights.brought_by(run)):
+            if digest not in self._parts or (digest in self._dropped and not here(digest)):
+                raise initial_weights.gone(digest)
+        for run in runs:
+            files = initial_weights.brought_by(run)
+            self._vouch(digest for digest, _ in files)
+            self._refer("start", run.id, initial_weights.START, files, run.created)
+            self._once_referred.difference_update(digest for digest, _ in files)
+
+    def _need(self, step: Advance, now: float) -> None:
+        """The new state names these sealed values: they are needed as long as it is."""
+        known, at = self._sealed.get(step.run, {}), step.closed.next_cursor
+        found = {handle: (at, known[handle][1]) for handle in step.sealed if handle in known}
+        known.update(found)
+        self._refer("sealed", step.run, at, ciphers(envelope for _, envelope in found.values()), now)
+
+    def _trim(self, run: RunId, keep_from: int) -> None:
+        self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k[2] >= keep_from}
+        self._sealed[run] = {k: v for k, v in self._sealed.get(run, {}).items() if v[0] >= keep_from}
+
+    def _end(self, run: RunId, status: OrderStatus) -> None:
+        """A final run keeps its last state only."""
+        self._close_orders(run, None, status)
+        states = [k for k in self._refs if k[1] == run and k[0] == "state"]
+        last = max(states, key=lambda k: k[2], default=None)
+        self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k == last}
+        self._sealed.pop(run, None)
+
+    def _leave_out(self, step: Advance, now: float) -> list[ClientId]:
+        """Who answered while the round was being folded without him is late: these."""
+        late = []
+        for order in self.orders(step.run, step.from_cursor):
+            if order.status is OrderStatus.ANSWERED and order.client not in step.closed.folded:
+                self._orders[order.id] = replace(order, status=OrderStatus.EXPIRED)
+                self._refs.pop((f"reply:{order.id}", order.run, order.cursor), None)
+                self._refs.pop((f"sealed:{order.id}", order.run, order.cursor), None)
+                self._note(step.run, "late", late_event(order), now)
+                late.append(order.client)
+        return late
+
+    def _close_orders(self, run: RunId, cursor: int | None, status: OrderStatus) -> None:
+        for order in self.orders(run, cursor):
+            if order.status is OrderStatus.OPEN:
+                self._orders[order.id] = replace(order, status=status)

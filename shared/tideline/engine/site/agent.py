@@ -1,0 +1,283 @@
+"""The life of an order at a site: remember or work, commit memory with reply, deliver. Loads no torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
+from tideline.archive.intake import MAX_PART_BYTES
+from tideline.archive.layout import check_digest, named_parts, parse
+from tideline.core.errors import (
+    Cancelled,
+    ContractRefused,
+    FederationError,
+    Malformed,
+    MemoryAhead,
+    MemoryLost,
+    NotFound,
+    PeerRefused,
+    RosterRefused,
+    Stale,
+    Unreachable,
+)
+from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, refused
+from tideline.core.run import EMPTY, ClientId, Digest, Role, RunId
+from tideline.core.settings import Plain
+from tideline.core.step import Moved, Transfers, no_tick
+from tideline.engine.coordinator.briefs import brief_in
+from tideline.engine.model.brief import Brief
+from tideline.engine.model.files import Files
+from tideline.engine.model.orders import Failure, Order, Receipt, Reply
+from tideline.engine.model.runs import JOIN
+from tideline.engine.peers.peer_keys import MemoryPins, Ring, fresh
+from tideline.engine.peers.relay import seals
+from tideline.engine.peers.sealing import DISTRUST, ciphers, complete, plaintexts, seal, signed_since, unseal, vouched
+from tideline.engine.ports.site import Done, Head, Job, Link, Pool, Vault
+
+KEPT_RUNS = 64  # of which it is remembered how long the last reply took to send
+Log = Callable[[str, Order, FederationError | None], None]
+
+
+# What is told of an order: begun and worked, around its step; cut, a transfer; failed; and the verdict on its reply.
+
+
+def silent(what: str, order: Order, error: FederationError | None) -> None:
+    """A log that nobody reads."""
+
+
+class Agent:
+    """One site. `handle` may be called again for the same order at any time: the work is done once.
+
+    ring: its keys, and what it knows of its peers'; without one it has keys that nobody has been told of. watch: a clock that
+    never goes back, by which transfers are measured.
+    """
+
+    def __init__(
+        self,
+        name: ClientId,
+        link: Link,
+        vault: Vault,
+        pool: Pool,
+        policy: Policy = DEFAULT_POLICY,
+        log: Log = silent,
+        roles: Iterable[Role] = tuple(Role),
+        ring: Ring | None = None,
+        watch: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name, self.link, self.vault, self.pool = name, link, vault, pool
+        self.ring, self.watch = ring or new_ring(), watch
+        self._sent: dict[RunId, Moved] = {}
+        self.policy, self.log, self.roles = policy, log, frozenset(roles)
+
+    def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
+        """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
+        try:
+            head = self.ready(order, tick)
+            reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
+            return self.deliver(order, reply)
+        except (Cancelled, Stale):
+            return None
+        except Unreachable:
+            raise
+        except FederationError as error:
+            return self.fail(order, error)
+
+    def ready(self, order: Order, tick: Callable[[float], None]) -> Head:
+        """The vault's head with the reply to an order that the owner allows: remembered, or worked out now."""
+        brief = brief_in(order)
+        check_files(order)
+        self.allow(brief.role)
+        self.permit(brief.contract)
+        head = self.vault.head(order.run)
+        if head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
+            return replace(head, sealed=signed_since(order.run, head.sealed, self.ring))
+        self.consistent(head, order, brief.keeps)
+        self.vault.keep(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
+        self.vault.note(order.run, order.brief)
+        peers = members(order, brief, head)
+        if seals(brief.contract):
+            self.ring.trust(brief.peers)
+        self.bring(order, order.files)
+        self.whole(order)
+        fetched = self.open(order, brief)
+        self.log("begun", order, None)
+        done = self.pool.run(self.job(order, brief, head, Transfers(fetched, self._sent.get(order.run, Moved()))), tick)
+        self.log("worked", order, None)
+        facts = self.guard(order, done)
+        sealed = seal(order.run, brief.peers, done.handles, self.vault.parts(order.run), self.ring)
+        made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, facts, order.files, sealed, peers)
+        made = replace(made, own=plaintexts(sealed) or (head.own if head else ()))
+        self.vault.commit(order.run, made)
+        return made
+
+    def consistent(self, head: Head | None, order: Order, keeps: bool) -> None:
+        """The memory must be that of the last accepted reply. A method that keeps none does not mind."""
+        last = head.cursor if head else JOIN - 1
+        if last < order.after and keeps:
+            raise MemoryLost(
+                f"This site's memory of the run ends at exchange {last}; the coordinator has its reply of {order.after}",
+                "Restore the agent's home directory, or begin the run again",
+            )
+        if last >= order.cursor:
+            if keeps:
+                raise ahead(order) if last > order.cursor else otherwise(order)
+            self.link.fetch(order, (), self.vault.parts(order.run))  # Stale, unless a coordinator that was restored asks again
+
+    def bring(self, order: Order, files: Files) -> None:
+        """Fetch those of an order's files that this site lacks: of its message the root first, then the parts that it names."""
+        parts = self.vault.parts(order.run)
+        while lacking := tuple(file for file in files if not parts.has(file[0])):
+            resumed = any(parts.arrived(digest) for digest, _ in lacking)
+            try:
+                self.link.fetch(order, lacking, parts)
+            except DigestMismatch:
+                if not resumed:  # what an earlier try left may be spoilt, by a power cut for instance; it is forgotten now
+                    raise
+
+    def whole(self, order: Order) -> None:
+        """The order names every part that its root names, and brings every value of a peer."""
+        if not order.files:
+            return
+        root = self.vault.parts(order.run).view(order.files[0][0])
+        listed = {digest for digest, _ in order.files[1:]}
+        named = {Digest(digest) for digest, _ in named_parts(parse(root))}
+        if lacking := sorted(named - listed):
+            raise PartMissing(f"The order's root names part {lacking[0][:12]}, which the order does not offer")
+        if more := sorted(listed - named):
+            raise Malformed(f"The order offers part {more[0][:12]}, which its root does not name", DISTRUST)
+        complete(order, root)
+
+    def open(self, order: Order, brief: Brief) -> dict[ClientId, Moved]:
+        """Fetch and open the values of peers, one after the other; what the fetching took. Their sealed files are not kept."""
+        parts, took = self.vault.parts(order.run), dict[ClientId, Moved]()
+        known = self.ring.trust(brief.peers) if order.sealed else {}
+        for envelope in order.sealed:
+            key, holder = vouched(order, envelope, self.name, self.ring, known), envelope.handle.holder
+            if not parts.has(Digest(envelope.handle.digest)):
+                began = self.watch()
+                self.bring(order, ciphers([envelope]))
+                took[holder] = took.get(holder, Moved()) + Moved(envelope.bytes, self.watch() - began)
+                unseal(order, envelope, key, parts)
+                parts.drop(envelope.cipher)
+        return took
+
+    def job(self, order: Order, brief: Brief, head: Head | None, transfers: Transfers) -> Job:
+        """The step to run."""
+        message = order.files[0][0] if order.files else None
+        memory = head.memory[0][0] if head and head.cursor >= order.after else None
+        alone = replace(brief, peers=EMPTY)  # whom a site seals for is no business of a step
+        return Job(order.run, self.name, order.cursor, order.round, alone, order.seed, message, memory, transfers)
+
+    def guard(self, order: Order, done: Done) -> Mapping[str, Plain]:
+        """At the join: the contract, as this site derives it, against the owner's policy. Gives the facts that may be told."""
+        if order.cursor != JOIN:
+            return EMPTY
+        assert done.contract is not None, "a join gives the contract"
+        self.permit(done.contract)
+        return {"labelled": bool(done.labelled)}
+
+    def allow(self, role: Role) -> None:
+        """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here."""
+        if role not in self.roles:
+            allowed = ", ".join(sorted(self.roles))
+            raise RosterRefused(f"This site may not be a {role}: its owner allows {allowed}", "Give it a role that it allows")
+
+    def permit(self, contract: Contract) -> None:
+        """Hold a contract to the owner's policy. Every order is held to it before any work: a join may never have come.
+
+        The pool holds the order's contract to the one that this site derives, so a shorter one gains nothing.
+        """
+        no = refused(contract, self.policy)
+        if no:
+            raise ContractRefused(
+                "This site's policy forbids: " + "; ".join(c.sentence() for c in no),
+                "Its owner can allow them in the site's policy file",
+                clauses=[c.sentence() for c in no],
+            )
+
+    def deliver(self, order: Order, reply: Reply) -> Receipt:
+        """Report until the desk lacks nothing; push what it lacks."""
+        while True:
+            receipt = self.link.report(order, reply)
+            if receipt.verdict != "missing":
+                self.log(receipt.verdict, order, None)
+                return receipt
+            # If the round closes meanwhile, the next report is told that it is late.
+            with suppress(Stale):
+                self.push(order, reply, receipt.missing)
+
+    def push(self, order: Order, reply: Reply, missing: Sequence[tuple[Digest, int]]) -> None:
+        """Send some of the reply's own files; nothing else that lies here can be asked for."""
+        sizes = dict((*reply.files, *ciphers(reply.sealed)))
+        for digest, _ in missing:
+            if digest not in sizes:
+                raise NotFound(f"The reply to order {order.id[:8]} names no part {digest[:12]}")
+        began, arrivals = self.watch(), tuple((d, sizes[d], offset) for d, offset in missing)
+        try:
+            self.link.push(order, arrivals, self.vault.parts(order.run))
+            moved = Moved(sum(size - offset for _, size, offset in arrivals), self.watch() - began)
+            self._sent = dict([*self._sent.items(), (order.run, moved)][-KEPT_RUNS:])
+        except PartMissing:
+            raise ahead(order) from None
+        except Unreachable as error:
+            self.log("cut", order, error)  # the next report waits the outage out and says where to go on
+        except DigestMismatch as error:
+            if not any(offset for _, offset in missing):
+                raise
+            self.log("cut", order, error)  # what an earlier try left there was spoilt, and is forgotten now
+
+    def fail(self, order: Order, error: FederationError) -> Receipt:
+        """Tell the desk why there is no reply."""
+        self.log("failed", order, error)
+        return self.link.report(order, Reply(order.id, failure=Failure(error.kind, str(error))))
+
+
+def new_ring() -> Ring:
+    """A ring with new keys."""
+    own = fresh()
+    return Ring(lambda: own, MemoryPins())
+
+
+def members(order: Order, brief: Brief, head: Head | None) -> tuple[ClientId, ...] | None:
+    """The sites of a run whose sites seal for each other; None of any other run, and before there are any. Raises PeerRefused for
+    one that came later.
+
+    They are fixed by the first order after the join, at which everybody is awaited: who was not there then could be anybody's.
+    """
+    known = head.peers if head else None
+    if order.cursor == JOIN or not seals(brief.contract):
+        return known  # to join again is no new beginning: whoever asks for it would choose the sites anew
+    shown = tuple(sorted(brief.peers))
+    strangers = sorted({*shown} - {*(shown if known is None else known)})
+    if strangers:
+        what = f"{strangers[0]} is shown as a site of this run, and was none when it began"
+        todo = "Ask whoever runs the coordinator who that is. Sites take part from the beginning: to have it, begin another run"
+        raise PeerRefused(what, todo, peer=strangers[0])
+    return shown if known is None else known
+
+
+def check_files(order: Order) -> None:
+    """Raises Malformed for names or sizes of files that no coordinator of ours gives: nothing is looked for then."""
+    for digest, size in (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)):
+        check_digest(digest)
+        if not 0 < size <= MAX_PART_BYTES:
+            raise TooLarge(f"Order {order.id[:8]} names a part of {size} bytes; the limit is {MAX_PART_BYTES}", DISTRUST)
+
+
+def otherwise(order: Order) -> MemoryAhead:
+    """The error for a vault that has answered another message at the same place, before the coordinator was set back."""
+    return MemoryAhead(
+        f"This site has answered exchange {order.cursor} when something else was asked there; its memory is past it",
+        "Restore the agent's home directory, or begin the run again",
+    )
+
+
+def ahead(order: Order) -> MemoryAhead:
+    """The error for a vault that has moved on without the reply that is asked for."""
+    return MemoryAhead(
+        f"This site's memory is past exchange {order.cursor} and the reply to it is no longer kept",
+        "Restore the agent's home directory, or begin the run again",
+    )
