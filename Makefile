@@ -1,7 +1,9 @@
 # Every target makes .venv and installs what it needs when that is missing; the second time it is quick.
 #   make demo    a coordinator and four agents on this machine, trained and scored     ARGS="--rounds 2"
-#   make test    the suite, some minutes; the tests that take long: ARGS="-m long"    ARGS="-k archive" JOBS=0
+#   make test    the quick suite, some minutes; its slowest tests and its counts at the end    ARGS="-k archive" JOBS=0
 #   make check   style, types, layers, sizes, and the stubs in step with the .proto
+#   make nightly all that takes long: long tests, deep properties, chaos, failpoints, soak, containers    ARGS="soak"
+#   make planted faults put into copies of the product, each of which a test must notice    ARGS="--to expected"
 #   make chaos   runs amid kills, freezes and cut lines, of everything                ARGS="--seeds 5"
 #   make faults  nine faults on real processes, timed: what goes on, and what people read   ARGS="--lease 2"
 #   make containers   the compose federation, cut, killed and restarted, where a Docker engine answers
@@ -14,7 +16,7 @@ JOBS ?= 2
 ROOTS := shared server client_agent protos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check chaos faults containers bench protos clean
+.PHONY: help demo test nightly planted check chaos faults containers bench protos clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -25,7 +27,15 @@ demo: .venv/.ready
 
 test: .venv/.ready
 	@echo "==> The test suite"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(ARGS)
+
+nightly: .venv/.ready
+	@echo "==> Everything that takes long"
+	@$(BIN)/python -m tests.nightly --jobs $(JOBS) $(ARGS)
+
+planted: .venv/.ready
+	@echo "==> Faults planted in copies of the product: which test notices each?"
+	@$(BIN)/python -m tests.planted --jobs $(JOBS) $(ARGS)
 
 check: .venv/.ready .venv/protos/.ready
 	@echo "==> ruff"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.failpoints import Range, die_in_run, firing_range, undisturbed
+from tests.acceptance.failpoints import Range, die_in_run, firing_range, share, undisturbed
 
 pytestmark = pytest.mark.processes
 POINTS = (
@@ -28,3 +28,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
 def test_a_death_at_a_point_changes_nothing(place: Range, point: str) -> None:
     """The process is started again, and the run ends in the undisturbed bytes."""
     assert die_in_run(place, point, 0, undisturbed(place.data)) == ""
+
+
+def test_a_share_of_the_points_is_the_same_each_time() -> None:
+    """However they are found; an odd number takes points before and after something by turns."""
+    found = [f"coordinator commit journal.{name} {when}" for name in "abcd" for when in ("after", "before")]
+    assert share(reversed(found), "", 1) == found
+    assert [point.split()[-2:] for point in share(found, "", 3)] == [
+        ["journal.a", "after"],
+        ["journal.b", "before"],
+        ["journal.d", "after"],
+    ]
+    assert share(found, "journal.b", 1) == found[2:4]

@@ -52,6 +52,16 @@ def test_an_order_is_finished_after_a_crash_without_working_again(on: Stage) -> 
     assert on.jobs.count((BERT, 0)) == 1
 
 
+def test_memory_and_reply_are_one_commit(on: Stage) -> None:
+    """There is no moment at which the memory has moved and the order is not answered: a death there would work on it twice."""
+    _, order = opened(on)
+    vault = on.vaults[BERT]
+    before = len(vault.past)
+    on.agents[BERT].ready(order, no_tick)
+    (made,) = vault.past[before:]
+    assert (made.order, made.cursor) == (order.id, order.cursor) and made.memory and made.reply
+
+
 def test_a_policy_holds_for_orders_whose_join_never_came() -> None:
     """A coordinator that leaves out the join gets nothing that the owner forbids: no step runs."""
     run_of = stage()

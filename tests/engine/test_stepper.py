@@ -1,4 +1,4 @@
-"""What a trainer holds of a site's data."""
+"""What a trainer holds of a site's data, and what of them no step sees."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ import pytest
 from tests.synthetic import rows
 from tideline.algorithms import METHODS
 from tideline.archive.parts import MemoryParts
+from tideline.core.algorithm import contract
+from tideline.core.data import Data, View
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.registry import resolve
+from tideline.core.run import ClientId, Role, RunId, World
+from tideline.core.settings import plain
+from tideline.core.step import no_tick
 from tideline.engine.compute.step_runner import Stepper
+from tideline.engine.model.brief import Brief
+from tideline.engine.model.runs import JOIN
+from tideline.engine.ports.site import Job
 
 WORLDS = [World(inputs=(8,), classes=3), World(inputs=(4,), classes=3)]
 
@@ -47,3 +55,25 @@ def test_data_that_cannot_be_read_leave_nothing() -> None:
     with pytest.raises(DataRefused):
         stepper.shelf(WORLDS[0], Role.SOURCE)
     assert stepper.shelf(WORLDS[1], Role.SOURCE).view is not None
+
+
+class Forgetful:
+    """A reader of data that hides no labels."""
+
+    def __init__(self, world: World) -> None:
+        self.rows = rows(0, world)
+
+    def view(self, view: View, role: Role) -> Data:
+        return self.rows.train if view is View.TRAIN else self.rows.held_out
+
+
+@pytest.mark.parametrize(("role", "labelled"), [(Role.SOURCE, True), (Role.PEER, True), (Role.TARGET, False)])
+def test_a_targets_labels_are_hidden_where_its_reader_forgets_to(role: Role, labelled: bool) -> None:
+    """No step of a target sees a training label, whoever wrote the reader: what a site joins with tells what steps see."""
+    method = resolve(METHODS, "fedavg")
+    config = method.configure({})
+    brief = Brief("fedavg", plain(config), WORLDS[0], 1, False, contract(method, config), role)
+    parts = MemoryParts()
+    stepper = Stepper(METHODS, lambda run: parts, lambda world, role: Forgetful(world))
+    done = stepper.run(Job(RunId("run"), ClientId("ann"), JOIN, 1, brief, 0, None, None), no_tick)
+    assert done.labelled is labelled

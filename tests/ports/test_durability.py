@@ -12,10 +12,12 @@ import pytest
 
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import digest_of
-from tideline.core.run import ClientId, Digest, RunId
+from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.ports.site import Head
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
+from tideline_agent.vault import FolderVault
 from tideline_server.store import SqlJournal
 
 CONTENTS = [bytes([at]) * 1000 for at in range(5)]
@@ -106,6 +108,27 @@ def test_the_test_above_can_tell(
     log, parts = Log(monkeypatch), FolderParts(tmp_path / "parts", durable=False)
     way(parts, log)
     assert not any(log.safe(parts.path(digest_of([content]))) for content in CONTENTS)
+
+
+def head_of(vault: FolderVault, *contents: bytes) -> Head:
+    """The record of an order whose step kept these files as its memory."""
+    memory = tuple((vault.parts(RUN).put([content]), len(content)) for content in contents)
+    return Head(OrderId("order"), 0, memory, (), {}, {})
+
+
+def test_a_sites_memory_was_synced_before_its_record_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of the memory, then the record, then its name; what the last record named is on the disk already."""
+    vault = FolderVault(tmp_path)
+    first, log = head_of(vault, CONTENTS[0]), Log(monkeypatch)
+    vault.commit(RUN, first)
+    kept, record = vault.parts(RUN).path(first.memory[0][0]), vault.path(RUN) / "head.json"
+    named = log.seen.index(("name", str(record.with_suffix(".tmp")), str(record)))
+    synced = [("sync", str(path)) for path in (kept, kept.parent, record.with_suffix(".tmp"))]
+    assert [step for step in log.seen[:named] if step in synced] == synced
+    assert ("sync", str(record.parent)) in log.seen[named:]
+    log.seen.clear()
+    vault.commit(RUN, head_of(vault, *CONTENTS[:2]))
+    assert synced[0] not in log.seen and vault.head(RUN) == head_of(vault, *CONTENTS[:2])
 
 
 def test_a_commit_to_sqlite_is_on_the_disk(tmp_path: Path) -> None:
