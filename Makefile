@@ -25,7 +25,7 @@ demo: .venv/.ready
 
 test: .venv/.ready
 	@echo "==> The test suite"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: .venv/.ready .venv/protos/.ready
 	@echo "==> ruff"
