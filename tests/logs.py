@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import structlog
 from structlog import dev
 
@@ -11,3 +15,15 @@ def plain_log() -> None:
     structlog.reset_defaults()
     *others, _ = structlog.get_config()["processors"]
     structlog.configure([*others, dev.ConsoleRenderer(colors=False, exception_formatter=dev.plain_traceback)])
+
+
+@contextmanager
+def own_log() -> Iterator[None]:
+    """A command that sets up its log meanwhile leaves that of the tests alone."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    logging.root.handlers = []
+    try:
+        yield
+    finally:
+        logging.root.handlers, logging.root.level = handlers, level
+        plain_log()

@@ -50,6 +50,7 @@ class Shared(Net):
 
     def agent(self, name: str, data: Path, role: str = "source", *more: str) -> None:
         willing = ("--policy", str(self.home / "policy.toml")) if name in SITES else ()
+        self.modules[name] = "tests.acceptance.brisk"
         super().agent(name, data, role, *willing, *more)
 
     def mend(self) -> None:

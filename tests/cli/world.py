@@ -18,6 +18,7 @@ from typing import Any
 import uvicorn
 from typer.testing import CliRunner, Result
 
+from tests.logs import own_log
 from tideline import __version__
 from tideline.algorithms import METHODS
 from tideline.cli.app import app
@@ -96,7 +97,8 @@ def opener(folder: Path) -> Any:
 
 def tide(*args: object, env: Mapping[str, str] | None = None) -> Result:
     """A command, run in this process."""
-    return CliRunner().invoke(app, [str(a) for a in args], env=dict(env or {}), catch_exceptions=False)
+    with own_log():
+        return CliRunner().invoke(app, [str(a) for a in args], env=dict(env or {}), catch_exceptions=False)
 
 
 def tide_process(*args: object, env: Mapping[str, str] | None = None, limit: float = 60.0) -> subprocess.CompletedProcess[str]:
