@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,11 +21,15 @@ def plain_log() -> None:
 
 @contextmanager
 def own_log() -> Iterator[None]:
-    """A command that sets up its log meanwhile leaves that of the tests alone."""
+    """A command that sets up its log and hears signals leaves those of the tests alone."""
     handlers, level = logging.root.handlers[:], logging.root.level
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     logging.root.handlers = []
     try:
         yield
     finally:
         logging.root.handlers, logging.root.level = handlers, level
         plain_log()
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in signals.items():
+                signal.signal(number, handler)
