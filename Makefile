@@ -27,7 +27,7 @@ demo: .venv/.ready
 
 test: .venv/.ready
 	@echo "==> The test suite"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=10 $(ARGS)
 
 nightly: .venv/.ready
 	@echo "==> Everything that takes long"

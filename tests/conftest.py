@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from tests.budgets import QUICK
 from tests.logs import plain_log
+from tests.sharing import Together, in_order, strangers
 
 if TYPE_CHECKING:
     from tests.s3 import Server
 
 plain_log()
 settings.load_profile(QUICK)  # --hypothesis-profile=deep takes its place, before a test is collected
+
+# Hundreds of processes are started: what the first compiles is there for the others, whatever the shell's own wish is.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long goes first. Raises for a module that uses a shared fixture and does not say so."""
+    if wrong := strangers(items):
+        raise pytest.UsageError(f"tests/sharing.py has to name {', '.join(sorted(wrong))} beside the fixture that it uses")
+    in_order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Beside `--dist loadfile`: modules that share what is started once stay together."""
+    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import structlog
 from structlog import dev
 
@@ -11,3 +17,19 @@ def plain_log() -> None:
     structlog.reset_defaults()
     *others, _ = structlog.get_config()["processors"]
     structlog.configure([*others, dev.ConsoleRenderer(colors=False, exception_formatter=dev.plain_traceback)])
+
+
+@contextmanager
+def own_log() -> Iterator[None]:
+    """A command that sets up its log and hears signals leaves those of the tests alone."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    logging.root.handlers = []
+    try:
+        yield
+    finally:
+        logging.root.handlers, logging.root.level = handlers, level
+        plain_log()
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in signals.items():
+                signal.signal(number, handler)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,13 @@ class Net:
             self.methods,
         ]
 
+    @contextmanager
+    def by_way_of(self, port: int) -> Iterator[None]:
+        """An agent that is started meanwhile calls this port instead of the coordinator's."""
+        self.detours[self.grpc] = port
+        yield
+        self.detours.clear()
+
     def start(self, process: str, *args: str) -> None:
         """Start `tideline ARGS`, its output in a log file."""
         self._commands[process] = list(args)
@@ -131,6 +138,11 @@ class Net:
         """SIGKILL one process, and only that one."""
         self.running[name].kill()
         self.running[name].wait()
+
+    def leave(self, *names: str) -> None:
+        """End agents for good, with their trainers."""
+        gone = [self.running.pop(name) for name in names if name in self.running]
+        end(gone)
 
     def again(self, name: str) -> None:
         """Start a process with the command it had."""
@@ -178,15 +190,20 @@ class Net:
         """End everything, trainers included."""
         for client in self._clients.values():
             client.__exit__()
-        for process in self.running.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        for process in self.running.values():
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        end(self.running.values())
+
+
+def end(processes: Collection[subprocess.Popen[bytes]]) -> None:
+    """Ask processes to end, all at once; kill those that do not."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn import functional
 
-from tests.acceptance.harness import Net, net
+from tests.acceptance.conftest import joined
+from tests.acceptance.harness import Net
 from tests.acceptance.tap import Tap, tapped
 from tests.laws.stage import HoardingParts, Stage
 from tideline import nets
@@ -43,7 +44,7 @@ GIVEN = {"method": "fada", "preset": "tiny", "config": WHOLE, "world": WORLD, "r
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Handwritten digits: as they are, in other brightness, and upside down without labels that a step could see."""
     x, y = load_digits(return_X_y=True)
     home, first, folders = tmp_path_factory.mktemp("digits"), 0, {}
@@ -59,46 +60,41 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[Played]:
+def run(federation: Net, digits: dict[str, Path]) -> Iterator[Played]:
     """The run by processes, agents behind a tap; what people read of it."""
-    with net(tmp_path_factory.mktemp("net")) as made:
-        made.coordinator()
-        with tapped(made.grpc) as tap:
-            made.detours[made.grpc] = tap.port
-            for name, role in SITES.items():
-                made.agent(name, data[name], role)
-            result = made.ended(made.run(GIVEN))
-            assert result["status"] == "completed", result["cause"]
-            yield made, tap, result
+    with tapped(federation.grpc) as tap, federation.by_way_of(tap.port), joined(federation, digits, SITES):
+        result = federation.ended(federation.run(GIVEN))
+        assert result["status"] == "completed", result["cause"]
+        yield federation, tap, result
 
 
 @pytest.fixture(scope="module")
-def start(data: dict[str, Path]) -> State:
+def start(digits: dict[str, Path]) -> State:
     """What the coordinator drew before anything happened, from the same seed in one process."""
-    sites = {name: SimSite(lambda w, r, name=name: read_folder(data[name], w, r)) for name in SITES}
+    sites = {name: SimSite(lambda w, r, name=name: read_folder(digits[name], w, r)) for name in SITES}
     stage = Stage(METHODS, sites, parts=HoardingParts())
     run = stage.start(GIVEN)
     stage.play(run)
     return decode(State, stage.journal.rounds(run)[0].state[0][0], stage.parts, LAX)
 
 
-def features(data: dict[str, Path], start: State) -> dict[str, Tensor]:
+def features(digits: dict[str, Path], start: State) -> dict[str, Tensor]:
     """f (n, 64) of each site's training rows under the network that all began with."""
     G = nets.loaded(READ, start.start).get_submodule("features")
     with torch.no_grad():
-        return {name: G(rows_of(data, name)) for name in SITES}
+        return {name: G(rows_of(digits, name)) for name in SITES}
 
 
-def rows_of(data: dict[str, Path], name: str) -> Tensor:
+def rows_of(digits: dict[str, Path], name: str) -> Tensor:
     """A site's training rows (n, 64)."""
-    return read_folder(data[name], READ, Role(SITES[name])).train.x
+    return read_folder(digits[name], READ, Role(SITES[name])).train.x
 
 
-def test_the_step_is_that_of_rows_in_one_place(run: Played, start: State, data: dict[str, Path]) -> None:
+def test_the_step_is_that_of_rows_in_one_place(run: Played, start: State, digits: dict[str, Path]) -> None:
     """The sum of two halves that crossed the network is the gradient of eq. 4 over both sites' rows, to 1e-6."""
     federation, _, result = run
     last = decode(State, Digest(result["state_digest"]), FolderParts(federation.folder / "parts"), LAX)
-    f = {name: rows.double() for name, rows in features(data, start).items()}
+    f = {name: rows.double() for name, rows in features(digits, start).items()}
     assert {name: len(rows) for name, rows in f.items()} == TRAIN
     for source in ("anna", "bert"):
         di = start.di["carl"][source].theta.double().requires_grad_()
@@ -113,7 +109,7 @@ def test_the_step_is_that_of_rows_in_one_place(run: Played, start: State, data: 
         torch.testing.assert_close(stepped, g, rtol=0, atol=1e-6)
 
 
-def test_no_batch_and_no_row_is_on_the_wire(run: Played, start: State, data: dict[str, Path]) -> None:
+def test_no_batch_and_no_row_is_on_the_wire(run: Played, start: State, digits: dict[str, Path]) -> None:
     """No tensor that passed has an axis as long as a batch; neither rows nor what G makes of them are among the bytes."""
     wire = run[1].all()
     shapes = [tuple(map(int, found.split(b","))) for found in re.findall(rb'"shape":\[([0-9,]+)\]', wire)]
@@ -121,8 +117,8 @@ def test_no_batch_and_no_row_is_on_the_wire(run: Played, start: State, data: dic
     assert (len(theta),) in shapes, "the tap hears halves"
     assert theta[:NUMBERS].numpy().tobytes() in wire, "and what they are made of"
     assert not {*TRAIN.values(), HELD, *BATCHES} & {n for shape in shapes for n in shape}
-    for name, f in features(data, start).items():
-        marks = [mark for rows in (f, rows_of(data, name)) for mark in marks_of(rows)]
+    for name, f in features(digits, start).items():
+        marks = [mark for rows in (f, rows_of(digits, name)) for mark in marks_of(rows)]
         assert len(marks) > TRAIN[name]
         assert not any(mark in wire for mark in marks)
 

@@ -14,6 +14,7 @@ import pytest
 from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import Net, net
 from tests.acceptance.test_survival import at_the_gate, undisturbed
+from tests.cli.world import tide
 from tests.s3 import SECRET, Server
 from tideline.engine.coordinator.part_store import MARKER_BYTES
 from tideline_server.parts.s3 import LARGE
@@ -136,9 +137,8 @@ def test_a_store_that_goes_away_for_a_while(tmp_path: Path, data: dict[str, Path
 )
 def test_a_place_that_cannot_be_used_is_refused(tmp_path: Path, s3: Server, where: str, words: str) -> None:
     """Two lines that say what, where and what to do, exit code 2, and no secret."""
-    command = ["coordinator", "--home", str(tmp_path), "--parts", where, "--grpc-port", "0", "--http-port", "0"]
-    ended = subprocess.run([sys.executable, "-m", "tideline", *command], capture_output=True, text=True, check=False)
-    assert ended.returncode == 2, ended.stderr
+    ended = tide("coordinator", "--home", tmp_path, "--parts", where, "--grpc-port", 0, "--http-port", 0)
+    assert ended.exit_code == 2, ended.stderr
     assert f"Error: {words}" in ended.stderr and "What to do: " in ended.stderr
     assert len(ended.stderr.splitlines()) == 2
     assert SECRET not in ended.stdout + ended.stderr

@@ -34,18 +34,16 @@ def hard(N: int = 200) -> dict[str, Any]:
     return {"devices": devices, "T": T, "phi": {"source": 10.0}, "seconds": 20.0}
 
 
-def test_a_coordinator_plans_links(tmp_path: Path) -> None:
+def test_a_coordinator_plans_links(coordinator: Net) -> None:
     """As the formulas do, which the coordinator's own process does not load."""
     asked = changed(MEASURED, sweep=[0.1, 10.0])
-    with net(tmp_path) as federation:
-        federation.coordinator()
-        assert federation.client().post("/links/plan", asked) == plan_links(asked)
-        with pytest.raises(ConfigRefused) as caught:
-            federation.client().post("/links/plan", device(2, labelled=2000))
-        assert caught.value.context["path"] == "devices[2].labelled" and caught.value.context["devices"] == ["carl"]
-        assert not planners(federation)
-        loaded = {each.path for each in psutil.Process(federation.running[COORDINATOR].pid).memory_maps()}
-        assert not [path for path in loaded if "numpy" in path or "scipy" in path]
+    assert coordinator.client().post("/links/plan", asked) == plan_links(asked)
+    with pytest.raises(ConfigRefused) as caught:
+        coordinator.client().post("/links/plan", device(2, labelled=2000))
+    assert caught.value.context["path"] == "devices[2].labelled" and caught.value.context["devices"] == ["carl"]
+    assert not planners(coordinator)
+    loaded = {each.path for each in psutil.Process(coordinator.running[COORDINATOR].pid).memory_maps()}
+    assert not [path for path in loaded if "numpy" in path or "scipy" in path]
 
 
 def test_a_long_plan_holds_up_nobody(tmp_path: Path) -> None:

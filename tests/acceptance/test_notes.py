@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.acceptance.conftest import SITES, WORLD
-from tests.acceptance.harness import Net, net
+from tests.acceptance.conftest import WORLD, joined
+from tests.acceptance.harness import Net
 from tests.acceptance.tap import Tap, tapped
 from tests.acceptance.test_stalls import ORDER, Mute
 from tests.cli.world import tide
@@ -38,8 +38,10 @@ from tideline_agent.main import Working
 from tideline_agent.notes import BATCH, MOST_WAITING, Teller, Told, Witness
 
 STARTED = Note("order_started")
-FAILING = {"method": "toy", "world": WORLD, "roster": SITES, "waiting": {"min_replies": 2}}
-FAILING |= {"config": {"rounds": 3, "fault": "raises", "who": "b", "when": 2}}
+TALKING, SILENT = {"nora": "source", "nils": "source"}, {"nemo": "target"}
+NOTING = TALKING | SILENT
+FAILING = {"method": "toy", "world": WORLD, "roster": NOTING, "waiting": {"min_replies": 2}}
+FAILING |= {"config": {"rounds": 3, "fault": "raises", "who": "nils", "when": 2}}
 
 
 class Ear:
@@ -189,17 +191,18 @@ def test_a_trainer_that_died_a_cut_and_an_end(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def sites(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[tuple[Net, Tap]]:
-    """Three agents behind a tap; c's owner wants nothing told."""
-    with net(tmp_path_factory.mktemp("notes"), "tests.engine.toys:METHODS") as made:
-        made.coordinator()
-        with tapped(made.grpc) as tap:
-            made.detours[made.grpc] = tap.port
-            policy = made.home / "policy.toml"
-            policy.write_text('[forbid]\nnotes = ["coordinator"]\n')
-            for name, role in SITES.items():
-                made.agent(name, data[name], role, *(["--policy", str(policy)] if name == "c" else []))
-            yield made, tap
+def sites(federation: Net, data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Net, Tap]]:
+    """Three agents behind a tap; nemo's owner wants nothing told."""
+    policy = tmp_path_factory.mktemp("notes") / "policy.toml"
+    policy.write_text('[forbid]\nnotes = ["coordinator"]\n')
+    folders = dict(zip(NOTING, data.values(), strict=True))
+    with (
+        tapped(federation.grpc) as tap,
+        federation.by_way_of(tap.port),
+        joined(federation, folders, TALKING),
+        joined(federation, folders, SILENT, "--policy", str(policy)),
+    ):
+        yield federation, tap
 
 
 def tideline(federation: Net, *args: str) -> list[str]:
@@ -209,20 +212,20 @@ def tideline(federation: Net, *args: str) -> list[str]:
 
 @pytest.mark.processes
 def test_a_failed_step_is_seen_where_the_run_is_watched(sites: tuple[Net, Tap]) -> None:
-    """The line has client, phase and type; over the wire went no word of the error, and c told nothing."""
+    """The line has client, phase and type; over the wire went no word of the error, and nemo told nothing."""
     federation, tap = sites
     run = federation.run(FAILING)
     command = [sys.executable, "-m", "tideline", "run", "watch", run, "--home", str(federation.folder)]
     watch = subprocess.run(command, capture_output=True, text=True, timeout=90, env=federation.environment())
     assert watch.returncode == 0, watch.stderr
-    assert re.search(r"^b, move 2: failed, StepFailed: The step work raised ValueError\.", watch.stderr, re.MULTILINE)
-    late = re.compile(r"  info     a, move 3: finished the step in")
-    federation.until(lambda: any(map(late.search, tideline(federation, "run", "logs", run))), "a to have told all")
+    assert re.search(r"^nils, move 2: failed, StepFailed: The step work raised ValueError\.", watch.stderr, re.MULTILINE)
+    late = re.compile(r"  info     nora, move 3: finished the step in")
+    federation.until(lambda: any(map(late.search, tideline(federation, "run", "logs", run))), "nora to have told all")
     lines = tideline(federation, "run", "logs", run)
-    assert any(re.search(r"  error    b, move 2: failed after \d+\.\d s: ValueError$", line) for line in lines)
-    assert any(re.search(r"  info     a, join 1: began to work$", line) for line in lines)
+    assert any(re.search(r"  error    nils, move 2: failed after \d+\.\d s: ValueError$", line) for line in lines)
+    assert any(re.search(r"  info     nora, join 1: began to work$", line) for line in lines)
     told = [json.loads(line) for line in tideline(federation, "run", "logs", run, "--json")]
-    assert {e["data"].get("client") for e in told if e["kind"] == "note"} == {"a", "b"}
+    assert {e["data"].get("client") for e in told if e["kind"] == "note"} == set(TALKING)
     assert b"SECRET" not in tap.all() and b"raised ValueError" in tap.all()
 
 
@@ -232,8 +235,8 @@ def test_logs_are_chosen(sites: tuple[Net, Tap]) -> None:
     federation, _ = sites
     run = federation.run(FAILING)
     federation.ended(run)
-    of_b = tideline(federation, "run", "logs", run, "--client", "b", "--level", "warning")
-    assert of_b and all(" b, move 2: failed" in line for line in of_b)
+    of_nils = tideline(federation, "run", "logs", run, "--client", "nils", "--level", "warning")
+    assert of_nils and all(" nils, move 2: failed" in line for line in of_nils)
     assert tideline(federation, "run", "logs", run, "--client", "nobody") == []
     assert any(line.endswith("run: completed") for line in tideline(federation, "run", "logs", run, "--follow"))
     assert "did you mean warning?" in " ".join(tideline(federation, "run", "logs", run, "--level", "warnin"))
@@ -243,8 +246,8 @@ def test_logs_are_chosen(sites: tuple[Net, Tap]) -> None:
 def test_a_silent_site_is_told(sites: tuple[Net, Tap]) -> None:
     """A run that waits says of whom nothing has been heard, and since when."""
     federation, _ = sites
-    run = federation.run({**FAILING, "roster": {"a": "source", "ghost": "source"}, "waiting": {}})
-    federation.until(lambda: [e["client"] for e in federation.result(run)["awaited"]] == ["ghost"], "a to join")
+    run = federation.run({**FAILING, "roster": {"nora": "source", "ghost": "source"}, "waiting": {}})
+    federation.until(lambda: [e["client"] for e in federation.result(run)["awaited"]] == ["ghost"], "nora to join")
     (awaited,) = federation.result(run)["awaited"]
     assert awaited["silent_seconds"] is None
     assert "ghost has never enrolled" in tideline(federation, "run", "show", run)

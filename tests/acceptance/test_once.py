@@ -27,7 +27,9 @@ GIVEN: dict[str, Any] = {"method": "fedavg", "preset": "tiny", "world": WORLD, "
 
 
 ONE = pytest.mark.parametrize("gates", ["sqlite"], indirect=True, scope="module")
-BOTH = pytest.mark.parametrize("gates", ["sqlite", "postgres"], indirect=True, scope="module")
+BOTH = pytest.mark.parametrize(
+    "gates", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True, scope="module"
+)
 
 
 @pytest.fixture(scope="module")

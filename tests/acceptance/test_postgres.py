@@ -85,7 +85,7 @@ def test_a_database_that_does_not_answer_is_told(tmp_path: Path) -> None:
     """Two lines that say where and what to do, exit code 3, and no password."""
     url = f"postgresql://ann:{SECRET}@127.0.0.1:1/tide"
     ports = ["--grpc-port", "0", "--http-port", "0"]
-    command = [sys.executable, "-m", "tideline", "coordinator", "--home", str(tmp_path), "--database", url, "--wait", "2", *ports]
+    command = [sys.executable, "-m", "tideline", "coordinator", "--home", str(tmp_path), "--database", url, "--wait", "1", *ports]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 3
     assert "The store postgresql://ann@127.0.0.1:1/tide cannot be opened" in ended.stderr

@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
 
-from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.conftest import SITES, WORLD, joined
 from tests.acceptance.harness import ROOT, Net, free_port
+from tests.cli.world import tide
 from tideline_protos.v1 import federation_pb2 as pb
 
 pytestmark = pytest.mark.processes
@@ -31,6 +33,20 @@ def tideline(*args: str) -> tuple[int, str]:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+def here(*args: str) -> tuple[int, str]:
+    """Run a command that is refused at once, in this process."""
+    ended = tide(*args)
+    return ended.exit_code, " ".join(ended.output.split())
+
+
+@pytest.fixture(scope="module")
+def odd(federation: Net, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a site of that name, which has no data yet."""
+    folder = tmp_path_factory.mktemp("odd")
+    with joined(federation, {"odd": folder}, {"odd": "source"}):
+        yield folder
 
 
 def agent(federation: Net, name: str, data: Path, token: str, home: Path, *more: str) -> tuple[int, str]:
@@ -59,6 +75,7 @@ def test_a_token_serves_once(federation: Net, data: dict[str, Path], tmp_path: P
     federation.start("once", *federation.agent_command("once", data["a"], "source", token))
     federation.until(lambda: "enrolled" in federation.log("once"), "the first agent to enrol")
     code, said = agent(federation, "twice", data["a"], token, tmp_path)
+    federation.leave("once")
     assert code == REFUSED and "was used by 'once'" in said and "ask for a new one" in said
 
 
@@ -109,13 +126,13 @@ def test_a_port_in_use(federation: Net, tmp_path: Path) -> None:
 
 def test_a_home_in_use(federation: Net) -> None:
     """Two coordinators on one home would both write it."""
-    code, said = tideline("coordinator", "--home", str(federation.folder), "--grpc-port", "0", "--http-port", "0")
+    code, said = here("coordinator", "--home", str(federation.folder), "--grpc-port", "0", "--http-port", "0")
     assert code == REFUSED and "Another coordinator uses" in said
 
 
 def test_beyond_this_machine_only_with_tls(tmp_path: Path) -> None:
     """Listening on every address without TLS needs an explicit word."""
-    code, said = tideline("coordinator", "--home", str(tmp_path), "--host", "0.0.0.0")
+    code, said = here("coordinator", "--home", str(tmp_path), "--host", "0.0.0.0")
     assert code == REFUSED and "--tls-cert" in said and "--insecure" in said
 
 
@@ -125,19 +142,18 @@ def test_a_coordinator_that_is_not_there(data: dict[str, Path], tmp_path: Path) 
     where = ("--coordinator", f"127.0.0.1:{port}", "--home", str(tmp_path), "--wait", "1")
     code, said = tideline("agent", *where, "--token", "t", "--name", "x", "--role", "source", "--data", str(data["a"]))
     assert code == UNREACHABLE and f"127.0.0.1:{port}" in said and "coordinator runs" in said
-    code, said = tideline("run", "list", "--url", f"http://127.0.0.1:{port}", "--api-key", "k")
+    code, said = here("run", "list", "--url", f"http://127.0.0.1:{port}", "--api-key", "k")
     assert code == UNREACHABLE and str(port) in said
 
 
-def test_data_that_cannot_be_used(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
+def test_data_that_cannot_be_used(federation: Net, odd: Path, data: dict[str, Path]) -> None:
     """A site whose folder is empty declines at the join; the run says which site, which folder and why, and can be resumed."""
-    folder = tmp_path / "empty"
-    folder.mkdir()
-    federation.agent("hollow", folder)
-    run = federation.run({"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"a": "source", "hollow": "source"}})
+    for file in odd.iterdir():
+        file.unlink()
+    run = federation.run({"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"a": "source", "odd": "source"}})
     result = federation.ended(run)
-    assert result["status"] == "stalled" and "hollow" in result["cause"] and str(folder) in result["cause"]
-    (folder / "blobs.npz").write_bytes((data["b"] / "blobs.npz").read_bytes())
+    assert result["status"] == "stalled" and "odd" in result["cause"] and str(odd) in result["cause"]
+    (odd / "blobs.npz").write_bytes((data["b"] / "blobs.npz").read_bytes())
     federation.client().post(f"/runs/{run}/resume", {})
     assert federation.ended(run)["status"] == "completed"
 
@@ -146,20 +162,17 @@ def test_data_that_cannot_be_used(federation: Net, data: dict[str, Path], tmp_pa
     ("features", "classes", "told"),
     [(5, 3, ("a sample of x is 5", "expects 6 features")), (6, 4, ("label 3", "classes 0 to 2"))],
 )
-def test_a_site_of_another_shape(
-    federation: Net, data: dict[str, Path], tmp_path: Path, features: int, classes: int, told: tuple[str, str]
-) -> None:
+def test_a_site_of_another_shape(federation: Net, odd: Path, features: int, classes: int, told: tuple[str, str]) -> None:
     """Other features or more classes than the run's world: the run names the site, what came and what was expected."""
-    folder, name = tmp_path / "other", f"odd-{features}"
-    folder.mkdir()
+    for file in odd.iterdir():
+        file.unlink()
     rng = np.random.default_rng(0)
-    np.savez(folder / "rows.npz", x=rng.normal(size=(40, features)).astype(np.float32), y=np.arange(40) % classes)
-    federation.agent(name, folder)
-    roster = {"a": "source", name: "source", "c": "target"}
+    np.savez(odd / "rows.npz", x=rng.normal(size=(40, features)).astype(np.float32), y=np.arange(40) % classes)
+    roster = {"a": "source", "odd": "source", "c": "target"}
     given = {"method": "feddadil", "preset": "tiny", "config": {"encoder_rounds": 0}, "roster": roster}
     run = federation.run(given | {"world": {"inputs": [6], "classes": 3, "model": "linear"}})
     result = federation.ended(run)
-    assert result["status"] == "stalled" and name in result["cause"], result["cause"]
+    assert result["status"] == "stalled" and "odd: " in result["cause"], result["cause"]
     assert all(words in result["cause"] for words in told), result["cause"]
 
 
@@ -167,9 +180,10 @@ def test_a_policy_that_says_no(federation: Net, data: dict[str, Path], tmp_path:
     """A site whose owner forbids weights declines, and the run names the clause."""
     policy = tmp_path / "policy.toml"
     policy.write_text('[forbid]\nweights = ["coordinator"]\n')
-    federation.agent("strict", data["a"], "source", "--policy", str(policy))
-    run = federation.run({"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"a": "source", "strict": "source"}})
-    result = federation.ended(run)
+    with joined(federation, {"strict": data["a"]}, {"strict": "source"}, "--policy", str(policy)):
+        roster = {"a": "source", "strict": "source"}
+        run = federation.run({"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": roster})
+        result = federation.ended(run)
     assert result["status"] == "stalled" and "strict" in result["cause"] and "WEIGHTS" in result["cause"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,6 @@ from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.folder import read_folder
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture(scope="module")
-def gates(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[Net]:
-    """A coordinator and three agents that know the gated method."""
-    with net(tmp_path_factory.mktemp("gates"), "tests.acceptance.gated:METHODS") as made:
-        made.coordinator()
-        for name, role in SITES.items():
-            made.agent(name, data[name], role)
-        yield made
 
 
 def experiment(gate: Path | None = None, **config: Any) -> dict[str, Any]:
@@ -57,101 +46,103 @@ def at_the_gate(federation: Net, gate: Path, **config: Any) -> str:
     return run
 
 
-def test_a_coordinator_killed_in_mid_round(gates: Net, data: dict[str, Path], tmp_path: Path) -> None:
+def test_a_coordinator_killed_in_mid_round(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
     """kill -9 of the coordinator while three steps work; started again, the run completes with the same digest."""
-    run = at_the_gate(gates, tmp_path)
-    gates.kill("coordinator")
-    gates.again("coordinator")
-    gates.ready()
+    run = at_the_gate(federation, tmp_path)
+    federation.kill("coordinator")
+    federation.again("coordinator")
+    federation.ready()
     (tmp_path / "go").touch()
-    result = gates.ended(run)
+    result = federation.ended(run)
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
     assert [len(begun(tmp_path, name)) for name in SITES] == [1, 1, 1], "no step was done twice"
 
 
-def test_a_coordinator_killed_while_replies_come_in(gates: Net, data: dict[str, Path], tmp_path: Path) -> None:
+def test_a_coordinator_killed_while_replies_come_in(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
     """Killed after the gate opened and away for the whole of the round: agents keep their replies and deliver them later."""
-    run = at_the_gate(gates, tmp_path)
-    gates.kill("coordinator")
+    run = at_the_gate(federation, tmp_path)
+    federation.kill("coordinator")
     (tmp_path / "go").touch()
-    heads = [gates.home / f"home-{name}" / "runs" / run / "head.json" for name in SITES]
-    gates.until(lambda: all('"cursor": 1' in head.read_text() for head in heads), "the vaults to hold the replies")
-    gates.again("coordinator")
-    gates.ready()
-    result = gates.ended(run)
+    heads = [federation.home / f"home-{name}" / "runs" / run / "head.json" for name in SITES]
+    federation.until(lambda: all('"cursor": 1' in head.read_text() for head in heads), "the vaults to hold the replies")
+    federation.again("coordinator")
+    federation.ready()
+    result = federation.ended(run)
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
-def test_an_agent_killed_in_mid_step(gates: Net, data: dict[str, Path], tmp_path: Path) -> None:
+def test_an_agent_killed_in_mid_step(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
     """kill -9 of an agent takes its trainer with it; started again with the same command, it takes the step up again."""
-    run = at_the_gate(gates, tmp_path)
+    run = at_the_gate(federation, tmp_path)
     trainer = begun(tmp_path, "a")[0]
-    gates.kill("a")
-    gates.until(lambda: not psutil.pid_exists(trainer), "the orphaned trainer to end")
-    gates.again("a")
-    gates.until(lambda: len(begun(tmp_path, "a")) == 2, "the agent to take the step up again")
+    federation.kill("a")
+    federation.until(lambda: not psutil.pid_exists(trainer), "the orphaned trainer to end")
+    federation.again("a")
+    federation.until(lambda: len(begun(tmp_path, "a")) == 2, "the agent to take the step up again")
     (tmp_path / "go").touch()
-    result = gates.ended(run)
+    result = federation.ended(run)
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
-def test_a_trainer_killed_in_mid_step(gates: Net, data: dict[str, Path], tmp_path: Path) -> None:
+def test_a_trainer_killed_in_mid_step(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
     """kill -9 of a trainer: the step is run again from uncommitted memory, and only the agent's log tells."""
-    run = at_the_gate(gates, tmp_path)
+    run = at_the_gate(federation, tmp_path)
     os.kill(begun(tmp_path, "b")[0], signal.SIGKILL)
-    gates.until(lambda: len(begun(tmp_path, "b")) == 2, "the step to be run again")
-    assert "trainer_died" in gates.log("b")
+    federation.until(lambda: len(begun(tmp_path, "b")) == 2, "the step to be run again")
+    assert "trainer_died" in federation.log("b")
     (tmp_path / "go").touch()
-    result = gates.ended(run)
+    result = federation.ended(run)
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
 @pytest.mark.long
-def test_a_trainer_that_always_dies_is_a_failed_reply(gates: Net, tmp_path: Path) -> None:
+def test_a_trainer_that_always_dies_is_a_failed_reply(federation: Net, tmp_path: Path) -> None:
     """After the third death the reply is a failure that says so; the run stalls, the agent lives, and resume finishes the run."""
     (tmp_path / "go").touch()
-    run = gates.run(experiment(tmp_path, dies=3))
-    result = gates.ended(run)
+    run = federation.run(experiment(tmp_path, dies=3))
+    result = federation.ended(run)
     assert result["status"] == "stalled" and "a: The trainer died 3 times" in result["cause"], result["cause"]
     failure = result["clients"][0]["failures"][0]
     assert (failure["phase"], failure["round"], failure["kind"]) == ("add", 2, "StepFailed")
-    assert gates.running["a"].poll() is None
-    gates.client().post(f"/runs/{run}/resume", {})
-    assert gates.ended(run)["status"] == "completed"
+    assert federation.running["a"].poll() is None
+    federation.client().post(f"/runs/{run}/resume", {})
+    assert federation.ended(run)["status"] == "completed"
     assert len(begun(tmp_path, "a")) == 4
 
 
 @pytest.mark.parametrize(
     "way", ["worker killed", *(pytest.param(way, marks=pytest.mark.long) for way in ("asked to end", "asked twice"))]
 )
-def test_a_coordinator_disturbed_while_it_closes_a_round(gates: Net, data: dict[str, Path], tmp_path: Path, way: str) -> None:
+def test_a_coordinator_disturbed_while_it_closes_a_round(
+    federation: Net, data: dict[str, Path], tmp_path: Path, way: str
+) -> None:
     """Its worker dies, or it is asked to end, in the middle of a fold: the fold is done again, and the run does not fail."""
     (tmp_path / "go").touch()
-    run = gates.run(experiment(tmp_path, closing=True))
-    gates.until(lambda: len(begun(tmp_path, "closing")) == 1, "the fold to begin")
+    run = federation.run(experiment(tmp_path, closing=True))
+    federation.until(lambda: len(begun(tmp_path, "closing")) == 1, "the fold to begin")
     if way == "worker killed":
         os.kill(begun(tmp_path, "closing")[0], signal.SIGKILL)
     else:
         for _ in range(2 if way == "asked twice" else 1):
-            gates.running["coordinator"].send_signal(signal.SIGTERM)
-        assert gates.running["coordinator"].wait(20) == 0
+            federation.running["coordinator"].send_signal(signal.SIGTERM)
+        assert federation.running["coordinator"].wait(20) == 0
         assert not psutil.pid_exists(begun(tmp_path, "closing")[0])
-        gates.again("coordinator")
-        gates.ready()
-    gates.until(lambda: len(begun(tmp_path, "closing")) == 2, "the fold to be done again")
+        federation.again("coordinator")
+        federation.ready()
+    federation.until(lambda: len(begun(tmp_path, "closing")) == 2, "the fold to be done again")
     (tmp_path / "go-closing").touch()
-    result = gates.ended(run)
+    result = federation.ended(run)
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
-def test_a_cancelled_run_ends_its_steps(gates: Net, tmp_path: Path) -> None:
+def test_a_cancelled_run_ends_its_steps(federation: Net, tmp_path: Path) -> None:
     """Cancelling ends the trainers in the middle of their steps; agents live and take the next run."""
-    run = at_the_gate(gates, tmp_path)
+    run = at_the_gate(federation, tmp_path)
     trainers = [begun(tmp_path, name)[0] for name in SITES]
-    gates.client().post(f"/runs/{run}/cancel", {})
-    assert gates.ended(run)["status"] == "cancelled"
-    gates.until(lambda: not any(psutil.pid_exists(pid) for pid in trainers), "the trainers to end")
-    assert gates.ended(gates.run(experiment()))["status"] == "completed"
+    federation.client().post(f"/runs/{run}/cancel", {})
+    assert federation.ended(run)["status"] == "cancelled"
+    federation.until(lambda: not any(psutil.pid_exists(pid) for pid in trainers), "the trainers to end")
+    assert federation.ended(federation.run(experiment()))["status"] == "completed"
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from tests.acceptance.conftest import SITES, WORLD
-from tests.acceptance.harness import Net, net
+from tests.acceptance.harness import Net
 from tests.acceptance.raw import Raw, refused
 from tideline.core.run import ClientId
 from tideline.engine.model.runs import JOIN
@@ -46,12 +46,10 @@ class Site(Raw):
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def there(coordinator: Net) -> Iterator[Site]:
     """A coordinator, and a client without an agent."""
-    with net(tmp_path_factory.mktemp("wire")) as federation:
-        federation.coordinator()
-        with grpc.insecure_channel(federation.address) as channel:
-            yield Site(channel).begin(federation)
+    with grpc.insecure_channel(coordinator.address) as channel:
+        yield Site(channel).begin(coordinator)
 
 
 @pytest.mark.parametrize("first", [[], [b""], [PART], [pb.PushHead(order="o").SerializeToString()]])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.world import Coordinator
-from tests.logs import plain_log
+from tests.logs import own_log
 from tideline.learning.datasets import digits
 
 OURS = ("HOME", "DATABASE", "URL", "API_KEY", "TOKEN", "CA")
@@ -25,13 +24,10 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_log() -> Iterator[None]:
-    """A command that sets up its log leaves that of the tests alone."""
-    handlers, level = logging.root.handlers[:], logging.root.level
-    logging.root.handlers = []
-    yield
-    logging.root.handlers, logging.root.level = handlers, level
-    plain_log()
+def own() -> Iterator[None]:
+    """The log of the tests is as it was after each."""
+    with own_log():
+        yield
 
 
 @pytest.fixture(scope="session")

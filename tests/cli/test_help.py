@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from tests.cli.world import tide
-from tideline.cli.app import app
+from tests.cli.world import COMMAND, tide
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 HEAVY = ("torch", "numpy", "grpc", "cryptography", "OpenSSL", "fastapi", "sqlalchemy", "httpx")
@@ -21,7 +19,7 @@ HEAVY += ("pydantic_settings", "rich", "structlog", "yaml", "uvicorn")
 
 def commands() -> dict[str, Any]:
     """Every command by the words that call it."""
-    root: Any = typer.main.get_command(app)
+    root = COMMAND
     found = {name: command for name, command in root.commands.items() if not hasattr(command, "commands")}
     for name, group in root.commands.items():
         for inner, command in getattr(group, "commands", {}).items():

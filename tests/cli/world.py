@@ -12,12 +12,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from typer import testing
 from typer.testing import CliRunner, Result
 
+from tests.logs import own_log
 from tideline import __version__
 from tideline.algorithms import METHODS
 from tideline.cli.app import app
@@ -28,6 +31,9 @@ from tideline.learning.folder import read_folder
 from tideline.learning.holdings import Holdings
 from tideline_server.api import ApiSettings, Services, create_app
 
+# The command line is built anew for each call otherwise, which costs more than most commands.
+testing._get_command = cache(testing._get_command)
+COMMAND: Any = testing._get_command(app)
 KEY = "the key of the tests"
 ROSTER = {"anna": "source", "bert": "target"}
 # Its first layer is larger than a part, so that a final state has parts beside its root.
@@ -96,7 +102,8 @@ def opener(folder: Path) -> Any:
 
 def tide(*args: object, env: Mapping[str, str] | None = None) -> Result:
     """A command, run in this process."""
-    return CliRunner().invoke(app, [str(a) for a in args], env=dict(env or {}), catch_exceptions=False)
+    with own_log():
+        return CliRunner().invoke(app, [str(a) for a in args], env=dict(env or {}), catch_exceptions=False)
 
 
 def tide_process(*args: object, env: Mapping[str, str] | None = None, limit: float = 60.0) -> subprocess.CompletedProcess[str]:

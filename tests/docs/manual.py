@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -21,16 +22,24 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+@cache
 def text_of(page: Path) -> str:
     """A page's text."""
     return page.read_text(encoding="utf-8")
 
 
+@cache
+def fenced(page: Path) -> list[tuple[str, str]]:
+    """A page's fenced blocks, each with its language."""
+    return FENCE.findall(text_of(page))
+
+
 def blocks(page: Path, language: str) -> list[str]:
     """A page's fenced blocks of a language."""
-    return [block for kind, block in FENCE.findall(text_of(page)) if kind == language]
+    return [block for kind, block in fenced(page) if kind == language]
 
 
+@cache
 def prose(page: Path) -> str:
     """A page without its fenced blocks."""
     return FENCE.sub("", text_of(page))
@@ -56,6 +65,7 @@ def ticked(text: str) -> list[str]:
     return re.findall(r"`([^`\n]+)`", text)
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     heads = re.findall(r"^#+ (.+)$", prose(page), flags=re.MULTILINE)

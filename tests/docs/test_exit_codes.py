@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-import typer
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typer.testing import CliRunner
 
-from tests.cli.world import Coordinator
+from tests.cli.world import COMMAND, Coordinator
 from tests.docs.manual import DOCS, blocks, name_of, section, tables, text_of, ticked
+from tests.logs import own_log
 from tideline.cli import guard
 from tideline.cli.app import app
 from tideline.engine.audit.log import Deed, Tip, chained, line_of
@@ -184,12 +184,22 @@ def test_commands(place: Place, example: Example) -> None:
     agrees(ended.output, place.here(example.said))
 
 
-@pytest.mark.parametrize(
-    "example", [e for e in ALL if e.line.split()[1] in ("coordinator", "agent") and "--token wrong" not in e.line], ids=named
-)
+SERVING = [e for e in ALL if e.line.split()[1] in ("coordinator", "agent") and "--token wrong" not in e.line]
+ALONE = [next(e for e in SERVING if e.line.split()[1] == command) for command in ("coordinator", "agent")]
+
+
+def told_here(words: list[str]) -> tuple[str, int]:
+    """What a command says in this process, and its code."""
+    with own_log():
+        ended = CliRunner().invoke(app, words, prog_name="tideline", catch_exceptions=False)
+    return ended.stderr + ended.stdout, ended.exit_code
+
+
+@pytest.mark.parametrize("example", SERVING, ids=named)
 def test_what_serves(place: Place, example: Example) -> None:
-    """A coordinator and an agent that cannot begin."""
-    said, code = told_by(in_a_process(shlex.split(place.here(example.line))[1:]))
+    """A coordinator and an agent that cannot begin; one of each in a process of its own."""
+    words = shlex.split(place.here(example.line))[1:]
+    said, code = told_by(in_a_process(words)) if example in ALONE else told_here(words)
     assert code == example.code == int(example.page), said
     agrees(said, place.here(example.said))
 
@@ -272,10 +282,9 @@ def test_every_command_has_its_codes() -> None:
     """The second table has each command, and only codes that have a page."""
     rows = tables(text_of(LIST))[1]
     told = {phrase.split(" --")[0] for row in rows for phrase in ticked(row[0])}
-    root = typer.main.get_command(app)
     leaves = {
         f"tideline {' '.join(path)}"
-        for name, command in root.commands.items()  # type: ignore[attr-defined]
+        for name, command in COMMAND.commands.items()
         for path in ([(name, below) for below in command.commands] if hasattr(command, "commands") else [(name,)])
     }
     assert told == leaves

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
+from tests.cli.world import COMMAND
 from tests.docs.manual import DOCS, PAGES, ROOT, anchors, blocks, commands, name_of, prose, tables, text_of
 from tideline.algorithms import METHODS
-from tideline.cli.app import app
 from tideline.cli.benchgrid import config_of, read_grid
 from tideline.cli.experiments import ExperimentText
 from tideline.cli.yamlines import read_yaml
@@ -83,7 +82,7 @@ def test_make_targets_exist(page: Path) -> None:
 def test_commands_exist(page: Path) -> None:
     """Every printed command has a subcommand and options that exist."""
     for words in commands(page):
-        check(typer.main.get_command(app), words[1:], " ".join(words))
+        check(COMMAND, words[1:], " ".join(words))
 
 
 def check(command: Any, words: list[str], whole: str) -> None:

@@ -40,7 +40,7 @@ class Liar(Raw):
 
     def asked(self) -> pb.Order:
         """The order to join a run that is new."""
-        given = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {NAME: "source"}, "reference": None}
+        given = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {self.name: "source"}, "reference": None}
         return self.next_order(self.federation.run(given), -1)
 
     def at_work(self) -> pb.Order:

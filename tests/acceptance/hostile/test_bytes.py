@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.acceptance.harness import net
+from tests.acceptance.harness import Net
 from tests.acceptance.hostile.liar import Liar
 from tests.acceptance.raw import SERVICE, Metadata
 from tideline_protos.v1 import federation_pb2 as pb
@@ -103,14 +103,12 @@ def status(liar: Liar, call: Any) -> grpc.StatusCode:
 
 
 @pytest.fixture(scope="module")
-def liar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Liar]:
+def liar(coordinator: Net) -> Iterator[Liar]:
     """A coordinator, and a client with an open order."""
-    with net(tmp_path_factory.mktemp("bytes")) as federation:
-        federation.coordinator("--rate", "0", "--rate-enrol", "0")
-        with grpc.insecure_channel(federation.address) as channel:
-            made = Liar(channel).begin(federation)
-            made.order = made.asked()
-            yield made
+    with grpc.insecure_channel(coordinator.address) as channel:
+        made = Liar(channel).begin(coordinator, "babbler")
+        made.order = made.asked()
+        yield made
 
 
 def tried(liar: Liar, examples: int, seed: bool) -> None:

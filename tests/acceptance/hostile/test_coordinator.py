@@ -64,12 +64,10 @@ def told(liar: Liar, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def liar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Liar]:
+def liar(coordinator: Net) -> Iterator[Liar]:
     """A coordinator, and a client that lies."""
-    with net(tmp_path_factory.mktemp("hostile")) as federation:
-        federation.coordinator("--rate", "0", "--rate-enrol", "0")
-        with grpc.insecure_channel(federation.address) as channel:
-            yield Liar(channel).begin(federation)
+    with grpc.insecure_channel(coordinator.address) as channel:
+        yield Liar(channel).begin(coordinator)
 
 
 @pytest.mark.parametrize("name", QUICK)

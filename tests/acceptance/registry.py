@@ -1,0 +1,13 @@
+"""Every method that the shared federation knows: those that are shipped, and those of the tests."""
+
+from __future__ import annotations
+
+from tideline.algorithms import METHODS as SHIPPED
+from tideline.core.registry import Methods
+
+METHODS: Methods = (
+    *SHIPPED,
+    ("gated", "tests.acceptance.gated:gated"),
+    ("passing", "tests.engine.passing:METHOD"),
+    ("toy", "tests.engine.toys:toy"),
+)
