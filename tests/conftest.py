@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from tests.logs import plain_log
 if TYPE_CHECKING:
     from tests.s3 import Server
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores: threads of torch beside each other wait more than they work
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start, too
 plain_log()
 settings.load_profile(QUICK)  # --hypothesis-profile=deep takes its place, before a test is collected
 
