@@ -322,7 +322,7 @@ def test_both_beginnings_of_the_papers_network(head_init: str, low: float, high:
 
 def test_equal_seeds_give_equal_bytes_with_chunked_heads() -> None:
     """As with linear ones, which the laws play."""
-    ends = [played("hfedf", heads="chunked", chunk=50) for _ in range(2)]
+    ends = [played.anew("hfedf", heads="chunked", chunk=50) for _ in range(2)]
     assert len({stage.result(run)["state_digest"] for stage, run in ends}) == 1
 
 
