@@ -19,7 +19,7 @@ from tideline.engine.rows import JOIN, OPEN, Files, OrderStatus, Status
 from tideline_server.store import SqlJournal
 
 RUNS = tuple(RunId(f"run-{letter}") for letter in "abcd")
-ROUNDS = 40
+ROUNDS = 20
 WAITING_NO_MORE = "SELECT digest FROM parts WHERE once_referred OR touched < 1e8"
 REFERRED = "SELECT DISTINCT digest FROM members JOIN refs USING (listing)"
 
