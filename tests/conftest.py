@@ -18,6 +18,8 @@ from tests.sharing import Together, in_order, strangers
 if TYPE_CHECKING:
     from tests.s3 import Server
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores: threads of torch beside each other wait more than they work
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start, too
 plain_log()
 settings.load_profile(QUICK)  # --hypothesis-profile=deep takes its place, before a test is collected
 

@@ -60,6 +60,11 @@ def named(url: str, name: str) -> str:
     return with_query(url, {"application_name": name} | dict(parse_qsl(urlsplit(url).query)))
 
 
+def renamed(url: str, name: str) -> str:
+    """The URL whose connections have this name, whatever theirs was."""
+    return with_query(url, dict(parse_qsl(urlsplit(url).query)) | {"application_name": name})
+
+
 def with_query(url: str, query: dict[str, str]) -> str:
     """The URL with another query."""
     return urlunsplit(urlsplit(url)._replace(query=urlencode(query, quote_via=quote)))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tests.algorithms.remembered import remembered
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import CLASSES, FEATURES, IMAGES, TRAIN, Rows, blobs, experiment
 from tideline.algorithms import METHODS
@@ -46,6 +47,7 @@ def federation(**changed: SimSite) -> Stage:
     return stage
 
 
+@remembered
 def played(
     method: str, stage: Stage | None = None, choose: Any = None, more: Mapping[str, Any] | None = None, **config: Any
 ) -> tuple[Stage, Any]:

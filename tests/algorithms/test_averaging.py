@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.algorithms.remembered import remembered
 from tests.laws.stage import HoardingParts, Stage
 from tests.laws.values import like
 from tests.synthetic import Rows, blobs, experiment, sites
@@ -34,6 +35,7 @@ def uneven() -> dict[str, SimSite]:
     }
 
 
+@remembered
 def played(method: str, roster: dict[str, str] = ROSTER, sites_: Any = None, **config: Any) -> tuple[Stage, Any]:
     """One finished run of which no part is forgotten."""
     stage = Stage(METHODS, sites_ or uneven(), parts=HoardingParts())

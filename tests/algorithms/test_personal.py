@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.algorithms.lies import Change, told
+from tests.algorithms.remembered import remembered
 from tests.algorithms.source_free.played import sent
 from tests.engine.toys import until
 from tests.laws import laws
@@ -34,6 +35,7 @@ ROSTER = {"anna": "source", "bert": "peer", "carl": "target"}
 WORLD = World(inputs=(8,), classes=3, model="mlp")
 
 
+@remembered
 def played(roster: dict[str, str] = ROSTER, **config: Any) -> tuple[Stage, str]:
     stage = Stage(METHODS, sites(), parts=HoardingParts())
     run = stage.start(experiment("local", roster, config=config))

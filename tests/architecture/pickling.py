@@ -7,6 +7,7 @@ function that is merely passed on are seen. What is built at run time from texts
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -126,6 +127,7 @@ def dotted(node: ast.expr, known: dict[str, str]) -> str:
     return ""
 
 
+@functools.cache
 def inside(name: str, packages: frozenset[str]) -> bool:
     """Whether a name is one of these, or lies in one."""
     steps = name.split(".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from tests.laws.stage import Cuts, HoardingParts, Stage
@@ -155,11 +156,22 @@ class Case:
         return Stage(methods or self.methods, self.sites() | sites, cuts, HoardingParts())
 
     def played(self, stage: Stage | None = None, **more: Any) -> tuple[Stage, RunId]:
-        """A run from beginning to end."""
+        """A run from beginning to end; one that is as the case says is played once for all laws, which only look at it."""
+        if stage is None and not more:
+            return undisturbed(self)
         stage = stage or self.stage()
         run = stage.start(self.experiment(**more))
         stage.play(run)
         return stage, run
+
+
+@cache
+def undisturbed(case: Case) -> tuple[Stage, RunId]:
+    """The run that nothing befalls; nothing that was in it is forgotten, at the sites neither."""
+    stage = case.stage()
+    for vault in stage.vaults.values():
+        vault.hoard()
+    return case.played(stage)
 
 
 def cases(methods: Methods) -> list[Case]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tests.laws.case import ALSO_SENT, SAME_SHAPE, SENDS_ROWS, Bar, Case
+from tests.laws.search import among
 from tests.laws.stage import Cuts, Stage, registered
 from tests.laws.trace import answered, asked
 from tests.laws.values import leaves, like, raw, repeated, seen, survives
@@ -31,6 +32,8 @@ from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.simulation.federation import SimSite
 
 EVERYTHING = frozenset((e, a) for e in Exposure for a in Audience)
+Host = tuple[int, int, int]  # the seed of its generators, its threads, rounds between checkpoints
+HOSTS: tuple[Host, ...] = ((1, 2, 1), (2, 1, 2), (3, 2, 3))
 WINDOW = 32  # bytes that are recognised: eight float32
 
 
@@ -105,10 +108,10 @@ def another_process(seed: int, threads: int) -> Iterator[None]:
         torch.set_rng_state(kept[2])
 
 
-def arrival_does_not_matter(case: Case) -> None:
+def arrival_does_not_matter(case: Case, hosts: Iterable[Host] = HOSTS) -> None:
     """Any order of arrival, any duplicate, any global seed, number of threads and pace of checkpoints: the same ending."""
     expected = ending(*case.played())
-    for seed, (threads, every) in enumerate(((2, 1), (1, 2), (2, 3)), 1):
+    for seed, threads, every in hosts:
         with another_process(seed, threads):
             stage = case.stage()
             run = stage.start(case.experiment(checkpoint_every=every))
@@ -230,12 +233,10 @@ def site_data_stay(case: Case) -> None:
     exposed = {c.exposure for c in contract(case.algorithm, case.config)} & {Exposure.FEATURES, Exposure.SAMPLES}
     open_rows = case.name in SENDS_ROWS
     assert open_rows == bool(exposed), "a method that declares rows or features has a line in SENDS_ROWS, and no other has"
-    for canary in () if open_rows else canaries(case):
-        assert canary not in wire
+    assert not among(() if open_rows else canaries(case), wire)
     up = b"|".join(b for _, _, b in stage.wire.up) + repr(stage.wire.words).encode()
-    for field, tensor in memory_tensors(case, stage, run):
-        for window in windows(tensor):
-            assert window not in up, f"memory's {field} left the site"
+    kept = {window: field for field, tensor in memory_tensors(case, stage, run) for window in windows(tensor)}
+    assert not (left := {kept[window] for window in among(kept, up)}), f"memory's {left} left the site"
     no_shape_of_memory(case, stage, run, open_rows)
 
 
@@ -328,9 +329,8 @@ def peers_see_what_is_declared(case: Case) -> None:
         common = [b for name, cursor, b in wire.down if name == order.client and cursor <= order.cursor]
         common += [b for name, cursor, b in wire.up if name != order.client and cursor == order.cursor]
         others = b"|".join(b for name, cursor, b in wire.down if name != order.client and cursor > order.cursor)
-        for window in windows(tensor):
-            if window in others:
-                assert any(window in b for b in common), f"{order.client}'s {path} reached another site"
+        for window in among(windows(tensor), others):
+            assert any(window in b for b in common), f"{order.client}'s {path} reached another site"
 
 
 def reply_of(case: Case, stage: Stage, order: OrderRow) -> Any:

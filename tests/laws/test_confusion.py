@@ -31,5 +31,5 @@ def test_what_is_taken_for_what_is_what_was_scored(case: Case) -> None:
     assert counted
     for name, matrix in counted.items():
         assert np.trace(matrix) / matrix.sum() == pytest.approx(scored[name])
-    plain, other = case.played(preset="tiny")
+    plain, other = case.played()
     assert "confusion" not in [phase["name"] for phase in plain.result(other)["phases"]]

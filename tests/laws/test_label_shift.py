@@ -29,5 +29,5 @@ def test_classes_are_counted_and_compared(case: Case) -> None:
     sources, targets = ({name for name, role in case.roster.items() if role == kind} for kind in ("source", "target"))
     assert set(far["rows"]) == sources | {TOGETHER} and set(far["columns"]) == targets
     assert (np.array(far["values"]) >= 0).all() and (np.array(far["values"]) <= 1).all()
-    plain, other = case.played(preset="tiny")
+    plain, other = case.played()
     assert NAME not in [phase["name"] for phase in plain.result(other)["phases"]]

@@ -9,6 +9,7 @@ import pytest
 from tests.laws import laws
 from tests.laws.case import Case
 from tests.laws.stage import registered
+from tests.laws.test_laws import hosts
 from tests.synthetic import NAMES
 from tideline.algorithms.averaging import fedavg
 from tideline.algorithms.averaging.folds import RULES
@@ -47,9 +48,10 @@ def test_the_folds_are_pure(case: Crowd) -> None:
 
 
 @every
-def test_arrival_and_the_host_process_do_not_matter(case: Crowd) -> None:
+@hosts
+def test_arrival_and_the_host_process_do_not_matter(case: Crowd, host: laws.Host) -> None:
     """Law 3."""
-    laws.arrival_does_not_matter(case)
+    laws.arrival_does_not_matter(case, [host])
 
 
 @pytest.mark.long  # federated averaging itself stands for them in the shorter suite: no rule keeps anything between rounds

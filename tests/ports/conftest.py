@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,14 @@ def address(schema: str) -> str:
     return schema
 
 
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty file that the migrations have filled; whoever needs one takes a copy."""
+    made = tmp_path_factory.mktemp("migrated") / "journal.db"
+    SqlJournal(made).close()
+    return made
+
+
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
     """Each journal, empty."""
@@ -48,7 +57,10 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]
         return
     if request.param == "postgres":
         needed()
-    where = tmp_path / "journal.db" if request.param == "sqlite" else request.getfixturevalue("address")
+    if request.param == "sqlite":
+        where = shutil.copy(request.getfixturevalue("migrated"), tmp_path / "journal.db")
+    else:
+        where = request.getfixturevalue("address")
     stored = SqlJournal(where)
     yield stored
     stored.close()

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from bucket_values import opened
 from journal_values import ANN, JOIN, OTHER, RUN, advance, began, digest, files, first, push, reply, run_row
 from stores import SHARED, laid, place, store
 
-from tests.postgres import needed, with_options
+from tests.postgres import needed, renamed, run
 from tests.s3 import Server
 from tideline.archive.parts import Aside, MemoryParts, Parts
 from tideline.core.errors import ConfigRefused, Unreachable
@@ -31,7 +31,9 @@ from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.store import SqlJournal
 
 BYTES = b"what both runs send"
-FROZEN = "-c idle_in_transaction_session_timeout=500"  # milliseconds, after which the server ends a frozen transaction
+FROZEN = "frozen"  # the name of the connections of a coordinator that stops in the middle
+IDLE = f"application_name = '{FROZEN}' AND state = 'idle in transaction'"
+END = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {IDLE}"
 PATIENCE = 60.0
 COLLECTOR = Path(__file__).parent / "collector.py"
 
@@ -133,23 +135,21 @@ def shelves(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> tuple[
 
 @pytest.fixture
 def journals(address: str) -> Iterator[tuple[SqlJournal, SqlJournal]]:
-    """The journals of two coordinators on one database, which soon ends a frozen transaction of the first."""
+    """The journals of two coordinators on one database; the connections of the first have a name of their own."""
     needed()
-    with ExitStack() as stack:
-        # The patient one first: it makes the tables, which may take long where much else goes on.
-        two = SqlJournal(address)
-        stack.callback(two.close)
-        one = SqlJournal(with_options(address, FROZEN))
-        stack.callback(one.close)
+    with closing(SqlJournal(address)) as two, closing(SqlJournal(renamed(address, FROZEN))) as one:
         yield one, two
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["wakes", "dies"])
 @pytest.mark.parametrize("stopped", ["before", "after"])
 def test_a_frozen_collector_takes_nothing_that_is_needed(
-    journals: tuple[SqlJournal, SqlJournal], shelves: tuple[Parts, Parts], stopped: str, dies: bool
+    journals: tuple[SqlJournal, SqlJournal], address: str, shelves: tuple[Parts, Parts], stopped: str, dies: bool
 ) -> None:
-    """Its transaction is ended, another refers to the part, and then it wakes and goes on where it was, or dies of it."""
+    """Its transaction is ended, another refers to the part, and then it wakes and goes on where it was, or dies of it.
+
+    That the server ends such transactions after a while is seen in `test_postgres.py`.
+    """
     (one, two), (mine, theirs) = journals, shelves
     sent, gate, ends = let_go(two, mine), Gate(), list[BaseException]()
     hooks = {stopped: gate.pass_by} | ({"back": killed} if dies else {})
@@ -163,7 +163,8 @@ def test_a_frozen_collector_takes_nothing_that_is_needed(
     frozen = threading.Thread(target=collect)
     frozen.start()
     assert gate.reached.wait(PATIENCE)
-    assert two.advance(advance(0, (), sent, OTHER), theirs.has), "once the server has ended what was frozen"
+    assert run(address, END) == [(True,)]
+    assert two.advance(advance(0, (), sent, OTHER), theirs.has), "once what was frozen has ended"
     assert stopped == "after" or whole(theirs, sent)
     gate.open.set()
     frozen.join(PATIENCE)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
@@ -28,7 +28,7 @@ from journal_values import (
 )
 from journal_wear import four_openings, read_beside_a_writer, survive_kills
 from relay import relayed
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from test_journal_lives import MOVES, Life, Move, known_parts
 
 from tests.budgets import examples
@@ -355,3 +355,24 @@ def test_a_write_is_on_the_disk_before_it_is_acknowledged(address: str) -> None:
         assert connection.scalar(text("SHOW transaction_isolation")) == "repeatable read"
         assert connection.scalar(text("SHOW transaction_read_only")) == "on"
     store.close()
+
+
+def test_the_server_ends_a_transaction_that_is_frozen(address: str) -> None:
+    """After ten seconds, or what the URL says; its next statement finds the store unreachable, and what it wrote is undone."""
+    for url, told in ((address, "10s"), (with_options(address, "-c idle_in_transaction_session_timeout=70s"), "70s")):
+        with closing(open_store(url)) as store, store.reading() as connection:
+            assert connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar() == told
+    with closing(open_store(address)) as store:
+        pids = list[int]()
+
+        def frozen(connection: Connection) -> None:
+            connection.execute(text("INSERT INTO meta VALUES ('left', 'x')"))
+            pids.append(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
+            connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 1"))
+            while run(address, f"SELECT 1 FROM pg_stat_activity WHERE pid = {pids[-1]}"):
+                pass
+            connection.execute(text("SELECT 1"))
+
+        with pytest.raises(Unreachable, match="idle-in-transaction timeout"):
+            store.write(frozen)
+    assert len(pids) >= 1 and run(address, "SELECT 1 FROM meta WHERE name = 'left'") == []

@@ -21,7 +21,7 @@ from tideline.engine.model.runs import JOIN, OPEN, Status
 from tideline_server.store import SqlJournal
 
 RUNS = tuple(RunId(f"run-{letter}") for letter in "abcd")
-ROUNDS = 40
+ROUNDS = 20
 WAITING_NO_MORE = "SELECT digest FROM parts WHERE once_referred OR touched < 1e8"
 REFERRED = "SELECT DISTINCT digest FROM members JOIN refs USING (listing)"
 

@@ -12,6 +12,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from tests.algorithms.lies import Change, refused_alone, told
+from tests.algorithms.remembered import remembered
 from tests.algorithms.source_free.played import sent, states
 from tests.algorithms.test_averaging import ROSTER, SIZES
 from tests.engine.toys import until
@@ -59,6 +60,7 @@ def federation(**changed: SimSite) -> Stage:
     return Stage(METHODS, {name: site(name) for name in ROSTER} | changed, parts=HoardingParts())
 
 
+@remembered
 def played(stage: Stage | None = None, more: dict[str, Any] | None = None, **config: Any) -> tuple[Stage, Any]:
     """One finished run."""
     stage = stage or federation()

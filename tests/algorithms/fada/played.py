@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tests.algorithms.remembered import remembered
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, Rows, experiment, rows, sites
 from tideline import nets
@@ -44,6 +45,7 @@ def letting_out(roster: Mapping[str, str] = ROSTER) -> Stage:
     return federation(roster, **{name: replace(site, policy=LET_OUT) for name, site in stage.sites.items()})
 
 
+@remembered
 def played(
     method: str = "fada", *, stage: Stage | None = None, world: Mapping[str, Any] = FEATURES, **config: Any
 ) -> tuple[Stage, Any]:

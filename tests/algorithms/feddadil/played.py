@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tests.algorithms.remembered import remembered
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, Rows, blobs, experiment
 from tideline.algorithms import METHODS
@@ -39,6 +40,7 @@ def federation(**changed: SimSite) -> Stage:
     return stage
 
 
+@remembered
 def played(stage: Stage | None = None, given: Mapping[str, Any] | None = None, **config: Any) -> tuple[Stage, Any]:
     """One finished run."""
     stage = stage or federation()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.algorithms.lies import Change, filled, honest, in_first_round, refused_alone, told
+from tests.algorithms.remembered import remembered
 from tests.algorithms.source_free.played import sent
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, TRAIN, Rows, blobs, experiment, rows, sites
@@ -51,6 +52,7 @@ def federation(few: int = TRAIN) -> Stage:
     return stage
 
 
+@remembered
 def played(stage: Stage | None = None, more: dict[str, Any] | None = None, **config: Any) -> tuple[Stage, Any]:
     """One finished run."""
     stage = stage or federation()

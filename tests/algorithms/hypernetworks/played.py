@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.algorithms.remembered import remembered
 from tests.algorithms.source_free import played as family
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import NAMES, sites
@@ -29,6 +30,7 @@ def federation() -> Stage:
     return Stage(METHODS, sites(NAMES[:4]), parts=HoardingParts())
 
 
+@remembered
 def played(
     method: str,
     stage: Stage | None = None,

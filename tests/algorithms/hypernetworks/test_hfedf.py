@@ -105,7 +105,7 @@ def test_embeddings() -> None:
     assert found[1].theta["nu"].shape == (3, 2)
 
 
-@pytest.mark.parametrize("inputs", [(8,), (1, 8, 8), (1, 10, 9)])
+@pytest.mark.parametrize("inputs", [(8,), pytest.param((1, 8, 8), marks=pytest.mark.long), (1, 10, 9)])
 def test_an_autoencoders_embedding_by_hand(inputs: tuple[int, ...]) -> None:
     """The mean of latent vectors of rows that it was not trained on, by an autoencoder that all sites draw alike."""
     world = World(inputs=inputs, classes=3, model="lenet" if len(inputs) == 3 else "mlp")
@@ -322,7 +322,7 @@ def test_both_beginnings_of_the_papers_network(head_init: str, low: float, high:
 
 def test_equal_seeds_give_equal_bytes_with_chunked_heads() -> None:
     """As with linear ones, which the laws play."""
-    ends = [played("hfedf", heads="chunked", chunk=50) for _ in range(2)]
+    ends = [played.anew("hfedf", heads="chunked", chunk=50) for _ in range(2)]
     assert len({stage.result(run)["state_digest"] for stage, run in ends}) == 1
 
 

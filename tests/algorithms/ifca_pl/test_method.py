@@ -62,7 +62,7 @@ def test_the_first_models_lie_about_the_source() -> None:
         moved = torch.stack([f[name] - w for f in state.models])
         assert 0.005 * float(w.std()) < float(moved.std()) < 0.015 * float(w.std())
         assert not torch.equal(moved[0], moved[1])
-    again = states(*played("ifca_pl", rounds=1), State)[1]
+    again = states(*played.anew("ifca_pl", rounds=1), State)[1]
     assert all(same(a, b) for a, b in zip(state.models, again.models, strict=True))
     other = states(*played("ifca_pl", rounds=1, more={"seed": 8}), State)[1]
     assert not same(state.models[0], other.models[0])

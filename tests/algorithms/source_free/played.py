@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from tests.algorithms.remembered import remembered
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import Rows, blobs, experiment
 from tideline.algorithms import METHODS
@@ -39,6 +40,7 @@ def federation(**changed: SimSite) -> Stage:
     return stage
 
 
+@remembered
 def played(
     method: str,
     stage: Stage | None = None,

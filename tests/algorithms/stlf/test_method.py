@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.algorithms.remembered import remembered
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, NAMES, Rows, experiment, rows, sites
 from tideline.algorithms import METHODS
@@ -35,6 +36,7 @@ def federation(roster: dict[str, str] = ROSTER, **more: SimSite) -> Stage:
     return stage
 
 
+@remembered
 def played(stage: Stage | None = None, roster: dict[str, str] = ROSTER, **config: Any) -> tuple[Stage, Any]:
     """One finished run."""
     stage = stage or federation(roster)
