@@ -70,9 +70,9 @@ class OneAtATime:
 
     def __init__(self, methods: str, vault: MemoryVault) -> None:
         from tideline.core.registry import load_methods
-        from tideline.engine.compute.step_runner import Stepper
+        from tideline.engine.compute.step_runner import StepRunner
 
-        self._steps = Stepper(load_methods(methods), vault.parts, lambda world, role: Rows())
+        self._steps = StepRunner(load_methods(methods), vault.parts, lambda world, role: Rows())
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         with self.turn:

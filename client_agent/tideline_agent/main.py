@@ -20,7 +20,7 @@ from tideline.core.errors import FederationError, IdentityRefused, TooMany, Unre
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.tokens import read_token
 from tideline.engine.model.orders import Order
-from tideline.engine.peers.peer_keys import Ring
+from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
 from tideline.engine.process.malloc import keep_freed_memory
 from tideline.engine.site.agent import Agent
@@ -84,8 +84,8 @@ def run_agent(settings: AgentSettings) -> None:
         metrics = AgentMetrics(__version__)
         line, steps = CountedLink(link, metrics), CountedPool(pool, metrics)
         log_of = counting(told_by(witness), metrics)
-        ring = Ring(partial(identity.own, settings.folder), FolderPins(settings.folder, met))
-        agent = Agent(ClientId(settings.name), line, vault, steps, policy.allowed, log_of, settings.roles, ring)
+        peer_keys = PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met))
+        agent = Agent(ClientId(settings.name), line, vault, steps, policy.allowed, log_of, settings.roles, peer_keys)
         rotation = Rotation(link, settings.folder, settings.rotate)
         with metrics.serve(settings.metrics):
             at_work = partial(forgetting.at_work, settings.folder)

@@ -89,7 +89,7 @@ class CountedPool:
 
 
 class CountedLink:
-    """A line to the desk whose parts and replies are counted."""
+    """A line to the agent service whose parts and replies are counted."""
 
     def __init__(self, link: Link, metrics: AgentMetrics) -> None:
         self._link, self._metrics = link, metrics

@@ -16,8 +16,8 @@ from tideline.core.errors import DeviceMissing
 from tideline.core.registry import load_methods
 from tideline.core.run import Role, World
 from tideline.core.settings import Plain, plain
-from tideline.engine.compute.step_runner import Stepper
-from tideline.engine.ports.site import Shelf
+from tideline.engine.compute.step_runner import StepRunner
+from tideline.engine.ports.site import SiteData
 from tideline.engine.process.calls import job_in
 from tideline.engine.process.pipe import Tick, serve
 from tideline.learning.folder import read_folder
@@ -34,18 +34,18 @@ def main() -> None:
     torch.set_num_threads(1)  # outside a step there are only checks; a second thread would spin for longer than it helps
     vault, data, methods, device = sys.argv[1:]
 
-    def open_shelf(world: World, role: Role) -> Shelf:
+    def open_site_data(world: World, role: Role) -> SiteData:
         return read_folder(Path(data), world, role)
 
     registry, parts_of, where = load_methods(methods), FolderVault(Path(vault)).parts, chosen(device)
 
     @lru_cache(maxsize=1)
-    def stepper(files: Files) -> Stepper:
-        return Stepper(registry, parts_of, open_shelf, where)
+    def step_runner(files: Files) -> StepRunner:
+        return StepRunner(registry, parts_of, open_site_data, where)
 
     def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
         present(where)
-        return plain(stepper(files_of(Path(data))).run(job_in(payload), tick))
+        return plain(step_runner(files_of(Path(data))).run(job_in(payload), tick))
 
     serve(handle)
 

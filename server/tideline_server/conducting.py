@@ -1,4 +1,4 @@
-"""Keeps a conductor's eye on every open run whose lease is ours: woken by the bell, or when a deadline passes."""
+"""Keeps a scheduler's eye on every open run whose lease is ours: woken by the bell, or when a deadline passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tideline.core.errors import FederationError, Overtaken, StorageFull, Unreac
 from tideline.core.run import RunId
 from tideline.engine.coordinator.leases import Leases
 from tideline.engine.coordinator.progress import duration
-from tideline.engine.coordinator.scheduler import Conductor
+from tideline.engine.coordinator.scheduler import Scheduler
 from tideline.engine.model.runs import OPEN, Status
 from tideline_server.bell import LocalBell
 
@@ -32,8 +32,8 @@ def silently() -> None:
 class Conducting:
     """One task per run that this coordinator conducts. The kernel's calls block, so they run on threads."""
 
-    def __init__(self, conductor: Conductor, leases: Leases, bell: LocalBell, lost: Callable[[], None] = silently) -> None:
-        self.conductor, self.leases, self.bell, self.lost = conductor, leases, bell, lost
+    def __init__(self, scheduler: Scheduler, leases: Leases, bell: LocalBell, lost: Callable[[], None] = silently) -> None:
+        self.scheduler, self.leases, self.bell, self.lost = scheduler, leases, bell, lost
         self._waiting = 0  # looks that are under way or wait for a thread
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._held: dict[RunId, tuple[str, float]] = {}  # runs that are held up: why, and since when
@@ -50,7 +50,7 @@ class Conducting:
         self._looking = asyncio.create_task(self.watch())
 
     async def watch(self) -> None:
-        """Look again and again: that keeps our leases, finds runs whose conductor has died, and needs no bell."""
+        """Look again and again: that keeps our leases, finds runs whose scheduler has died, and needs no bell."""
         while True:
             await asyncio.sleep(self.leases.pause)
             await self.look()
@@ -77,7 +77,7 @@ class Conducting:
     async def tidied(self) -> None:
         """One collection, if it is time for one."""
         try:
-            await asyncio.to_thread(self.conductor.room.tidy)
+            await asyncio.to_thread(self.scheduler.part_store.tidy)
         except Exception:
             log.exception("tidying_failed")
 
@@ -102,7 +102,7 @@ class Conducting:
             if at is None and self.bell.count(topic) == seen:
                 del self._tasks[run]
                 return
-            wait = 0.0 if at is None else max(at - self.conductor.clock.now(), 0.0)
+            wait = 0.0 if at is None else max(at - self.scheduler.clock.now(), 0.0)
             await self.bell.moved(topic, seen, min(wait, self.leases.seconds))
 
     async def looked(self, run: RunId) -> float | None:
@@ -113,7 +113,7 @@ class Conducting:
                 return await on(self._turning, lambda: self.turn(run))
         except Exception as error:
             log.exception("run_not_looked_at", run=run, reason=type(error).__name__)
-            return self.conductor.clock.now() + HELD_UP_SECONDS
+            return self.scheduler.clock.now() + HELD_UP_SECONDS
         finally:
             self._waiting -= 1
 
@@ -132,7 +132,7 @@ class Conducting:
             token = self.leases.take(run)
             if token is None:
                 return None
-            at = self.conductor.turn(run, token)
+            at = self.scheduler.turn(run, token)
             self._held.pop(run, None)
             return at
         except Overtaken as error:
@@ -156,9 +156,9 @@ class Conducting:
     def end(self, run: RunId, cause: FederationError, token: int | None) -> float | None:
         """End a run with its reason; later, where even that cannot be written now."""
         try:
-            row = self.conductor.journal.run(run)
+            row = self.scheduler.journal.run(run)
             if row is not None:
-                self.conductor.fail(row, cause, token)
+                self.scheduler.fail(row, cause, token)
             return None
         except Overtaken as error:
             self.overtaken(run, error)
@@ -167,16 +167,16 @@ class Conducting:
             return self.hold(run, error, token)
         except Exception:
             log.exception("journal_failed", run=run)
-            return self.conductor.clock.now() + HELD_UP_SECONDS
+            return self.scheduler.clock.now() + HELD_UP_SECONDS
 
     def hold(self, run: RunId, error: FederationError, token: int | None) -> float:
         """The machine's trouble, such as a full disk: nothing was written, nothing is lost, and it is tried again soon."""
         log.warning("run_held_up", run=run, reason=str(error))
-        now = self.conductor.clock.now()
+        now = self.scheduler.clock.now()
         told, since = self._held.get(run, ("", now))
         try:
             if told != str(error):  # told once, and not every few seconds
-                self.conductor.journal.event(run, "held_up", {"why": str(error)}, now)
+                self.scheduler.journal.event(run, "held_up", {"why": str(error)}, now)
             self._held[run] = (str(error), since)
             self.give_up(run, error, now - since, token)
         except FederationError:
@@ -185,11 +185,11 @@ class Conducting:
 
     def give_up(self, run: RunId, error: FederationError, seconds: float, token: int | None) -> None:
         """Let a person look at a run that is held up for long and beyond its deadline. What it has is kept."""
-        row = self.conductor.journal.run(run)
-        if row is not None and seconds > GIVEN_UP_SECONDS and self.conductor.clock.now() > row.deadline_at:
+        row = self.scheduler.journal.run(run)
+        if row is not None and seconds > GIVEN_UP_SECONDS and self.scheduler.clock.now() > row.deadline_at:
             cause = f"Held up for {duration(seconds)}: {error}"
-            self.conductor.journal.settle(run, OPEN, Status.STALLED, cause, self.conductor.clock.now(), token)
-            self.conductor.bell.ring(f"run:{run}")
+            self.scheduler.journal.settle(run, OPEN, Status.STALLED, cause, self.scheduler.clock.now(), token)
+            self.scheduler.bell.ring(f"run:{run}")
             del self._held[run]
 
     async def stop(self) -> None:

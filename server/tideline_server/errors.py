@@ -43,7 +43,7 @@ class Code:
 
 
 # A class that has no row is told as its nearest base is. Only UNAVAILABLE and RESOURCE_EXHAUSTED are worth trying again.
-# A wrong API key is 401 by the door itself (it comes with a challenge); what the office refuses by identity is 403.
+# A wrong API key is 401 by the door itself (it comes with a challenge); what the run service refuses by identity is 403.
 TABLE: Mapping[type[FederationError], Code] = {
     Refused: Code(409, "FAILED_PRECONDITION"),
     ConfigRefused: Code(422, "INVALID_ARGUMENT"),

@@ -24,12 +24,12 @@ import uvicorn
 from tideline import __version__
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.tokens import Trust
-from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.leases import Leases
-from tideline.engine.coordinator.part_store import Storeroom
-from tideline.engine.coordinator.run_service import Office
-from tideline.engine.coordinator.scheduler import Conductor
+from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.coordinator.run_service import RunService
+from tideline.engine.coordinator.scheduler import Scheduler
 from tideline.engine.model.runs import Lease
 from tideline.engine.process.malloc import keep_freed_memory
 from tideline_server.api import ApiSettings, Services, create_app
@@ -183,26 +183,28 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     parts.begin()
     journal = await opened(settings, metrics)
     listen(settings.host, grpc_port, "--grpc-port").close()  # still nobody's, however long the database was awaited
-    room = Storeroom(parts, journal, clock, TIDY_SECONDS, lambda why: log.warning("parts_not_collected", reason=why))
-    room.own(settings.place[0])
+    part_store = PartStore(parts, journal, clock, TIDY_SECONDS, lambda why: log.warning("parts_not_collected", reason=why))
+    part_store.own(settings.place[0])
     compute = ProcessCompute(settings.place, settings.methods)
     compute.start()
     planner = ProcessPlanner()
-    office = Office(journal, compute, bell, clock, parts.has)
-    desk = Desk(journal, room, compute, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"), metrics)
+    run_service = RunService(journal, compute, bell, clock, parts.has)
+    agent_service = AgentService(
+        journal, part_store, compute, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"), metrics
+    )
     leases = Leases(journal, SteadyClock(), holder(folder), settings.lease, partial(taken_over, metrics))
-    conductor = Conductor(journal, room, compute, bell, clock, metrics)
-    conducting = Conducting(conductor, leases, bell, lambda: metrics.lease("lost"))
+    scheduler = Scheduler(journal, part_store, compute, bell, clock, metrics)
+    conducting = Conducting(scheduler, leases, bell, lambda: metrics.lease("lost"))
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     rules = Rules(settings.oldest_protocol, settings.tls_client_ca is not None)
-    door = Door(desk, office, bell, __version__, limits, rules, metrics.grpc_call)
+    door = Door(agent_service, run_service, bell, __version__, limits, rules, metrics.grpc_call)
     readiness = Readiness(journal, compute.lives, door.closing.is_set, written_to(settings))
-    metrics.add(gauges(journal, room, {**here(settings, door, conducting, compute, bell, journal), **certificate(tls)}))
+    metrics.add(gauges(journal, part_store, {**here(settings, door, conducting, compute, bell, journal), **certificate(tls)}))
     services = Services(
-        office=office,
+        run_service=run_service,
         journal=journal,
         compute=compute,
-        room=room,
+        part_store=part_store,
         clock=clock,
         moved=lambda topic, timeout: bell.moved(topic, bell.count(topic), min(timeout, 1.0)),
         version=__version__,
@@ -265,9 +267,9 @@ def written_to(settings: CoordinatorSettings) -> tuple[Path, ...]:
     return (settings.folder,) if "://" in own else (settings.folder, Path(own))
 
 
-def gauges(journal: SqlJournal, room: Storeroom, here: Here) -> Federation:
+def gauges(journal: SqlJournal, part_store: PartStore, here: Here) -> Federation:
     """What is worked out when somebody looks at the numbers."""
-    return Federation(journal.tally, lambda: sum(told.size for told in room.parts.lying().values()), here)
+    return Federation(journal.tally, lambda: sum(told.size for told in part_store.parts.lying().values()), here)
 
 
 def here(
@@ -292,7 +294,7 @@ def here(
         "tideline_worker_up": ("whether the numeric worker runs", lambda: float(compute.pid is not None)),
         "tideline_redis_up": ("whether Redis answers, where there is one", redis),
         "tideline_store_connections": ("connections to the database in use", lambda: journal.connections),
-        "tideline_disk_free_bytes": ("room on the fullest disk that is written to", free),
+        "tideline_disk_free_bytes": ("part_store on the fullest disk that is written to", free),
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tideline.__main__ import main
 from tideline.engine.model.clients import Invite
-from tideline.engine.model.idempotency import Answer, Errand
+from tideline.engine.model.idempotency import Answer, IdempotencyRecord
 from tideline_server import main as server
 from tideline_server.store import SqlJournal
 
@@ -31,8 +31,8 @@ def stop(name: str) -> None:
 class StoppingJournal(SqlJournal):
     """The journal; what it has committed is told later, or never."""
 
-    def reserve(self, errand: Errand, over: str = "") -> Errand:
-        done = super().reserve(errand, over)
+    def reserve(self, idempotency_record: IdempotencyRecord, over: str = "") -> IdempotencyRecord:
+        done = super().reserve(idempotency_record, over)
         stop("reserve")
         return done
 

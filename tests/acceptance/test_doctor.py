@@ -60,7 +60,7 @@ def site(opened: tuple[Federation, int], blobs: Path, tmp_path: Path, request: p
     federation, port = opened
     federation.clock.advance(time.time() - federation.clock.now())  # it stands still by itself
     name = hashlib.sha256(request.node.name.encode()).hexdigest()[:12]
-    token = Token(federation.office.invite(name, {}, 60.0), (f"127.0.0.1:{port}",)).text
+    token = Token(federation.run_service.invite(name, {}, 60.0), (f"127.0.0.1:{port}",)).text
     return AgentSettings("", blobs, (Role.SOURCE,), name, token, tmp_path / "home", device="cpu")
 
 
@@ -155,7 +155,7 @@ def test_a_token_that_has_expired(opened: tuple[Federation, int], site: AgentSet
 def test_a_token_that_was_used(opened: tuple[Federation, int], site: AgentSettings, tmp_path: Path) -> None:
     """By another agent; by this one it does not matter."""
     federation, _ = opened
-    secret = federation.office.invite("", {}, 60.0)
+    secret = federation.run_service.invite("", {}, 60.0)
     enrolled(with_token(replace(site, name="early-bird", home=tmp_path / "other"), secret))
     told = broken(look(with_token(site, secret)), "sign-in", "parts")
     assert "was used by 'early-bird'" in told.found and "ask for a new one" in told.todo
@@ -186,14 +186,14 @@ def test_a_rotation_that_was_cut(site: AgentSettings) -> None:
 def test_a_client_that_was_revoked(opened: tuple[Federation, int], site: AgentSettings) -> None:
     """With when and why."""
     there = enrolled(site)
-    opened[0].office.revoke(site.name, "moved away")
+    opened[0].run_service.revoke(site.name, "moved away")
     told = broken(look(there), "sign-in", "parts")
     assert "was revoked on" in told.found and "moved away" in told.found and "new invitation" in told.todo
 
 
 def test_a_client_that_waits_for_approval(opened: tuple[Federation, int], site: AgentSettings) -> None:
     """A person is awaited, and parts are not taken."""
-    secret = opened[0].office.people.invite(site.name, {}, 60.0, hold=True)
+    secret = opened[0].run_service.people.invite(site.name, {}, 60.0, hold=True)
     found = look(enrolled(with_token(site, secret)))
     assert found["sign-in"].state is WARNING and f"tideline clients approve {site.name}" in found["sign-in"].todo
     assert found["parts"].state is NOT_TRIED
@@ -211,7 +211,7 @@ def test_the_store_is_tried_some_times_a_minute(blobs: Path, tmp_path: Path) -> 
     with door_of() as (free, _):
         limits = Limits(LocalCounts(), free.clock, probes=1)
     with door_of(limits) as (federation, port):
-        token = Token(federation.office.invite("dora", {}, 60.0), (f"127.0.0.1:{port}",)).text
+        token = Token(federation.run_service.invite("dora", {}, 60.0), (f"127.0.0.1:{port}",)).text
         there = enrolled(AgentSettings("", blobs, (Role.SOURCE,), "dora", token, tmp_path / "home", device="cpu"))
         assert look(there)["parts"].state is OK
         again = look(there)["parts"]
@@ -307,7 +307,7 @@ def pin(folder: Path) -> bytes:
 
 def secured(blobs: Path, home: Path, federation: Federation, port: int, authority: bytes) -> AgentSettings:
     """An agent whose token pins an authority."""
-    token = Token(federation.office.invite("nina", {}, 60.0), (f"127.0.0.1:{port}",), Trust.PINNED, authority).text
+    token = Token(federation.run_service.invite("nina", {}, 60.0), (f"127.0.0.1:{port}",), Trust.PINNED, authority).text
     return AgentSettings("", blobs, (Role.SOURCE,), "nina", token, home, device="cpu")
 
 

@@ -58,7 +58,7 @@ class Site:
 
     def __init__(self, federation: Federation, port: int, home: Path, name: str) -> None:
         self.federation, self.port, self.home, self.name = federation, port, home, name
-        self.token = federation.office.invite(name, {}, 60.0)
+        self.token = federation.run_service.invite(name, {}, 60.0)
 
     def settings(self, **more: object) -> AgentSettings:
         told = {"token": self.token, "home": self.home, "wait": 0.0} | more
@@ -74,7 +74,7 @@ class Site:
     @property
     def known(self) -> str:
         """The key that the coordinator knows."""
-        return self.federation.office.people.find(self.name).sign_key
+        return self.federation.run_service.people.find(self.name).sign_key
 
     @property
     def kept(self) -> str:
@@ -255,7 +255,7 @@ def test_an_older_coordinator(tmp_path: Path) -> None:
 
 def test_an_older_agents_home(site: Site) -> None:
     """Its credential binds its keys, once, and is forgotten."""
-    people = site.federation.office.people
+    people = site.federation.run_service.people
     people.enrol(site.token, site.name, "an old credential", ("source",), "0.1")
     (site.home / "credential").write_text("an old credential")
     site.started().close()
@@ -306,7 +306,7 @@ def test_an_answer_that_was_lost(site: Site) -> None:
 def test_a_rotation_that_is_refused(site: Site) -> None:
     """Where neither pair of keys is known, the agent says why and goes on with the old ones."""
     with closing(site.started()) as link:
-        site.federation.office.revoke(site.name, "left")
+        site.federation.run_service.revoke(site.name, "left")
         with pytest.raises(IdentityRefused, match=r"revoked on .*: left"):
             link.rotate(Keys.made(), die)
 
@@ -316,7 +316,7 @@ def test_a_rotation_that_is_put_off(tmp_path: Path) -> None:
     with door_of(Limits(LocalCounts(), ManualClock(1_000_000_040.0), wrong_keys=1)) as opened:
         site = Site(*opened, tmp_path, "dora")
         with closing(site.started()) as link:
-            own = site.federation.office.people.find("dora")
+            own = site.federation.run_service.people.find("dora")
             assert own.keys is not None
             site.federation.journal.rekey(own.name, own.sign_key, TheirKeys("aa" * 32, "bb" * 32), 2)
             site.federation.clock.advance(FRESH_SECONDS)
@@ -335,7 +335,7 @@ def test_orders_come_on_after_a_rotation(site: Site) -> None:
     line = Doors((f"127.0.0.1:{site.port}",))
 
     def order() -> str:
-        run = site.federation.office.start(experiment("fedavg", {site.name: "source"}))
+        run = site.federation.run_service.start(experiment("fedavg", {site.name: "source"}))
         (row,) = (each for each in site.federation.journal.orders(run) if each.client == site.name)
         return row.id
 

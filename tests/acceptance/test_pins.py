@@ -17,7 +17,7 @@ from tests.engine.handovers import handed_over, peer
 from tideline.cli.app import app
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, PeerRefused
 from tideline.core.run import ClientId
-from tideline.engine.peers.peer_keys import FORMER_SECONDS, Former, Own, Pin, Ring, fresh, shown
+from tideline.engine.peers.peer_keys import FORMER_SECONDS, Former, Own, PeerKeys, Pin, fresh, shown
 from tideline_agent.pins import FolderPins, listed, trust
 
 BERT, CARL = ClientId("bert"), ClientId("carl")
@@ -39,10 +39,10 @@ for i in range(25):
 """
 
 
-def ring_in(home: Path, now: float = 0.0) -> Ring:
+def ring_in(home: Path, now: float = 0.0) -> PeerKeys:
     """A site's ring over its home."""
     own = fresh()
-    return Ring(lambda: own, FolderPins(home, now=lambda: now), lambda: now)
+    return PeerKeys(lambda: own, FolderPins(home, now=lambda: now), lambda: now)
 
 
 def rotated_in(home: Path, now: float = 0.0) -> tuple[Own, Own]:
@@ -76,9 +76,9 @@ def test_what_was_met_is_known_again(tmp_path: Path) -> None:
     told: list[tuple[str, str, str]] = []
     old, new = fresh(), fresh()
     pins = FolderPins(tmp_path, lambda *words: told.append(words), lambda: 100.0)
-    Ring(fresh, pins, lambda: 100.0).trust({BERT: peer(old)})
-    Ring(fresh, pins, lambda: 200.0).trust({BERT: peer(new, handed_over(BERT, old, new)), CARL: peer(old)})
-    Ring(fresh, pins, lambda: 300.0).trust({BERT: peer(new), CARL: peer(old)})
+    PeerKeys(fresh, pins, lambda: 100.0).trust({BERT: peer(old)})
+    PeerKeys(fresh, pins, lambda: 200.0).trust({BERT: peer(new, handed_over(BERT, old, new)), CARL: peer(old)})
+    PeerKeys(fresh, pins, lambda: 300.0).trust({BERT: peer(new), CARL: peer(old)})
     known = FolderPins(tmp_path).read()
     assert known[BERT] == Pin(new.public, shown(new.public), (Former(old.public, 200.0),), "1970-01-01T00:01:40+00:00")
     before, after = shown(old.public), shown(new.public)

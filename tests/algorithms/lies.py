@@ -47,11 +47,11 @@ def told(stage: Stage, run: Any, order: Order, who: ClientId, change: Change) ->
     given = {f.name: getattr(reply, f.name) for f in fields(reply)}
     files = encode(free(given | change(given), type(reply)), parts, LAX).files
     arrivals = tuple((digest, size, 0) for digest, size in files)
-    with stage.desk.push(who, order.id, arrivals) as intake:
+    with stage.agent_service.push(who, order.id, arrivals) as intake:
         for digest, _ in files:
             intake.write(parts.view(digest))
-        stage.desk.received(who, order.id, intake)
-    return stage.desk.report(who, Reply(order.id, files))
+        stage.agent_service.received(who, order.id, intake)
+    return stage.agent_service.report(who, Reply(order.id, files))
 
 
 def refused_alone(stage: Stage, run: Any, order: Order, who: ClientId, change: Change, kind: str) -> None:
@@ -66,7 +66,7 @@ def in_first_round(stage: Stage, given: dict[str, Any], who: ClientId, phase: st
     """A run whose first round, as a rule of a phase, is open, and the order of one site."""
     run = stage.start(given)
     until(stage, run, 0)
-    (order,) = [order for order in stage.desk.orders(who) if phase in ("", order.phase)]
+    (order,) = [order for order in stage.agent_service.orders(who) if phase in ("", order.phase)]
     return stage, run, order
 
 

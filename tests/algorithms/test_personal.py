@@ -181,7 +181,7 @@ def sharing(**config: Any) -> tuple[Any, Any, Any]:
     given = {"unseen": True, **config}
     run = stage.start(experiment("local", ROSTER, config=given, waiting={"min_replies": 1, "deadline": 60.0}))
     until(stage, run, 4)
-    (order,) = stage.desk.orders(ClientId("bert"))
+    (order,) = stage.agent_service.orders(ClientId("bert"))
     return stage, run, order
 
 
@@ -218,7 +218,7 @@ def test_no_model_at_all_leaves_targets_without_an_accuracy() -> None:
     """Where no site has trained one."""
     stage, run, _ = sharing()
     for name in ("anna", "bert"):
-        (each,) = stage.desk.orders(ClientId(name))
+        (each,) = stage.agent_service.orders(ClientId(name))
         told(stage, run, each, ClientId(name), WRONG["no model"])
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     assert told_of(stage, run, "carl")["accuracy"] is None

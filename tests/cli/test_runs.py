@@ -136,7 +136,7 @@ def test_watch_until_the_end(there: Coordinator, file: Path) -> None:
             done.set()
         finally:
             if not done.is_set():
-                there.federation.office.cancel(runs[0].id)  # or the watch would go on
+                there.federation.run_service.cancel(runs[0].id)  # or the watch would go on
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -238,12 +238,12 @@ def test_export_of_damaged_bytes(there: Coordinator, tmp_path: Path) -> None:
 
 
 def test_invite_prints_a_command_that_works(there: Coordinator) -> None:
-    """The token is the office's, for the name and labels, and says where this coordinator's door for agents is."""
+    """The token is the run service's, for the name and labels, and says where this coordinator's door for agents is."""
     told = tide("invite", "--name", "carl", "--labels", "site=c,gpu=1", "--ttl", "30m", "--home", there.home, "--json")
     made = json.loads(told.stdout)
     assert made["command"].startswith(f"tideline agent --token {made['token']} --name carl ")
     assert read_token(made["token"]).addresses == ("127.0.0.1:7",)
-    client = there.federation.office.enrol(made["token"], "carl", "secret", ("peer",), "0")
+    client = there.federation.run_service.enrol(made["token"], "carl", "secret", ("peer",), "0")
     assert client.labels == {"site": "c", "gpu": "1"}
     assert made["expires"] == pytest.approx(1800 + there.federation.clock.now())
     taken = tide("invite", "--name", "carl", "--home", there.home)

@@ -108,7 +108,7 @@ def test_lost_answers_to_every_command(door: tuple[Coordinator, Troubled]) -> No
         assert ended.exit_code == 0, ended.stderr
         told: dict[str, Any] = json.loads(ended.stdout)
         if "token" in told:
-            there.federation.office.enrol(told["token"], "carl", "secret", ("peer",), "0")
+            there.federation.run_service.enrol(told["token"], "carl", "secret", ("peer",), "0")
         else:
             assert told["status"] == "cancelled"
 
@@ -147,7 +147,7 @@ def test_weights_are_brought_through_troubles(
     started = tide("run", "start", file, "--home", there.home, "--set", f"weights={tmp_path / 'net.safetensors'}")
     assert started.exit_code == 0, started.stderr
     (row,) = there.federation.journal.headlines()
-    run = there.federation.office.find(row.id)
+    run = there.federation.run_service.find(row.id)
     assert there.federation.parts.size(run.spec.weights) == run.spec.weights_bytes
     assert {method for method, path, _ in troubled.keys if path.startswith("/weights/")} == {"GET", "PUT"}
     assert not any(key for method, _, key in troubled.keys if method == "PUT")

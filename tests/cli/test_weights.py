@@ -90,7 +90,7 @@ def test_equal_weights_are_brought_once(there: Coordinator, tmp_path: Path) -> N
     first = started(there, file)
     turned = dict(reversed(weights().items()))
     save_file({name: w.double() for name, w in turned.items()}, tmp_path / "other.safetensors")
-    room = there.federation.room
+    room = there.federation.part_store
     room.shelve = lambda digest, size: pytest.fail("it was sent again")  # type: ignore[method-assign]
     second = started(there, file, "--set", f"weights={tmp_path / 'other.safetensors'}")
     assert (second["weights"], second["state_digest"]) == (first["weights"], first["state_digest"])
@@ -173,7 +173,7 @@ def test_a_backbone_is_put_under_what_the_seed_draws(there: Coordinator, tmp_pat
     told = tide("run", "start", file, "--home", there.home, "--json")
     assert told.exit_code == 0, told.output
     assert "Note: " in told.stderr and "backbone alone" in told.stderr and "has to train them" in told.stderr
-    row = there.federation.office.find(json.loads(told.stdout)["run"])
+    row = there.federation.run_service.find(json.loads(told.stdout)["run"])
     held = tensors_in(there.federation.parts.view(row.spec.weights))
     assert same(held, with_backbone(parse(World, PHOTOS), backbone(), 4))
 

@@ -59,7 +59,15 @@ class Coordinator:
         self.federation = Federation(METHODS, {name: SimSite(opener(folder)) for name, folder in data.items()})
         at = self.federation
         services = Services(
-            at.office, at.journal, at.room, at.compute, at.clock, moved, __version__, secret_hash(KEY), lambda: {"worker": True}
+            at.run_service,
+            at.journal,
+            at.part_store,
+            at.compute,
+            at.clock,
+            moved,
+            __version__,
+            secret_hash(KEY),
+            lambda: {"worker": True},
         )
         self.app = create_app(services, ApiSettings(keep_alive_seconds=0.1))
 
@@ -94,10 +102,10 @@ class Coordinator:
 def opener(folder: Path) -> Any:
     """A site's data, read as an agent reads them."""
 
-    def open_shelf(world: World, role: Role) -> Holdings:
+    def open_site_data(world: World, role: Role) -> Holdings:
         return read_folder(folder, world, role)
 
-    return open_shelf
+    return open_site_data
 
 
 def tide(*args: object, env: Mapping[str, str] | None = None) -> Result:

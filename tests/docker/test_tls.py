@@ -60,7 +60,7 @@ def test_commands_are_typed_as_without(federation: Containers) -> None:
 
 
 def test_prometheus_may_read_the_numbers(federation: Containers) -> None:
-    """With the key and the certificate that it mounts, as the user that it is; done again, the errand leaves the key as it is."""
+    """With the key and the certificate that it mounts, as the user that it is; done again, the record leaves the key as it is."""
     assert federation.ended("scraper") == 0, federation.log("scraper")
     volumes = [word for each in ("scraper", "trust") for word in ("--volume", f"{federation.network(each)}:/{each}:ro")]
     where = ["--rm", "--user", "65534:65534", "--network", federation.network("people"), *volumes, "--entrypoint", "python"]

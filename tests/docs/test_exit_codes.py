@@ -124,7 +124,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         at = there.federation
         cancelled, opened, another = there.start(), there.start(), there.start()
-        at.office.cancel(cancelled)
+        at.run_service.cancel(cancelled)
         stalled = there.start(roster={"anna": "source", "carl": "target"})
         at.run(stalled)
         ids = {CANCELLED: str(cancelled), STALLED: str(stalled), OPEN: str(opened), OTHER_OPEN: str(another)}

@@ -51,14 +51,14 @@ def played(seed: int, rounds: int, exchanges: tuple[tuple[Names, Names], ...]) -
         exchange(on, folded, at_work)
         on.clock.advance(1.0)
         if folded:
-            on.conductor.turn(run)
+            on.scheduler.turn(run)
     return Ending(told(on.journal, run), on.memories(run), on.row(run).state_digest)
 
 
 def exchange(on: Stage, folded: Iterable[ClientId], at_work: Iterable[ClientId]) -> None:
     """Some answer; others work as well, and are not heard."""
     for name, agent in on.agents.items():
-        for order in on.desk.orders(name):
+        for order in on.agent_service.orders(name):
             if name in folded:
                 on.handle(order)
             elif name in at_work:

@@ -8,7 +8,7 @@ from tests.laws.stage import Stage
 from tideline.core.run import ClientId
 from tideline.core.signing import handover_bytes
 from tideline.engine.model.clients import Handover, Peer
-from tideline.engine.peers.peer_keys import Own, Ring, fresh, raw
+from tideline.engine.peers.peer_keys import Own, PeerKeys, fresh, raw
 
 
 def handed_over(name: str, old: Own, new: Own) -> Handover:
@@ -24,8 +24,8 @@ def peer(own: Own, *handovers: Handover) -> Peer:
 
 def rotated(on: Stage, name: ClientId) -> None:
     """Rotate a site's keys: it keeps the old ones to receive with."""
-    old, new = on.rings[name].own(), fresh()
+    old, new = on.peer_keys_of[name].own(), fresh()
     own = Own(new.sign, (*new.receive, *old.receive))
-    on.office.rekey(on.office.people.find(name), new.public, handed_over(name, old, new).signature)
-    on.rings[name] = Ring(lambda: own, on.rings[name].pins)
+    on.run_service.rekey(on.run_service.people.find(name), new.public, handed_over(name, old, new).signature)
+    on.peer_keys_of[name] = PeerKeys(lambda: own, on.peer_keys_of[name].pins)
     on.rebuild()

@@ -29,7 +29,7 @@ def opened(on: Stage, cursor: int = 0, **more: Any) -> Any:
     """A run with an open exchange, and bert's order."""
     run = start(on, **more)
     until(on, run, cursor)
-    return run, on.desk.orders(BERT)[0]
+    return run, on.agent_service.orders(BERT)[0]
 
 
 def test_an_order_handled_twice_is_worked_once(on: Stage) -> None:
@@ -80,9 +80,9 @@ def test_a_policy_holds_for_orders_whose_join_never_came() -> None:
 def test_an_owners_roles_hold_at_the_site_too(on: Stage) -> None:
     """A coordinator that makes a source of a site whose owner allows target only opens no labels."""
     run = start(on)
-    on.conductor.turn(run)
+    on.scheduler.turn(run)
     on.agents[BERT].roles = frozenset({Role.TARGET})
-    (order,) = on.desk.orders(BERT)
+    (order,) = on.agent_service.orders(BERT)
     on.handle(order)
     failure = on.journal.order(order.id).failure  # type: ignore[union-attr]
     assert failure is not None
@@ -121,7 +121,7 @@ def test_a_coordinator_cannot_ask_for_other_files_than_the_replys(on: Stage) -> 
 def test_an_order_that_has_ended_is_left_alone(on: Stage) -> None:
     """A cancelled order is not worked for, and nothing is reported."""
     run, order = opened(on)
-    on.office.cancel(run)
+    on.run_service.cancel(run)
     assert on.handle(order) is None
     assert (BERT, 0) not in on.jobs
     row = on.journal.order(order.id)
@@ -140,7 +140,7 @@ def test_a_cancel_reaches_a_step_at_its_next_tick(on: Stage) -> None:
         }
     )
     until(on, run, 0)
-    (order,) = on.desk.orders(BERT)
+    (order,) = on.agent_service.orders(BERT)
 
     def tick(share: float) -> None:
         raise Cancelled("withdrawn")
@@ -211,7 +211,7 @@ def test_a_site_forgets_the_parts_of_earlier_orders(on: Stage) -> None:
     ],
 )
 def test_an_order_that_makes_no_sense_is_answered(on: Stage, odd: dict[str, Any]) -> None:
-    """The desk hears which word of the brief is wrong; no step runs."""
+    """The agent service hears which word of the brief is wrong; no step runs."""
     _, order = opened(on)
     on.handle(replace(order, brief={**order.brief, **odd}))
     told = on.journal.order(order.id)

@@ -27,7 +27,7 @@ Bad = Callable[[Stage, Order, Envelope], Envelope]
 
 def boxed(on: Stage, envelope: Envelope, key: bytes) -> Envelope:
     """An envelope with a content key in bert's box."""
-    box = sealing.seal_key(key, raw(on.rings[BERT].own().public)[1]).hex()
+    box = sealing.seal_key(key, raw(on.peer_keys_of[BERT].own().public)[1]).hex()
     return replace(envelope, keys={**envelope.keys, BERT: box})
 
 
@@ -64,7 +64,7 @@ BAD: dict[str, tuple[Bad, str]] = {
 
 def sealing_badly(on: Stage, order: Order, bad: Bad) -> None:
     """Let anna answer an order with a value that she sealed badly for bert, and signed."""
-    head, own = on.agents[ANNA].ready(order, no_tick), on.rings[ANNA].own()
+    head, own = on.agents[ANNA].ready(order, no_tick), on.peer_keys_of[ANNA].own()
     sealed = tuple(signed(bad(on, order, each), order.run, own.sign) for each in head.sealed)
     on.vaults[ANNA].commit(order.run, replace(head, sealed=sealed))
     receipt = on.agents[ANNA].handle(order)
@@ -130,7 +130,7 @@ def test_a_round_that_closes_without_one_who_mistrusts_a_peer_says_why() -> None
     for action in on.actions(run):
         if on.row(run).cursor == 1:
             other = fresh().public
-            on.rings[BERT].pins = MemoryPins({CARL: Pin(other, shown(other))})
+            on.peer_keys_of[BERT].pins = MemoryPins({CARL: Pin(other, shown(other))})
         action()
     assert on.row(run).status is Status.COMPLETED
     (note,) = on.result(run)["notes"]
@@ -149,7 +149,7 @@ def test_a_round_that_was_asked_again_says_nothing() -> None:
         action()
     assert on.row(run).status is Status.STALLED
     on.rebuild()
-    on.office.resume(run)
+    on.run_service.resume(run)
     assert on.play(run).status is Status.COMPLETED
     result = on.result(run)
     assert [len(client["failures"]) for client in result["clients"]] == [0, 0, 1]

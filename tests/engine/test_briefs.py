@@ -19,7 +19,7 @@ from tideline.engine.model.clients import Client, Handover, Keys
 from tideline.engine.model.envelopes import Envelope
 from tideline.engine.model.runs import RunRow
 from tideline.engine.model.transitions import MOST_HANDOVERS
-from tideline.engine.peers.peer_keys import MemoryPins, Pin, Ring, fresh, shown
+from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, Pin, fresh, shown
 from tideline.engine.peers.sealing import peers_in
 from tideline.engine.peers.wire import sealed_out
 from tideline_agent.link.wire import brief_in
@@ -124,7 +124,7 @@ def test_who_has_not_looked_for_longer_asks() -> None:
     row = replace(client(BERT, *line), sign_key=keys[-1].public.sign, receive_key=keys[-1].public.receive)
     peers = peers_in({"peers": {BERT: told_of(row, 2)}})
     for at, own in enumerate(keys):
-        ring = Ring(fresh, MemoryPins({BERT: Pin(own.public, shown(own.public))}))
+        ring = PeerKeys(fresh, MemoryPins({BERT: Pin(own.public, shown(own.public))}))
         if at < 3:
             with pytest.raises(PeerRefused):
                 ring.trust(peers)

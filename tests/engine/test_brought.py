@@ -122,7 +122,7 @@ def test_plain_data_of_an_experiment_without_weights_are_as_before() -> None:
 def test_sites_are_told_nothing_of_it(federation: Federation) -> None:
     """An order's brief has the keys that it always had: older agents read it."""
     run = federation.start(experiment("fedavg", ROSTER) | {"weights": bring(federation, save(weights()))})
-    (order,) = federation.desk.orders("anna")  # type: ignore[arg-type]
+    (order,) = federation.agent_service.orders("anna")  # type: ignore[arg-type]
     assert order.run == run
     assert set(order.brief) == {"method", "config", "world", "threads", "keeps", "contract", "role", "version"}
     assert "weights" not in order.brief["world"]
@@ -235,14 +235,14 @@ def test_they_wait_an_hour_and_as_long_as_a_run_needs_them(federation: Federatio
     """From the upload, from a look, from a run that names them; while a run has not begun no time takes them."""
     digest = bring(federation, save(weights()))
     federation.clock.advance(GRACE_SECONDS - 1)
-    assert federation.room.collect() == 0 and federation.room.shelved(digest)  # type: ignore[arg-type]
+    assert federation.part_store.collect() == 0 and federation.part_store.shelved(digest)  # type: ignore[arg-type]
     federation.clock.advance(GRACE_SECONDS - 1)
-    assert federation.room.collect() == 0
+    assert federation.part_store.collect() == 0
     run = federation.start(experiment("fedavg", ROSTER) | {"weights": digest})
     federation.clock.advance(3 * GRACE_SECONDS)
-    assert federation.room.collect() == 0 and federation.parts.has(digest)  # type: ignore[arg-type]
+    assert federation.part_store.collect() == 0 and federation.parts.has(digest)  # type: ignore[arg-type]
     assert federation.run(run)["status"] == "completed"
-    federation.room.collect()
+    federation.part_store.collect()
     assert not federation.parts.has(digest)  # type: ignore[arg-type]
     with pytest.raises(ConfigRefused, match="There are no weights"):
         federation.start(experiment("fedavg", ROSTER) | {"weights": digest})
@@ -254,7 +254,7 @@ def test_several_runs_begin_from_one_upload(federation: Federation) -> None:
     ends = []
     for _ in range(3):
         ends.append(federation.run(federation.start(experiment("fedavg", ROSTER) | {"weights": digest}))["state_digest"])
-        federation.room.collect()
+        federation.part_store.collect()
         federation.clock.advance(GRACE_SECONDS / 2)
     assert len(set(ends)) == 1
 
@@ -263,10 +263,10 @@ def test_a_cancelled_run_needs_them_no_more(federation: Federation) -> None:
     """Its reference to them ends with it."""
     digest = bring(federation, save(weights()))
     run = federation.start(experiment("fedavg", ROSTER) | {"weights": digest})
-    federation.office.cancel(run)
-    assert federation.office.find(run).status is Status.CANCELLED
+    federation.run_service.cancel(run)
+    assert federation.run_service.find(run).status is Status.CANCELLED
     federation.clock.advance(GRACE_SECONDS + 1)
-    assert federation.room.collect() == 1 and not federation.parts.has(digest)  # type: ignore[arg-type]
+    assert federation.part_store.collect() == 1 and not federation.parts.has(digest)  # type: ignore[arg-type]
 
 
 def test_no_client_hears_of_an_upload(federation: Federation) -> None:

@@ -64,7 +64,7 @@ def opened(on: Stage, **more: Any) -> tuple[Any, Order]:
     """A run whose first round is open, and bert's order."""
     run = start(on, **more)
     until(on, run, 0)
-    (order,) = on.desk.orders(BERT)
+    (order,) = on.agent_service.orders(BERT)
     return run, order
 
 
@@ -85,13 +85,13 @@ def send(on: Stage, order: Order, given: Any, client: ClientId = BERT) -> Files:
 
 
 def put(on: Stage, order: Order, digest: Digest, data: bytes, size: int, client: ClientId = BERT) -> None:
-    with on.desk.push(client, order.id, ((digest, size, 0),)) as intake:
+    with on.agent_service.push(client, order.id, ((digest, size, 0),)) as intake:
         intake.write(data)
-        on.desk.received(client, order.id, intake)
+        on.agent_service.received(client, order.id, intake)
 
 
 def report(on: Stage, order: Order, files: Files, **more: Any) -> Receipt:
-    return on.desk.report(BERT, Reply(order.id, files, **({"metrics": {"loss": 1.0}} | more)))
+    return on.agent_service.report(BERT, Reply(order.id, files, **({"metrics": {"loss": 1.0}} | more)))
 
 
 def refused(on: Stage, order: Order, receipt: Receipt, kind: str) -> None:
@@ -123,14 +123,14 @@ def test_a_part_is_handed_out_only_to_whom_an_order_names_it(on: Stage) -> None:
     """A digest alone opens nothing: the client's own open order must name the part."""
     _, order = opened(on)
     (root, size), *_ = order.files
-    assert sum(len(chunk) for chunk in on.desk.fetch(BERT, order.id, [(root, 0)])) == size
+    assert sum(len(chunk) for chunk in on.agent_service.fetch(BERT, order.id, [(root, 0)])) == size
     secret = send(on, order, message())[0][0]
     with pytest.raises(NotFound):
-        on.desk.fetch(BERT, order.id, [(root, 0), (secret, 0)])
+        on.agent_service.fetch(BERT, order.id, [(root, 0), (secret, 0)])
     with pytest.raises(IdentityRefused):
-        on.desk.fetch(ANNA, order.id, [(root, 0)])
+        on.agent_service.fetch(ANNA, order.id, [(root, 0)])
     with pytest.raises(NotFound):
-        on.desk.fetch(BERT, OrderId("0" * 32), [(root, 0)])
+        on.agent_service.fetch(BERT, OrderId("0" * 32), [(root, 0)])
 
 
 def test_another_clients_order_cannot_be_answered(on: Stage) -> None:
@@ -138,16 +138,16 @@ def test_another_clients_order_cannot_be_answered(on: Stage) -> None:
     _, order = opened(on)
     files = send(on, order, message())
     with pytest.raises(IdentityRefused):
-        on.desk.push(ANNA, order.id, ((*files[0], 0),))
+        on.agent_service.push(ANNA, order.id, ((*files[0], 0),))
     with pytest.raises(IdentityRefused):
-        on.desk.report(ANNA, Reply(order.id, files))
+        on.agent_service.report(ANNA, Reply(order.id, files))
     assert on.journal.order(order.id).status is OrderStatus.OPEN  # type: ignore[union-attr]
 
 
 def test_what_another_client_sent_counts_as_missing(on: Stage) -> None:
     """Nobody can answer with, or learn of, a part that only another client holds."""
     _, order = opened(on)
-    (theirs,) = on.desk.orders(ANNA)
+    (theirs,) = on.agent_service.orders(ANNA)
     files = send(on, theirs, message(), ANNA)
     assert report(on, order, files).missing == ((files[0][0], 0),)
 
@@ -158,9 +158,9 @@ def test_a_closed_order_takes_no_parts(on: Stage) -> None:
     files = send(on, order, message())
     report(on, order, files)
     with pytest.raises(Stale):
-        on.desk.push(BERT, order.id, ((*files[0], 0),))
+        on.agent_service.push(BERT, order.id, ((*files[0], 0),))
     with pytest.raises(Stale):
-        on.desk.fetch(BERT, order.id, [(order.files[0][0], 0)])
+        on.agent_service.fetch(BERT, order.id, [(order.files[0][0], 0)])
 
 
 @pytest.mark.parametrize("size", [0, -1, 1 << 41])
@@ -168,7 +168,7 @@ def test_a_part_of_an_impossible_size_is_refused(on: Stage, size: int) -> None:
     """An announced size is checked before anything is kept."""
     _, order = opened(on)
     with pytest.raises(TooLarge):
-        on.desk.push(BERT, order.id, ((Digest("0" * 64), size, 0),))
+        on.agent_service.push(BERT, order.id, ((Digest("0" * 64), size, 0),))
 
 
 def test_missing_parts_are_asked_for_from_where_they_broke_off(on: Stage) -> None:
@@ -178,7 +178,7 @@ def test_missing_parts_are_asked_for_from_where_they_broke_off(on: Stage) -> Non
     files = encode(message(Loose), parts).files
     digest, size = files[0]
     assert report(on, order, files).missing == ((digest, 0),)
-    with on.desk.push(BERT, order.id, ((digest, size, 0),)) as intake:
+    with on.agent_service.push(BERT, order.id, ((digest, size, 0),)) as intake:
         intake.write(parts.view(digest)[:10])
     assert report(on, order, files).missing == ((digest, 10),)
 
@@ -241,13 +241,13 @@ def test_a_reply_without_a_message_is_refused(on: Stage) -> None:
 
 
 def test_bytes_that_are_no_archive_are_refused(on: Stage) -> None:
-    """Whatever the bytes are, the desk answers with a refusal."""
+    """Whatever the bytes are, the agent service answers with a refusal."""
     for junk in (b"x", b"\xff" * 100, bytes(8), (2).to_bytes(8, "little") + b"[]"):
         run, order = opened(on)
         digest = digest_of([junk])
         put(on, order, digest, junk, len(junk))
         assert report(on, order, ((digest, len(junk)),)).verdict == "refused"
-        on.office.cancel(run)
+        on.run_service.cancel(run)
 
 
 @pytest.mark.parametrize(("metrics", "kind"), [({"spy": 1.0}, "Undeclared"), ({"loss": float("nan")}, "NotFinite")])
@@ -275,10 +275,10 @@ def test_facts_belong_to_the_join(on: Stage) -> None:
 def test_a_join_tells_only_whether_there_are_labels(on: Stage, more: dict[str, Any]) -> None:
     """The answer to a join holds one truth value and nothing else."""
     run = start(on)
-    on.conductor.turn(run)
-    (order,) = on.desk.orders(BERT)
+    on.scheduler.turn(run)
+    (order,) = on.agent_service.orders(BERT)
     assert order.cursor == JOIN
-    refused(on, order, on.desk.report(BERT, Reply(order.id, **more)), "Undeclared")
+    refused(on, order, on.agent_service.report(BERT, Reply(order.id, **more)), "Undeclared")
 
 
 def test_a_failure_brings_nothing_else(on: Stage) -> None:
@@ -297,9 +297,9 @@ def test_a_late_reply_is_recorded_and_not_folded(on: Stage) -> None:
     run, order = opened(on, waiting={"min_replies": 2, "deadline": 60.0})
     on.agents[BERT].ready(order, no_tick)
     for name in (ANNA, CARL):
-        on.handle(on.desk.orders(name)[0])
+        on.handle(on.agent_service.orders(name)[0])
     on.clock.advance(60.0)
-    on.conductor.turn(run)
+    on.scheduler.turn(run)
     assert on.row(run).cursor == 1
     pushes = len(on.wire.up)
     receipt = on.handle(order)
@@ -340,9 +340,9 @@ def test_a_round_that_closes_while_parts_are_pushed_makes_the_reply_late(on: Sta
 
     def slow(*args: Any) -> None:
         for name in (ANNA, CARL):
-            on.handle(on.desk.orders(name)[0])
+            on.handle(on.agent_service.orders(name)[0])
         on.clock.advance(60.0)
-        on.conductor.turn(run)
+        on.scheduler.turn(run)
         push(*args)
 
     link.push = slow  # type: ignore[method-assign]
@@ -352,14 +352,14 @@ def test_a_round_that_closes_while_parts_are_pushed_makes_the_reply_late(on: Sta
 def test_bytes_of_withdrawn_orders_are_forgotten(on: Stage) -> None:
     """Nobody settles them; the newest orders are counted all the same."""
     for at in range(MOST_ORDERS + 5):
-        on.desk.sent(OrderId(f"order {at}"), 7)
-        on.desk.sent(OrderId(f"order {at}"), 7)
-    assert len(on.desk._down) == MOST_ORDERS
-    assert set(on.desk._down.values()) == {14} and f"order {MOST_ORDERS + 4}" in on.desk._down
+        on.agent_service.sent(OrderId(f"order {at}"), 7)
+        on.agent_service.sent(OrderId(f"order {at}"), 7)
+    assert len(on.agent_service._down) == MOST_ORDERS
+    assert set(on.agent_service._down.values()) == {14} and f"order {MOST_ORDERS + 4}" in on.agent_service._down
 
 
 def checked_slowly(on: Stage, meanwhile: Callable[[], object]) -> None:
-    """Something happens when the desk sets about checking the next reply."""
+    """Something happens when the agent service sets about checking the next reply."""
 
     def slow(name: str, real: Callable[..., Any], *asked: Any) -> Any:
         if name == "check":
@@ -376,7 +376,7 @@ def test_a_reply_whose_parts_are_collected_while_it_is_checked_is_sent_again(on:
 
     def hours() -> None:
         on.clock.advance(2 * GRACE_SECONDS)
-        on.room.collect()
+        on.part_store.collect()
 
     checked_slowly(on, hours)
     assert on.handle(order).verdict == "accepted"  # type: ignore[union-attr]
@@ -392,10 +392,10 @@ def test_a_reply_whose_round_closes_while_it_is_checked_is_late(on: Stage) -> No
     def others() -> None:
         for at in range(3):
             until(on, run, at)
-            on.handle(on.desk.orders(ANNA)[0])
-            on.conductor.turn(run)
+            on.handle(on.agent_service.orders(ANNA)[0])
+            on.scheduler.turn(run)
         on.clock.advance(2 * GRACE_SECONDS)
-        on.room.collect()
+        on.part_store.collect()
 
     checked_slowly(on, others)
     assert on.handle(order).verdict == "late"  # type: ignore[union-attr]
@@ -416,12 +416,12 @@ def test_bytes_are_counted_both_ways(on: Stage) -> None:
 def test_a_beat_notes_progress_and_names_what_is_over(on: Stage) -> None:
     """A heartbeat keeps progress and hands back the orders that are no longer open, or never were this client's."""
     run, order = opened(on)
-    (theirs,) = on.desk.orders(ANNA)
+    (theirs,) = on.agent_service.orders(ANNA)
     on.clock.advance(5.0)
-    assert on.desk.beat(BERT, {order.id: 0.5, theirs.id: 0.9}) == (theirs.id,)
+    assert on.agent_service.beat(BERT, {order.id: 0.5, theirs.id: 0.9}) == (theirs.id,)
     assert on.journal.order(order.id).progress == 0.5  # type: ignore[union-attr]
-    on.office.cancel(run)
-    assert on.desk.beat(BERT, {order.id: 0.6}) == (order.id,)
+    on.run_service.cancel(run)
+    assert on.agent_service.beat(BERT, {order.id: 0.6}) == (order.id,)
 
 
 def test_a_sign_of_life_is_written_now_and_then(on: Stage) -> None:
@@ -429,11 +429,11 @@ def test_a_sign_of_life_is_written_now_and_then(on: Stage) -> None:
     seen = []
     for _ in range(60):
         on.clock.advance(3.0)
-        if on.desk.lives(BERT):
-            on.desk.write_living()
+        if on.agent_service.lives(BERT):
+            on.agent_service.write_living()
         seen.append(on.journal.client(BERT).seen)  # type: ignore[union-attr]
     assert len(set(seen)) == 60 * 3.0 / SEEN_SECONDS
-    assert not on.desk.lives(BERT)
+    assert not on.agent_service.lives(BERT)
 
 
 def test_signs_of_life_that_cannot_be_written_are_written_later(on: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,14 +442,14 @@ def test_signs_of_life_that_cannot_be_written_are_written_later(on: Stage, monke
     def away(names: object, now: float) -> None:
         raise Unreachable("away")
 
-    assert on.desk.lives(BERT)
+    assert on.agent_service.lives(BERT)
     with monkeypatch.context() as gone:
         gone.setattr(on.journal, "saw_all", away)
         with pytest.raises(Unreachable):
-            on.desk.write_living()
+            on.agent_service.write_living()
     on.clock.advance(5.0)
-    assert on.desk.lives(ANNA)
-    on.desk.write_living()
+    assert on.agent_service.lives(ANNA)
+    on.agent_service.write_living()
     assert {on.journal.client(who).seen for who in (ANNA, BERT)} == {on.clock.now()}  # type: ignore[union-attr]
 
 
@@ -457,24 +457,24 @@ def test_an_offer_tells_seconds_left_and_only_what_concerns_the_client(on: Stage
     """An order holds no wall time, no roster and no run seed."""
     _, order = opened(on, waiting={"deadline": 100.0})
     on.clock.advance(30.0)
-    (again,) = on.desk.orders(BERT)
+    (again,) = on.agent_service.orders(BERT)
     assert again == replace(order, seconds_left=70.0)
     assert set(order.brief) == {"method", "config", "world", "threads", "keeps", "contract", "role", "version"}
     on.clock.advance(1000.0)
-    assert on.desk.orders(BERT)[0].seconds_left == 0.0
+    assert on.agent_service.orders(BERT)[0].seconds_left == 0.0
 
 
 def test_an_order_that_a_client_seems_to_have_lost_is_offered_again(on: Stage) -> None:
     """It is told once, and again when nothing was heard of it for a while; a beat puts that off; a settled one is forgotten."""
     _, order = opened(on)
-    offered, told = on.desk.news(BERT, frozenset())
+    offered, told = on.agent_service.news(BERT, frozenset())
     assert [o.id for o in offered] == [order.id] and told == {order.id}
-    assert on.desk.news(BERT, told) == ((), told)
+    assert on.agent_service.news(BERT, told) == ((), told)
     on.clock.advance(20.0)
-    on.desk.beat(BERT, {order.id: 0.5})
+    on.agent_service.beat(BERT, {order.id: 0.5})
     on.clock.advance(29.0)
-    assert on.desk.news(BERT, told)[0] == ()
+    assert on.agent_service.news(BERT, told)[0] == ()
     on.clock.advance(2.0)
-    assert [o.id for o in on.desk.news(BERT, told)[0]] == [order.id]
-    on.desk.report(BERT, Reply(order.id, failure=Failure("StepFailed", "it raised")))
-    assert on.desk.news(BERT, told) == ((), frozenset())
+    assert [o.id for o in on.agent_service.news(BERT, told)[0]] == [order.id]
+    on.agent_service.report(BERT, Reply(order.id, failure=Failure("StepFailed", "it raised")))
+    assert on.agent_service.news(BERT, told) == ((), frozenset())

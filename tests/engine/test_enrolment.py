@@ -41,7 +41,7 @@ def on() -> Stage:
 
 @pytest.fixture
 def people(on: Stage) -> Enrolment:
-    return on.office.people
+    return on.run_service.people
 
 
 def applicant(keys: Keys | None = OLD, name: str = "dora", credential: str = "") -> Applicant:
@@ -105,11 +105,11 @@ def test_a_held_client_waits_for_approval(on: Stage, people: Enrolment) -> None:
         admitted(people.look("dora"))
     assert people.admit("", applicant()).standing is Standing.PENDING
     with pytest.raises(RosterRefused, match="No approved client has the labels"):
-        on.office.start(experiment("fedavg", {}, select=[{"labels": {"site": "north"}, "role": "source"}]))
+        on.run_service.start(experiment("fedavg", {}, select=[{"labels": {"site": "north"}, "role": "source"}]))
     for _ in range(2):
-        assert on.office.approve("dora").standing is Standing.APPROVED
+        assert on.run_service.approve("dora").standing is Standing.APPROVED
     assert admitted(people.look("dora")).name == "dora" and "client:dora" in on.bell.rung
-    assert on.office.start(experiment("fedavg", {}, select=[{"labels": {"site": "north"}, "role": "source"}]))
+    assert on.run_service.start(experiment("fedavg", {}, select=[{"labels": {"site": "north"}, "role": "source"}]))
 
 
 def test_a_revoked_client(on: Stage, people: Enrolment) -> None:
@@ -117,17 +117,17 @@ def test_a_revoked_client(on: Stage, people: Enrolment) -> None:
     name = next(iter(ROSTER))
     run = start(on)
     on.bell.rung.clear()
-    revoked = on.office.revoke(name, "the site\nhas left")
+    revoked = on.run_service.revoke(name, "the site\nhas left")
     assert (revoked.standing, revoked.reason) == (Standing.REVOKED, "the site has left")
     assert {f"client:{name}", f"run:{run}"} <= set(on.bell.rung)
     assert {o.status for o in on.journal.orders(run) if o.client == name} == {OrderStatus.FAILED}
-    assert on.office.revoke(name, "another").reason == "the site has left"
+    assert on.run_service.revoke(name, "another").reason == "the site has left"
     with pytest.raises(IdentityRefused, match=r"revoked on 1970-01-01 .*: the site has left"):
         admitted(people.look(name))
     with pytest.raises(IdentityRefused, match="revoked on"):
         people.admit("", applicant(None, name=name, credential=f"credential of {name}"))
     with pytest.raises(Refused, match="was revoked on"):
-        on.office.approve(name)
+        on.run_service.approve(name)
     with pytest.raises(RosterRefused, match="was revoked on"):
         start(on)
 
@@ -137,9 +137,9 @@ def test_a_run_does_not_wait_for_a_revoked_client(on: Stage) -> None:
     name = ClientId(next(iter(ROSTER)))
     run = start(on)
     on.journal.revoke(name, "left", 1.0)
-    on.journal.reissue([on.office.next_attempt(o, 2.0) for o in on.journal.orders(run) if o.client == name])
+    on.journal.reissue([on.run_service.next_attempt(o, 2.0) for o in on.journal.orders(run) if o.client == name])
     assert on.journal.open_orders(name)
-    on.conductor.turn(run)
+    on.scheduler.turn(run)
     assert not on.journal.open_orders(name)
 
 

@@ -219,11 +219,11 @@ def test_calls_are_known_by_name() -> None:
 
 
 def test_names_of_sites_do_not_meet_their_data() -> None:
-    """Every site opens its own shelf, once a run, for the world and role that the run gives it."""
+    """Every site opens its own data, once a run, for the world and role that the run gives it."""
     opened: list[tuple[str, Role]] = []
 
     def opening(name: str, site: SimSite) -> SimSite:
-        return SimSite(lambda world, role: opened.append((name, role)) or site.open_shelf(world, role))  # type: ignore[func-returns-value]
+        return SimSite(lambda world, role: opened.append((name, role)) or site.open_site_data(world, role))  # type: ignore[func-returns-value]
 
     simulate(METHODS, experiment("toy", ROSTER), {n: opening(n, s) for n, s in sites().items()})
     assert opened == [(NAMES[0], Role.SOURCE), (NAMES[1], Role.SOURCE), (NAMES[2], Role.TARGET)]

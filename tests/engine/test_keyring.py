@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, Refused, Unreachable
-from tideline.engine.coordinator.api_keys import ANYBODY, Keyring, hash_of
+from tideline.engine.coordinator.api_keys import ANYBODY, ApiKeys, hash_of
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.model.api_keys import ApiKey, KeyRole
 from tideline.engine.simulation.adapters import ManualClock
@@ -41,21 +41,21 @@ def journal() -> Counting:
 
 
 @pytest.fixture
-def ring(journal: Counting, clock: ManualClock) -> Keyring:
+def ring(journal: Counting, clock: ManualClock) -> ApiKeys:
     """The keys of a coordinator."""
-    return Keyring(journal, clock, [hash_of(HOME_KEY)])
+    return ApiKeys(journal, clock, [hash_of(HOME_KEY)])
 
 
-def test_the_homes_key_needs_no_journal(ring: Keyring, journal: Counting) -> None:
+def test_the_homes_key_needs_no_journal(ring: ApiKeys, journal: Counting) -> None:
     """It opens the door while the store is away; a door without any key is open to all."""
     journal.away = True
     caller = ring.at_once(HOME_KEY)
     assert caller is not None and (caller.name, caller.role) == ("admin", KeyRole.ADMIN)
-    assert Keyring(journal, ManualClock(0.0), None).caller("") == ANYBODY
+    assert ApiKeys(journal, ManualClock(0.0), None).caller("") == ANYBODY
     assert journal.reads == 0
 
 
-def test_a_key_is_known_and_remembered(ring: Keyring, journal: Counting, clock: ManualClock) -> None:
+def test_a_key_is_known_and_remembered(ring: ApiKeys, journal: Counting, clock: ManualClock) -> None:
     """One look at the journal lasts five seconds; what is remembered is not asked for."""
     key, _ = ring.add("bob", KeyRole.VIEWER, None, "admin")
     assert (ring.caller(key).name, ring.caller(key).role) == ("bob", KeyRole.VIEWER)
@@ -67,7 +67,7 @@ def test_a_key_is_known_and_remembered(ring: Keyring, journal: Counting, clock: 
     assert key not in repr(ring.caller(key)) and hash_of(key) != ring.caller(key).door
 
 
-def test_guessers_cost_a_look_a_second(ring: Keyring, journal: Counting, clock: ManualClock) -> None:
+def test_guessers_cost_a_look_a_second(ring: ApiKeys, journal: Counting, clock: ManualClock) -> None:
     """However many they are. What does not look like a key costs nothing."""
     for _ in range(50):
         for guess in ("tidekey_guess", "guess", ""):
@@ -80,9 +80,9 @@ def test_guessers_cost_a_look_a_second(ring: Keyring, journal: Counting, clock: 
     assert journal.reads == 2
 
 
-def test_a_revoked_key_ends_at_once_here_and_soon_elsewhere(ring: Keyring, journal: Counting, clock: ManualClock) -> None:
+def test_a_revoked_key_ends_at_once_here_and_soon_elsewhere(ring: ApiKeys, journal: Counting, clock: ManualClock) -> None:
     """At a replica within five seconds, and never later."""
-    replica = Keyring(journal, clock, [])
+    replica = ApiKeys(journal, clock, [])
     key, _ = ring.add("bob", KeyRole.VIEWER, None, "admin")
     assert ring.caller(key).name == replica.caller(key).name == "bob"
     assert ring.revoke("bob").revoked == clock.now()
@@ -95,9 +95,9 @@ def test_a_revoked_key_ends_at_once_here_and_soon_elsewhere(ring: Keyring, journ
     assert ring.revoke("bob").revoked == clock.now() - 5.0, "a second time changes nothing"
 
 
-def test_a_new_key_is_known_to_replicas_within_a_second(ring: Keyring, journal: Counting, clock: ManualClock) -> None:
+def test_a_new_key_is_known_to_replicas_within_a_second(ring: ApiKeys, journal: Counting, clock: ManualClock) -> None:
     """Also where somebody has just guessed."""
-    replica = Keyring(journal, clock, [])
+    replica = ApiKeys(journal, clock, [])
     with pytest.raises(IdentityRefused):
         replica.caller("tidekey_guess")
     key, _ = ring.add("bob", KeyRole.VIEWER, None, "admin")
@@ -105,7 +105,7 @@ def test_a_new_key_is_known_to_replicas_within_a_second(ring: Keyring, journal: 
     assert replica.caller(key).name == "bob"
 
 
-def test_a_key_of_a_while_ago_opens_what_tells_of_an_outage(ring: Keyring, journal: Counting, clock: ManualClock) -> None:
+def test_a_key_of_a_while_ago_opens_what_tells_of_an_outage(ring: ApiKeys, journal: Counting, clock: ManualClock) -> None:
     """For an hour after it was last read as good; nobody else is let in, and elsewhere the outage is told."""
     key, _ = ring.add("prometheus", KeyRole.VIEWER, None, "admin")
     ended, _ = ring.add("old", KeyRole.VIEWER, None, "admin")
@@ -126,7 +126,7 @@ def test_a_key_of_a_while_ago_opens_what_tells_of_an_outage(ring: Keyring, journ
         ring.caller(key, lately=True)
 
 
-def test_a_key_expires(ring: Keyring, clock: ManualClock) -> None:
+def test_a_key_expires(ring: ApiKeys, clock: ManualClock) -> None:
     """To the second, remembered or not."""
     key, made = ring.add("bob", KeyRole.VIEWER, 3.0, "admin")
     assert made.expires == clock.now() + 3.0 and ring.caller(key).name == "bob"
@@ -135,7 +135,7 @@ def test_a_key_expires(ring: Keyring, clock: ManualClock) -> None:
         ring.caller(key)
 
 
-def test_the_last_use_is_written_once_a_minute(ring: Keyring, journal: Counting, clock: ManualClock) -> None:
+def test_the_last_use_is_written_once_a_minute(ring: ApiKeys, journal: Counting, clock: ManualClock) -> None:
     """At the first call, and at the first after a minute."""
     key, _ = ring.add("bob", KeyRole.VIEWER, None, "admin")
     began = clock.now()
@@ -145,7 +145,7 @@ def test_the_last_use_is_written_once_a_minute(ring: Keyring, journal: Counting,
         assert journal.api_keys()[0].last_used == last
 
 
-def test_a_store_that_is_away_lets_in_whom_it_knew(ring: Keyring, journal: Counting, clock: ManualClock) -> None:
+def test_a_store_that_is_away_lets_in_whom_it_knew(ring: ApiKeys, journal: Counting, clock: ManualClock) -> None:
     """For five seconds; then it is said that the store is away, and not that the key is wrong."""
     key, _ = ring.add("bob", KeyRole.VIEWER, None, "admin")
     ring.caller(key)
@@ -156,7 +156,7 @@ def test_a_store_that_is_away_lets_in_whom_it_knew(ring: Keyring, journal: Count
         ring.caller(key)
 
 
-def test_names_and_lifetimes_that_cannot_be(ring: Keyring) -> None:
+def test_names_and_lifetimes_that_cannot_be(ring: ApiKeys) -> None:
     """They are refused with their place; a taken name by its own sentence."""
     for name, words in (
         ("", "cannot name"),
@@ -181,7 +181,7 @@ def test_names_and_lifetimes_that_cannot_be(ring: Keyring) -> None:
         ring.revoke("admin")
 
 
-def test_one_call_makes_one_key(ring: Keyring) -> None:
+def test_one_call_makes_one_key(ring: ApiKeys) -> None:
     """A later try of the same call finds the key that an earlier one made."""
     mine = Identity("seed", b"secret", "errand", "worker")
     first = ring.add("bob", KeyRole.VIEWER, None, "admin", mine)

@@ -19,9 +19,9 @@ from tideline.engine.coordinator.briefs import brief_in
 from tideline.engine.coordinator.enrolment import Applicant
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import JOIN, Status
-from tideline.engine.peers.peer_keys import Known, MemoryPins, Pins, Ring, fresh
+from tideline.engine.peers.peer_keys import Known, MemoryPins, PeerKeys, Pins, fresh
 from tideline.engine.ports.site import Head
-from tideline.engine.site.agent import members, new_ring
+from tideline.engine.site.agent import members, new_peer_keys
 from tideline_agent.vault import FolderVault
 
 
@@ -46,11 +46,11 @@ def test_a_newcomer_is_refused(number: int, tmp_path: Path) -> None:
     assert words.startswith(
         "mallory is shown as a site of this run, and was none when it began. Ask whoever runs the coordinator"
     )
-    assert ClientId("mallory") not in on.rings[ANNA].pins.read()
+    assert ClientId("mallory") not in on.peer_keys_of[ANNA].pins.read()
     on.rebuild()
     stalled = on.play(run)
     assert (stalled.status, "mallory is shown" in stalled.cause) == (Status.STALLED, True)
-    on.office.resume(run)
+    on.run_service.resume(run)
     assert on.play(run).status is Status.COMPLETED
 
 
@@ -95,8 +95,8 @@ def test_peers_are_looked_at_once_for_all_values_of_an_order() -> None:
     on = stage()
     run = on.start(given())
     order = next(o for o in orders_with_values(on, run) if owner(on, o.id) == ANNA)
-    pins = CountedPins(on.rings[ANNA].pins)
-    on.rings[ANNA] = Ring(on.rings[ANNA].own, pins)
+    pins = CountedPins(on.peer_keys_of[ANNA].pins)
+    on.peer_keys_of[ANNA] = PeerKeys(on.peer_keys_of[ANNA].own, pins)
     on.rebuild()
     one = replace(order, sealed=order.sealed[:1])
     on.agents[ANNA].open(one, brief_in(one))
@@ -109,9 +109,9 @@ def test_a_site_may_enrol_when_the_others_have_joined() -> None:
     """The roster names it from the beginning; the others are shown its keys when it is there."""
     on, late = stage(), ClientId("dora")
     run = on.start(given() | {"roster": dict.fromkeys((*ALL, late), "peer")})
-    on.conductor.turn(run)
+    on.scheduler.turn(run)
     for name in ALL:
-        (order,) = on.desk.orders(name)
+        (order,) = on.agent_service.orders(name)
         assert late not in order.brief["peers"]
         on.handle(order)
     enrolled(on, late)
@@ -136,6 +136,8 @@ class CountedPins(MemoryPins):
 def enrolled(on: Stage, name: ClientId) -> None:
     """One more site."""
     on.sites = sites((*ALL, name))
-    on.vaults[name], on.rings[name] = WatchedVault(on.cuts), new_ring()
+    on.vaults[name], on.peer_keys_of[name] = WatchedVault(on.cuts), new_peer_keys()
     on.rebuild()
-    on.office.people.admit(on.office.invite(name, {}, 60.0), Applicant(name, ROLES, "test", keys=on.rings[name].own().public))
+    on.run_service.people.admit(
+        on.run_service.invite(name, {}, 60.0), Applicant(name, ROLES, "test", keys=on.peer_keys_of[name].own().public)
+    )

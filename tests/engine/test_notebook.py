@@ -23,7 +23,7 @@ def there() -> tuple[Federation, Notebook, RunId]:
     """A run that has asked two sites to join."""
     federation = Federation(METHODS, sites())
     run = federation.start(experiment("fedavg", {"anna": "source", "bert": "source"}))
-    return federation, Notebook(federation.desk), run
+    return federation, Notebook(federation.agent_service), run
 
 
 def order_of(federation: Federation, run: RunId, client: ClientId) -> OrderId:
@@ -84,7 +84,7 @@ def test_a_run_takes_so_much_a_minute() -> None:
     """However many clients tell."""
     names = [f"site-{i}" for i in range(8)]
     federation = Federation(METHODS, {name: next(iter(sites().values())) for name in names})
-    run, notebook = federation.start(experiment("fedavg", dict.fromkeys(names, "source"))), Notebook(federation.desk)
+    run, notebook = federation.start(experiment("fedavg", dict.fromkeys(names, "source"))), Notebook(federation.agent_service)
     for name in names:
         client = ClientId(name)
         notebook.take(client, [(order_of(federation, run, client), CUT)] * PER_CLIENT)
@@ -99,7 +99,7 @@ def test_a_run_that_has_ended_takes_none(there: tuple[Federation, Notebook, RunI
     """But for a minute: a note may come a little after the answer that ended the run."""
     federation, notebook, run = there
     order = order_of(federation, run, ANNA)
-    federation.office.cancel(run)
+    federation.run_service.cancel(run)
     notebook.take(ANNA, [(order, CUT)])
     federation.clock.advance(MINUTE)
     notebook.take(ANNA, [(order, CUT)])

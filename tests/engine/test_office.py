@@ -22,12 +22,12 @@ def on() -> Stage:
 
 
 def enrol(on: Stage, token: str, name: str, credential: str = "secret", roles: tuple[str, ...] = ALL) -> Any:
-    return on.office.enrol(token, name, credential, roles, "1.0")
+    return on.run_service.enrol(token, name, credential, roles, "1.0")
 
 
 def test_a_token_serves_once(on: Stage) -> None:
     """A token that somebody has used is refused to anybody else, with the reason."""
-    token = on.office.invite("", {}, 60.0)
+    token = on.run_service.invite("", {}, 60.0)
     enrol(on, token, "dora")
     with pytest.raises(IdentityRefused, match="used by 'dora'"):
         enrol(on, token, "emil")
@@ -35,7 +35,7 @@ def test_a_token_serves_once(on: Stage) -> None:
 
 def test_a_token_expires(on: Stage) -> None:
     """After its lifetime a token admits nobody, and says since when."""
-    token = on.office.invite("dora", {}, 60.0)
+    token = on.run_service.invite("dora", {}, 60.0)
     on.clock.advance(75.0)
     with pytest.raises(IdentityRefused, match="expired 15 s ago"):
         enrol(on, token, "dora")
@@ -49,7 +49,7 @@ def test_an_unknown_token_is_refused(on: Stage) -> None:
 
 def test_a_token_for_a_name_admits_that_name_only(on: Stage) -> None:
     """A pinned invitation is for one name, and a failed attempt does not use it up."""
-    token = on.office.invite("dora", {}, 60.0)
+    token = on.run_service.invite("dora", {}, 60.0)
     with pytest.raises(IdentityRefused, match="is for 'dora', not 'emil'"):
         enrol(on, token, "emil")
     assert enrol(on, token, "dora").name == "dora"
@@ -57,7 +57,7 @@ def test_a_token_for_a_name_admits_that_name_only(on: Stage) -> None:
 
 def test_enrolling_again_with_the_same_credential_changes_nothing_but_what_is_new(on: Stage) -> None:
     """A killed agent starts with the same command: used token, same credential, perhaps other roles."""
-    token = on.office.invite("dora", {"site": "north"}, 60.0)
+    token = on.run_service.invite("dora", {"site": "north"}, 60.0)
     first = enrol(on, token, "dora")
     on.clock.advance(3600.0)
     again = enrol(on, token, "dora", roles=("source",))
@@ -69,17 +69,17 @@ def test_enrolling_again_with_the_same_credential_changes_nothing_but_what_is_ne
 
 def test_a_name_belongs_to_its_credential(on: Stage) -> None:
     """Another credential cannot take an enrolled name, whatever its token."""
-    enrol(on, on.office.invite("dora", {}, 60.0), "dora")
-    for token in (on.office.invite("", {}, 60.0), "invented"):
+    enrol(on, on.run_service.invite("dora", {}, 60.0), "dora")
+    for token in (on.run_service.invite("", {}, 60.0), "invented"):
         with pytest.raises(IdentityRefused, match="belongs to another agent"):
             enrol(on, token, "dora", "another secret")
     with pytest.raises(Refused, match="enrolled already"):
-        on.office.invite("dora", {}, 60.0)
+        on.run_service.invite("dora", {}, 60.0)
 
 
 def test_secrets_are_kept_hashed(on: Stage) -> None:
     """Neither the token nor the credential can be read from the journal."""
-    token = on.office.invite("dora", {}, 60.0)
+    token = on.run_service.invite("dora", {}, 60.0)
     enrol(on, token, "dora", "my credential")
     known = repr(on.journal.__dict__)
     assert token not in known
@@ -89,7 +89,7 @@ def test_secrets_are_kept_hashed(on: Stage) -> None:
 @pytest.mark.parametrize("name", ["", "a b", "../x", ".hidden", "a/b", "x" * 65, "ä", "a\n"])
 def test_a_name_that_is_no_name_is_refused(on: Stage, name: str) -> None:
     """Client names are safe as folder names; an empty one is only an invitation's free choice."""
-    token = on.office.invite("", {}, 60.0)
+    token = on.run_service.invite("", {}, 60.0)
     with pytest.raises(ConfigRefused) as refusal:
         enrol(on, token, name)
     assert refusal.value.context["path"] == "name"
@@ -101,7 +101,7 @@ def test_a_name_that_is_no_name_is_refused(on: Stage, name: str) -> None:
 def test_an_invitation_has_a_sensible_lifetime(on: Stage, ttl: float) -> None:
     """A lifetime out of range is refused."""
     with pytest.raises(ConfigRefused):
-        on.office.invite("dora", {}, ttl)
+        on.run_service.invite("dora", {}, ttl)
 
 
 WRONG: Mapping[str, tuple[dict[str, Any], str]] = {
@@ -149,7 +149,7 @@ def test_a_near_miss_is_guessed(on: Stage) -> None:
 
 def test_a_role_that_the_owner_does_not_allow_is_refused(on: Stage) -> None:
     """An enrolled client takes only the roles that its owner allows; the refusal names them."""
-    enrol(on, on.office.invite("dora", {}, 60.0), "dora", roles=("target",))
+    enrol(on, on.run_service.invite("dora", {}, 60.0), "dora", roles=("target",))
     with pytest.raises(RosterRefused, match="its owner allows target") as refusal:
         start(on, roster={"anna": "source", "dora": "source"})
     assert refusal.value.context["path"] == "roster.dora"
@@ -164,7 +164,7 @@ def test_a_roster_that_no_method_can_use_is_refused(on: Stage) -> None:
 def test_a_roster_by_labels(on: Stage) -> None:
     """A selector takes every enrolled client that has all of its labels."""
     for name, labels in (("dora", {"site": "north", "kind": "clinic"}), ("emil", {"site": "north"}), ("fred", {})):
-        enrol(on, on.office.invite(name, labels, 60.0), name)
+        enrol(on, on.run_service.invite(name, labels, 60.0), name)
     run = start(on, roster={"anna": "target"}, select=[{"labels": {"site": "north"}, "role": "source"}])
     assert dict(on.row(run).roster) == {"anna": "target", "dora": "source", "emil": "source"}
     run = start(on, roster={"anna": "target"}, select=[{"labels": {"site": "north", "kind": "clinic"}, "role": "source"}])
@@ -176,7 +176,7 @@ def test_a_run_waits_for_members_that_enrol_later(on: Stage) -> None:
     run = start(on, roster={"anna": "source", "zoe": "source"}, waiting={"deadline": 600.0})
     for order in on.waiting():
         on.handle(order)
-    on.conductor.turn(run)
+    on.scheduler.turn(run)
     assert on.row(run).status is Status.WAITING
     assert on.result(run)["waits_for"] == "waiting for 1 of 2 sites (zoe); gives up in 10 min"
     row = on.play(run)
@@ -186,7 +186,7 @@ def test_a_run_waits_for_members_that_enrol_later(on: Stage) -> None:
 
 def test_a_run_that_does_not_exist_is_not_found(on: Stage) -> None:
     """An unknown run is refused by name."""
-    for ask in (on.office.find, on.office.cancel, on.office.resume):
+    for ask in (on.run_service.find, on.run_service.cancel, on.run_service.resume):
         with pytest.raises(NotFound, match="no run 'zzz'"):
             ask("zzz")  # type: ignore[arg-type]
 
@@ -201,7 +201,7 @@ def test_a_reference_runs_beside_and_is_joined_as_source_only(on: Stage) -> None
     assert on.row(sibling).spec.config["epochs"] == 2
     assert on.row(sibling).spec.config["rounds"] == 1
     assert on.row(sibling).spec.config["roles"] == ["source"]
-    while any(on.conductor.turn(r) is not None for r in (run, sibling)):
+    while any(on.scheduler.turn(r) is not None for r in (run, sibling)):
         for order in on.waiting():
             on.handle(order)
     theirs = {c["name"]: c["accuracy"] for c in on.result(sibling)["clients"]}
@@ -229,9 +229,9 @@ def test_a_reference_shares_the_fate_of_its_run(on: Stage) -> None:
     (first, second), (third, fourth) = runs
     on.clock.advance(2 * 86400.0)
     for run in (first, second):
-        on.conductor.turn(run)
+        on.scheduler.turn(run)
         assert on.row(run).status is Status.STALLED
-    on.office.resume(first)
+    on.run_service.resume(first)
     assert [on.row(run).status for run in (first, second)] == [Status.WAITING] * 2
-    on.office.cancel(third)
+    on.run_service.cancel(third)
     assert [on.row(run).status for run in (third, fourth)] == [Status.CANCELLED] * 2

@@ -65,7 +65,7 @@ def seal_as(on: Stage, order: Order, envelope: Envelope, sign: bytes) -> Envelop
     what, key = about(order.run, envelope.handle), sealing.new_key()
     cipher = on.parts.put(sealing.Sealing(memoryview(bytes(envelope.handle.size)), key, what))
     me = owner(on, order.id)
-    box = sealing.seal_key(key, raw(on.rings[me].own().public)[1])
+    box = sealing.seal_key(key, raw(on.peer_keys_of[me].own().public)[1])
     signature = sealing.sign(sealing.Handed(what, cipher, me, box), sign).hex()
     return replace(envelope, cipher=cipher, keys={me: box.hex()}, signatures={me: signature})
 
@@ -74,7 +74,7 @@ def other_box(on: Stage, order: Order) -> Order:
     """A value whose key is in a box that the relay made, beside the holder's signature of its own."""
     first, *rest = order.sealed
     me = owner(on, order.id)
-    box = sealing.seal_key(sealing.new_key(), raw(on.rings[me].own().public)[1]).hex()
+    box = sealing.seal_key(sealing.new_key(), raw(on.peer_keys_of[me].own().public)[1]).hex()
     return replace(order, sealed=(replace(first, keys={me: box}), *rest))
 
 
@@ -146,7 +146,7 @@ def test_a_lie_on_the_way_is_found_by_the_receiver(lie: str) -> None:
     stalled = on.play(run)
     assert stalled.status is Status.STALLED
     assert words in stalled.cause
-    on.office.resume(run)
+    on.run_service.resume(run)
     assert on.play(run).status is Status.COMPLETED
 
 
@@ -182,7 +182,7 @@ def test_a_value_that_the_relay_made_itself_is_found() -> None:
     lie = renamed(on, order, dict.fromkeys(ALL, forged))
     assert "does not name" in answered_to(on, replace(lie, files=(*lie.files, forged)))
     on.rebuild()
-    on.office.resume(run) if on.play(run).status is Status.STALLED else None
+    on.run_service.resume(run) if on.play(run).status is Status.STALLED else None
     assert on.play(run).status is Status.COMPLETED
 
 
@@ -215,7 +215,7 @@ def test_peers_have_names_that_clients_can_have(name: str) -> None:
     on = stage()
     run = on.start(given())
     order = orders_with_values(on, run)[0]
-    told = on.agents[owner(on, order.id)].ring.own().public
+    told = on.agents[owner(on, order.id)].peer_keys.own().public
     peers = {**order.brief["peers"], name: {"sign": told.sign, "receive": told.receive, "handovers": []}}
     words = answered_to(on, replace(order, brief={**order.brief, "peers": peers}))
     assert "tells of peers in a way that cannot be understood" in words

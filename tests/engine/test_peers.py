@@ -76,12 +76,12 @@ def test_values_are_kept_as_long_as_they_are_needed() -> None:
     seen = []
     for action in on.actions(run):
         on.alive(action)
-        on.room.collect()
+        on.part_store.collect()
         if on.row(run).status is Status.RUNNING:
             seen.append({each.round for each in on.journal._sealed.get(run, {})})
     assert max(map(len, seen)) <= 4
     assert all(1 in rounds for rounds in seen if max(rounds, default=0) > 1)
-    on.room.collect()
+    on.part_store.collect()
     assert on.journal._sealed.get(run) is None
     assert len(set(on.parts.digests())) == 1, "the final state alone"
 
@@ -102,13 +102,13 @@ def test_a_part_opens_to_an_open_order_that_names_it() -> None:
             for envelope in other.sealed:
                 named = [(envelope.cipher, 0)]
                 if other is order:
-                    assert b"".join(map(bytes, on.desk.fetch(me, order.id, named)))
+                    assert b"".join(map(bytes, on.agent_service.fetch(me, order.id, named)))
                     assert set(envelope.keys) == {me}
                 else:
                     with pytest.raises(NotFound, match="names no part"):
-                        list(on.desk.fetch(me, order.id, named))
+                        list(on.agent_service.fetch(me, order.id, named))
                 with pytest.raises(NotFound):
-                    list(on.desk.fetch(me, order.id, [(Digest(envelope.handle.digest), 0)]))
+                    list(on.agent_service.fetch(me, order.id, [(Digest(envelope.handle.digest), 0)]))
 
 
 def test_what_the_relay_holds_opens_nothing() -> None:
@@ -122,9 +122,9 @@ def test_what_the_relay_holds_opens_nothing() -> None:
     for envelope in envelopes:
         (reader,) = envelope.keys
         box = bytes.fromhex(envelope.keys[reader])
-        others = [on.rings[name].own().receive[0] for name in ALL if name != reader]
+        others = [on.peer_keys_of[name].own().receive[0] for name in ALL if name != reader]
         assert not any(sealing.open_key(box, key) for key in (*others, *(key for pair in public for key in pair)))
-        assert sealing.open_key(box, on.rings[reader].own().receive[0])
+        assert sealing.open_key(box, on.peer_keys_of[reader].own().receive[0])
         for guess in (bytes(32), box[:32], box[-32:], *(key for pair in public for key in pair)):
             with pytest.raises(SealBroken):
                 list(sealing.opened(on.parts.view(envelope.cipher), guess, about(run, envelope.handle)))
@@ -186,7 +186,7 @@ def test_keys_may_be_rotated_amid_a_run() -> None:
 def test_a_client_without_keys_is_refused_at_the_start() -> None:
     """Nothing could be sealed to it; the words say what to do."""
     on = stage()
-    on.office.enrol(on.office.invite("dora", {}, 60.0), "dora", "a credential", ("peer",), "0.1")
+    on.run_service.enrol(on.run_service.invite("dora", {}, 60.0), "dora", "a credential", ("peer",), "0.1")
     with pytest.raises(RosterRefused, match="dora speaks protocol 1 and has no keys"):
         on.start(given() | {"roster": {"anna": "peer", "dora": "peer"}})
     assert issubclass(PeerRefused, Refused)
@@ -195,7 +195,7 @@ def test_a_client_without_keys_is_refused_at_the_start() -> None:
 def test_a_client_whose_keys_are_of_no_use_is_refused_at_the_start() -> None:
     """One from before that was looked at."""
     on = stage()
-    bert = on.office.people.find(BERT)
+    bert = on.run_service.people.find(BERT)
     assert on.journal.rekey(BERT, bert.sign_key, Keys(bert.sign_key, LOW_ORDER[0]), 2)
     with pytest.raises(RosterRefused, match="bert has a key to receive that is none, or of low order") as refusal:
         on.start(given())
@@ -204,7 +204,7 @@ def test_a_client_whose_keys_are_of_no_use_is_refused_at_the_start() -> None:
 
 def test_a_site_may_forbid_peers() -> None:
     """By its policy, as any other clause: it joins no such run."""
-    shut = {name: SimSite(site.open_shelf, frozenset()) for name, site in sites().items()}
+    shut = {name: SimSite(site.open_site_data, frozenset()) for name, site in sites().items()}
     result = simulate(METHODS, given(), shut)
     assert result["status"] == "stalled"
     assert "sends value.v (n) as WEIGHTS to peers" in result["cause"]

@@ -62,7 +62,7 @@ def test_an_open_run_says_for_whom_it_waits() -> None:
     on = stage()
     run = start(on, waiting={"deadline": 3600.0})
     until(on, run, 0)
-    on.handle(on.desk.orders("anna")[0])  # type: ignore[arg-type]
+    on.handle(on.agent_service.orders("anna")[0])  # type: ignore[arg-type]
     assert on.result(run)["waits_for"] == "waiting for 2 of 3 sites (bert, carl); gives up in 60 min"
 
 
@@ -98,10 +98,10 @@ def test_a_round_that_was_asked_twice_has_the_traffic_of_both() -> None:
     on = stage()
     run = start(on)
     until(on, run, 1)
-    broken = Reply(on.desk.orders("bert")[0].id, failure=Failure("StepFailed", "broken"))  # type: ignore[arg-type]
+    broken = Reply(on.agent_service.orders("bert")[0].id, failure=Failure("StepFailed", "broken"))  # type: ignore[arg-type]
     on.journal.answer(broken.order, broken, OrderStatus.FAILED, on.clock.now(), 1_000_000, 2_000_000)
     assert on.play(run).status == "stalled"
-    on.office.resume(run)
+    on.run_service.resume(run)
     assert on.play(run).status == "completed"
     second, attempts = on.result(run)["phases"][2], on.journal.orders(run, 1)
     assert (second["asked"], second["replies"], [o.attempt for o in attempts]) == (3, 3, [1, 1, 2, 1])

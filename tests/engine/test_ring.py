@@ -18,7 +18,18 @@ from tideline.core.errors import PeerRefused
 from tideline.core.signing import handover_bytes
 from tideline.engine.model.clients import Handover, Keys, Peer
 from tideline.engine.model.orders import Order
-from tideline.engine.peers.peer_keys import FORMER_SECONDS, MOST_FORMER, Former, Known, MemoryPins, Pin, Ring, fresh, raw, shown
+from tideline.engine.peers.peer_keys import (
+    FORMER_SECONDS,
+    MOST_FORMER,
+    Former,
+    Known,
+    MemoryPins,
+    PeerKeys,
+    Pin,
+    fresh,
+    raw,
+    shown,
+)
 from tideline.engine.peers.sealing import peers_in, vouched
 
 
@@ -26,10 +37,10 @@ def test_keys_are_pinned_when_they_are_met() -> None:
     """Others follow by the old keys' signature alone; a person may say otherwise by the fingerprint."""
     on = stage()
     played(on)
-    ring = on.rings[ANNA]
-    known = ring.pins.read()
+    peer_keys = on.peer_keys_of[ANNA]
+    known = peer_keys.pins.read()
     assert set(known) == set(ALL)
-    assert known[BERT].keys == on.rings[BERT].own().public
+    assert known[BERT].keys == on.peer_keys_of[BERT].own().public
 
 
 def test_a_handover_is_followed_and_a_gap_is_not() -> None:
@@ -37,24 +48,24 @@ def test_a_handover_is_followed_and_a_gap_is_not() -> None:
     first, second, third = fresh(), fresh(), fresh()
     chain = (handed_over(BERT, first, second), handed_over(BERT, second, third))
     for pinned in (first, second, third):
-        ring = on_ring(pinned.public)
-        ring.trust({BERT: peer(third, *chain)})
-        pin = ring.pins.read()[BERT]
+        peer_keys = on_ring(pinned.public)
+        peer_keys.trust({BERT: peer(third, *chain)})
+        pin = peer_keys.pins.read()[BERT]
         assert pin.keys == third.public
         path = (first, second, third)
         assert [each.keys for each in pin.former] == [own.public for own in path[path.index(pinned) : 2]]
     for handovers in ((), chain[1:], chain[:1], (handed_over(CARL, first, third),), (handed_over(BERT, second, third),)):
-        ring = on_ring(first.public)
+        peer_keys = on_ring(first.public)
         with pytest.raises(PeerRefused, match="tideline site trust bert"):
-            ring.trust({BERT: peer(third, *handovers), CARL: peer(first)})
-        assert CARL not in ring.pins.read()
-        assert ring.pins.read()[BERT].keys == first.public
+            peer_keys.trust({BERT: peer(third, *handovers), CARL: peer(first)})
+        assert CARL not in peer_keys.pins.read()
+        assert peer_keys.pins.read()[BERT].keys == first.public
 
 
-def on_ring(keys: Keys) -> Ring:
+def on_ring(keys: Keys) -> PeerKeys:
     """A ring that knows bert by these keys."""
     own = fresh()
-    return Ring(lambda: own, MemoryPins({BERT: Pin(keys, shown(keys))}))
+    return PeerKeys(lambda: own, MemoryPins({BERT: Pin(keys, shown(keys))}))
 
 
 def test_former_keys_are_believed_for_a_while() -> None:
@@ -64,11 +75,11 @@ def test_former_keys_are_believed_for_a_while() -> None:
     order = next(o for o in orders_with_values(on, run, 3) if owner(on, o.id) == ANNA)
     rotated(on, BERT)
     now = [5000.0]
-    on.rings[ANNA] = Ring(on.rings[ANNA].own, on.rings[ANNA].pins, lambda: now[0])
+    on.peer_keys_of[ANNA] = PeerKeys(on.peer_keys_of[ANNA].own, on.peer_keys_of[ANNA].pins, lambda: now[0])
     on.rebuild()
-    seen = next(o for o in on.desk.orders(ANNA) if o.id == order.id)
-    on.rings[ANNA].trust(peers_in(seen.brief))
-    (former,) = on.rings[ANNA].pins.read()[BERT].former
+    seen = next(o for o in on.agent_service.orders(ANNA) if o.id == order.id)
+    on.peer_keys_of[ANNA].trust(peers_in(seen.brief))
+    (former,) = on.peer_keys_of[ANNA].pins.read()[BERT].former
     assert former.until == 5000.0 + FORMER_SECONDS
     for at in (5000.0 + FORMER_SECONDS, 5000.0 - FORMER_SECONDS, 1e12):
         now[0] = at
@@ -87,28 +98,28 @@ def test_former_keys_are_believed_for_a_while() -> None:
 def vouched_by_bert(on: Stage, order: Order) -> bytes:
     """Anna looks at the value that bert made."""
     envelope = next(e for e in order.sealed if e.handle.holder == BERT)
-    ring = on.rings[ANNA]
-    return vouched(order, envelope, ANNA, ring, ring.trust(peers_in(order.brief)))
+    peer_keys = on.peer_keys_of[ANNA]
+    return vouched(order, envelope, ANNA, peer_keys, peer_keys.trust(peers_in(order.brief)))
 
 
 def test_keys_of_which_nobody_noted_when_they_were_replaced() -> None:
     """Their time begins when they are met next, and does not begin anew each time."""
     own, old, now = fresh(), fresh(), [100.0]
     pins = MemoryPins({BERT: Pin(own.public, shown(own.public), (Former(old.public),))})
-    ring = Ring(fresh, pins, lambda: now[0])
-    assert ring.trust({BERT: peer(own)})[BERT].former == (Former(old.public, 100.0),)
+    peer_keys = PeerKeys(fresh, pins, lambda: now[0])
+    assert peer_keys.trust({BERT: peer(own)})[BERT].former == (Former(old.public, 100.0),)
     now[0] = 200.0
-    assert ring.trust({BERT: peer(own)})[BERT].believed(200.0) == (own.public, old.public)
+    assert peer_keys.trust({BERT: peer(own)})[BERT].believed(200.0) == (own.public, old.public)
     assert pins.read()[BERT].believed(100.0 + FORMER_SECONDS) == (own.public,)
 
 
 def test_only_so_many_former_keys_are_remembered() -> None:
     """The newest, however often a peer rotates."""
     line = [fresh() for _ in range(MOST_FORMER + 3)]
-    ring = on_ring(line[0].public)
+    peer_keys = on_ring(line[0].public)
     for old, new in itertools.pairwise(line):
-        ring.trust({BERT: peer(new, handed_over(BERT, old, new))})
-    assert [each.keys for each in ring.pins.read()[BERT].former] == [own.public for own in line[2:-1]]
+        peer_keys.trust({BERT: peer(new, handed_over(BERT, old, new))})
+    assert [each.keys for each in peer_keys.pins.read()[BERT].former] == [own.public for own in line[2:-1]]
 
 
 @pytest.mark.parametrize("receive", LOW_ORDER)
@@ -117,32 +128,32 @@ def test_keys_that_everybody_could_open_for_are_refused(receive: str) -> None:
     good = fresh()
     bad = Keys(good.public.sign, receive)
     signed = SigningKey(good.sign).sign(handover_bytes(BERT, *raw(bad))).signature
-    for ring, shown_with in (
-        (Ring(fresh, MemoryPins()), Peer(bad)),
+    for peer_keys, shown_with in (
+        (PeerKeys(fresh, MemoryPins()), Peer(bad)),
         (on_ring(good.public), Peer(bad, (Handover(bad, signed.hex()),))),
     ):
-        before = ring.pins.read()
+        before = peer_keys.pins.read()
         with pytest.raises(PeerRefused, match=r"bert is shown with a key to receive .* of low order") as refusal:
-            ring.trust({BERT: shown_with})
+            peer_keys.trust({BERT: shown_with})
         assert "tideline clients rotate bert" in refusal.value.todo
-        assert ring.pins.read() == before
+        assert peer_keys.pins.read() == before
 
 
 def test_a_fingerprint_that_is_too_short_is_asked_for_again() -> None:
     """It was all that the owner gave: the keys that are shown may have it, and so may others."""
     own = fresh()
     known = Pin(None, shown(own.public)[:19])
-    ring = Ring(fresh, MemoryPins({BERT: known}))
+    peer_keys = PeerKeys(fresh, MemoryPins({BERT: known}))
     with pytest.raises(PeerRefused, match=r"told to trust bert by 16 digits \(.{19}\), which are too few") as refusal:
-        ring.trust({BERT: peer(own)})
+        peer_keys.trust({BERT: peer(own)})
     assert f"tideline site trust bert '{shown(own.public)}'" in refusal.value.todo
-    assert ring.pins.read() == {BERT: known}
+    assert peer_keys.pins.read() == {BERT: known}
 
 
 def test_an_owner_who_speaks_meanwhile_is_heard() -> None:
     """What a site works out of pins that were changed just then is worked out anew."""
     first, second = fresh(), fresh()
-    ring = on_ring(first.public)
+    peer_keys = on_ring(first.public)
 
     class Late(MemoryPins):
         """Pins that the owner changes between a look and a change."""
@@ -151,7 +162,7 @@ def test_an_owner_who_speaks_meanwhile_is_heard() -> None:
             self._pins[BERT] = Pin(None, shown(fresh().public))
             return super().change(work)
 
-    ring.pins = Late(ring.pins.read())
+    peer_keys.pins = Late(peer_keys.pins.read())
     with pytest.raises(PeerRefused):
-        ring.trust({BERT: peer(second, handed_over(BERT, first, second))})
-    assert ring.pins.read()[BERT].keys is None
+        peer_keys.trust({BERT: peer(second, handed_over(BERT, first, second))})
+    assert peer_keys.pins.read()[BERT].keys is None

@@ -1,4 +1,4 @@
-"""The conductor: rounds that close, stall, fail, are cancelled, resumed, replayed; and the parts that stay."""
+"""The scheduler: rounds that close, stall, fail, are cancelled, resumed, replayed; and the parts that stay."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def test_a_target_closes_the_round_early(on: Stage) -> None:
     run = start(on, waiting={"target_replies": 2, "min_replies": 2})
     until(on, run, 0)
     for name in (CARL, ANNA):
-        on.handle(on.desk.orders(name)[0])
-    on.conductor.turn(run)
+        on.handle(on.agent_service.orders(name)[0])
+    on.scheduler.turn(run)
     assert on.row(run).cursor == 1
     assert on.journal.orders(run, 0)[1].status is OrderStatus.EXPIRED
 
@@ -149,7 +149,7 @@ def test_a_stalled_run_is_resumed_and_ends_as_if_nothing_had_been(on: Stage) -> 
     row = on.play(run, lambda orders: [o for o in orders if not (o.cursor == 1 and o.id in names(on, BERT))])
     assert row.status is Status.STALLED
     assert row.cause == "Round 2 of move: 2 of 3 sites answered. bert: no answer in time"
-    on.office.resume(run)
+    on.run_service.resume(run)
     assert on.row(run).deadline_at > on.clock.now()
     on.play(run)
     assert on.row(run).state_digest == whole.row(other).state_digest
@@ -165,7 +165,7 @@ def test_resuming_after_a_failure_makes_a_second_attempt(on: Stage) -> None:
     """A failed order is offered again under a new name, with the same message and seed."""
     run = start(on, fault="raises")
     on.play(run)
-    on.office.resume(run)
+    on.run_service.resume(run)
     first, second = (o for o in on.journal.orders(run, 1) if o.client == BERT)
     assert (first.status, second.status) == (OrderStatus.FAILED, OrderStatus.OPEN)
     assert (first.attempt, second.attempt) == (1, 2)
@@ -179,9 +179,9 @@ def test_a_reply_that_comes_while_the_run_is_stalled_counts(on: Stage) -> None:
     """A stalled run takes replies; resumed, it does not ask for them again."""
     run = start(on)
     on.play(run, lambda orders: [o for o in orders if not (o.cursor == 1 and o.id in names(on, BERT))])
-    (order,) = on.desk.orders(BERT)
+    (order,) = on.agent_service.orders(BERT)
     assert on.handle(order).verdict == "accepted"  # type: ignore[union-attr]
-    on.office.resume(run)
+    on.run_service.resume(run)
     assert on.play(run).status is Status.COMPLETED
     assert len([o for o in on.journal.orders(run, 1) if o.client == BERT]) == 1
 
@@ -190,14 +190,14 @@ def test_a_cancelled_run_ends_in_mid_round(on: Stage) -> None:
     """Cancelling withdraws every open order, keeps the reason, and cannot be undone or repeated."""
     run = start(on)
     until(on, run, 1)
-    first = on.desk.orders(ANNA)[0]
+    first = on.agent_service.orders(ANNA)[0]
     on.handle(first)
-    on.office.cancel(run)
+    on.run_service.cancel(run)
     row = on.row(run)
     assert (row.status, row.cause) == (Status.CANCELLED, "cancelled by a person")
     assert on.waiting() == []
-    assert on.conductor.turn(run) is None
-    for change in (on.office.cancel, on.office.resume):
+    assert on.scheduler.turn(run) is None
+    for change in (on.run_service.cancel, on.run_service.resume):
         with pytest.raises(Refused):
             change(run)
 
@@ -206,17 +206,17 @@ def test_only_a_stalled_run_can_be_resumed(on: Stage) -> None:
     """Resuming an open run is refused with its status."""
     run = start(on)
     with pytest.raises(Refused, match="waiting"):
-        on.office.resume(run)
+        on.run_service.resume(run)
 
 
 def test_turns_are_idempotent(on: Stage) -> None:
-    """The conductor may look at a run any number of times: nothing happens until something has happened."""
+    """The scheduler may look at a run any number of times: nothing happens until something has happened."""
     run = start(on)
-    assert on.conductor.turn(run) == on.row(run).deadline_at
+    assert on.scheduler.turn(run) == on.row(run).deadline_at
     until(on, run, 1)
     before = (on.row(run), on.journal.orders(run), on.journal.events(run))
     for _ in range(3):
-        assert on.conductor.turn(run) == on.row(run).deadline_at
+        assert on.scheduler.turn(run) == on.row(run).deadline_at
     assert (on.row(run), on.journal.orders(run), on.journal.events(run)) == before
 
 
@@ -261,7 +261,7 @@ def test_a_live_state_of_another_history_is_not_used() -> None:
     run = start(on, rounds=4, checkpoint_every=9, waiting={"min_replies": 2, "target_replies": 2})
     until(on, run, 0)
     for name in (ANNA, BERT, CARL):
-        on.handle(on.desk.orders(name)[0])
+        on.handle(on.agent_service.orders(name)[0])
     spare = InlineCompute(on.parts, METHODS)
     calls: list[CloseRequest] = []
 
@@ -281,7 +281,7 @@ def test_a_live_state_of_another_history_is_not_used() -> None:
     other = start(fresh, rounds=4, waiting={"min_replies": 2, "target_replies": 2})
     until(fresh, other, 0)
     for name in (ANNA, BERT, CARL):
-        fresh.handle(fresh.desk.orders(name)[0])
+        fresh.handle(fresh.agent_service.orders(name)[0])
     assert row.state_digest == fresh.play(other).state_digest
 
 
@@ -298,7 +298,7 @@ def test_trouble_of_the_machine_is_not_the_runs(on: Stage, error: type[Exception
 
     mend = intercept(on.compute, broken)
     with pytest.raises(error):
-        on.conductor.turn(run)
+        on.scheduler.turn(run)
     assert on.row(run).status is Status.RUNNING
     mend()
     assert on.play(run).status is Status.COMPLETED
@@ -306,24 +306,24 @@ def test_trouble_of_the_machine_is_not_the_runs(on: Stage, error: type[Exception
 
 def test_parts_that_are_away_end_no_run(on: Stage) -> None:
     """A disk that is not mounted is not the fault of the run whose round cannot be closed."""
-    on.room.own("here")
+    on.part_store.own("here")
     run = start(on)
     until(on, run, 1)
     for order in on.waiting():
         on.handle(order)
-    on.room.parts, here = MemoryParts(), on.room.parts
-    on.compute.parts = on.room.parts
+    on.part_store.parts, here = MemoryParts(), on.part_store.parts
+    on.compute.parts = on.part_store.parts
     with pytest.raises(Unreachable, match="parts are away"):
-        on.conductor.turn(run)
+        on.scheduler.turn(run)
     assert on.row(run).status is Status.RUNNING
-    on.room.parts = on.compute.parts = here
+    on.part_store.parts = on.compute.parts = here
     assert on.play(run).status is Status.COMPLETED
 
 
 def test_two_runs_on_the_same_sites_do_not_meet(on: Stage) -> None:
     """Runs of one seed on the same sites end alike, and each has memories of its own."""
     first, second = start(on), start(on)
-    while any(on.conductor.turn(run) is not None for run in (first, second)):
+    while any(on.scheduler.turn(run) is not None for run in (first, second)):
         for order in on.waiting():
             on.handle(order)
     assert on.row(first).state_digest == on.row(second).state_digest
@@ -346,7 +346,7 @@ def test_the_storeroom_keeps_what_open_runs_need_and_no_more(tmp_path: Path, eve
 
     run = federation.start(experiment("toy", ROSTER, config={"rounds": 20}, checkpoint_every=every))
     federation.run(run, watch)
-    row = federation.office.find(run)
+    row = federation.run_service.find(run)
     assert row.status is Status.COMPLETED
     assert max(counts) <= 5 * (2 * every + 1)
     assert [f.name for f in (tmp_path / "coordinator").rglob("*") if f.is_file()] == [row.state_digest]
@@ -359,9 +359,9 @@ def test_a_run_that_stalls_keeps_what_it_needs(on: Stage) -> None:
     on.play(run, lambda orders: [o for o in orders if not (o.cursor == 4 and o.id in names(on, BERT))])
     assert on.row(run).status is Status.STALLED
     on.clock.advance(10 * 86400.0)
-    on.room.collect()
+    on.part_store.collect()
     on.rebuild()
-    on.office.resume(run)
+    on.run_service.resume(run)
     assert on.play(run).status is Status.COMPLETED
 
 
@@ -371,7 +371,7 @@ def test_simulate_lets_the_deadline_pass_when_nobody_answers() -> None:
     run = federation.start(experiment("toy", ROSTER, waiting={"min_replies": 2}))
 
     def without_bert(orders: list[Any]) -> list[Any]:
-        open_now = {o.id for o in federation.desk.orders(BERT)}
+        open_now = {o.id for o in federation.agent_service.orders(BERT)}
         return [o for o in orders if o.id not in open_now or o.cursor == JOIN]
 
     result = federation.run(run, order_of=without_bert)
@@ -396,7 +396,7 @@ def test_a_plan_without_rounds_only_scores(on: Stage) -> None:
 
 
 def test_two_coordinators_close_a_round_once(on: Stage) -> None:
-    """Of two conductors that compute the same turn, the first writes it; the other drops its own and goes on from there."""
+    """Of two schedulers that compute the same turn, the first writes it; the other drops its own and goes on from there."""
     plain = stage()
     expected = start(plain)
     plain.play(expected)
@@ -404,9 +404,9 @@ def test_two_coordinators_close_a_round_once(on: Stage) -> None:
     until(on, run, 1)
     for order in on.waiting():
         on.handle(order)
-    first = on.conductor
+    first = on.scheduler
     on.rebuild()
-    second = on.conductor
+    second = on.scheduler
 
     def overtaken(name: str, real: Callable[..., Any], *asked: Any) -> Any:
         made = real(*asked)
@@ -423,7 +423,7 @@ def test_a_reply_that_comes_while_its_round_is_closed_is_late(on: Stage) -> None
     """It was not there when the fold began: the site is told so as one that came later is, and its parts are let go."""
     run = start(on, waiting={"target_replies": 2})
     until(on, run, 0)
-    slow = on.desk.orders(CARL)[0]
+    slow = on.agent_service.orders(CARL)[0]
 
     def meanwhile(name: str, real: Callable[..., Any], *asked: Any) -> Any:
         made = real(*asked)
@@ -433,8 +433,8 @@ def test_a_reply_that_comes_while_its_round_is_closed_is_late(on: Stage) -> None
 
     intercept(on.compute, meanwhile)
     for name in (ANNA, BERT):
-        on.handle(on.desk.orders(name)[0])
-    on.conductor.turn(run)
+        on.handle(on.agent_service.orders(name)[0])
+    on.scheduler.turn(run)
     row = on.journal.order(slow.id)
     assert on.journal.rounds(run)[-1].folded == (ANNA, BERT)
     assert row is not None and row.status is OrderStatus.EXPIRED and row.answered is not None

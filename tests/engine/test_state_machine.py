@@ -193,7 +193,7 @@ class Machine(RuleBasedStateMachine):
     def collect(self, at: int, fate: Fate) -> None:
         """A coordinator forgets parts."""
         for c in one_of(self.up(), at):
-            self.world.play(c.life, "collect", c.room.collect, fate)
+            self.world.play(c.life, "collect", c.part_store.collect, fate)
 
     @move(2, at=st.none() | SMALL, seconds=st.sampled_from(SECONDS))
     def time(self, at: int | None, seconds: float) -> None:
@@ -229,7 +229,7 @@ class Machine(RuleBasedStateMachine):
         """A report that was sent before comes again, however late, at any coordinator."""
         for c in one_of(self.up(), to):
             for reply in one_of(self.world.sites[who].line.posted[::-1], at):
-                self.world.play(Life("echo"), "order", partial(c.desk.report, who, reply), fate)
+                self.world.play(Life("echo"), "order", partial(c.agent_service.report, who, reply), fate)
 
     @move(who=WHO)
     def fail(self, who: ClientId) -> None:
@@ -249,7 +249,7 @@ class Machine(RuleBasedStateMachine):
         """A person resumes what has stalled or, seldom, ends what has not."""
         row = self.row(pick([t.subject for t in self.world.frozen if t.subject] + self.world.runs, run))
         for c in one_of(self.up(), at):
-            wish = c.office.cancel if row.status in OPEN and at > 9 else c.office.resume
+            wish = c.run_service.cancel if row.status in OPEN and at > 9 else c.run_service.resume
             self.world.play(c.life, "person", partial(wish, row.id), fate)
 
     @move(at=SMALL, run=SMALL, others=OTHER_PEOPLE, fate=PEOPLE)
@@ -257,7 +257,7 @@ class Machine(RuleBasedStateMachine):
         """A person's wish to resume a stalled run is frozen on its way, while others resume or cancel it."""
         stalled = [row.id for row in self.world.witness.runs() if row.status is Status.STALLED]
         for c, one in zip(one_of(self.up(), at), one_of(stalled, run), strict=False):
-            self.world.play(c.life, "person", partial(c.office.resume, one), Fate("freeze", "reopen"), one)
+            self.world.play(c.life, "person", partial(c.run_service.resume, one), Fate("freeze", "reopen"), one)
             self.while_frozen(others, fate)
 
     # What goes on beside it
@@ -286,14 +286,14 @@ class Machine(RuleBasedStateMachine):
             self.crash(ClientId(task.life.name))
         for c in others:
             if what in PERSONS and task.subject:
-                wish = c.office.cancel if what == "a person cancels" else c.office.resume
+                wish = c.run_service.cancel if what == "a person cancels" else c.run_service.resume
                 self.world.play(c.life, "person", partial(wish, task.subject))
             if what in ("others wait", "time is up"):
                 self.look(self.up().index(c), 16.0 if what == "others wait" else 101.0, CALM)
                 self.world.conduct(c)
             if what == "parts are forgotten":
                 c.clock.advance(4000.0)
-                self.world.play(c.life, "collect", c.room.collect)
+                self.world.play(c.life, "collect", c.part_store.collect)
 
     def row(self, run: RunId) -> RunRow:
         """A run as it is."""
@@ -404,7 +404,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(3):
             self.until_all_rest()
             for run in [row.id for row in self.world.witness.runs() if row.status is Status.STALLED]:
-                self.world.coordinators[0].office.resume(run)
+                self.world.coordinators[0].run_service.resume(run)
         for row in self.world.witness.runs():
             assert row.status in (Status.COMPLETED, Status.CANCELLED)
             assert ending(self.world, row) == undisturbed(self.world, row, ROUNDS)

@@ -17,7 +17,7 @@ from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Role, RunId, World
 from tideline.core.settings import plain
 from tideline.core.step import no_tick
-from tideline.engine.compute.step_runner import Stepper
+from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import Job
@@ -30,31 +30,31 @@ def test_the_data_of_one_world_are_let_go_before_those_of_the_next_are_read() ->
     opened: list[weakref.ref[Any]] = []
     alive: list[int] = []
 
-    def open_shelf(world: World, role: Role) -> Any:
+    def open_site_data(world: World, role: Role) -> Any:
         alive.append(sum(each() is not None for each in opened))
         made = rows(0, world)
         opened.append(weakref.ref(made))
         return made
 
-    stepper = Stepper(METHODS, lambda run: MemoryParts(), open_shelf)
+    step_runner = StepRunner(METHODS, lambda run: MemoryParts(), open_site_data)
     for world in (WORLDS[0], WORLDS[0], WORLDS[1], WORLDS[0]):
-        stepper.shelf(world, Role.SOURCE)
+        step_runner.site_data(world, Role.SOURCE)
     assert alive == [0, 0, 0]
 
 
 def test_data_that_cannot_be_read_leave_nothing() -> None:
     """And the next world's are read all the same."""
 
-    def open_shelf(world: World, role: Role) -> Any:
+    def open_site_data(world: World, role: Role) -> Any:
         if world == WORLDS[0]:
             raise DataRefused("no")
         return rows(0, world)
 
-    stepper = Stepper(METHODS, lambda run: MemoryParts(), open_shelf)
-    stepper.shelf(WORLDS[1], Role.SOURCE)
+    step_runner = StepRunner(METHODS, lambda run: MemoryParts(), open_site_data)
+    step_runner.site_data(WORLDS[1], Role.SOURCE)
     with pytest.raises(DataRefused):
-        stepper.shelf(WORLDS[0], Role.SOURCE)
-    assert stepper.shelf(WORLDS[1], Role.SOURCE).view is not None
+        step_runner.site_data(WORLDS[0], Role.SOURCE)
+    assert step_runner.site_data(WORLDS[1], Role.SOURCE).view is not None
 
 
 class Forgetful:
@@ -74,6 +74,6 @@ def test_a_targets_labels_are_hidden_where_its_reader_forgets_to(role: Role, lab
     config = method.configure({})
     brief = Brief("fedavg", plain(config), WORLDS[0], 1, False, contract(method, config), role)
     parts = MemoryParts()
-    stepper = Stepper(METHODS, lambda run: parts, lambda world, role: Forgetful(world))
-    done = stepper.run(Job(RunId("run"), ClientId("ann"), JOIN, 1, brief, 0, None, None), no_tick)
+    step_runner = StepRunner(METHODS, lambda run: parts, lambda world, role: Forgetful(world))
+    done = step_runner.run(Job(RunId("run"), ClientId("ann"), JOIN, 1, brief, 0, None, None), no_tick)
     assert done.labelled is labelled

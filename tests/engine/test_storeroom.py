@@ -1,4 +1,4 @@
-"""How often the storeroom is tidied, and whom it disturbs if that fails."""
+"""How often the part store is tidied, and whom it disturbs if that fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.synthetic import NAMES, sites
 from tideline.archive.parts import MemoryAside, MemoryParts
 from tideline.core.errors import StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.coordinator.part_store import GRACE_SECONDS, Storeroom
+from tideline.engine.coordinator.part_store import GRACE_SECONDS, PartStore
 from tideline.engine.model.orders import OrderStatus, Reply
 from tideline.engine.model.runs import Status
 from tideline.engine.ports.parts import MOST_DROPPED, nothing
@@ -49,22 +49,22 @@ class StubbornAside(MemoryAside):
 
 
 class Shed:
-    """A storeroom with a clock that the test sets, and what it told."""
+    """A part store with a clock that the test sets, and what it told."""
 
     def __init__(self, pause: float) -> None:
         self.parts, self.clock, self.told = StubbornParts(), ManualClock(10 * DAY), list[str]()
-        self.room = Storeroom(self.parts, MemoryJournal(), self.clock, pause, self.told.append)
+        self.part_store = PartStore(self.parts, MemoryJournal(), self.clock, pause, self.told.append)
 
     def litter(self, content: bytes) -> Digest:
         """A part that was pushed too long ago."""
         digest = self.parts.put([content])
-        self.room.journal.add_parts([digest], RUN, ANNA, self.clock.now() - GRACE_SECONDS - 1.0)
+        self.part_store.journal.add_parts([digest], RUN, ANNA, self.clock.now() - GRACE_SECONDS - 1.0)
         return digest
 
     def tidied(self, at_once: bool = False) -> bool:
         """Whether a call of `tidy` takes what lies about."""
         digest = self.litter(b"something")
-        self.room.tidy(at_once)
+        self.part_store.tidy(at_once)
         return not self.parts.has(digest)
 
 
@@ -136,14 +136,14 @@ def test_no_round_waits_for_a_collection_that_fails(trouble: Exception) -> None:
     assert {event.kind for event in on.journal.events(run)} <= {"created", "answered", "closed", "completed"}
     assert len(list(parts.digests())) > 1
     parts.trouble = None
-    on.room.tidy()
+    on.part_store.tidy()
     assert list(parts.digests()) == [row.state_digest]
 
 
 def test_the_end_of_a_run_waits_for_no_pause() -> None:
     """Amid its rounds what they leave lies about until the pause is over; with the last one everything goes."""
     on = Stage(METHODS, sites(NAMES[:3]))
-    on.room.pause = 10 * DAY
+    on.part_store.pause = 10 * DAY
     run = start(on, rounds=5)
     until(on, run, 1)
     early = len(list(on.parts.digests()))
@@ -155,7 +155,7 @@ def test_the_end_of_a_run_waits_for_no_pause() -> None:
 def test_a_run_that_fails_is_tidied_up() -> None:
     """Its failure is an end like any other: its last state is all that stays."""
     on = Stage(METHODS, sites(NAMES[:3]))
-    on.room.pause = 10 * DAY
+    on.part_store.pause = 10 * DAY
     run = start(on, rounds=5, fault="tell", config={"when": 3})
     assert on.play(run).status is Status.FAILED
     assert list(on.parts.digests()) == [digest for digest, _ in on.journal.rounds(run)[-1].state]
@@ -177,9 +177,9 @@ def test_a_collection_that_the_database_does_again_takes_what_the_last_try_took(
             return super().collect(before, drop, most)
 
     shed, taken = Shed(0.0), list[Digest]()
-    shed.room.journal = Twice()
+    shed.part_store.journal = Twice()
     first, second = shed.litter(b"first"), shed.litter(b"second")
-    assert shed.room.collect() == 1
+    assert shed.part_store.collect() == 1
     assert (list(shed.parts.digests()), shed.parts.has(second)) == ([first], False)
 
 
@@ -188,14 +188,14 @@ def test_a_reply_whose_part_was_dropped_just_before_it_is_recorded_is_sent_again
     on = Stage(METHODS, sites(NAMES[:3]))
     run = start(on)
     until(on, run, 0)
-    (order,) = on.desk.orders(ANNA)
+    (order,) = on.agent_service.orders(ANNA)
     answer, dropped = on.journal.answer, list[Digest]()
 
     def late(name: OrderId, reply: Reply, *more: Any) -> OrderStatus | None:
         if not dropped:
             dropped.extend(digest for digest, _ in reply.files)
             on.clock.advance(2 * GRACE_SECONDS)
-            assert on.room.collect() >= len(dropped)
+            assert on.part_store.collect() >= len(dropped)
             on.journal.add_parts(dropped, run, ANNA, on.clock.now())
         return answer(name, reply, *more)
 
@@ -234,13 +234,13 @@ class SlowAside(MemoryAside):
 def test_where_a_store_is_slow_fewer_are_taken_at_once() -> None:
     """So that a collection comes to its end; as many as ever where it is quick again."""
     shed = Shed(0.0)
-    shed.room.parts = slow = SlowParts(shed.clock)
+    shed.part_store.parts = slow = SlowParts(shed.clock)
     litter = [slow.put([b"%d" % at]) for at in range(200)]
-    shed.room.journal.add_parts(litter, RUN, ANNA, 0.0)
+    shed.part_store.journal.add_parts(litter, RUN, ANNA, 0.0)
     for _ in range(3):
-        shed.room.tidy()
+        shed.part_store.tidy()
     assert list(slow.digests()) == [] and slow.sizes[:5] == [64, 16, 4, 1, 2]
-    shed.room.parts = shed.parts
+    shed.part_store.parts = shed.parts
     for _ in range(7):
         assert shed.tidied()
-    assert shed.room._most == MOST_DROPPED
+    assert shed.part_store._most == MOST_DROPPED

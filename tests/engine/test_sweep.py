@@ -1,4 +1,4 @@
-"""The storeroom: whose parts these are, and what a sweep finds, leaves and drops."""
+"""The part store: whose parts these are, and what a sweep finds, leaves and drops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tideline.archive.parts import MemoryParts
 from tideline.core.errors import ConfigRefused, Unreachable
 from tideline.core.run import Digest
 from tideline.engine.audit.log import About
-from tideline.engine.coordinator.part_store import Storeroom, Swept
+from tideline.engine.coordinator.part_store import PartStore, Swept
 from tideline.engine.ports.parts import MOST_DROPPED
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.federation import Federation
@@ -27,10 +27,10 @@ def test_a_database_knows_its_parts() -> None:
     """The first coordinator marks them; the next finds the mark, and other parts are refused with their place."""
     journal, parts, clock = MemoryJournal(), MemoryParts(), ManualClock()
     for _ in range(3):
-        Storeroom(parts, journal, clock).own("here")
+        PartStore(parts, journal, clock).own("here")
         assert [journal.marker()] == list(parts.digests())
     with pytest.raises(ConfigRefused, match="The parts in there are not those of this database") as told:
-        Storeroom(MemoryParts(), journal, clock).own("there")
+        PartStore(MemoryParts(), journal, clock).own("there")
     assert "--parts" in told.value.todo
 
 
@@ -47,7 +47,7 @@ def test_of_two_that_mark_at_once_one_mark_stands() -> None:
 
     shared = MemoryParts()
     journal = Raced()
-    Storeroom(shared, journal, ManualClock()).own("here")
+    PartStore(shared, journal, ManualClock()).own("here")
     assert [journal.marker()] == list(shared.digests())
 
 
@@ -55,7 +55,7 @@ def test_a_sweep_takes_what_nobody_needs_and_nothing_else(tmp_path: Path) -> Non
     """In mid-run: what was left behind long ago goes, what is young stays, and the run ends as if nothing had been."""
     federation, peaceful = (Federation(METHODS, sites(), tmp_path / name) for name in ("swept", "peaceful"))
     expected = peaceful.run(peaceful.start(experiment("toy", ROSTER, config={"rounds": 4})))["state_digest"]
-    room, parts = federation.room, federation.parts
+    room, parts = federation.part_store, federation.parts
     assert isinstance(parts, FolderParts)
     room.own("here")
     swept: list[Swept] = []
@@ -83,7 +83,7 @@ def test_a_sweep_takes_what_nobody_needs_and_nothing_else(tmp_path: Path) -> Non
 def test_what_a_person_had_destroyed_is_told() -> None:
     """How much, and who asked; what goes by itself is not, nor a sweep that found nothing."""
     journal, parts, clock = MemoryJournal(), MemoryParts(), ManualClock(1e6)
-    room = Storeroom(parts, journal, clock)
+    room = PartStore(parts, journal, clock)
     parts.put([b"by itself"])
     journal.adopt(dict.fromkeys(parts.digests(), 0.0))
     assert room.collect() == 1
@@ -110,7 +110,7 @@ def test_a_sweep_that_fails_amid_tells_what_went() -> None:
             return super().collect(*given)
 
     journal, parts = Failing(), MemoryParts()
-    room = Storeroom(parts, journal, ManualClock(1e6))
+    room = PartStore(parts, journal, ManualClock(1e6))
     for at in range(MOST_DROPPED + 1):
         parts.put([b"%03d" % at])
     with pytest.raises(Unreachable):

@@ -113,7 +113,7 @@ class Witness:
         return have >= quorum and (have >= target or not awaited or now >= row.deadline_at)
 
     def closing(self, run: RunId, cursor: int, replies: Replies, now: float) -> None:
-        """A conductor sets about folding these replies."""
+        """A scheduler sets about folding these replies."""
         task, row = current(), self.truth.run(run)
         assert task is not None and row is not None
         task.notes["fold"] = (run, cursor, replies)
@@ -123,7 +123,7 @@ class Witness:
             self.expect(not lacking, "R1", f"{run} at {cursor}: {sorted(lacking)} had answered before, and are left out")
 
     def looked(self, row: RunRow | None) -> None:
-        """A conductor reads a run: whoever has answered by now must be folded."""
+        """A scheduler reads a run: whoever has answered by now must be folded."""
         task = current()
         if task is not None and task.kind == "turn" and row is not None:
             task.notes[row.id, row.cursor] = answered(self.asked(row))
@@ -139,7 +139,7 @@ class Witness:
         self.holders[lease.run, lease.token] = life
 
     def written(self, run: RunId, token: int | None, write: Callable[[], bool]) -> bool:
-        """A conductor's write: with the newest token or not at all."""
+        """A scheduler's write: with the newest token or not at all."""
         newest, before = token == self.tokens.get(run, 0), self.shown()
         try:
             done = write()
@@ -174,7 +174,7 @@ class Witness:
         self.expect(row.status not in OPEN or seconds == row.spec.waiting.deadline, "R7", f"{run} waits for {seconds} s")
 
     def turned(self, run: RunId, life: object, now: float) -> None:
-        """A conductor has taken a turn, and nothing was in its way: whatever was due in a run that is its own has been done."""
+        """A scheduler has taken a turn, and nothing was in its way: whatever was due in a run that is its own has been done."""
         row = self.truth.run(run)
         if row is None or row.status not in OPEN or self.holders.get((run, self.tokens.get(run, 0))) is not life:
             return
@@ -194,7 +194,7 @@ class Witness:
         self.expect(not others, "R1", f"{others} of {run} are asked something else at {row.cursor}")
 
     def stalled(self, row: RunRow, now: float) -> None:
-        """A conductor gives a run up."""
+        """A scheduler gives a run up."""
         task, orders = current(), self.asked(row)
         assert task is not None
         had = len(task.notes.get((row.id, row.cursor), ()))

@@ -17,12 +17,12 @@ from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.errors import StepFailed, Unreachable
 from tideline.core.run import ClientId, RunId
 from tideline.engine.compute.inline import InlineCompute
-from tideline.engine.compute.step_runner import Stepper
-from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.compute.step_runner import StepRunner
+from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.leases import Leases
-from tideline.engine.coordinator.part_store import Storeroom
-from tideline.engine.coordinator.run_service import Office, joins
-from tideline.engine.coordinator.scheduler import Conductor
+from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.coordinator.run_service import RunService, joins
+from tideline.engine.coordinator.scheduler import Scheduler
 from tideline.engine.model.experiment import read_experiment
 from tideline.engine.model.files import Arrivals, Files
 from tideline.engine.model.orders import Order, Receipt, Reply
@@ -91,12 +91,12 @@ class Coordinator:
         self.stored = real if isinstance(real, SqlJournal) else None
         journal: Any = Gate(self, Witnessed(real, self, self.world.witness))
         compute: Any = Gate(self, WatchedCompute(InlineCompute(parts, METHODS), self, self.world.witness))
-        self.room = Storeroom(parts, journal, self.clock)
-        self.desk = Desk(journal, self.room, compute, bell, self.clock)
-        self.office = Office(journal, compute, bell, self.clock)
+        self.part_store = PartStore(parts, journal, self.clock)
+        self.agent_service = AgentService(journal, self.part_store, compute, bell, self.clock)
+        self.run_service = RunService(journal, compute, bell, self.clock)
         self.leases = Leases(journal, self.clock, self.name, LEASE)
-        conductor = Conductor(journal, self.room, compute, bell, self.clock)
-        self.conducting = Conducting(conductor, self.leases, bell)  # type: ignore[arg-type]
+        scheduler = Scheduler(journal, self.part_store, compute, bell, self.clock)
+        self.conducting = Conducting(scheduler, self.leases, bell)  # type: ignore[arg-type]
 
     @property
     def up(self) -> bool:
@@ -135,7 +135,7 @@ class Line:
 
     def link(self) -> WatchedLink:
         """A link to it."""
-        return Link(self.client, self.now().desk, Places(), Wire())
+        return Link(self.client, self.now().agent_service, Places(), Wire())
 
     def insist(self, call: Callable[[], Any]) -> Any:
         """Ask until one answers; the last one's error if none does."""
@@ -148,7 +148,7 @@ class Line:
 
     def orders(self) -> tuple[Order, ...]:
         """What this client is asked."""
-        return self.insist(lambda: self.now().desk.orders(self.client))  # type: ignore[no-any-return]
+        return self.insist(lambda: self.now().agent_service.orders(self.client))  # type: ignore[no-any-return]
 
     def fetch(self, order: Order, files: Files, parts: Parts) -> None:
         self.insist(lambda: self.link().fetch(order, tuple(f for f in files if not parts.has(f[0])), parts))
@@ -170,8 +170,8 @@ class Line:
 class Pool:
     """Steps that are run, or fail because the activity is to."""
 
-    def __init__(self, stepper: Stepper) -> None:
-        self._stepper = stepper
+    def __init__(self, step_runner: StepRunner) -> None:
+        self._stepper = step_runner
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         task = current()
@@ -191,8 +191,8 @@ class Site:
     def build(self) -> None:
         """The process starts."""
         self.life = Life(self.name)
-        stepper = Stepper(METHODS, self.vault.parts, sites()[self.name].open_shelf)
-        self.agent = Agent(self.name, self.line, self.vault, Pool(stepper))
+        step_runner = StepRunner(METHODS, self.vault.parts, sites()[self.name].open_site_data)
+        self.agent = Agent(self.name, self.line, self.vault, Pool(step_runner))
 
     def orders(self) -> tuple[Order, ...]:
         """What it is offered now, if a coordinator answers."""
@@ -214,9 +214,9 @@ class World:
         self.witness = Witness(self.journal())
         self.coordinators = [Coordinator(f"coordinator-{at}", self) for at in range(coordinators)]
         self.sites = {ClientId(name): Site(ClientId(name), self) for name in ROSTER}
-        office = self.coordinators[0].office
+        run_service = self.coordinators[0].run_service
         for name in self.sites:
-            office.enrol(office.invite(name, {}, 60.0), name, f"credential of {name}", ROLES, "test")
+            run_service.enrol(run_service.invite(name, {}, 60.0), name, f"credential of {name}", ROLES, "test")
 
     def journal(self) -> Journal:
         """The journal, opened once more."""
@@ -228,10 +228,10 @@ class World:
 
     def start(self, name: str, **more: Any) -> None:
         """A run of the toy, under a name that is the same every time."""
-        office = self.coordinators[0].office
+        run_service = self.coordinators[0].run_service
         given = read_experiment(experiment("toy", ROSTER, **more))
-        row = office.draft(RunId(name), given, office.roster(given))
-        office.journal.create([row], joins(row, office.clock.now()))
+        row = run_service.draft(RunId(name), given, run_service.roster(given))
+        run_service.journal.create([row], joins(row, run_service.clock.now()))
         self.runs.append(row.id)
 
     def play(self, life: Life, kind: str, work: Callable[[], object], fate: Fate = CALM, run: Any = None) -> None:

@@ -180,7 +180,7 @@ def old_memory_is_noticed(case: Case) -> None:
     assert kinds(stage, run, victim) == ["MemoryLost"]
     # The owner puts the right home back, and the run goes on as if nothing had been.
     stage.vaults[victim].restore(run, worked)
-    stage.office.resume(run)
+    stage.run_service.resume(run)
     stage.play(run)
     assert ending(stage, run) == expected
 
@@ -194,9 +194,9 @@ def lost_reply_is_noticed(case: Case) -> None:
     vault = stage.vaults[victim]
     for action in stage.actions(run):
         action()
-        if any(o.cursor != JOIN for o in stage.desk.orders(victim)):
+        if any(o.cursor != JOIN for o in stage.agent_service.orders(victim)):
             break
-    (order,) = stage.desk.orders(victim)
+    (order,) = stage.agent_service.orders(victim)
     head = stage.agents[victim].ready(order, no_tick)
     for digest, _ in head.reply:
         vault.parts(run).drop(digest)
@@ -242,7 +242,7 @@ def site_data_stay(case: Case) -> None:
 
 def planted(domain: int, site: SimSite) -> SimSite:
     """A site whose first rows, and the order of whose labels, are recognisable."""
-    return replace(site, open_shelf=lambda world, role: canary_rows(domain, world))
+    return replace(site, open_site_data=lambda world, role: canary_rows(domain, world))
 
 
 def canary_rows(domain: int, world: World) -> Rows:
@@ -392,7 +392,7 @@ def no_quorum_stalls(case: Case) -> None:
     assert row.status is Status.STALLED
     assert names[0] in row.cause
     assert row.plan[cursor].phase in row.cause
-    stage.office.resume(run)
+    stage.run_service.resume(run)
     stage.play(run)
     assert ending(stage, run) == expected
 

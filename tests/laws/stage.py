@@ -16,13 +16,13 @@ from tideline.core.algorithm import Algorithm
 from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.compute.inline import InlineCompute
-from tideline.engine.compute.step_runner import Stepper
-from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.compute.step_runner import StepRunner
+from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.result import result_of
-from tideline.engine.coordinator.run_service import Office
-from tideline.engine.coordinator.scheduler import Conductor
+from tideline.engine.coordinator.run_service import RunService
+from tideline.engine.coordinator.scheduler import Scheduler
 from tideline.engine.model.files import Arrivals, Files
 from tideline.engine.model.orders import Order, Receipt, Reply
 from tideline.engine.model.runs import OPEN, RunRow
@@ -31,7 +31,7 @@ from tideline.engine.ports.site import Done, Head, Job
 from tideline.engine.simulation.adapters import LocalLink, ManualClock, MemoryVault, QuietBell
 from tideline.engine.simulation.federation import SimSite
 from tideline.engine.simulation.journal import MemoryJournal
-from tideline.engine.site.agent import Agent, new_ring
+from tideline.engine.site.agent import Agent, new_peer_keys
 
 ROLES = ("source", "target", "peer")
 numbers = count()
@@ -72,27 +72,27 @@ class Wire:
 class WatchedLink(LocalLink):
     """The in-process link, with a record of what passes and places where the process may end, in the middle of parts too."""
 
-    def __init__(self, client: ClientId, desk: Desk, cuts: Cuts, wire: Wire) -> None:
-        super().__init__(client, desk)
+    def __init__(self, client: ClientId, agent_service: AgentService, cuts: Cuts, wire: Wire) -> None:
+        super().__init__(client, agent_service)
         self.cuts, self.wire = cuts, wire
 
     def fetch(self, order: Order, files: Files, parts: Parts) -> None:
         wanted = [(digest, parts.arrived(digest)) for digest, _ in files]
         with Intake(files, parts.upload, commit) as intake:
-            for place, chunk in enumerate(self.desk.fetch(self.client, order.id, wanted)):
+            for place, chunk in enumerate(self.agent_service.fetch(self.client, order.id, wanted)):
                 self.wire.down.append((self.client, order.cursor, bytes(chunk)))
                 self.halves(intake, chunk, "fetch", order.id, place)
-                self.desk.sent(order.id, len(chunk))
+                self.agent_service.sent(order.id, len(chunk))
             intake.end()
         self.cuts.point("fetched", order.id, wanted)
 
     def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
         wanted = [(digest, offset) for digest, _, offset in arrivals]
-        with self.desk.push(self.client, order.id, arrivals) as intake:
+        with self.agent_service.push(self.client, order.id, arrivals) as intake:
             for place, chunk in enumerate(chunks(parts, wanted, chunk_size(sum(size for _, size, _ in arrivals)))):
                 self.wire.up.append((self.client, order.cursor, bytes(chunk)))
                 self.halves(intake, chunk, "push", order.id, place)
-            self.desk.received(self.client, order.id, intake)
+            self.agent_service.received(self.client, order.id, intake)
         self.cuts.point("pushed", order.id, wanted)
 
     def halves(self, intake: Intake, chunk: memoryview, *place: object) -> None:
@@ -154,8 +154,8 @@ class WatchedJournal(MemoryJournal):
 class CountingPool:
     """A pool that counts how often each step was run."""
 
-    def __init__(self, stepper: Stepper, jobs: list[tuple[ClientId, int]]) -> None:
-        self._stepper, self._jobs = stepper, jobs
+    def __init__(self, step_runner: StepRunner, jobs: list[tuple[ClientId, int]]) -> None:
+        self._stepper, self._jobs = step_runner, jobs
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         self._jobs.append((job.client, job.cursor))
@@ -183,36 +183,36 @@ class Stage:
         self.clock, self.bell, self.journal = ManualClock(1000.0), QuietBell(), WatchedJournal(self.cuts)
         self.parts = parts or MemoryParts()
         self.vaults = {ClientId(name): WatchedVault(self.cuts) for name in sorted(sites)}
-        self.rings = {name: new_ring() for name in self.vaults}
+        self.peer_keys_of = {name: new_peer_keys() for name in self.vaults}
         self.jobs: list[tuple[ClientId, int]] = []
         self.rebuild()
-        for name, ring in self.rings.items():
-            who = Applicant(name, ROLES, "test", keys=ring.own().public)
-            self.office.people.admit(self.office.invite(name, {}, 60.0), who)
+        for name, peer_keys in self.peer_keys_of.items():
+            who = Applicant(name, ROLES, "test", keys=peer_keys.own().public)
+            self.run_service.people.admit(self.run_service.invite(name, {}, 60.0), who)
 
     def rebuild(self) -> None:
         """Every process starts anew."""
-        self.room = Storeroom(self.parts, self.journal, self.clock)
+        self.part_store = PartStore(self.parts, self.journal, self.clock)
         self.compute = InlineCompute(self.parts, self.methods)
-        self.desk = Desk(self.journal, self.room, self.compute, self.bell, self.clock)
-        self.office = Office(self.journal, self.compute, self.bell, self.clock)
-        self.conductor = Conductor(self.journal, self.room, self.compute, self.bell, self.clock)
+        self.agent_service = AgentService(self.journal, self.part_store, self.compute, self.bell, self.clock)
+        self.run_service = RunService(self.journal, self.compute, self.bell, self.clock)
+        self.scheduler = Scheduler(self.journal, self.part_store, self.compute, self.bell, self.clock)
         self.agents = {name: self.agent(name) for name in self.vaults}
 
     def agent(self, name: ClientId) -> Agent:
         """A site's agent over its vault."""
-        stepper = Stepper(self.methods, self.vaults[name].parts, self.sites[name].open_shelf)
-        link = WatchedLink(name, self.desk, self.cuts, self.wire)
-        pool = CountingPool(stepper, self.jobs)
-        return Agent(name, link, self.vaults[name], pool, self.sites[name].policy, ring=self.rings[name])
+        step_runner = StepRunner(self.methods, self.vaults[name].parts, self.sites[name].open_site_data)
+        link = WatchedLink(name, self.agent_service, self.cuts, self.wire)
+        pool = CountingPool(step_runner, self.jobs)
+        return Agent(name, link, self.vaults[name], pool, self.sites[name].policy, peer_keys=self.peer_keys_of[name])
 
     def start(self, experiment: Mapping[str, Any]) -> RunId:
         """Start an experiment."""
-        return self.office.start(experiment)
+        return self.run_service.start(experiment)
 
     def waiting(self) -> list[Order]:
         """Every open order, by client."""
-        return [order for name in self.agents for order in self.desk.orders(name)]
+        return [order for name in self.agents for order in self.agent_service.orders(name)]
 
     def handle(self, order: Order) -> Receipt | None:
         """Let the order's site live it."""
@@ -231,9 +231,9 @@ class Stage:
                 return
 
     def actions(self, run: RunId, choose: Callable[[list[Order]], list[Order]] | None = None) -> Iterator[Callable[[], Any]]:
-        """What happens one after the other until the run ends or stalls: the conductor's turns and the sites' answers."""
+        """What happens one after the other until the run ends or stalls: the scheduler's turns and the sites' answers."""
         while True:
-            yield lambda: self.conductor.turn(run)
+            yield lambda: self.scheduler.turn(run)
             if self.row(run).status not in OPEN:
                 return
             orders = self.waiting()
@@ -251,7 +251,7 @@ class Stage:
 
     def row(self, run: RunId) -> RunRow:
         """The run as it is."""
-        return self.office.find(run)
+        return self.run_service.find(run)
 
     def result(self, run: RunId) -> dict[str, Any]:
         """What people read of it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from tideline.archive.parts import Aside
 from tideline.core.run import Digest
-from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.parts import open_parts
 from tideline_server.store import SqlJournal
@@ -49,7 +49,7 @@ class DyingAside:
 def main(where: str, parts: str, home: str, point: str) -> None:
     """Collect."""
     journal = SqlJournal(where if "://" in where else Path(where))
-    Storeroom(Dying(open_parts(parts, Path(home), 1.0), point), journal, ManualClock(1e6)).collect()  # type: ignore[arg-type]
+    PartStore(Dying(open_parts(parts, Path(home), 1.0), point), journal, ManualClock(1e6)).collect()  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tideline.archive.parts import Aside, MemoryParts, Parts
 from tideline.core.errors import ConfigRefused, Unreachable
 from tideline.core.run import Digest
 from tideline.engine.coordinator.initial_weights import WHOSE
-from tideline.engine.coordinator.part_store import GRACE_SECONDS, Storeroom
+from tideline.engine.coordinator.part_store import GRACE_SECONDS, PartStore
 from tideline.engine.model.files import Files
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.ports.journal import Journal
@@ -100,9 +100,9 @@ class Gate:
         self.open.wait(PATIENCE)
 
 
-def room(parts: Any, journal: Journal, now: float = 1e6) -> Storeroom:
-    """A coordinator's storeroom, long after everything was written."""
-    return Storeroom(parts, journal, ManualClock(now))
+def room(parts: Any, journal: Journal, now: float = 1e6) -> PartStore:
+    """A coordinator's part store, long after everything was written."""
+    return PartStore(parts, journal, ManualClock(now))
 
 
 def let_go(journal: Journal, parts: Parts, content: bytes = BYTES) -> Files:

@@ -13,7 +13,7 @@ import pytest
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import digest_of
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.ports.site import Head
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
@@ -75,7 +75,7 @@ def put(parts: FolderParts, log: Log) -> None:
 
 def send(parts: FolderParts, log: Log) -> None:
     """As a client's parts are kept."""
-    room = Storeroom(parts, Telling(log), ManualClock())
+    room = PartStore(parts, Telling(log), ManualClock())
     uploads = [room.upload(digest_of([content]), len(content), RUN, ANN) for content in CONTENTS]
     for upload, content in zip(uploads, CONTENTS, strict=True):
         upload.write(content)

@@ -180,7 +180,7 @@ def test_a_run_that_is_not_open_does_not_advance(journal: Journal, status: Statu
 
 
 def test_one_of_two_advances_at_once_wins(journal: Journal) -> None:
-    """Of two conductors that close the same round at the same moment, exactly one writes it."""
+    """Of two schedulers that close the same round at the same moment, exactly one writes it."""
     began(journal)
     for cursor in range(JOIN, 8):
         mine, yours = advance(cursor, now=50.0), advance(cursor, now=60.0)

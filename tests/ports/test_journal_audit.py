@@ -34,7 +34,7 @@ from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest, OrderId
 from tideline.engine.audit.entries import KINDS, MOST_FILES
 from tideline.engine.audit.log import About, Deed, Entry, Tip, follow
-from tideline.engine.coordinator.idempotency import Errand
+from tideline.engine.coordinator.idempotency import IdempotencyRecord
 from tideline.engine.model.api_keys import ApiKey, KeyRole
 from tideline.engine.model.clients import Keys
 from tideline.engine.model.orders import Failure, OrderStatus, Reply
@@ -166,7 +166,7 @@ def test_each_is_told_what_he_was_sent(journal: Journal) -> None:
 
 
 def test_replies_that_are_none(journal: Journal) -> None:
-    """Failed at the site, refused by the desk with its reason, late; and one that nobody folded."""
+    """Failed at the site, refused by the agent service with its reason, late; and one that nobody folded."""
     began(journal)
     failure = Failure("StepFailed", "no memory " * 200)
     journal.answer(first(ANN), Reply(first(ANN), failure=failure), OrderStatus.FAILED, 5.0, 0, 0)
@@ -218,7 +218,7 @@ def test_a_revocation_ends_what_was_asked(journal: Journal) -> None:
 
 def test_a_call_with_a_key_is_told_once(journal: Journal) -> None:
     """The second try of a start finds the run and writes nothing."""
-    journal.reserve(Errand("key", "asked", "seed", 1.0, "me"))
+    journal.reserve(IdempotencyRecord("key", "asked", "seed", 1.0, "me"))
     for _ in range(2):
         journal.create_once("key", "me", [run_row()], joins(), "alice")
     assert kinds(journal) == ["run_started"]

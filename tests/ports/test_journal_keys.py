@@ -8,7 +8,7 @@ from typing import Any
 from journal_values import RUN, joins, order_row, run_row, together
 
 from tideline.engine.model.api_keys import ApiKey, KeyRole
-from tideline.engine.model.idempotency import Errand
+from tideline.engine.model.idempotency import IdempotencyRecord
 from tideline.engine.model.runs import JOIN, OPEN, Status
 from tideline.engine.ports.journal import Journal
 
@@ -68,6 +68,6 @@ def test_events_say_who_asked(journal: Journal) -> None:
 
 def test_an_errand_says_who_asked(journal: Journal) -> None:
     """The run of a call with a key, too."""
-    errand = journal.reserve(Errand("key", "asked", "seed", 1.0, "worker"))
-    journal.create_once(errand.key, "worker", [run_row()], joins(), "alice")
+    idempotency_record = journal.reserve(IdempotencyRecord("key", "asked", "seed", 1.0, "worker"))
+    journal.create_once(idempotency_record.key, "worker", [run_row()], joins(), "alice")
     assert journal.events(RUN)[0].data["by"] == "alice"

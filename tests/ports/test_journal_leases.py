@@ -96,7 +96,7 @@ def test_an_older_token_writes_nothing(journal: Journal, write: Callable[[Journa
 
 
 def test_an_older_token_is_refused_before_the_cursor_is_looked_at(journal: Journal) -> None:
-    """A run that went on elsewhere tells its former conductor so, and not that somebody was first."""
+    """A run that went on elsewhere tells its former scheduler so, and not that somebody was first."""
     old, new = held(journal, "one").token, held(journal, "two").token
     assert journal.advance(advance(JOIN, token=new))
     with pytest.raises(Overtaken):

@@ -12,7 +12,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.audit.log import About
 from tideline.engine.coordinator.initial_weights import WHOSE, brought_by
-from tideline.engine.model.idempotency import Errand
+from tideline.engine.model.idempotency import IdempotencyRecord
 from tideline.engine.model.runs import OPEN, RunRow, Status
 from tideline.engine.ports.journal import Journal
 
@@ -121,7 +121,7 @@ def test_weights_that_are_also_a_runs_part_stay_with_it(journal: Journal) -> Non
 def test_a_run_without_its_weights_is_not_written(journal: Journal, once: bool) -> None:
     """Nor is the other of the two, nor a word in the log; nothing that was there is changed."""
     if once:
-        journal.reserve(Errand("key", "asked", "seed", 1.0, "me"))
+        journal.reserve(IdempotencyRecord("key", "asked", "seed", 1.0, "me"))
     before = journal.audit_tip()
 
     def create() -> None:
@@ -152,9 +152,9 @@ def test_weights_that_were_dropped_lately_are_looked_for(journal: Journal) -> No
 
 
 def test_a_run_started_once_refers_once(journal: Journal) -> None:
-    """The second try of an errand writes nothing, also when the weights are gone by then."""
+    """The second try of an idempotency record writes nothing, also when the weights are gone by then."""
     upload(journal)
-    journal.reserve(Errand("key", "asked", "seed", 1.0, "me"))
+    journal.reserve(IdempotencyRecord("key", "asked", "seed", 1.0, "me"))
     journal.create_once("key", "me", [bringing()], joins())
     journal.advance(advance(JOIN, files("m"), files("s")))
     assert gone(journal, LATER) == {W}

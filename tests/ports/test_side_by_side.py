@@ -35,7 +35,7 @@ def journals(address: str) -> Iterator[tuple[SqlJournal, SqlJournal]]:
         yield one, two
 
 
-class Shelf:
+class SiteData:
     """The bytes of parts, which both coordinators see."""
 
     def __init__(self) -> None:
@@ -73,19 +73,19 @@ def insist(write: Callable[[], object], before: Callable[[], object]) -> None:
             continue
 
 
-def live_a_run(journal: SqlJournal, other: SqlJournal, shelf: Shelf, name: RunId) -> None:
+def live_a_run(journal: SqlJournal, other: SqlJournal, site_data: SiteData, name: RunId) -> None:
     """Close rounds whose few parts come back again and again, and answer orders; now and then `other` collects in between."""
     dice = random.Random(name)
 
     def lay(parts: frozenset[Digest]) -> None:
-        shelf.put(parts)
+        site_data.put(parts)
         if dice.random() < 0.5:
-            shelf.collect(other)
+            site_data.collect(other)
 
     for cursor in range(JOIN, ROUNDS):
         step = advance(cursor, files(dice.randrange(20)), files(dice.randrange(20), dice.randrange(20)), name, keep_from=cursor)
-        insist(lambda step=step: journal.advance(step, shelf.there.__contains__), lambda step=step: lay(step.digests))
-        assert step.digests <= shelf.there
+        insist(lambda step=step: journal.advance(step, site_data.there.__contains__), lambda step=step: lay(step.digests))
+        assert step.digests <= site_data.there
         sent = files(dice.randrange(20))
         order = OrderId(f"{name}/{cursor + 1}/{ANN}/1")
 
@@ -94,8 +94,8 @@ def live_a_run(journal: SqlJournal, other: SqlJournal, shelf: Shelf, name: RunId
             push(journal, sent, run=name, now=1e9)  # type: ignore[arg-type]
 
         def report(order: OrderId = order, sent: Files = sent) -> OrderStatus:
-            """As the desk does: a part that was dropped lately is looked for, and sent again if it is gone."""
-            here = shelf.there.__contains__
+            """As the agent service does: a part that was dropped lately is looked for, and sent again if it is gone."""
+            here = site_data.there.__contains__
             done = journal.answer(order, reply(order, sent), OrderStatus.ANSWERED, 30.0, 11, 12, here)
             if done is None:
                 raise Unreachable("A part was collected before the report came")
@@ -106,26 +106,28 @@ def live_a_run(journal: SqlJournal, other: SqlJournal, shelf: Shelf, name: RunId
 
 def test_no_part_is_collected_that_somebody_refers_to(journals: tuple[SqlJournal, SqlJournal], address: str) -> None:
     """Four runs write and forget the same few parts on two coordinators, and both collect all the time."""
-    shelf, over = Shelf(), threading.Event()
+    site_data, over = SiteData(), threading.Event()
     taken: list[Digest] = []
 
     def collect(journal: SqlJournal) -> None:
         while not over.is_set():
-            taken.extend(shelf.collect(journal))
+            taken.extend(site_data.collect(journal))
 
     collectors = [threading.Thread(target=collect, args=(journal,)) for journal in journals]
     for thread in collectors:
         thread.start()
     try:
-        together(*(lambda i=i, r=name: live_a_run(journals[i % 2], journals[1 - i % 2], shelf, r) for i, name in enumerate(RUNS)))
+        together(
+            *(lambda i=i, r=name: live_a_run(journals[i % 2], journals[1 - i % 2], site_data, r) for i, name in enumerate(RUNS))
+        )
     finally:
         over.set()
         for thread in collectors:
             thread.join()
     referred = {Digest(str(row[0])) for row in run(address, REFERRED)}
-    assert referred <= shelf.there
+    assert referred <= site_data.there
     assert len(taken) > ROUNDS, "the collectors had something to do"
-    shelf.collect(journals[0])
+    site_data.collect(journals[0])
     assert {Digest(str(row[0])) for row in run(address, WAITING_NO_MORE)} == referred, "nothing is left lying"
     assert run(address, "SELECT count(*) FROM loose") == [(0,)]
     assert [len(journals[0].rounds(name)) for name in RUNS] == [ROUNDS + 1] * len(RUNS)

@@ -15,7 +15,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import Digest, World
 from tideline.engine.compute.initial_weights import check_brought, read_brought
 from tideline.engine.coordinator.initial_weights import WHOSE
-from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
 
@@ -29,7 +29,7 @@ def test_weights_are_read_where_they_were_not_uploaded(request: pytest.FixtureRe
     weights = nets.weights_of(nets.build(WORLD))
     content = save(weights)
     digest = Digest(hashlib.sha256(content).hexdigest())
-    room = Storeroom(here, MemoryJournal(), ManualClock())
+    room = PartStore(here, MemoryJournal(), ManualClock())
     upload = room.shelve(digest, len(content))
     with pytest.raises(ConfigRefused, match="There are no weights"):
         check_brought(there, WORLD, digest)

@@ -26,12 +26,12 @@ def door_of(
     """A federation whose clock stands at the time of day, and the port of its door. tls: key and certificate chain (PEM)."""
     federation, loop, closing = Federation(METHODS, sites()), asyncio.new_event_loop(), asyncio.Event()
     federation.clock.advance(time.time())
-    federation.office.bell = bell = LocalBell(loop)
+    federation.run_service.bell = bell = LocalBell(loop)
     opened: queue.Queue[int] = queue.Queue()
 
     async def serve() -> None:
         server = grpc.aio.server()
-        door = Door(federation.desk, federation.office, bell, "1.2.3", limits, rules or Rules())
+        door = Door(federation.agent_service, federation.run_service, bell, "1.2.3", limits, rules or Rules())
         server.add_generic_rpc_handlers((door.handler(),))
         at = "127.0.0.1:0"
         port = server.add_secure_port(at, grpc.ssl_server_credentials([tls])) if tls else server.add_insecure_port(at)

@@ -46,7 +46,7 @@ def there(opened: tuple[Federation, int], request: pytest.FixtureRequest) -> Ite
     federation, port = opened
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         raw = Raw(channel, hashlib.sha256(request.node.name.encode()).hexdigest()[:12])
-        raw.enrol(federation.office.invite(raw.name, {}, 60.0))
+        raw.enrol(federation.run_service.invite(raw.name, {}, 60.0))
         yield federation, raw
 
 
@@ -89,7 +89,7 @@ def test_a_wrong_key(there: tuple[Federation, Raw]) -> None:
     federation, raw = there
     thief = Raw(raw.channel, raw.name)
     assert refused(thief.beat) == ("IdentityRefused", f"The call's signature is not that of {raw.name!r}")
-    kind, what = refused(lambda: thief.enrol(federation.office.invite("", {}, 60.0)))
+    kind, what = refused(lambda: thief.enrol(federation.run_service.invite("", {}, 60.0)))
     assert kind == "IdentityRefused" and "belongs to another agent" in what
     raw.beat()
 
@@ -98,7 +98,7 @@ def test_anothers_name(there: tuple[Federation, Raw]) -> None:
     """Neither a neighbour's name beside one's own signature, nor a signature over it by one's own key."""
     federation, raw = there
     other = Raw(raw.channel, f"{raw.name}-2")
-    other.enrol(federation.office.invite(other.name, {}, 60.0))
+    other.enrol(federation.run_service.invite(other.name, {}, 60.0))
     shown = dict(raw.proof("Beat", b"")) | {"tideline-client": other.name}
     assert refused(lambda: raw.send("Beat", b"", tuple(shown.items())))[0] == "IdentityRefused"
     raw.name = other.name
@@ -157,7 +157,7 @@ def test_an_enrolment_without_keys(there: tuple[Federation, Raw], keys: tuple[by
 def test_keys_of_low_order(there: tuple[Federation, Raw]) -> None:
     """Neither enrolled nor rotated to: whatever is sealed to one, anybody could open."""
     federation, raw = there
-    token, weak = federation.office.invite("", {}, 60.0), bytes.fromhex(LOW_ORDER[0])
+    token, weak = federation.run_service.invite("", {}, 60.0), bytes.fromhex(LOW_ORDER[0])
     kind, what = refused(lambda: Raw(raw.channel, "weak").enrol(token, receive_key=weak))
     assert kind == "Malformed" and "of low order" in what
     fresh = Raw(raw.channel, raw.name)
@@ -172,7 +172,7 @@ def test_keys_of_low_order(there: tuple[Federation, Raw]) -> None:
 def test_an_enrolment_with_anothers_key(there: tuple[Federation, Raw]) -> None:
     """Who cannot sign with a key cannot enrol it; a key that is no point of the curve signs nothing."""
     federation, raw = there
-    token = federation.office.invite("", {}, 60.0)
+    token = federation.run_service.invite("", {}, 60.0)
     thief = Raw(raw.channel, "thief")
     for key in (raw.public[0], b"\xff" * 32):
         kind, what = refused(lambda key=key: thief.enrol(token, sign_key=key))
@@ -193,7 +193,7 @@ def test_rotation(there: tuple[Federation, Raw]) -> None:
         assert refused(lambda: raw.ask("Rotate", request, pb.RotateReply))[0] == "IdentityRefused"
     request.signature = fresh.key.sign(words)
     assert refused(lambda: fresh.ask("Rotate", request, pb.RotateReply))[0] == "IdentityRefused", "the old key signs the call"
-    federation.office.people.ask_rotation(raw.name)
+    federation.run_service.people.ask_rotation(raw.name)
     assert raw.beat().rotate
     raw.ask("Rotate", request, pb.RotateReply)
     assert not fresh.beat().rotate
@@ -206,7 +206,7 @@ def test_revocation_ends_a_stream_at_once(there: tuple[Federation, Raw]) -> None
     call = raw.channel.unary_stream(f"{SERVICE}Orders", None, pb.OrderOrTick.FromString)
     stream = call(b"", metadata=raw.proof("Orders", b""), timeout=4)  # a tick comes after 15 seconds, a look after 5
     raw.beat()
-    federation.office.revoke(raw.name, "left")
+    federation.run_service.revoke(raw.name, "left")
     for said in (lambda: next(stream), raw.beat, lambda: raw.enrol("")):
         kind, what = refused(said)
         assert kind == "IdentityRefused" and what.endswith(": left") and "was revoked on 20" in what
@@ -223,10 +223,10 @@ def rotated(federation: Federation, raw: Raw) -> None:
 
 def rotated_elsewhere(federation: Federation, raw: Raw) -> None:
     """Another coordinator has given it new keys, a while ago."""
-    known = federation.office.people.find(raw.name)
+    known = federation.run_service.people.find(raw.name)
     federation.journal.rekey(known.name, known.sign_key, Keys("aa" * 32, "bb" * 32), 2)
     federation.clock.advance(FRESH_SECONDS)
-    federation.office.bell.ring(f"client:{raw.name}")
+    federation.run_service.bell.ring(f"client:{raw.name}")
 
 
 REKEYED: dict[str, Callable[[Federation, Raw], None]] = {"rotated": rotated, "rotated elsewhere": rotated_elsewhere}
@@ -234,8 +234,8 @@ REKEYED: dict[str, Callable[[Federation, Raw], None]] = {"rotated": rotated, "ro
 
 def order_for(federation: Federation, raw: Raw) -> str:
     """The client's order to join a run that is new."""
-    federation.office.start(experiment("fedavg", {raw.name: "source"}))
-    (order,) = federation.journal.open_orders(federation.office.people.find(raw.name).name)
+    federation.run_service.start(experiment("fedavg", {raw.name: "source"}))
+    (order,) = federation.journal.open_orders(federation.run_service.people.find(raw.name).name)
     return str(order.id)
 
 
@@ -277,11 +277,11 @@ def test_a_pending_client_is_not_served(there: tuple[Federation, Raw]) -> None:
     """It may enrol again, which tells how it stands; once it is approved, it is served at once."""
     federation, raw = there
     pending = Raw(raw.channel, f"{raw.name}-p")
-    assert pending.enrol(federation.office.people.invite(pending.name, {}, 60.0, hold=True)).standing == "pending"
+    assert pending.enrol(federation.run_service.people.invite(pending.name, {}, 60.0, hold=True)).standing == "pending"
     kind, what = refused(pending.beat)
     assert kind == "IdentityRefused" and "waits for approval" in what
     assert pending.enrol("").standing == "pending"
-    federation.office.approve(pending.name)
+    federation.run_service.approve(pending.name)
     pending.beat()
     assert pending.enrol("").standing == "approved"
 
@@ -291,7 +291,7 @@ def test_what_another_coordinator_changed(there: tuple[Federation, Raw]) -> None
     federation, raw = there
     raw.beat()
     fresh = Raw(raw.channel, raw.name)
-    known = federation.office.people.find(raw.name)
+    known = federation.run_service.people.find(raw.name)
     sign_key, receive_key = (key.hex() for key in fresh.public)
     federation.journal.rekey(known.name, known.sign_key, type(known.keys)(sign_key, receive_key), 2)  # type: ignore[misc]
     fresh.beat()
@@ -375,7 +375,7 @@ def test_an_enrolment_has_bounds(there: tuple[Federation, Raw], call: str, said:
     before, sign_key, receive_key = federation.journal.audit_tip(), *raw.public
     who: dict[str, Any] = {"protocol": 2, "name": raw.name, "sign_key": sign_key, "receive_key": receive_key}
     assert refused(lambda: raw.ask(call, pb.EnrolRequest(**who | said), pb.EnrolReply))[0] == "Malformed"
-    known = federation.office.people.find(raw.name)
+    known = federation.run_service.people.find(raw.name)
     assert (known.roles, known.version, federation.journal.audit_tip()) == (("source",), "9", before)
 
 
@@ -387,7 +387,7 @@ def test_strangers_have_so_many_looks_a_minute() -> None:
         grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         raw = Raw(channel, "dora")
-        raw.enrol(federation.office.invite("dora", {}, 60.0))
+        raw.enrol(federation.run_service.invite("dora", {}, 60.0))
         raw.late = WINDOW_SECONDS + 30
         assert {refused(raw.beat)[0] for _ in range(5)} == {"ClockRefused"}
         raw.late = 0.0
@@ -410,10 +410,10 @@ def test_an_agent_among_strangers_is_put_off_and_not_refused() -> None:
         grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         raw, fresh = Raw(channel, "dora"), Raw(channel, "dora")
-        raw.enrol(federation.office.invite("dora", {}, 60.0))
+        raw.enrol(federation.run_service.invite("dora", {}, 60.0))
         raw.beat()
         refused(Raw(channel, "nobody").beat)
-        known = federation.office.people.find("dora")
+        known = federation.run_service.people.find("dora")
         sign_key, receive_key = (key.hex() for key in fresh.public)
         federation.journal.rekey(known.name, known.sign_key, Keys(sign_key, receive_key), 2)
         assert refused(fresh.beat)[0] == "TooMany"

@@ -27,12 +27,12 @@ def test_a_look_leaves_nothing_lying() -> None:
     on = stage()
     run = start(on)
     until(on, run, 1)
-    on.office.cancel(run)
+    on.run_service.cancel(run)
     last = [digest for digest, _ in on.journal.rounds(run)[-1].state]
     assert on.row(run).status is Status.CANCELLED and len(list(on.parts.digests())) > len(last)
 
     async def play() -> None:
-        conducting = Conducting(on.conductor, Leases(on.journal, on.clock, "here", LONG), LocalBell(asyncio.get_running_loop()))
+        conducting = Conducting(on.scheduler, Leases(on.journal, on.clock, "here", LONG), LocalBell(asyncio.get_running_loop()))
         await conducting.look()
         async with asyncio.timeout(LONG):
             while list(on.parts.digests()) != last:
@@ -44,7 +44,7 @@ def test_a_look_leaves_nothing_lying() -> None:
 
 def conducting(on: Stage, bell: LocalBell) -> Conducting:
     """What looks at the stage's runs."""
-    return Conducting(on.conductor, Leases(on.journal, on.clock, "here", LONG), bell)
+    return Conducting(on.scheduler, Leases(on.journal, on.clock, "here", LONG), bell)
 
 
 async def forever(true: Callable[[], object]) -> None:
@@ -137,7 +137,7 @@ def test_a_run_that_is_held_up_for_long_waits_for_a_person() -> None:
     row = on.row(run)
     assert (row.status, row.cause) == (Status.STALLED, "Held up for 67 min: The coordinator has not enough memory. Give it more")
     mend()
-    on.office.resume(run)
+    on.run_service.resume(run)
     assert on.play(run).status is Status.COMPLETED
 
 

@@ -286,7 +286,7 @@ def test_an_agent_that_is_put_off_comes_again(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(agent, "TURN_SECONDS", 0.01)
     with door_of(Limits(LocalCounts(), Hurried(NOON), enrolments=1)) as (federation, port):
         link = GrpcLink(Doors((f"127.0.0.1:{port}",)), "dora", KEYS, threading.Event())
-        token = federation.office.invite("dora", {}, 600.0)
+        token = federation.run_service.invite("dora", {}, 600.0)
         settings = AgentSettings(f"127.0.0.1:{port}", tmp_path, (Role.SOURCE,), "dora", token, wait=0.0)
         with capture_logs() as logs:
             assert agent.admission(link, settings, KEYS)
@@ -300,7 +300,7 @@ def test_enrolments_are_limited_by_address() -> None:
     """The agents' door says RESOURCE_EXHAUSTED and when to come again; later the same token is good. Other calls go on."""
     clock = ManualClock(NOON)
     with door_of(Limits(LocalCounts(), clock, enrolments=3)) as (federation, port):
-        token = federation.office.invite("dora", {}, 600.0)
+        token = federation.run_service.invite("dora", {}, 600.0)
         link = GrpcLink(Doors((f"127.0.0.1:{port}",)), "dora", KEYS, threading.Event())
         for _ in range(3):
             link.enrol(token, ("source",))

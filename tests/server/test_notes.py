@@ -22,7 +22,7 @@ def opened() -> Iterator[tuple[Federation, Raw, Raw, RunId]]:
     with door_of() as (federation, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         member, other = Raw(channel, "tess"), Raw(channel, "omar")
         for each in (member, other):
-            each.enrol(federation.office.invite(each.name, {}, 60.0))
+            each.enrol(federation.run_service.invite(each.name, {}, 60.0))
         run = federation.start(experiment("fedavg", {"tess": "source"}))
         yield federation, member, other, run
 

@@ -85,7 +85,7 @@ def raw() -> Iterator[Raw]:
     """A client that is let in."""
     with door_of() as (federation, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         made = Raw(channel)
-        made.enrol(federation.office.invite("a", {}, 60.0))
+        made.enrol(federation.run_service.invite("a", {}, 60.0))
         yield made
 
 

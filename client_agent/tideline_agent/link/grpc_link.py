@@ -1,4 +1,4 @@
-"""The agent's line to the desk over gRPC. Outages are waited out with growing, jittered pauses; nothing is lost by them."""
+"""The agent's line to the coordinator over gRPC. It waits outages out, with growing, jittered pauses; nothing is lost."""
 
 from __future__ import annotations
 

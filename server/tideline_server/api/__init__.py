@@ -1,4 +1,4 @@
-"""The people's door: HTTP and JSON in front of the office. Routers translate and call; they hold no logic.
+"""The people's door: HTTP and JSON in front of the run service. Routers translate and call; they hold no logic.
 
 app         create_app: routers, handlers and middleware put together
 services    what the shell hands in

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tideline.core.errors import FederationError, IdentityRefused
-from tideline.engine.coordinator.api_keys import ANYBODY, Caller, Keyring
+from tideline.engine.coordinator.api_keys import ANYBODY, ApiKeys, Caller
 from tideline_server.api.answers import answer
 from tideline_server.api.roles import OPEN_PATHS, WHILE_AWAY, permit
 from tideline_server.errors import code_of
@@ -21,8 +21,8 @@ from tideline_server.refusing import Refusing
 class KeyCheck:
     """Everything but health and the manual asks for a key, counts for the caller's limits, and needs a role (roles)."""
 
-    def __init__(self, app: ASGIApp, keyring: Keyring, limits: Limits, refusing: Refusing) -> None:
-        self.app, self.keyring, self.limits, self.refusing = app, keyring, limits, refusing
+    def __init__(self, app: ASGIApp, api_keys_of_users: ApiKeys, limits: Limits, refusing: Refusing) -> None:
+        self.app, self.api_keys_of_users, self.limits, self.refusing = app, api_keys_of_users, limits, refusing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -44,8 +44,8 @@ class KeyCheck:
         lately: while it does not, a key is good enough that was good a while ago.
         """
         try:
-            known = self.keyring.at_once(key)
-            caller = await run_in_threadpool(self.keyring.caller, key, lately) if known is None else known
+            known = self.api_keys_of_users.at_once(key)
+            caller = await run_in_threadpool(self.api_keys_of_users.caller, key, lately) if known is None else known
         except IdentityRefused as error:
             if key:  # noted before it is counted: also one that is over the limit stands in the log
                 await self.refusing.note("", address, error.what)
@@ -73,12 +73,12 @@ async def caller_of(request: Request) -> Caller:
     return caller_in(request.scope)
 
 
-async def keyring_of(request: Request) -> Keyring:
+async def keyring_of(request: Request) -> ApiKeys:
     """The keys of the app that a request came to."""
-    found = request.app.state.keyring
-    assert isinstance(found, Keyring)
+    found = request.app.state.api_keys_of_users
+    assert isinstance(found, ApiKeys)
     return found
 
 
 Asking = Annotated[Caller, Depends(caller_of)]
-Keys = Annotated[Keyring, Depends(keyring_of)]
+Keys = Annotated[ApiKeys, Depends(keyring_of)]

@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
 from tideline.engine.audit.refusals import Refusals
-from tideline.engine.coordinator.api_keys import Keyring
+from tideline.engine.coordinator.api_keys import ApiKeys
 from tideline_server.api import algorithms, audit, clients, events, files, health, keys, links, runs, weights
 from tideline_server.api.access import KeyCheck
 from tideline_server.api.answers import add_handlers
@@ -73,7 +73,7 @@ KEYED = (
 
 def create_app(desk_side: Services, settings: ApiSettings = DEFAULTS) -> FastAPI:
     """The people's door over a kernel. Holds no state of its own: any number of them may stand side by side."""
-    keyring = keyring_for(desk_side)
+    api_keys_of_users = keyring_for(desk_side)
     app = Described(
         title="Tideline coordinator",
         version=desk_side.version,
@@ -83,9 +83,9 @@ def create_app(desk_side: Services, settings: ApiSettings = DEFAULTS) -> FastAPI
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
-        middleware=guards(desk_side, settings, keyring),
+        middleware=guards(desk_side, settings, api_keys_of_users),
     )
-    app.state.services, app.state.settings, app.state.keyring = desk_side, settings, keyring
+    app.state.services, app.state.settings, app.state.api_keys_of_users = desk_side, settings, api_keys_of_users
     add_handlers(app)
     app.include_router(health.router)
     # The key and its role are checked by KeyCheck, before anything is read; here it is only declared, for the manual.
@@ -96,15 +96,15 @@ def create_app(desk_side: Services, settings: ApiSettings = DEFAULTS) -> FastAPI
     return app
 
 
-def keyring_for(desk_side: Services) -> Keyring:
+def keyring_for(desk_side: Services) -> ApiKeys:
     """Whom this coordinator lets in: the admin keys of its own, and those in the journal."""
     own = None
     if desk_side.api_key_hash is not None:
         own = [each for each in (desk_side.api_key_hash, desk_side.shared_key_hash) if each is not None]
-    return Keyring(desk_side.journal, desk_side.clock, own)
+    return ApiKeys(desk_side.journal, desk_side.clock, own)
 
 
-def guards(desk_side: Services, settings: ApiSettings, keyring: Keyring) -> list[Middleware]:
+def guards(desk_side: Services, settings: ApiSettings, api_keys_of_users: ApiKeys) -> list[Middleware]:
     """What every request passes, outermost first."""
     refusing = Refusing(Refusals(desk_side.journal, desk_side.clock, "people"), run_in_threadpool)
     return [
@@ -112,7 +112,7 @@ def guards(desk_side: Services, settings: ApiSettings, keyring: Keyring) -> list
         Middleware(Counting, seen=desk_side.seen),
         Middleware(Handshake, version=desk_side.version),
         Middleware(Shield),
-        Middleware(KeyCheck, keyring=keyring, limits=desk_side.limits, refusing=refusing),
+        Middleware(KeyCheck, api_keys_of_users=api_keys_of_users, limits=desk_side.limits, refusing=refusing),
         Middleware(Intake, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds),
         Middleware(Once, services=desk_side, patience=settings.patience_seconds),
         Middleware(Tags),

@@ -66,13 +66,13 @@ def invite_client(services: Given, identity: Named, body: Annotated[dict[str, An
     """Makes a one-use token for `tideline agent`; it is stored as a hash, so note it now."""
     asked = parse(Invitation, body)
     check_addresses(asked.addresses)
-    secret = services.office.people.invite(asked.name, asked.labels, asked.ttl_seconds, identity, asked.hold)
+    secret = services.run_service.people.invite(asked.name, asked.labels, asked.ttl_seconds, identity, asked.hold)
     token = services.meeting.token(secret, asked.addresses)
     return Invited(
         token=token.text,
         name=asked.name,
         labels=dict(asked.labels),
-        expires=services.office.people.invited(secret).expires,
+        expires=services.run_service.people.invited(secret).expires,
         hold=asked.hold,
         addresses=list(token.addresses),
     )
@@ -81,7 +81,7 @@ def invite_client(services: Given, identity: Named, body: Annotated[dict[str, An
 @router.post("/clients/{name}/approve", summary="Approve a pending agent")
 def approve_client(services: Given, identity: Named, name: Name) -> ClientLine:
     """It is given orders from now on. One that is approved stays so; 409 for one that was revoked."""
-    return line(services.office.approve(name, identity.by))
+    return line(services.run_service.approve(name, identity.by))
 
 
 @router.post("/clients/{name}/revoke", summary="Revoke an agent", openapi_extra=WITH_REASON)
@@ -89,13 +89,13 @@ def revoke_client(
     services: Given, identity: Named, name: Name, body: Annotated[dict[str, Any] | None, Body()] = None
 ) -> ClientLine:
     """Ends its open orders as failed and lets it in no more. Revoked twice, it keeps its first date and reason."""
-    return line(services.office.revoke(name, parse(Revocation, body or {}).reason, identity.by))
+    return line(services.run_service.revoke(name, parse(Revocation, body or {}).reason, identity.by))
 
 
 @router.post("/clients/{name}/rotate", summary="Ask an agent for new keys")
 def rotate_client(services: Given, identity: Named, name: Name) -> ClientLine:
     """The agent makes them at its next sign of life, and proves them by the old ones. 409 for one without keys."""
-    return line(services.office.people.ask_rotation(name, identity.by))
+    return line(services.run_service.people.ask_rotation(name, identity.by))
 
 
 def check_addresses(addresses: tuple[str, ...]) -> None:

@@ -55,7 +55,7 @@ async def run_events(
     off goes on without loss or repeat
     by sending the last number that it saw as Last-Event-ID, which browsers do by themselves.
     """
-    row = await run_in_threadpool(services.office.find, RunId(run))
+    row = await run_in_threadpool(services.run_service.find, RunId(run))
     settings: ApiSettings = request.app.state.settings
     start = after if last_event_id is None else last_event_id
     if limit is not None:
@@ -80,7 +80,7 @@ async def told(services: Services, run: RunId, after: int, follow: bool, pause: 
     spoken = anyio.current_time()
     while True:
         # The status is read first: the final event is written with it, so it is among the events read next.
-        row = await run_in_threadpool(services.office.find, run)
+        row = await run_in_threadpool(services.run_service.find, run)
         for event in await run_in_threadpool(services.journal.events, run, after):
             yield frame(event, row)
             after, spoken = event.seq, anyio.current_time()

@@ -51,7 +51,7 @@ def part_bytes(services: Given, asking: Asking, digest: PartDigest, run: OfRun, 
     """Raw bytes, or one range of them. A digest alone opens nothing: the final state of the run that you name must name it."""
     if digest not in dict(final_files(services, RunId(run), asking)):
         raise NotFound(f"The final state of run {run} names no file {digest[:12]}", f"See /runs/{run}/files")
-    return sent(services.room.parts.view(Digest(digest)), f'"{digest}"', request.headers)
+    return sent(services.part_store.parts.view(Digest(digest)), f'"{digest}"', request.headers)
 
 
 def sent(view: memoryview, tag: str, asked: Headers) -> Response:
@@ -77,7 +77,7 @@ def final_files(services: Services, run: RunId, asking: Caller) -> Files:
 
     Some methods' states are for admins alone; and so is that of a run that has told tables for them, which may stand in it.
     """
-    row = services.office.find(run)
+    row = services.run_service.find(run)
     if row.status is not Status.COMPLETED:
         raise Refused(
             f"Run {run} is {row.status.value}; only a completed run has a final state",
@@ -101,4 +101,4 @@ def chunks(view: memoryview) -> Iterator[bytes]:
 @router.post("/parts/sweep", summary="Drop the parts that nothing needs")
 def sweep_parts(services: Given, identity: Named) -> PartsSwept:
     """Looks at the whole store. What an open run needs stays, the last state of an ended one, and what is under an hour old."""
-    return PartsSwept(**asdict(services.room.sweep(identity.by)))
+    return PartsSwept(**asdict(services.part_store.sweep(identity.by)))

@@ -1,4 +1,4 @@
-"""A call that changes something is done once, however often it is sent with the same Idempotency-Key (see engine.errands).
+"""A call that changes something is done once, however often it is sent with the same Idempotency-Key (coordinator.idempotency).
 
 The answer is kept before it is sent. A repeat gets it again; one that comes while the first is under way waits for it a while.
 """
@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tideline.core.errors import ConfigRefused, FederationError, KeyReused, Underway
 from tideline.engine.coordinator.api_keys import Caller
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.model.idempotency import Answer, Errand
+from tideline.engine.model.idempotency import Answer, IdempotencyRecord
 from tideline_server.api.access import caller_in
 from tideline_server.api.answers import federation_error
 from tideline_server.api.doors import again
@@ -52,11 +52,11 @@ MARKED = {"description": "true, where this answer was given before", "schema": {
 
 
 class Once:
-    """Sends every call that has a key and may change something through its errand, whatever its address."""
+    """Sends every call that has a key and may change something through its idempotency record, whatever its address."""
 
     def __init__(self, app: ASGIApp, services: Services, patience: float) -> None:
         self.app, self.services, self.patience = app, services, patience
-        self._working: set[str] = set()  # errands that are done here just now
+        self._working: set[str] = set()  # idempotency records that are done here just now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         keys = Headers(scope=scope).getlist(HEADER) if scope["type"] == "http" and scope["method"] not in SAFE else []
@@ -74,18 +74,18 @@ class Once:
 
     async def told(self, call: Call, scope: Scope, receive: Receive) -> Told:
         """What the call came to, now or before."""
-        errand = await self.turn(call.errand(scope, self.services.clock.now()))
-        identity = call.identity(errand)
-        if errand.answer is not None:
-            return Told.of(errand.answer, identity, repeated=True)
-        self._working.add(errand.key)
+        idempotency_record = await self.turn(call.idempotency_record(scope, self.services.clock.now()))
+        identity = call.identity(idempotency_record)
+        if idempotency_record.answer is not None:
+            return Told.of(idempotency_record.answer, identity, repeated=True)
+        self._working.add(idempotency_record.key)
         try:
-            return await self.work(errand, identity, scope, again(call.body, receive))
+            return await self.work(idempotency_record, identity, scope, again(call.body, receive))
         finally:
-            self._working.discard(errand.key)
+            self._working.discard(idempotency_record.key)
 
-    async def turn(self, mine: Errand) -> Errand:
-        """The errand with its answer or, if it has none, ours to do. Raises KeyReused, Underway, Unreachable.
+    async def turn(self, mine: IdempotencyRecord) -> IdempotencyRecord:
+        """The idempotency record with its answer or, if it has none, ours to do. Raises KeyReused, Underway, Unreachable.
 
         A worker who is not of this process and not heard of for as long as we wait counts as dead. If it is not, both do the
         same under the same names, and the first answer counts.
@@ -105,30 +105,30 @@ class Once:
             else:
                 over = first
 
-    async def work(self, errand: Errand, identity: Identity, scope: Scope, receive: Receive) -> Told:
+    async def work(self, idempotency_record: IdempotencyRecord, identity: Identity, scope: Scope, receive: Receive) -> Told:
         """Do it, and keep the answer. What failed is left to whoever sends it again."""
         scope.setdefault("state", {})["identity"] = identity
         told, kept = Told(), None
         try:
             await self.app(scope, receive, told.take)
             if told.status < 500:
-                kept = await self.keep(errand, identity, told)
+                kept = await self.keep(idempotency_record, identity, told)
             return kept or told
         finally:
             if kept is None:
-                await self.leave(errand)
-            self.services.office.bell.ring(TOPIC)
+                await self.leave(idempotency_record)
+            self.services.run_service.bell.ring(TOPIC)
 
-    async def keep(self, errand: Errand, identity: Identity, told: Told) -> Told:
+    async def keep(self, idempotency_record: IdempotencyRecord, identity: Identity, told: Told) -> Told:
         """Keep the answer; the answer that counts."""
         ours = told.answer(identity)
-        kept = await run_in_threadpool(self.services.journal.conclude, errand.key, errand.worker, ours)
+        kept = await run_in_threadpool(self.services.journal.conclude, idempotency_record.key, idempotency_record.worker, ours)
         return Told.of(kept, identity, repeated=kept != ours)
 
-    async def leave(self, errand: Errand) -> None:
+    async def leave(self, idempotency_record: IdempotencyRecord) -> None:
         """Say that nobody is at it. Where the store does not answer, that is found out by waiting."""
         with suppress(FederationError):
-            await run_in_threadpool(self.services.journal.leave, errand.key, errand.worker)
+            await run_in_threadpool(self.services.journal.leave, idempotency_record.key, idempotency_record.worker)
 
 
 @dataclass(frozen=True)
@@ -139,16 +139,18 @@ class Call:
     body: bytes
     caller: Caller
 
-    def errand(self, scope: Scope, now: float) -> Errand:
+    def idempotency_record(self, scope: Scope, now: float) -> IdempotencyRecord:
         """What the journal is told of it: neither the key nor the body."""
         asked = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), canonical(self.body)]
         meant = hmac.digest(self.caller.door.encode(), json.dumps(asked).encode(), "sha256").hex()
-        return Errand(hashlib.sha256(self.key.encode()).hexdigest(), meant, secrets.token_hex(16), now, secrets.token_hex(8))
+        return IdempotencyRecord(
+            hashlib.sha256(self.key.encode()).hexdigest(), meant, secrets.token_hex(16), now, secrets.token_hex(8)
+        )
 
-    def identity(self, errand: Errand) -> Identity:
-        """What is made by it is called after the errand's seed; a token also needs both keys."""
+    def identity(self, idempotency_record: IdempotencyRecord) -> Identity:
+        """What is made by it is called after the record's seed; a token also needs both keys."""
         secret = f"{self.caller.door}\n{self.key}".encode()
-        return Identity(errand.seed, secret, errand.key, errand.worker, self.caller.name)
+        return Identity(idempotency_record.seed, secret, idempotency_record.key, idempotency_record.worker, self.caller.name)
 
 
 @dataclass

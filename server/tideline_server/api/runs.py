@@ -27,9 +27,9 @@ NEW: Responses = {201: {"headers": {"Location": {"description": "where the run i
 @router.post("", status_code=201, summary="Start an experiment", openapi_extra=body_of(Experiment, EXPERIMENTS), responses=NEW)
 def start_run(services: Given, identity: Named, body: Annotated[dict[str, Any], Body()], response: Response) -> Started:
     """Checks the experiment, down to the method's own settings, and asks its sites to join. Mistakes come with their place."""
-    run = services.office.start(body, identity)
+    run = services.run_service.start(body, identity)
     response.headers["Location"] = f"/runs/{run}"
-    row = services.office.find(run)
+    row = services.run_service.find(run)
     return Started(run=run, reference=row.reference, notes=list(row.spec.notes))
 
 
@@ -39,7 +39,7 @@ def list_runs(request: Request, response: Response, services: Given, limit: Limi
     last = None if after is None else RunId(after)
     rows = services.journal.headlines(None if limit is None else limit + 1, last)
     if last is not None and not rows:
-        services.office.find(last)  # 404 where there is no such run
+        services.run_service.find(last)  # 404 where there is no such run
     shown = rows[:limit]
     if len(shown) < len(rows):
         link_next(request, response, shown[-1].id)
@@ -49,7 +49,7 @@ def list_runs(request: Request, response: Response, services: Given, limit: Limi
 @router.get("/{run}", summary="Show a run", response_model=RunResult)
 def show_run(services: Given, asking: Asking, run: Name, history: History = False) -> Any:
     """The run's result, or as much as there is of it, and what it waits for. Tables for admins are told to admins alone."""
-    row = services.office.find(RunId(run))
+    row = services.run_service.find(RunId(run))
     result = result_of(services.journal, row.id, services.clock.now(), history, admins=asking.role.covers(KeyRole.ADMIN))
     return jsonable(result | {"plan_length": len(row.plan), "cursor": row.cursor})
 
@@ -57,15 +57,15 @@ def show_run(services: Given, asking: Asking, run: Name, history: History = Fals
 @router.post("/{run}/cancel", summary="Cancel a run")
 def cancel_run(services: Given, identity: Named, run: Name) -> RunLine:
     """Ends the run; its agents give up their steps at their next beat. 409 if it has ended already."""
-    services.office.cancel(RunId(run), identity)
-    return line(headline(services.office.find(RunId(run))))
+    services.run_service.cancel(RunId(run), identity)
+    return line(headline(services.run_service.find(RunId(run))))
 
 
 @router.post("/{run}/resume", summary="Resume a stalled run")
 def resume_run(services: Given, identity: Named, run: Name) -> RunLine:
     """Asks those again who did not answer; what was answered stays. 409 unless the run is stalled."""
-    services.office.resume(RunId(run), identity)
-    return line(headline(services.office.find(RunId(run))))
+    services.run_service.resume(RunId(run), identity)
+    return line(headline(services.run_service.find(RunId(run))))
 
 
 def line(row: Headline) -> RunLine:

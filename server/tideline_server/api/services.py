@@ -11,8 +11,8 @@ from fastapi import Depends, Path, Request
 from tideline.core.tokens import Token, Trust
 from tideline.engine.coordinator.api_keys import ANYBODY
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.coordinator.part_store import Storeroom
-from tideline.engine.coordinator.run_service import Office
+from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.compute import Compute
 from tideline.engine.ports.journal import Journal
@@ -63,9 +63,9 @@ class Services:
     health        facts about this coordinator, shown to everybody; raises Unreachable when a store does not answer
     """
 
-    office: Office
+    run_service: RunService
     journal: Journal
-    room: Storeroom
+    part_store: PartStore
     compute: Compute
     clock: Clock
     moved: Callable[[str, float], Awaitable[bool]]

@@ -1,4 +1,4 @@
-"""The agents' door: gRPC in, desk and office behind. It translates and holds no logic."""
+"""The agents' door: gRPC in, agent service and run service behind. It translates and holds no logic."""
 
 from tideline_server.rpc.callers import Rules
 from tideline_server.rpc.certificates import authority_of, not_after

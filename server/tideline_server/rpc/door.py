@@ -19,9 +19,9 @@ from tideline.core.errors import ClockRefused, IdentityRefused, TooMany
 from tideline.core.run import ClientId, OrderId
 from tideline.core.signing import PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.audit.refusals import Refusals
-from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.notes import Notebook
-from tideline.engine.coordinator.run_service import Office
+from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.model.clients import Client
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
@@ -61,8 +61,8 @@ class Door:
 
     def __init__(
         self,
-        desk: Desk,
-        office: Office,
+        agent_service: AgentService,
+        run_service: RunService,
         bell: LocalBell,
         version: str,
         limits: Limits = UNLIMITED,
@@ -70,16 +70,22 @@ class Door:
         watch: Watch = unwatched,
     ) -> None:
         self.watch = watch
-        self.desk, self.office, self.bell, self.version, self.limits = desk, office, bell, version, limits
+        self.agent_service, self.run_service, self.bell, self.version, self.limits = (
+            agent_service,
+            run_service,
+            bell,
+            version,
+            limits,
+        )
         self._threads = ThreadPoolExecutor(16, "door")
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(REPORTERS, "report")
         self._reporting: defaultdict[ClientId, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(REPORTS))
-        self.callers = Callers(office.people, self.run, version, rules, limits)
-        self.notebook = Notebook(desk)
-        self.refusing = Refusing(Refusals(desk.journal, office.clock, "agents"), self.run)
+        self.callers = Callers(run_service.people, self.run, version, rules, limits)
+        self.notebook = Notebook(agent_service)
+        self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "agents"), self.run)
         self.closing = asyncio.Event()
-        self.living = Living(desk.write_living, self.run, self.closing)
+        self.living = Living(agent_service.write_living, self.run, self.closing)
         self._listening = 0  # agents that hear orders now, and so may all send or fetch at once
 
     async def run(self, call: Callable[..., T], *args: Any) -> T:
@@ -108,7 +114,7 @@ class Door:
 
     def now_ms(self) -> int:
         """The coordinator's time."""
-        return int(self.office.clock.now() * 1000)
+        return int(self.run_service.clock.now() * 1000)
 
     async def hello(self, raw: bytes, context: Context) -> pb.HelloReply:
         """Anybody may ask who we are; whether an agent can be let in, it finds out by itself."""
@@ -123,7 +129,7 @@ class Door:
         async with self.watched(request.name, context):
             keys = self.callers.enrolling(request, raw, context)
             who = applicant_in(request, keys)
-            client = await self.run(self.office.people.admit, request.token, who)
+            client = await self.run(self.run_service.people.admit, request.token, who)
         self.callers.outdated(client)
         made = pb.EnrolReply(name=client.name, protocol=client.protocol, version=self.version)
         made.oldest, made.time_ms, made.standing = self.callers.rules.oldest, self.now_ms(), client.standing.value
@@ -135,7 +141,7 @@ class Door:
         async with self.watched(request.name, context):
             keys = self.callers.enrolling(request, raw, context, "Check")
             who = applicant_in(request, keys)
-            standing = await self.run(self.office.people.would, request.token, who)
+            standing = await self.run(self.run_service.people.would, request.token, who)
         made = pb.EnrolReply(name=request.name, protocol=PROTOCOL, version=self.version, standing=standing)
         made.oldest, made.time_ms = self.callers.rules.oldest, self.now_ms()
         return made
@@ -150,7 +156,7 @@ class Door:
         over = handover_bytes(client.name, request.sign_key, request.receive_key)
         if request.handover and not verified(client.sign_key, request.handover, over):
             raise IdentityRefused("The old key has not signed the new ones", "Start the agent again")
-        await self.run(self.office.rekey, client, keys, request.handover.hex())
+        await self.run(self.run_service.rekey, client, keys, request.handover.hex())
         log.info("keys_rotated", client=client.name, fingerprint=fingerprint(request.sign_key, request.receive_key))
         return pb.RotateReply()
 
@@ -171,7 +177,7 @@ class Door:
         while not self.closing.is_set():
             seen = self.bell.count(topic)
             await self.callers.still(client)
-            offered, sent = await self.run(self.desk.news, client.name, sent)
+            offered, sent = await self.run(self.agent_service.news, client.name, sent)
             for order in offered:
                 yield pb.OrderOrTick(order=order_out(order))
             if not await self.moved(client, topic, seen):
@@ -190,23 +196,23 @@ class Door:
         request = parsed(pb.FetchRequest, raw)
         order = OrderId(request.order)
         structlog.contextvars.bind_contextvars(order=order)
-        chunks = await self.run(self.desk.fetch, client.name, order, wanted_in(request), self._listening)
+        chunks = await self.run(self.agent_service.fetch, client.name, order, wanted_in(request), self._listening)
         # A chunk may have to come from a disk or a bucket first, which must hold up nobody else.
         while (chunk := await self.run(next, chunks, None)) is not None:
             await self.callers.still(client)
             yield bytes(chunk)
-            self.desk.sent(order, len(chunk))
+            self.agent_service.sent(order, len(chunk))
 
     async def push(self, chunks: AsyncIterator[bytes], context: Context) -> pb.PushReply:
         head = await anext(aiter(chunks), b"")
         client = await self.caller("Push", head, context)
         order, arrivals = announced(head)
         structlog.contextvars.bind_contextvars(order=order)
-        intake = await self.run(self.desk.push, client.name, order, arrivals)
+        intake = await self.run(self.agent_service.push, client.name, order, arrivals)
         try:
             await self.take(client, chunks, intake)
             await self.callers.still(client)
-            await self.run(self.desk.received, client.name, order, intake)
+            await self.run(self.agent_service.received, client.name, order, intake)
         finally:
             await self.run(intake.close)
         return pb.PushReply()
@@ -233,7 +239,7 @@ class Door:
         async with self._reporting[client.name]:  # parsed when it is its turn: what waits is as long as it came
             reply = await self.run_report(reply_in, raw) if len(raw) > SMALL_REPORT else reply_in(raw)
             structlog.contextvars.bind_contextvars(order=reply.order)
-            receipt = await self.run_report(self.desk.report, client.name, reply)
+            receipt = await self.run_report(self.agent_service.report, client.name, reply)
         sizes = dict((*reply.files, *ciphers(reply.sealed)))
         lacking = sum(sizes[digest] - offset for digest, offset in receipt.missing)
         made = pb.Receipt(verdict=receipt.verdict, chunk=chunk_size(lacking, self._listening))
@@ -249,11 +255,11 @@ class Door:
         request = parsed(pb.BeatRequest, raw)
         # In this order of arguments, what is no number becomes 0.
         progress = {OrderId(order): max(0.0, min(share, 1.0)) for order, share in request.progress.items()}
-        if self.desk.lives(client.name):
+        if self.agent_service.lives(client.name):
             self.living.write()
         if not progress:
             return pb.BeatReply(rotate=client.rotate)  # the most frequent call: no thread is asked, and no database
-        return pb.BeatReply(gone=await self.run(self.desk.beat, client.name, progress), rotate=client.rotate)
+        return pb.BeatReply(gone=await self.run(self.agent_service.beat, client.name, progress), rotate=client.rotate)
 
     async def tell(self, raw: bytes, context: Context) -> pb.TellReply:
         client = await self.caller("Tell", raw, context)
@@ -266,7 +272,7 @@ class Door:
         request = parsed(pb.ProbeRequest, raw)
         if not 0 < len(request.data) <= MOST_PROBED:
             raise TooLarge(f"A probe of {len(request.data)} bytes; it may have 1 to {MOST_PROBED}", "Send fewer")
-        data, seconds = await self.run(self.desk.room.probe, request.data)
+        data, seconds = await self.run(self.agent_service.part_store.probe, request.data)
         return pb.ProbeReply(data=data, seconds=seconds)
 
     @property

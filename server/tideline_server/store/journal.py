@@ -19,14 +19,27 @@ from tideline.engine.model.api_keys import ApiKey
 from tideline.engine.model.clients import Client, Invite, Keys
 from tideline.engine.model.envelopes import Envelope
 from tideline.engine.model.files import Files
-from tideline.engine.model.idempotency import Answer, Errand
+from tideline.engine.model.idempotency import Answer, IdempotencyRecord
 from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import OPEN, Event, Headline, Lease, RoundRow, RunRow, Status, Tally
 from tideline.engine.model.transitions import answered, present, told_by
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.parts import MOST_DROPPED, nothing
 from tideline.engine.ports.runs import Advance, anything
-from tideline_server.store import audit, envelopes, errands, holdings, keys, leases, listings, moves, orders, people, runs, tally
+from tideline_server.store import (
+    audit,
+    envelopes,
+    holdings,
+    idempotency,
+    keys,
+    leases,
+    listings,
+    moves,
+    orders,
+    people,
+    runs,
+    tally,
+)
 from tideline_server.store.access import Watch, open_store, unwatched
 
 T = TypeVar("T")
@@ -349,15 +362,15 @@ class SqlJournal:
         with self._store.reading() as connection:
             return runs.events_after(connection, run, after)
 
-    def reserve(self, errand: Errand, over: str = "") -> Errand:
+    def reserve(self, idempotency_record: IdempotencyRecord, over: str = "") -> IdempotencyRecord:
         with self._store.reading() as connection:
-            known = errands.find(connection, errand)
-        if known is not None and not free(known, errand, over):
+            known = idempotency.find(connection, idempotency_record)
+        if known is not None and not free(known, idempotency_record, over):
             return known
-        return self._store.write(lambda connection: errands.reserve(connection, errand, over))
+        return self._store.write(lambda connection: idempotency.reserve(connection, idempotency_record, over))
 
     def choose(self, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._store.write(lambda connection: errands.choose(connection, key, plan))
+        return self._store.write(lambda connection: idempotency.choose(connection, key, plan))
 
     def create_once(
         self,
@@ -370,13 +383,13 @@ class SqlJournal:
     ) -> None:
         new, asked = tuple(runs), tuple(orders)
         done = [entries.run_started(row, by) for row in new]
-        self._do(lambda connection: errands.create_once(connection, (key, worker), new, asked, by, here), *done)
+        self._do(lambda connection: idempotency.create_once(connection, (key, worker), new, asked, by, here), *done)
 
     def conclude(self, key: str, worker: str, answer: Answer) -> Answer:
-        return self._store.write(lambda connection: errands.conclude(connection, key, worker, answer))
+        return self._store.write(lambda connection: idempotency.conclude(connection, key, worker, answer))
 
     def leave(self, key: str, worker: str) -> None:
-        self._store.write(lambda connection: errands.leave(connection, key, worker))
+        self._store.write(lambda connection: idempotency.leave(connection, key, worker))
 
     def _write(self, work: Callable[[Connection, list[Deed]], T]) -> T:
         """A writer's turn. What `work` says was done is written into the audit log with it, behind all its other locks."""

@@ -48,7 +48,7 @@ def fence(connection: Connection, run: RunId, token: int) -> None:
 
 
 def claim(connection: Connection, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
-    """Take the leases that are as they were seen. One that another takes or a conductor's write holds just now is passed over."""
+    """Take the leases that are as they were seen. One that another takes or a scheduler's write holds just now is passed over."""
     wanted = {lease.run: lease for lease in seen}
     free = [lease for lease in locked(connection, wanted, skip=True) if lease == wanted[lease.run]]
     return write(connection, [Lease(each.run, holder, each.token + 1, 0, seconds) for each in free])
@@ -57,7 +57,7 @@ def claim(connection: Connection, seen: Iterable[Lease], holder: str, seconds: f
 def renew(connection: Connection, held: Iterable[Lease]) -> tuple[Lease, ...]:
     """A sign of life for those whose token is the newest.
 
-    One that is locked is left as it is, as nobody is waited for: mostly by a write of its own conductor, who lives. If it is
+    One that is locked is left as it is, as nobody is waited for: mostly by a write of its own scheduler, who lives. If it is
     being taken, the next look tells.
     """
     known = {lease.run: lease for lease in held}

@@ -81,8 +81,8 @@ api_keys = Table(
 GOOD = api_keys.c.revoked.is_(None)
 Index("api_keys_by_name", api_keys.c.name, unique=True, sqlite_where=GOOD, postgresql_where=GOOD)
 
-# What people asked for under a key (engine.errands).
-errands = Table(
+# What people asked for under a key (engine.coordinator.idempotency).
+idempotency_records = Table(
     "errands",
     metadata,
     text("key", key=True),

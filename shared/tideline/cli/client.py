@@ -50,7 +50,7 @@ PATIENCE_SECONDS = 60.0
 # What changes something is sent again for so long after the first try failed: a restart takes less.
 AGAIN_SECONDS = 30.0
 PAUSE_SECONDS = 1.0
-# The office's words for its list of runs; whoever types commands sees it by one.
+# The run service's words for its list of runs; whoever types commands sees it by one.
 LISTED = "See the list of runs"
 UNKNOWN = "See that it runs, and with `tideline run list` what was done, before you ask for it again"
 DISTRUSTED = "CERTIFICATE_VERIFY_FAILED"

@@ -22,7 +22,7 @@ from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.registry import Methods
 from tideline.core.run import Digest, Role, RunId, World
 from tideline.engine.coordinator.result import result_of
-from tideline.engine.model.experiment import Experiment, SiteData, read_experiment
+from tideline.engine.model.experiment import Experiment, SiteSource, read_experiment
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.datasets import digits
@@ -69,7 +69,7 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
         roster = roster_of(experiment, dealt)
     if out is not None:
         make(out)
-    # Roles stand in `data`, or follow from `deal`; what the office says of the roster is said of them.
+    # Roles stand in `data`, or follow from `deal`; what the run service says of the roster is said of them.
     mirrored = {f"roster.{name}": text.place(f"data.{name}" if dealt is None else "deal") for name in roster}
     mirrored["roster"] = text.place("data" if dealt is None else "deal")
     placed = ExperimentText(text.name, {**text.value, "roster": roster}, {**mirrored, **text.places})
@@ -110,7 +110,7 @@ def brought(text: ExperimentText, federation: Federation) -> ExperimentText:
 
 def progress(federation: Federation, run: RunId) -> dict[str, int]:
     """How far a run is, for the watcher."""
-    row = federation.office.find(run)
+    row = federation.run_service.find(run)
     return {"plan_length": len(row.plan), "cursor": row.cursor}
 
 
@@ -136,7 +136,7 @@ def roster_of(experiment: Experiment, dealt: Mapping[str, DealtSite] | None = No
     return roster
 
 
-def folder_of(name: str, site: SiteData, text: ExperimentText, scratch: Path) -> Folder:
+def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) -> Folder:
     """A site's folder: as it is named, seen from the experiment's file, or written from a shipped set."""
     place = f"data.{name}"
     if bool(site.folder) == bool(site.dataset):
@@ -167,7 +167,7 @@ def make(out: Path) -> None:
 
 def write(federation: Federation, run: RunId, result: Mapping[str, Any], out: Path) -> None:
     """result.json and, where there is one, state.safetensors."""
-    if federation.office.find(run).status is Status.COMPLETED:
+    if federation.run_service.find(run).status is Status.COMPLETED:
         write_state(federation, run, out / "state.safetensors")
     # Last, and whole or not at all: with it everything is there.
     made = out / ".result.json"

@@ -19,7 +19,7 @@ FederationError                  a message for a person, what to do, context as 
 |- Cancelled                     the order that a step works for was withdrawn
 |- MemoryLost, MemoryAhead       a site's memory does not fit the order (a home restored, deleted or shared)
 |- Stale                         a reply to an order that is settled or superseded: acknowledged, dropped
-|  `- Overtaken                  a write by a conductor whose lease another has taken: refused, whatever it knew
+|  `- Overtaken                  a write by a scheduler whose lease another has taken: refused, whatever it knew
 |- Underway                      the first call with this key is not answered yet
 |- Stalled                       the quorum was missed; the run waits for a person
 |- ChainBroken                   the audit log is not as it was written (names the entry)
@@ -129,7 +129,7 @@ class Stale(FederationError):
 
 
 class Overtaken(Stale):
-    """A write by a conductor whose lease on the run another has taken since. Nothing was written."""
+    """A write by a scheduler whose lease on the run another has taken since. Nothing was written."""
 
 
 class Underway(FederationError):

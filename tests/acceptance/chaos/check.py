@@ -105,7 +105,7 @@ def nobody_looks_back_in_time(own: Lines) -> Iterator[str]:
 
 @rule
 def tokens_never_fall(own: Lines) -> Iterator[str]:
-    """A round is closed by a conductor whose token is no older than that of the round before (R2)."""
+    """A round is closed by a scheduler whose token is no older than that of the round before (R2)."""
     tokens = [event["data"].get("token") for event in of(own, "event") if event["event"] == "closed"]
     if None in tokens:
         yield "a round was closed without a token"

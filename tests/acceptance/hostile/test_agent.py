@@ -33,7 +33,7 @@ class Victim:
         federation = Federation(METHODS, sites())
         given = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"anna": "source"}}
         federation.start(given)
-        (order,) = federation.desk.orders(ClientId("anna"))
+        (order,) = federation.agent_service.orders(ClientId("anna"))
         made = order_out(order)
         self._count += 1
         made.id, made.run = f"order-{self._count}", f"run-{self._count}"

@@ -176,7 +176,7 @@ def test_rows_are_gone_when_the_run_has_ended() -> None:
         seen.append(any(row in part for part in stored(stage)))
     assert any(seen)
     stage.clock.advance(GRACE_SECONDS + 1)
-    stage.room.collect()
+    stage.part_store.collect()
     assert stage.row(run).status.value == "completed"
     state = decode(State, stage.row(run).state_digest, stage.parts)  # type: ignore[arg-type]
     assert not state.rows and state.model
@@ -269,7 +269,7 @@ def in_pool(world: dict[str, Any] | None = None, **config: Any) -> tuple[Any, An
     stage = federation()
     run = stage.start(experiment("central", ROSTER, config=config, world=dict(world or FEATURES), **WAITING))
     until(stage, run, 0)
-    (order,) = stage.desk.orders(BERT)
+    (order,) = stage.agent_service.orders(BERT)
     return stage, run, order
 
 

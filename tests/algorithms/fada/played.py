@@ -110,11 +110,11 @@ def train(domain: int, world: Mapping[str, Any] = FEATURES) -> Data:
 def opened(change: Callable[[Data], Data]) -> SimSite:
     """A site with other training rows; a target's have no labels whatever they are."""
 
-    def shelf(world: World, role: Role) -> Rows:
+    def site_data(world: World, role: Role) -> Rows:
         whole = rows(0, world)
         return Rows(change(whole.train), whole.held_out)
 
-    return SimSite(shelf)
+    return SimSite(site_data)
 
 
 def place(config: Mapping[str, Any], role: Role, data: Data, **more: Any) -> Site:

@@ -224,7 +224,7 @@ def test_what_is_no_features_is_left_out(what: str) -> None:
     waiting = {"min_replies": 1, "deadline": 60.0}
     run = stage.start(experiment("fada", ROSTER, config={**CRITIC, "noise": 0.3}, waiting=waiting))
     until(stage, run, cursors(stage, run, "expose")[0])
-    (order,) = stage.desk.orders(ClientId("bert"))
+    (order,) = stage.agent_service.orders(ClientId("bert"))
     assert told(stage, run, order, ClientId("bert"), made[what]).verdict == "accepted"
     row = stage.play(run)
     assert row.status is Status.COMPLETED, row.cause

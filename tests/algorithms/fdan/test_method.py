@@ -184,7 +184,7 @@ def test_its_contract_names_peers() -> None:
 
 def test_the_default_policy_does_not_let_moments_go_to_peers() -> None:
     """Its owner has to agree: the site joins no run, and the cause names the clause."""
-    stage = federation(anna=SimSite(site("anna").open_shelf))
+    stage = federation(anna=SimSite(site("anna").open_site_data))
     run = stage.start(experiment("fdan", ROSTER))
     row = stage.play(run)
     assert row.status.value == "stalled" and "sends m" in row.cause and "STATISTIC" in row.cause
@@ -290,7 +290,7 @@ def test_what_no_site_can_say(phase: str, who: ClientId, change: Change, kind: s
     stage = federation()
     run = stage.start(experiment("fdan", ROSTER, **WAITING))
     until(stage, run, [p.name for p in fdan.plan(FDAN())].index(phase))
-    (order,) = stage.desk.orders(who)
+    (order,) = stage.agent_service.orders(who)
     receipt = told(stage, run, order, who, change)
     assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
 
@@ -301,7 +301,7 @@ def test_a_moment_of_another_dtype_is_taken() -> None:
         stage = federation()
         run = stage.start(experiment("fdan", ROSTER, **WAITING))
         until(stage, run, [p.name for p in fdan.plan(FDAN())].index("share"))
-        (order,) = stage.desk.orders(DORA)
+        (order,) = stage.agent_service.orders(DORA)
         assert told(stage, run, order, DORA, lambda given, m=m: {"m": m}).verdict == "accepted"
         assert stage.play(run).status.value == "completed", stage.row(run).cause
 
@@ -311,7 +311,7 @@ def test_what_is_no_mean_of_psi_draws_nobody() -> None:
     stage = federation()
     run = stage.start(experiment("fdan", ROSTER, **WAITING))
     until(stage, run, [p.name for p in fdan.plan(FDAN())].index("share"))
-    (order,) = stage.desk.orders(ANNA)
+    (order,) = stage.agent_service.orders(ANNA)
     assert told(stage, run, order, ANNA, lambda given: {"m": given["m"] + 0.1}).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first, *later = (r for r in stage.journal.rounds(run) if r.phase == "share")

@@ -152,7 +152,7 @@ def in_first_round() -> tuple[Any, Any, Any]:
     stage = federation()
     run = stage.start(experiment("fedamp_pl", ROSTER, **WAITING))
     until(stage, run, [p.name for p in fedamp_pl.plan(Config())].index("adapt"))
-    (order,) = stage.desk.orders(BERT)
+    (order,) = stage.agent_service.orders(BERT)
     return stage, run, order
 
 

@@ -28,7 +28,7 @@ def at(phase: str, **config: Any) -> tuple[Stage, Any, Order]:
     run = stage.start(experiment("feddadil", ROSTER, config=PLAN | config, waiting=waiting, **ALREADY))
     plan = feddadil.plan(Config(**{"points": 12, **PLAN, **config}))
     until(stage, run, [each.name for each in plan].index(phase))
-    (order,) = stage.desk.orders(BERT)
+    (order,) = stage.agent_service.orders(BERT)
     return stage, run, order
 
 

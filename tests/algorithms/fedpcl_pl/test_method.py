@@ -53,7 +53,7 @@ def same(a: Any, b: Any) -> bool:
 
 def known(name: str) -> Any:
     """A site's shelf as a target sees it."""
-    return site(name).open_shelf(WORLD, Role.TARGET)
+    return site(name).open_site_data(WORLD, Role.TARGET)
 
 
 def projections(order: Any, head: Any, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -221,7 +221,7 @@ def in_first_exchange() -> tuple[Any, Any, Any]:
     stage = agreed()
     run = stage.start(experiment("fedpcl_pl", ROSTER, **WAITING))
     until(stage, run, [p.name for p in fedpcl_pl.plan(Config())].index("describe"))
-    (order,) = stage.desk.orders(BERT)
+    (order,) = stage.agent_service.orders(BERT)
     return stage, run, order
 
 

@@ -301,11 +301,11 @@ def test_references_beside_the_model_are_refused() -> None:
     reply, parts = honest(stage, run, order, BERT), MemoryParts()
     kind: Any = record(type("Free", (), {"__annotations__": {"model": Weights, "r_mu": Tensor}}))
     files = encode(kind(reply.model, torch.zeros(3, 64)), parts, LAX).files
-    with stage.desk.push(BERT, order.id, tuple((digest, size, 0) for digest, size in files)) as intake:
+    with stage.agent_service.push(BERT, order.id, tuple((digest, size, 0) for digest, size in files)) as intake:
         for digest, _ in files:
             intake.write(parts.view(digest))
-        stage.desk.received(BERT, order.id, intake)
-    receipt = stage.desk.report(BERT, Reply(order.id, files))
+        stage.agent_service.received(BERT, order.id, intake)
+    receipt = stage.agent_service.report(BERT, Reply(order.id, files))
     assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == "Undeclared"
 
 

@@ -186,7 +186,7 @@ def in_full_round() -> tuple[Any, Any, Any]:
     stage = federation()
     run = stage.start(experiment("fedwca", ROSTER, config={"rounds": 3, **GIVEN}, **WAITING))
     until(stage, run, [p.name for p in fedwca.plan(fedwca.configure({"rounds": 3}, "tiny"))].index("full"))
-    (order,) = stage.desk.orders(BERT)
+    (order,) = stage.agent_service.orders(BERT)
     return stage, run, order
 
 

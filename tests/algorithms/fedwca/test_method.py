@@ -214,7 +214,7 @@ def test_what_a_site_is_sent_tells_nothing_of_members() -> None:
     assert not [word for word in words if word in down]
     # A person's own words, which the coordinator keeps: no order's settings have them.
     assert stage.row(run).spec.config["given"] == TRUE
-    assert not [row for row in stage.journal.orders(run) if "given" in stage.desk.offer(row).brief["config"]]
+    assert not [row for row in stage.journal.orders(run) if "given" in stage.agent_service.offer(row).brief["config"]]
     orders = [order for order, _ in sent(stage, run, "full").values()]
     assert {field for order in orders for field in vars(order)} == {"f", "soft", "g", "scores"}
     assert {float(order.scores.abs().sum()) for order in orders} == {0.0}

@@ -229,7 +229,7 @@ def test_a_seen_site_is_scored_with_its_own_model_and_an_unseen_one_with_all() -
         assert len(exchange[k, 1][0].models) == 1
         close(exchange[k, 1][0].models[0], models[i])
     assert len(exchange["dora", 1][0].models) == 3
-    held = SimSite(sites(NAMES[:4])["dora"].open_shelf).open_shelf(WORLD, "target").held_out  # type: ignore[arg-type]
+    held = SimSite(sites(NAMES[:4])["dora"].open_site_data).open_site_data(WORLD, "target").held_out  # type: ignore[arg-type]
     each = []
     for model in exchange["dora", 1][0].models:
         logits = nets.loaded(WORLD, model)(held.x)

@@ -137,7 +137,7 @@ def test_the_largest_delta_is_clipped(optimiser: str) -> None:
     stage = federation()
     run = stage.start(experiment("pfedhn", ROSTER, config={"rounds": 3, "server_optimiser": optimiser}))
     until(stage, run, 0)
-    ((who, order),) = [(k, o) for k in map(ClientId, ROSTER) for o in stage.desk.orders(k)]
+    ((who, order),) = [(k, o) for k in map(ClientId, ROSTER) for o in stage.agent_service.orders(k)]
     assert told(stage, run, order, who, filled("delta", 1e15)).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first = states(stage, run, Queued)[1].hyper
@@ -149,7 +149,7 @@ def test_counts_below_zero_are_refused() -> None:
     stage = federation()
     run = stage.start(experiment("hfedf", ROSTER, config={"confidence": True, "rounds": 0}, **WAITING))
     until(stage, run, 0)
-    (order,) = stage.desk.orders(BERT)
+    (order,) = stage.agent_service.orders(BERT)
     refused_alone(stage, run, order, BERT, lambda given: {"right": given["right"] - 120}, "OutOfRange")
 
 
@@ -158,7 +158,7 @@ def test_an_embedding_of_another_size_is_refused() -> None:
     stage = federation()
     run = stage.start(experiment("hfedf", ROSTER, config={"embeddings": "autoencoder"}, **WAITING))
     until(stage, run, 0)
-    (order,) = stage.desk.orders(BERT)
+    (order,) = stage.agent_service.orders(BERT)
     refused_alone(stage, run, order, BERT, lambda given: {"nu": torch.zeros(2)}, "WrongDims")
 
 

@@ -50,7 +50,7 @@ def objective(h: dict[str, Any], x: torch.Tensor) -> float:
 
 def rows_of(name: str) -> torch.Tensor:
     """A site's training rows."""
-    return site(name).open_shelf(WORLD, Role.TARGET).train.x  # type: ignore[attr-defined,no-any-return]
+    return site(name).open_site_data(WORLD, Role.TARGET).train.x  # type: ignore[attr-defined,no-any-return]
 
 
 def test_the_first_models_lie_about_the_source() -> None:
@@ -156,7 +156,7 @@ def test_people_are_told_who_chose_which_and_sites_are_not() -> None:
 
 def test_a_model_that_gives_no_numbers_is_not_chosen() -> None:
     """Its F is infinite, where another site spoilt it."""
-    data = replace(rows := site("bert").open_shelf(WORLD, Role.TARGET).train, y=None)  # type: ignore[attr-defined]
+    data = replace(rows := site("bert").open_site_data(WORLD, Role.TARGET).train, y=None)  # type: ignore[attr-defined]
     at = Site(Config(), WORLD, BERT, Role.TARGET, data, 1, torch.Generator())
     net = nets.build(WORLD)
     assert unfitness(net, at) < torch.inf
@@ -192,7 +192,7 @@ def in_first_round() -> tuple[Any, Any, Any]:
     stage = federation()
     run = stage.start(experiment("ifca_pl", ROSTER, **WAITING))
     until(stage, run, [p.name for p in ifca_pl.plan(Config())].index("adapt"))
-    (order,) = stage.desk.orders(BERT)
+    (order,) = stage.agent_service.orders(BERT)
     return stage, run, order
 
 

@@ -316,7 +316,7 @@ def opened(phase: str, who: ClientId) -> tuple[Any, Any, Any]:
     stage = federation()
     run = stage.start(experiment("kd3a", ROSTER, **WAITING))
     until(stage, run, [p.name for p in kd3a.plan(KD3A())].index(phase))
-    (order,) = stage.desk.orders(who)
+    (order,) = stage.agent_service.orders(who)
     return stage, run, order
 
 

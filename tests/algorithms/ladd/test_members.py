@@ -121,7 +121,7 @@ def in_phase(method: str, phase: str, **config: Any) -> tuple[Any, Any, Any]:
     run = stage.start(experiment(method, ROSTER, world=WORLD, config=given, **WAITING))
     algorithm = resolve(METHODS, method)
     until(stage, run, [p.name for p in algorithm.plan(algorithm.configure(given, "tiny"))].index(phase))
-    (order,) = stage.desk.orders(BERT)
+    (order,) = stage.agent_service.orders(BERT)
     return stage, run, order
 
 

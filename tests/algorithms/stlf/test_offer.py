@@ -21,7 +21,7 @@ from tideline.core.errors import StepFailed
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, Step
-from tideline.engine.compute.step_runner import Stepper
+from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.model.envelopes import Envelope
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import RunRow, Status
@@ -101,13 +101,15 @@ def test_a_model_is_sealed_to_its_targets_alone() -> None:
 def test_the_keys_of_others_open_no_model() -> None:
     """Neither those of a device that is no target of it, nor any public one; a target's do."""
     stage, _ = played(federation(THREE), THREE, rates=RATES)
-    public = [key for ring in stage.rings.values() for key in raw(ring.own().public)]
+    public = [key for ring in stage.peer_keys_of.values() for key in raw(ring.own().public)]
     found = offered(stage)
     assert found
     for envelope in found:
-        assert set(envelope.keys) < set(stage.rings) - {envelope.handle.holder}
+        assert set(envelope.keys) < set(stage.peer_keys_of) - {envelope.handle.holder}
         for reader, box in envelope.keys.items():
-            able = {name for name, ring in stage.rings.items() if sealing.open_key(bytes.fromhex(box), ring.own().receive[0])}
+            able = {
+                name for name, ring in stage.peer_keys_of.items() if sealing.open_key(bytes.fromhex(box), ring.own().receive[0])
+            }
             assert able == {reader}
             assert not any(sealing.open_key(bytes.fromhex(box), key) for key in public)
 
@@ -169,7 +171,7 @@ def test_without_an_answer_by_the_only_source_the_run_waits() -> None:
     row = stage.play(run, silent_in(stage, run, ("anna", 1), ("bert", 1)))
     assert row.status is Status.STALLED
     assert "Round 1 of offer" in row.cause
-    stage.office.resume(run)
+    stage.run_service.resume(run)
     assert stage.play(run).state_digest == quiet.row(first).state_digest
 
 
@@ -209,8 +211,8 @@ def test_a_model_of_another_network_is_refused() -> None:
         replace(stlf, plan=lambda c: tuple(replace(p, step=step) if p.name == "offer" else p for p in stlf.plan(c)))
     )
     name = ClientId("anna")
-    stepper = Stepper(methods, stage.vaults[name].parts, stage.sites[name].open_shelf)
-    stage.agents[name].pool = CountingPool(stepper, stage.jobs)
+    step_runner = StepRunner(methods, stage.vaults[name].parts, stage.sites[name].open_site_data)
+    stage.agents[name].pool = CountingPool(step_runner, stage.jobs)
     run = stage.start(experiment("stlf", {"anna": "source", "bert": "target"}, preset="tiny"))
     row = stage.play(run)
     assert row.status is Status.STALLED

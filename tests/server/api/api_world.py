@@ -17,7 +17,7 @@ import torch
 from tideline.algorithms import METHODS
 from tideline.core.data import Data
 from tideline.core.run import Role, World
-from tideline.engine.coordinator.run_service import Office
+from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.adapters import QuietBell
 from tideline.engine.simulation.federation import Federation, SimSite
@@ -75,14 +75,14 @@ class Coordinator:
 
     def __init__(self, settings: ApiSettings = QUICK, **other: Any) -> None:
         def site(name: str) -> SimSite:
-            def open_shelf(world: World, role: Role) -> Holdings:
+            def open_site_data(world: World, role: Role) -> Holdings:
                 return holdings(name)
 
-            return SimSite(open_shelf)
+            return SimSite(open_site_data)
 
         self.federation = Federation(METHODS, {name: site(name) for name in SITES})
         self.bell = LoudBell()
-        for part in (self.federation.office, self.federation.desk, self.federation.conductor):
+        for part in (self.federation.run_service, self.federation.agent_service, self.federation.scheduler):
             part.bell = self.bell
         self.services = replace(self.plain_services(), **other)
         self.app = create_app(self.services, settings)
@@ -90,12 +90,14 @@ class Coordinator:
     def plain_services(self) -> Services:
         """What a shell would hand in, without a key."""
         f = self.federation
-        return Services(f.office, f.journal, f.room, f.compute, f.clock, self.bell.moved, "1.2.3", None, lambda: {"replicas": 1})
+        return Services(
+            f.run_service, f.journal, f.part_store, f.compute, f.clock, self.bell.moved, "1.2.3", None, lambda: {"replicas": 1}
+        )
 
     def beside(self, journal: Journal, settings: ApiSettings = QUICK) -> Coordinator:
         """Another coordinator's door, over this journal: it knows nothing but what stands there."""
         f, other = self.federation, copy(self)
-        other.services = replace(self.services, office=Office(journal, f.compute, self.bell, f.clock), journal=journal)
+        other.services = replace(self.services, run_service=RunService(journal, f.compute, self.bell, f.clock), journal=journal)
         other.app = create_app(other.services, settings)
         return other
 
@@ -134,8 +136,8 @@ class Coordinator:
         return run
 
     def play(self, run: str) -> None:
-        """Let the sites and the conductor do their work until the run has ended or stalled."""
-        self.federation.run(self.federation.office.find(run).id)  # type: ignore[arg-type]
+        """Let the sites and the scheduler do their work until the run has ended or stalled."""
+        self.federation.run(self.federation.run_service.find(run).id)  # type: ignore[arg-type]
 
 
 def refused(answer: httpx.Response, status: int, kind: str, path: str | None = None) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def played(journal: Any) -> Stage:
     on.journal = journal
     on.rebuild()
     for name in on.vaults:
-        on.office.enrol(on.office.invite(name, {}, 60.0), name, f"credential of {name}", ("source", "target"), "test")
+        on.run_service.enrol(on.run_service.invite(name, {}, 60.0), name, f"credential of {name}", ("source", "target"), "test")
     run = on.start(experiment("clusters", ROSTER, config={"secret": True}, name="told"))
     assert on.play(run).status == "completed", on.row(run).cause
     return on
@@ -64,7 +64,7 @@ def door(journal: Journal) -> Door:
     """The people's door over the journal, and the run."""
     on = played(journal)
     door = Coordinator(api_key_hash=hash_of("the home's key")).beside(journal)
-    door.services.room.parts = on.parts  # its files can be downloaded
+    door.services.part_store.parts = on.parts  # its files can be downloaded
     return door, journal.run_ids()[0]
 
 
@@ -118,7 +118,7 @@ def test_a_method_may_keep_its_state_for_admins() -> None:
     run = on.start(experiment("clusters", ROSTER, config={"secret": False}))
     assert on.play(run).status == "completed" and on.row(run).spec.admins
     door = Coordinator(api_key_hash=hash_of("the home's key")).beside(on.journal)
-    door.services.room.parts = on.parts
+    door.services.part_store.parts = on.parts
     assert door.get(f"/runs/{run}/files", headers=given(door, "bob", "viewer")).status_code == 403
     assert door.get(f"/runs/{run}/files", headers=OWN).status_code == 200
 

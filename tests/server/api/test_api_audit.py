@@ -14,7 +14,7 @@ from api_world import EXPERIMENT, Coordinator, refused
 from tideline.core.errors import ChainBroken
 from tideline.engine.audit.log import Tip, entry_of, follow
 from tideline.engine.coordinator.api_keys import hash_of
-from tideline.engine.coordinator.run_service import Office
+from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.bell import LocalCounts
 from tideline_server.limits import Limits
@@ -107,7 +107,7 @@ def test_who_is_over_the_limit_stands_in_the_log(door: Coordinator) -> None:
 def test_who_had_parts_destroyed_is_told(door: Coordinator) -> None:
     """Once, though the call is sent twice."""
     key = door.post("/keys", {"name": "alice", "role": "operator"}, headers=OWN).json()["key"]
-    door.services.room.parts.put([b"litter"])
+    door.services.part_store.parts.put([b"litter"])
     door.federation.clock.advance(1e6)
     for _ in range(2):
         swept = door.post("/parts/sweep", headers={"Authorization": f"Bearer {key}", "Idempotency-Key": "1"}).json()
@@ -123,7 +123,7 @@ def stored(tmp_path: Path) -> Iterator[Coordinator]:
     with closing(SqlJournal(tmp_path / "journal.db")) as journal:
         f = made.federation
         yield Coordinator(
-            api_key_hash=hash_of("the home's key"), journal=journal, office=Office(journal, f.compute, f.bell, f.clock)
+            api_key_hash=hash_of("the home's key"), journal=journal, run_service=RunService(journal, f.compute, f.bell, f.clock)
         )
 
 

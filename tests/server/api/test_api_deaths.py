@@ -64,7 +64,7 @@ class Ask:
         """Let time pass, in which a run that waits for sites stalls."""
         self.federation.clock.advance(DEADLINE + 1)
         for run in self.journal.run_ids():
-            self.federation.conductor.turn(run)
+            self.federation.scheduler.turn(run)
 
 
 faults = st.lists(st.tuples(st.integers(0, 16), st.sampled_from(KINDS)), max_size=2)
@@ -125,7 +125,7 @@ def test_what_failed_is_not_kept() -> None:
     assert answer is not None
     refused(answer, 503, "Unreachable")
     broken = ask.home.beside(ask.journal)
-    broken.services.office.compute = None  # type: ignore[assignment]
+    broken.services.run_service.compute = None  # type: ignore[assignment]
     with capture_logs():
         refused(broken.post("/runs", GIVEN, headers=KEY), 500, "InternalError")
     patient = ask.home.beside(ask.journal, ApiSettings(patience_seconds=600.0))

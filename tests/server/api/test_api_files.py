@@ -35,7 +35,7 @@ def test_a_half_done_state_is_not_given_out(coordinator: Coordinator) -> None:
     run, federation = coordinator.start(), coordinator.federation
     for order in list(federation.waiting()):
         federation.handle(order)
-    row = federation.office.find(run)  # type: ignore[arg-type]
+    row = federation.run_service.find(run)  # type: ignore[arg-type]
     federation.turn([row.id])
     coordinator.post(f"/runs/{run}/cancel")
     (root, _), *_ = federation.journal.rounds(row.id)[-1].state

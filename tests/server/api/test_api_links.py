@@ -1,4 +1,4 @@
-"""POST /links/plan: a plan for whoever may look, without a run, an entry or a key's errand; mistakes have their place."""
+"""POST /links/plan: a plan for whoever may look, without a run, an entry or a key's record; mistakes have their place."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_mistakes_have_their_place(door: Coordinator) -> None:
 
 
 def test_whoever_may_look_may_plan_and_nothing_is_kept() -> None:
-    """A viewer's key opens it. No run, no entry in the audit log; a key of the call is not looked at, and names no errand."""
+    """A viewer's key opens it. No run, no entry in the audit log; a key of the call is not looked at, and names no record."""
     door = Coordinator(api_key_hash=hash_of("own"))
     key = door.post("/keys", {"name": "eve", "role": "viewer"}, headers=OWN).json()["key"]
     before = door.get("/audit/tip", headers=OWN).json()

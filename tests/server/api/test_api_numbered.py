@@ -26,13 +26,13 @@ def test_every_other_request_gets_one(coordinator: Coordinator, given: str | byt
 def test_the_log_has_it(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is logged while a request is served, on whatever thread, has its id; what comes after has none."""
     seen: list[object] = []
-    office = coordinator.federation.office
+    run_service = coordinator.federation.run_service
 
     def headlines(*_: object) -> object:
         seen.append(structlog.contextvars.get_contextvars().get("request"))
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(type(office.journal), "headlines", headlines)
+    monkeypatch.setattr(type(run_service.journal), "headlines", headlines)
     answer = coordinator.get("/runs", headers={"X-Request-Id": "mine"})
     assert (answer.status_code, answer.headers["x-request-id"], seen) == (500, "mine", ["mine"])
     assert answer.json()["request"] == "mine"

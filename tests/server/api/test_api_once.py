@@ -20,7 +20,7 @@ from tests.postgres import own_schema
 from tideline.core.errors import Unreachable
 from tideline.core.tokens import secret_of
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS
-from tideline.engine.coordinator.run_service import Office, secret_hash
+from tideline.engine.coordinator.run_service import RunService, secret_hash
 from tideline.engine.model.compute import Draft, DraftRequest
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.journal import MemoryJournal
@@ -65,7 +65,7 @@ def test_a_run_is_started_once(coordinator: Coordinator) -> None:
 def test_an_invitation_is_made_once(coordinator: Coordinator) -> None:
     """The token comes again, though later, and though it was used meanwhile; it still serves once."""
     first = coordinator.post("/invites", INVITATION, headers=KEY)
-    coordinator.federation.office.enrol(first.json()["token"], "dora", "a secret", ("source",), "1")
+    coordinator.federation.run_service.enrol(first.json()["token"], "dora", "a secret", ("source",), "1")
     coordinator.federation.clock.advance(3600.0)
     same(first, coordinator.post("/invites", INVITATION, headers=KEY))
     invite = coordinator.federation.journal.invite(secret_hash(secret_of(first.json()["token"])))
@@ -91,7 +91,7 @@ def test_a_refusal_is_told_again(coordinator: Coordinator) -> None:
     first = coordinator.post("/runs", given, headers=KEY)
     refused(first, 422, "RosterRefused", "select[0]")
     token = coordinator.post("/invites", INVITATION).json()["token"]
-    coordinator.federation.office.enrol(token, "dora", "a secret", ("source",), "1")
+    coordinator.federation.run_service.enrol(token, "dora", "a secret", ("source",), "1")
     same(first, coordinator.post("/runs", given, headers=KEY))
     assert coordinator.post("/runs", given, headers={HEADER: "another"}).status_code == 201
 
@@ -114,7 +114,7 @@ def test_what_changes_nothing_needs_no_key(coordinator: Coordinator) -> None:
 
 
 def test_a_key_is_forgotten_after_a_day(coordinator: Coordinator) -> None:
-    """Within the day the answer comes again; later the call is a new one, and the old errand is gone when new ones come."""
+    """Within the day the answer comes again; later the call is a new one, and the old record is gone when new ones come."""
     first = coordinator.post("/runs", EXPERIMENT, headers=KEY)
     coordinator.federation.clock.advance(KEPT_SECONDS)
     same(first, coordinator.post("/runs", EXPERIMENT, headers=KEY))
@@ -277,7 +277,7 @@ def slow(
     """A door at which a call is under way, and its answer once it has one."""
     compute = SlowCompute(coordinator)
     door = coordinator.beside(coordinator.federation.journal, settings)
-    door.services.office.compute = compute  # type: ignore[assignment]
+    door.services.run_service.compute = compute  # type: ignore[assignment]
     answers: list[httpx.Response] = []
     thread = threading.Thread(target=lambda: answers.append(door.post("/runs", EXPERIMENT, headers=KEY)))
     thread.start()
@@ -361,12 +361,12 @@ def test_a_reference_is_begun_with_its_run(coordinator: Coordinator) -> None:
 def test_the_office_is_asked_without_a_key() -> None:
     """A simulation, say: nothing is reserved."""
     coordinator = Coordinator(QUICK)
-    office = coordinator.federation.office
-    assert isinstance(office, Office)
-    run = office.start(EXPERIMENT)
-    office.cancel(run)
+    run_service = coordinator.federation.run_service
+    assert isinstance(run_service, RunService)
+    run = run_service.start(EXPERIMENT)
+    run_service.cancel(run)
     with pytest.raises(Exception, match="cancelled already"):
-        office.cancel(run)
+        run_service.cancel(run)
     assert coordinator.federation.journal._errands == {}
 
 

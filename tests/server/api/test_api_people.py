@@ -60,8 +60,8 @@ def test_clients_are_listed_without_their_secrets(coordinator: Coordinator) -> N
     assert set(listed[0]) == told | {"standing", "revoked", "reason", "fingerprint", "rotate"}
     assert (listed[0]["standing"], listed[0]["protocol"]) == ("approved", 2)
     assert re.fullmatch("[0-9a-f]{4}( [0-9a-f]{4}){7}", listed[0]["fingerprint"])
-    coordinator.federation.office.enrol(
-        coordinator.federation.office.invite("old", {}, 60.0), "old", "a secret", ("source",), "1"
+    coordinator.federation.run_service.enrol(
+        coordinator.federation.run_service.invite("old", {}, 60.0), "old", "a secret", ("source",), "1"
     )
     old = next(c for c in coordinator.get("/clients").json() if c["name"] == "old")
     assert (old["protocol"], old["fingerprint"]) == (1, None)
@@ -70,11 +70,11 @@ def test_clients_are_listed_without_their_secrets(coordinator: Coordinator) -> N
 def test_an_invitation_admits_an_agent_once(coordinator: Coordinator) -> None:
     """The token enrols the named agent, with its labels, and experiments can select by them."""
     answer = coordinator.post("/invites", {"name": "dora", "labels": {"country": "nl"}, "ttl_seconds": 60})
-    invited, office = answer.json(), coordinator.federation.office
+    invited, run_service = answer.json(), coordinator.federation.run_service
     assert (answer.status_code, invited["expires"]) == (201, 60.0)
-    office.enrol(invited["token"], "dora", "a secret", ("source",), "1")
+    run_service.enrol(invited["token"], "dora", "a secret", ("source",), "1")
     with pytest.raises(IdentityRefused):
-        office.enrol(invited["token"], "emil", "a secret", ("source",), "1")
+        run_service.enrol(invited["token"], "emil", "a secret", ("source",), "1")
     run = coordinator.start(roster={}, select=[{"labels": {"country": "nl"}, "role": "source"}])
     assert [c["name"] for c in coordinator.get(f"/runs/{run}").json()["clients"]] == ["dora"]
 
@@ -84,7 +84,7 @@ def test_an_invitation_expires(coordinator: Coordinator) -> None:
     token = coordinator.post("/invites", {"ttl_seconds": 5}).json()["token"]
     coordinator.federation.clock.advance(6.0)
     with pytest.raises(IdentityRefused, match="expired"):
-        coordinator.federation.office.enrol(token, "dora", "a secret", ("source",), "1")
+        coordinator.federation.run_service.enrol(token, "dora", "a secret", ("source",), "1")
 
 
 WRONG: list[tuple[dict[str, Any], int, str, str | None]] = [
@@ -132,7 +132,7 @@ def test_a_held_client_is_approved(coordinator: Coordinator) -> None:
     """By its name, as often as one likes; a stranger is not found."""
     token = coordinator.post("/invites", {"name": "dora", "hold": True}).json()["token"]
     who = Applicant("dora", ("source",), "1", keys=Keys("00" * 32, "99" * 32))
-    coordinator.federation.office.people.admit(token, who)
+    coordinator.federation.run_service.people.admit(token, who)
     (line,) = [each for each in coordinator.get("/clients").json() if each["name"] == "dora"]
     assert (line["standing"], line["protocol"]) == ("pending", 2)
     assert line["fingerprint"] == "af2d 92c4 c14b cc03 ca35 0e49 6c12 336c"
@@ -151,8 +151,8 @@ def test_a_client_is_revoked(coordinator: Coordinator) -> None:
     for what in ("approve", "rotate"):
         refused(coordinator.post(f"/clients/anna/{what}"), 409, "Refused")
     refused(coordinator.post("/clients/anna/revoke", {"why": "x"}), 422, "ConfigRefused", "why")
-    coordinator.federation.office.enrol(
-        coordinator.federation.office.invite("old", {}, 60.0), "old", "a secret", ("source",), "1"
+    coordinator.federation.run_service.enrol(
+        coordinator.federation.run_service.invite("old", {}, 60.0), "old", "a secret", ("source",), "1"
     )
     refused(coordinator.post("/clients/old/rotate"), 409, "Refused")
 

@@ -125,8 +125,8 @@ def test_mistakes_are_answered_with_their_place(
     coordinator: Coordinator, changes: dict[str, Any], status: int, kind: str, path: str, todo: str
 ) -> None:
     """Each mistake in an experiment is refused with its dotted place and what to do, and no run is begun."""
-    office = coordinator.federation.office
-    office.enrol(office.invite("dora", {}, 60.0), "dora", "a secret", ("target",), "1")
+    run_service = coordinator.federation.run_service
+    run_service.enrol(run_service.invite("dora", {}, 60.0), "dora", "a secret", ("target",), "1")
     base = EXPERIMENT if changes.get("reference") is None else EXPERIMENT | {"method": "fedprox"}
     error = refused(coordinator.post("/runs", base | changes), status, kind, path)
     assert todo in error["todo"]

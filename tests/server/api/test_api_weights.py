@@ -53,7 +53,7 @@ def streamed(*chunks: bytes) -> Callable[[], AsyncIterator[bytes]]:
     return body
 
 
-def shelf(coordinator: Coordinator) -> list[str]:
+def site_data(coordinator: Coordinator) -> list[str]:
     """The parts that the coordinator has."""
     return list(coordinator.federation.parts.digests())
 
@@ -91,14 +91,14 @@ def test_other_bytes_than_the_address_says(request: pytest.FixtureRequest, kind:
     wanted, got = "ab" * 32, hashlib.sha256(b"other").hexdigest()
     error = refused(put(coordinator, b"other", f"/weights/{wanted}"), 422, "ConfigRefused", "digest")
     assert wanted in error["detail"] and got in error["detail"] and error["context"]["digest"] == got
-    assert shelf(coordinator) == [] and not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert site_data(coordinator) == [] and not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("address", ["abc", "AB" * 32, "0" * 65])
 def test_an_address_that_is_no_digest(coordinator: Coordinator, address: str) -> None:
     """Refused in the one shape, before anything is kept."""
     assert put(coordinator, b"x", f"/weights/{address}").status_code in (404, 405, 422)
-    assert shelf(coordinator) == []
+    assert site_data(coordinator) == []
 
 
 def test_the_length_is_announced(coordinator: Coordinator) -> None:
@@ -131,7 +131,7 @@ def test_more_bytes_than_announced(coordinator: Coordinator) -> None:
     """413, and nothing stays."""
     body, headers = streamed(b"1234", b"5678"), {"Content-Length": "5"}
     refused(coordinator.send("PUT", at(b"12345678"), content=body(), headers=headers), 413, "TooLarge")
-    assert shelf(coordinator) == []
+    assert site_data(coordinator) == []
 
 
 @pytest.mark.parametrize("how", ["short", "cut", "silent"])
@@ -146,7 +146,7 @@ def test_of_a_cut_upload_nothing_stays(on_disk: Coordinator, tmp_path: Path, how
         quick = on_disk.beside(on_disk.federation.journal, ApiSettings(body_seconds=0.05))
         status = anyio.run(partly, quick, content, how == "cut")
         assert status == (400 if how == "cut" else 408)
-    assert sorted(tmp_path.rglob("*")) == files and shelf(on_disk) == []
+    assert sorted(tmp_path.rglob("*")) == files and site_data(on_disk) == []
     assert isinstance(on_disk.federation.parts, FolderParts)
     assert put(on_disk, content).status_code == 201
 
@@ -194,7 +194,7 @@ def test_a_file_may_be_longer_than_any_other_body_and_is_no_json(coordinator: Co
     for status in (201, 200):
         answer = coordinator.send("PUT", at(content), content=streamed(*pieces)(), headers=headers)
         assert answer.status_code == status and "idempotent-replayed" not in answer.headers
-    assert len(content) > QUICK.max_body_bytes and shelf(coordinator) == [at(content).removeprefix("/weights/")]
+    assert len(content) > QUICK.max_body_bytes and site_data(coordinator) == [at(content).removeprefix("/weights/")]
 
 
 @pytest.mark.parametrize("method", ["PUT", "GET"])
@@ -221,9 +221,9 @@ def test_a_run_from_weights_that_are_not_here(coordinator: Coordinator) -> None:
         assert "PUT /weights" in error["todo"]
         put(coordinator, network())
         coordinator.federation.clock.advance(GRACE_SECONDS + 1)
-        coordinator.federation.room.collect()
+        coordinator.federation.part_store.collect()
     refused(coordinator.post("/runs", EXPERIMENT | {"weights": "net.safetensors"}), 422, "ConfigRefused", "weights")
-    assert coordinator.get("/runs").json() == [] and shelf(coordinator) == []
+    assert coordinator.get("/runs").json() == [] and site_data(coordinator) == []
 
 
 def test_a_run_from_weights_that_do_not_fit(coordinator: Coordinator) -> None:
@@ -243,9 +243,9 @@ def test_a_run_that_waits_keeps_its_weights(coordinator: Coordinator) -> None:
     headers = {"Idempotency-Key": "start"}
     run = coordinator.post("/runs", body, headers=headers).json()["run"]
     coordinator.federation.clock.advance(5 * GRACE_SECONDS)
-    coordinator.federation.room.collect()
+    coordinator.federation.part_store.collect()
     coordinator.play(run)
-    coordinator.federation.room.collect()
+    coordinator.federation.part_store.collect()
     assert coordinator.get(f"/runs/{run}").json()["status"] == "completed"
     refused(coordinator.get(at(content)), 404, "NotFound")
     again = coordinator.post("/runs", body, headers=headers)

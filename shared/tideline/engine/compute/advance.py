@@ -40,7 +40,7 @@ class Game:
 class Turned:
     """The state, the cursor that waits for replies (the plan's length when it has ended), and what each client is asked.
 
-    marks, groups, tables: what the fold that led here told people (core.phase.Told).
+    marks, groups, tables: what the fold that led here told people (core.phase.Folded).
     """
 
     state: Record

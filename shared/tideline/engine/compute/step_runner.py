@@ -24,19 +24,21 @@ from tideline.core.step import AnyStep, Fetch, Outcome, Site
 from tideline.engine.compute.advance import reproducible
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
-from tideline.engine.ports.site import Done, Job, OpenShelf, Shelf
+from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Stepper:
+class StepRunner:
     """Runs jobs over a site's parts and data. Satisfies the port Pool."""
 
-    def __init__(self, methods: Methods, parts_of: Callable[[RunId], Parts], open_shelf: OpenShelf, device: str = "cpu") -> None:
+    def __init__(
+        self, methods: Methods, parts_of: Callable[[RunId], Parts], open_site_data: OpenSiteData, device: str = "cpu"
+    ) -> None:
         self.methods, self.parts_of, self.device = methods, parts_of, device
-        self._open = open_shelf
-        self._shelves: dict[str, Shelf] = {}
+        self._open = open_site_data
+        self._site_data: dict[str, SiteData] = {}
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
@@ -45,12 +47,12 @@ class Stepper:
         clauses = agree_on_contract(algorithm, config, job.brief)
         agree_on_memory(algorithm, job.brief)
         world, role = job.brief.world, job.brief.role
-        shelf = self.shelf(world, role)
+        site_data = self.site_data(world, role)
         phase = None if job.cursor == JOIN else placed(algorithm.plan(config), job)
         step = phase.step if phase else None
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
             view = step.view if step else View.TRAIN
-            data = masked(guarded("that reads the data", shelf.view, view, role), view, role)
+            data = masked(guarded("that reads the data", site_data.view, view, role), view, role)
             fetch = self.fetching(algorithm, config, world, job)
             site = Site(config, world, job.client, role, data, job.round, rng, self.device, fetch, tick, job.transfers)
             if phase is None or step is None:
@@ -109,13 +111,13 @@ class Stepper:
                 "This site's memory of the run is no longer whole", "Restore the agent's home directory, or begin the run again"
             ) from cause
 
-    def shelf(self, world: World, role: Role) -> Shelf:
+    def site_data(self, world: World, role: Role) -> SiteData:
         """The site's data for a world, read once. Those of another world are let go before: memory holds one set of them."""
         key = f"{plain(world)}{role}"
-        if key not in self._shelves:
-            self._shelves = {}
-            self._shelves = {key: guarded("that opens the data", self._open, world, role)}
-        return self._shelves[key]
+        if key not in self._site_data:
+            self._site_data = {}
+            self._site_data = {key: guarded("that opens the data", self._open, world, role)}
+        return self._site_data[key]
 
 
 def agree_on_memory(algorithm: AnyAlgorithm, brief: Brief) -> None:
@@ -136,7 +138,7 @@ def placed(plan: AnyPlan, job: Job) -> AnyPhase:
 
 
 def masked(data: Data, view: View, role: Role) -> Data:
-    """A target's training labels are absent, even where its shelf forgot to hide them."""
+    """A target's training labels are absent, even where its reader forgot to hide them."""
     return replace(data, y=None) if view is View.TRAIN and role is Role.TARGET else data
 
 

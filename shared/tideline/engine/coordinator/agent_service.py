@@ -15,7 +15,7 @@ from tideline.archive.parts import Upload
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, NotFound, Stale
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.engine.coordinator.briefs import brief_of, with_peers
-from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.model.compute import CheckRequest
 from tideline.engine.model.files import Arrivals
 from tideline.engine.model.orders import Failure, Order, OrderRow, OrderStatus, Receipt, Reply
@@ -32,13 +32,13 @@ MOST_ORDERS = 10_000  # whose bytes are counted at once
 SEEN_SECONDS = 30.0  # a client's signs of life are written no more often than this
 
 
-class Desk:
+class AgentService:
     """Offers orders, hands out and takes in parts, accepts replies: the first counts, later ones are acknowledged and dropped."""
 
     def __init__(
         self,
         journal: Journal,
-        room: Storeroom,
+        part_store: PartStore,
         compute: Compute,
         bell: Bell,
         clock: Clock,
@@ -46,7 +46,7 @@ class Desk:
         later: Executor | None = None,
         meter: Meter = SILENT,
     ) -> None:
-        self.journal, self.room, self.compute, self.bell, self.clock = journal, room, compute, bell, clock
+        self.journal, self.part_store, self.compute, self.bell, self.clock = journal, part_store, compute, bell, clock
         self.version, self._later, self.meter = version, later, meter
         self._lock = threading.Lock()
         self._down: Counter[OrderId] = Counter()
@@ -93,7 +93,7 @@ class Desk:
             if digest not in sizes:
                 raise NotFound(f"Order {order[:8]} names no part {digest[:12]}")
         total = sum(sizes[digest] - offset for digest, offset in wanted)
-        return chunks(self.room.parts, wanted, chunk_size(total, streams))
+        return chunks(self.part_store.parts, wanted, chunk_size(total, streams))
 
     def sent(self, order: OrderId, nbytes: int) -> None:
         """Count what went down."""
@@ -110,10 +110,10 @@ class Desk:
         offsets = {digest: offset for digest, _, offset in arrivals}
 
         def begin(digest: Digest, size: int) -> Upload:
-            here = self.room.offset(digest, size, run, client)
+            here = self.part_store.offset(digest, size, run, client)
             if offsets[digest] != here:  # looked at first: to open an upload is to read all that came of it
                 raise elsewhere(digest, here, offsets[digest])
-            upload = self.room.upload(digest, size, run, client)
+            upload = self.part_store.upload(digest, size, run, client)
             if offsets[digest] != upload.offset:
                 upload.close()
                 raise elsewhere(digest, upload.offset, offsets[digest])
@@ -127,7 +127,7 @@ class Desk:
         run = self.own(client, order).run
         with self._lock:
             count(self._up, order, intake.came)
-        self.room.keep(intake.whole, run, client)
+        self.part_store.keep(intake.whole, run, client)
         self.meter.received(intake.came)
 
     def report(self, client: ClientId, reply: Reply) -> Receipt:
@@ -159,7 +159,7 @@ class Desk:
 
     def missing(self, row: OrderRow, reply: Reply) -> tuple[tuple[Digest, int], ...]:
         """Which of a reply's files must be sent first."""
-        return self.room.missing(tuple(dict.fromkeys((*reply.files, *ciphers(reply.sealed)))), row.run, row.client)
+        return self.part_store.missing(tuple(dict.fromkeys((*reply.files, *ciphers(reply.sealed)))), row.run, row.client)
 
     def overtaken(self, row: OrderRow, reply: Reply) -> bool:
         """Whether the round has closed, or parts were collected, while the reply was checked: that is no fault of its own."""
@@ -185,11 +185,11 @@ class Desk:
             raise Undeclared("The reply to a step holds facts; they belong to the join")
         if not reply.files:
             raise PartMissing("The reply names no message")
-        header, run = parse(self.room.parts.view(reply.files[0][0])), self.run(row)
+        header, run = parse(self.part_store.parts.view(reply.files[0][0])), self.run(row)
         if [d for d, _ in named_parts(header)] != [d for d, _ in reply.files[1:]]:
             raise Undeclared("The reply's files are not those that its root names")
         for digest, size in (*reply.files, *ciphers(reply.sealed)):
-            if self.room.parts.size(digest) != size:
+            if self.part_store.parts.size(digest) != size:
                 raise PartMismatch(f"Part {digest[:12]} has not the {size} bytes that the reply tells")
         if reply.sealed or named_handles(header):
             check_envelopes(row, run, reply, named_handles(header), self.journal.client(row.client))
@@ -217,7 +217,7 @@ class Desk:
         """Write the answer; ring for the run."""
         with self._lock:
             down, up = self._down[row.id], self._up[row.id]
-        after = self.journal.answer(row.id, reply, status, self.clock.now(), down, up, self.room.parts.has)
+        after = self.journal.answer(row.id, reply, status, self.clock.now(), down, up, self.part_store.parts.has)
         if after is None:
             return Receipt("missing", self.missing(row, reply))
         with self._lock:

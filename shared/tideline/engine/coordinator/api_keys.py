@@ -29,7 +29,7 @@ PREFIX = "tidekey_"
 
 @dataclass(frozen=True)
 class Caller:
-    """Who made a request. `door` is a secret of the key, which no store has (see errands); an empty name is anybody."""
+    """Who made a request. `door` is a secret of the key, which no store has (see records); an empty name is anybody."""
 
     name: str = ""
     role: KeyRole = KeyRole.ADMIN
@@ -39,7 +39,7 @@ class Caller:
 ANYBODY = Caller()
 
 
-class Keyring:
+class ApiKeys:
     """The keys of a coordinator. Any number of threads.
 
     admins   hashes of the keys that lie in files; None asks nobody for a key

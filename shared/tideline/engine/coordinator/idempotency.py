@@ -1,4 +1,4 @@
-"""Errands: what a person asks for under a key is done once, however often it is sent and whoever dies meanwhile.
+"""Idempotency records: what a person asks for under a key is done once, however often it is sent and whoever dies meanwhile.
 
 reserve   the key, and a random seed with it
 do        what was asked for, under names that come from the seed: who tries again finds what was done
@@ -18,7 +18,7 @@ from typing import Any
 
 from tideline.core.errors import Unreachable
 from tideline.core.run import RunId
-from tideline.engine.model.idempotency import Answer, Errand
+from tideline.engine.model.idempotency import Answer, IdempotencyRecord
 from tideline.engine.model.runs import RunRow
 from tideline.engine.ports.journal import Journal
 
@@ -27,17 +27,17 @@ KEPT_SECONDS = 86400.0  # whoever asks again does so within a day; a key that is
 
 @dataclass(frozen=True)
 class Identity:
-    """What the things are called that a request makes. Every try of an errand has the same; a request without a key its own.
+    """What the things are called that a request makes. Every try of a record has the same; a request without a key its own.
 
     secret  what a token needs beside the seed; no store has it
-    errand  the errand's key, or nothing
+    idempotency record  the record's key, or nothing
     worker  this try of it
     by      the name of who asks, or nothing
     """
 
     seed: str = field(default_factory=lambda: secrets.token_hex(16))
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
-    errand: str = ""
+    idempotency_record: str = ""
     worker: str = ""
     by: str = ""
 
@@ -60,11 +60,11 @@ class Identity:
 
 
 def last_seen(journal: Journal, identity: Identity | None, runs: Iterable[RunRow]) -> Mapping[str, int]:
-    """Each run's last event as the errand's first try saw it. Nothing without a key: then there is one try."""
-    if identity is None or not identity.errand:
+    """Each run's last event as the record's first try saw it. Nothing without a key: then there is one try."""
+    if identity is None or not identity.idempotency_record:
         return {}
     now = {str(run.id): max((event.seq for event in journal.events(run.id)), default=0) for run in runs}
-    return journal.choose(identity.errand, now)
+    return journal.choose(identity.idempotency_record, now)
 
 
 def done_since(journal: Journal, seen: Mapping[str, int], cause: str) -> frozenset[str]:
@@ -73,8 +73,8 @@ def done_since(journal: Journal, seen: Mapping[str, int], cause: str) -> frozens
     return frozenset(run for run, told in causes.items() if cause in told)
 
 
-def free(known: Errand, wanted: Errand, over: str) -> bool:
-    """Whether an errand may be taken up: it is the same, has no answer, and nobody is at it but who was seen for too long."""
+def free(known: IdempotencyRecord, wanted: IdempotencyRecord, over: str) -> bool:
+    """Whether a record may be taken up: it is the same, has no answer, and nobody is at it but who was seen for too long."""
     return known.asked == wanted.asked and known.answer is None and known.worker in ("", over)
 
 
@@ -83,20 +83,20 @@ def overtaken() -> Unreachable:
     return Unreachable("This call was taken up by another try of it meanwhile", "Send it again")
 
 
-class MemoryErrands:
-    """A journal's errands, in a dictionary."""
+class MemoryIdempotency:
+    """A journal's idempotency records, in a dictionary."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._errands: dict[str, Errand] = {}
+        self._errands: dict[str, IdempotencyRecord] = {}
         self._errands_lock = threading.Lock()
 
-    def reserve(self, errand: Errand, over: str = "") -> Errand:
+    def reserve(self, idempotency_record: IdempotencyRecord, over: str = "") -> IdempotencyRecord:
         with self._errands_lock:
-            self._errands = {k: e for k, e in self._errands.items() if e.made >= errand.made - KEPT_SECONDS}
-            known = self._errands.setdefault(errand.key, errand)
-            if free(known, errand, over):
-                known = self._errands[errand.key] = replace(known, worker=errand.worker)
+            self._errands = {k: e for k, e in self._errands.items() if e.made >= idempotency_record.made - KEPT_SECONDS}
+            known = self._errands.setdefault(idempotency_record.key, idempotency_record)
+            if free(known, idempotency_record, over):
+                known = self._errands[idempotency_record.key] = replace(known, worker=idempotency_record.worker)
             return known
 
     def choose(self, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -120,7 +120,7 @@ class MemoryErrands:
             if known is not None and known.worker == worker:
                 self._errands[key] = replace(known, worker="")
 
-    def _held(self, key: str, worker: str) -> Errand:
+    def _held(self, key: str, worker: str) -> IdempotencyRecord:
         known = self._errands.get(key)
         if known is None or known.worker != worker:
             raise overtaken()

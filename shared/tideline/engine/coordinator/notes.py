@@ -11,7 +11,7 @@ from tideline.core.errors import IdentityRefused, NotFound
 from tideline.core.notes import Level, Note
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.settings import Plain
-from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.model.orders import OrderRow
 from tideline.engine.model.runs import FINAL, RunRow
 
@@ -39,8 +39,8 @@ class Minute:
 class Notebook:
     """Writes notes into the journal. Any number of threads; what is left out is told when the minute is over."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, agent_service: AgentService) -> None:
+        self.agent_service = agent_service
         self._lock = threading.Lock()
         self._minutes: dict[RunId, Minute] = {}
 
@@ -52,10 +52,10 @@ class Notebook:
         self.flush()
         for order, note in notes:
             try:
-                row = self.desk.own(client, order)
+                row = self.agent_service.own(client, order)
             except NotFound:
                 continue
-            run = self.desk.run(row)
+            run = self.agent_service.run(row)
             if client not in run.roster:
                 raise IdentityRefused(f"{client} takes no part in run {row.run}")
             if not self._over(run) and self._admits(row, note):
@@ -63,12 +63,12 @@ class Notebook:
 
     def overdue(self) -> bool:
         """Whether a minute is over in which something was left out. Asks nobody."""
-        now = self.desk.clock.now()
+        now = self.agent_service.clock.now()
         return any(minute.left_out and now >= minute.began + MINUTE for minute in tuple(self._minutes.values()))
 
     def flush(self) -> None:
         """End the minutes that are over, and say what was left out in them."""
-        now = self.desk.clock.now()
+        now = self.agent_service.clock.now()
         with self._lock:
             over = {run: minute for run, minute in self._minutes.items() if not 0 <= now - minute.began < MINUTE}
             self._minutes = {run: minute for run, minute in self._minutes.items() if run not in over}
@@ -78,18 +78,18 @@ class Notebook:
 
     def _over(self, run: RunRow) -> bool:
         """Whether a run has ended, and not just now: notes may come a little after the answers that ended it."""
-        return run.status in FINAL and self.desk.clock.now() >= (run.ended or 0.0) + MINUTE
+        return run.status in FINAL and self.agent_service.clock.now() >= (run.ended or 0.0) + MINUTE
 
     def _admits(self, row: OrderRow, note: Note) -> bool:
         with self._lock:
-            minute = self._minutes.setdefault(row.run, Minute(self.desk.clock.now()))
+            minute = self._minutes.setdefault(row.run, Minute(self.agent_service.clock.now()))
             return minute.admits(row.client, note.level)
 
     def _tell(self, run: RunId, note: Note, whose: dict[str, Plain]) -> None:
         told = {"note": note.kind, "level": note.level.value, "what": note.sentence}
         data = whose | told | {"numbers": dict(note.numbers), "words": dict(note.words)}
-        self.desk.journal.event(run, NOTE, data, self.desk.clock.now())
-        self.desk.bell.ring(f"run:{run}")
+        self.agent_service.journal.event(run, NOTE, data, self.agent_service.clock.now())
+        self.agent_service.bell.ring(f"run:{run}")
 
 
 def only(left_out: Counter[ClientId]) -> dict[str, Plain]:

@@ -29,13 +29,13 @@ def silent(why: str) -> None:
     """Tell nobody."""
 
 
-class Storeroom:
+class PartStore:
     """The coordinator's parts, which other coordinators may keep and collect too.
 
     Keeping writes bytes and then the row; collecting puts bytes aside while it holds the row, and destroys them once the row
     is gone for good. So a part may be gone where both meet, but not unknown to the journal: who refers to one that was dropped
     lately looks for it within his own transaction. A client's is then missing at the report that names it, and is sent again;
-    a conductor's round is closed again.
+    a scheduler's round is closed again.
 
     pause  seconds between two collections of `tidy`
     tell   is told why a collection failed

@@ -29,8 +29,8 @@ from tideline.engine.ports.runs import anything
 CANCELLED, RESUMED = "cancelled by a person", "resumed by a person"
 
 
-class Office:
-    """The people's side of the desk. What an earlier try of a request has done, a later one of the same identity leaves.
+class RunService:
+    """The people's side of the agent service. What an earlier try of a request has done, a later one of the same identity leaves.
 
     here  whether a part's bytes are in the store: asked of weights that a run names
     """
@@ -67,7 +67,7 @@ class Office:
         """Check an experiment and start it, with its reference beside it. Raises Refused errors with `context["path"]`."""
         identity = identity or Identity()
         run = identity.run
-        if identity.errand and self.journal.run(run):
+        if identity.idempotency_record and self.journal.run(run):
             return self.started(run)
         experiment = read_experiment(given)
         self.check_brought(experiment.weights)
@@ -83,8 +83,8 @@ class Office:
 
     def write(self, identity: Identity, rows: list[RunRow], orders: list[OrderRow]) -> None:
         """Write new runs. What another try has written meanwhile stays as it is."""
-        if identity.errand:
-            self.journal.create_once(identity.errand, identity.worker, rows, orders, identity.by, self.here)
+        if identity.idempotency_record:
+            self.journal.create_once(identity.idempotency_record, identity.worker, rows, orders, identity.by, self.here)
         else:
             self.journal.create(rows, orders, identity.by, self.here)
 
@@ -109,7 +109,7 @@ class Office:
             raise type(error)(f"The reference: {error.what}", error.todo, **{**error.context, "path": path}) from error
 
     def ring(self, rows: list[RunRow]) -> None:
-        """Wake the clients that a run asks for, and its conductor."""
+        """Wake the clients that a run asks for, and its scheduler."""
         for row in rows:
             self.bell.ring(f"run:{row.id}")
             for client in row.roster:
@@ -295,4 +295,4 @@ def tells_source_only(run: RunRow) -> bool:
     return any(clause.field == "metrics.source_only" for clause in run.contract)
 
 
-__all__ = ["Office", "check_client_name", "secret_hash"]
+__all__ = ["RunService", "check_client_name", "secret_hash"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tideline.core.errors import Diverged, FederationError, Overtaken, StepFailed, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest, Member, Roster, RunId, Waiting
-from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.progress import Expired, Progress, Verdict, newest, note, progress_of, verdict
 from tideline.engine.model.compute import BeginRequest, Checkpoint, CloseRequest, NextRound, RecordedRound
 from tideline.engine.model.files import Files
@@ -25,13 +25,13 @@ from tideline.engine.ports.runs import Advance
 MOST_NAMED = 10  # sites in a cause
 
 
-class Conductor:
+class Scheduler:
     """One for all runs of a coordinator. `turn` may be called at any time, for any run, any number of times."""
 
     def __init__(
-        self, journal: Journal, room: Storeroom, compute: Compute, bell: Bell, clock: Clock, meter: Meter = SILENT
+        self, journal: Journal, part_store: PartStore, compute: Compute, bell: Bell, clock: Clock, meter: Meter = SILENT
     ) -> None:
-        self.journal, self.room, self.compute, self.bell, self.clock = journal, room, compute, bell, clock
+        self.journal, self.part_store, self.compute, self.bell, self.clock = journal, part_store, compute, bell, clock
         self.meter = meter
 
     def turn(self, run_id: RunId, token: int | None = None) -> float | None:
@@ -90,12 +90,12 @@ class Conductor:
             self.room_is_ours(error)
             self.fail(run, error, token, () if run.cursor == JOIN else tuple(o.client for o in answered))
             ended = True
-        self.room.tidy(at_once=ended)
+        self.part_store.tidy(at_once=ended)
 
     def room_is_ours(self, error: FederationError) -> None:
         """Raises Unreachable where the parts as a whole are away, such as a disk that is not mounted: that is no run's fault."""
         marker = self.journal.marker()
-        if marker is not None and not self.room.parts.has(marker):
+        if marker is not None and not self.part_store.parts.has(marker):
             raise Unreachable(
                 "The coordinator's parts are away", "Bring them back; the round is closed again by itself"
             ) from error
@@ -113,7 +113,7 @@ class Conductor:
             closing = self.closing(run, run.cursor, answered)
             made = self.compute.close(CloseRequest(run.spec, members, checkpoint, history, closing, keep))
         step = replace(self.advance(run, rounds, answered, made, members), token=token)
-        if self.journal.advance(step, self.room.parts.has):
+        if self.journal.advance(step, self.part_store.parts.has):
             for order in step.orders:
                 self.bell.ring(f"client:{order.client}")
             self.bell.ring(f"run:{run.id}")

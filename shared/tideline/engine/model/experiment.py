@@ -27,7 +27,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class SiteData:
+class SiteSource:
     """Where a simulated site's data lie: a folder as an agent would have it, or a part of a shipped set."""
 
     role: Role = setting(doc="the site's role")
@@ -77,7 +77,7 @@ class Experiment:
     world: World = field(default_factory=World, metadata={"doc": "what all members agree on"})
     roster: Mapping[str, Role] = setting(EMPTY, doc="client name: role")
     select: tuple[Selector, ...] = setting((), doc="or: labels and role")
-    data: Mapping[str, SiteData] = setting(EMPTY, doc="simulations only: site name: role and data")
+    data: Mapping[str, SiteSource] = setting(EMPTY, doc="simulations only: site name: role and data")
     deal: DealData | None = setting(None, doc="simulations only, in place of data: one folder's domains, dealt to clients")
     seed: int = setting(0, low=0, high=2**62, doc="same seed, same bytes")
     waiting: Waiting = field(default_factory=Waiting, metadata={"doc": "how long a round waits and for whom"})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Answer:
-    """What a person was told. No secret stands in it (see engine.errands)."""
+    """What a person was told. No secret stands in it (see engine.coordinator.idempotency)."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -16,7 +16,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Errand:
+class IdempotencyRecord:
     """What a person asked for under a key: sent again, it is not done again. Forgotten a day after it was `made`.
 
     key     a hash of the key               asked    a hash of all that was asked for

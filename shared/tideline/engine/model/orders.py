@@ -85,7 +85,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """What an agent answers: files of the message, or a failure. refused: the desk found the failure, in what was sent.
+    """What an agent answers: files of the message, or a failure. refused: the agent service found the failure, in what was sent.
 
     sealed: the values for peers whose handles the message names.
     """
@@ -101,7 +101,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What the desk says to a reply. `missing`: (digest, offset to go on from) that must be pushed first."""
+    """What the agent service says to a reply. `missing`: (digest, offset to go on from) that must be pushed first."""
 
     verdict: str  # accepted | missing | refused | stale | late
     missing: tuple[tuple[Digest, int], ...] = ()

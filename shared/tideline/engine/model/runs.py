@@ -109,7 +109,7 @@ class Lease:
 class RoundRow:
     """A closed round: whose replies were folded, and the state afterwards where it was checkpointed.
 
-    marks, groups, tables: what the fold told people (core.phase.Told).
+    marks, groups, tables: what the fold told people (core.phase.Folded).
     """
 
     run: RunId

@@ -106,7 +106,7 @@ def fresh() -> Own:
     return Own(sign, (receive,))
 
 
-class Ring:
+class PeerKeys:
     """A site's own keys and its pins. `own` is asked each time: keys may be rotated. Any number of threads.
 
     now: a clock, in seconds since the epoch.

@@ -1,4 +1,4 @@
-"""What a site seals for its peers, and what it opens of theirs, by the keys of its ring. Loads no torch."""
+"""What a site seals for its peers, and what it opens of theirs, by the keys of its peer keys. Loads no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tideline.engine.model.envelopes import Envelope
 from tideline.engine.model.files import Files
 from tideline.engine.model.orders import Order
 from tideline.engine.model.transitions import MOST_HANDOVERS
-from tideline.engine.peers.peer_keys import Known, Own, Pin, Ring, hex_or_none, raw
+from tideline.engine.peers.peer_keys import Known, Own, PeerKeys, Pin, hex_or_none, raw
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
@@ -71,14 +71,16 @@ def about(run: RunId, handle: AnyHandle) -> About:
     return About(run, handle.holder, handle.phase, handle.round, handle.digest, handle.size)
 
 
-def seal(run: RunId, peers: Mapping[ClientId, Peer], made: Iterable[AnyHandle], parts: Parts, ring: Ring) -> tuple[Envelope, ...]:
+def seal(
+    run: RunId, peers: Mapping[ClientId, Peer], made: Iterable[AnyHandle], parts: Parts, peer_keys: PeerKeys
+) -> tuple[Envelope, ...]:
     """Seal what a step made for peers: each value's file lies in `parts`, where its sealed file is put. Raises PeerRefused."""
     values = tuple(made)
     if not values:
         return ()
     readers = {handle: addressed(handle, peers) for handle in values}
-    ring.trust(peers)
-    return tuple(seal_one(run, handle, {n: peers[n] for n in readers[handle]}, parts, ring.own()) for handle in values)
+    peer_keys.trust(peers)
+    return tuple(seal_one(run, handle, {n: peers[n] for n in readers[handle]}, parts, peer_keys.own()) for handle in values)
 
 
 def addressed(handle: AnyHandle, peers: Mapping[ClientId, Peer]) -> tuple[ClientId, ...]:
@@ -105,9 +107,9 @@ def signed(run: RunId, envelope: Envelope, own: Own) -> Envelope:
     return replace(envelope, signatures=given)
 
 
-def signed_since(run: RunId, envelopes: Iterable[Envelope], ring: Ring) -> tuple[Envelope, ...]:
+def signed_since(run: RunId, envelopes: Iterable[Envelope], peer_keys: PeerKeys) -> tuple[Envelope, ...]:
     """A site's own envelopes as it remembers them. Those of a record from before readers had signatures are signed now."""
-    return tuple(each if each.signatures else signed(run, each, ring.own()) for each in envelopes)
+    return tuple(each if each.signatures else signed(run, each, peer_keys.own()) for each in envelopes)
 
 
 def sealed_to(name: ClientId, key: bytes, peer: Peer) -> bytes:
@@ -144,11 +146,11 @@ def complete(order: Order, root: memoryview) -> None:
         raise Malformed(f"The order brings a value of {more[0].holder} that it does not name", DISTRUST)
 
 
-def vouched(order: Order, envelope: Envelope, me: ClientId, ring: Ring, known: Known) -> bytes:
+def vouched(order: Order, envelope: Envelope, me: ClientId, peer_keys: PeerKeys, known: Known) -> bytes:
     """The content key of a value that is for this site. Raises SealBroken, PeerRefused.
 
     Its holder must be known, and must have signed it for this run, exchange and site: whatever lies here already by its digest.
-    known: the order's peers as the ring trusts them, once for all of its values, since to look at all peers takes a while.
+    known: the order's peers as the site trusts them, once for all of its values, since to look at all peers takes a while.
     """
     handle = envelope.handle
     if handle.holder not in known:
@@ -156,10 +158,10 @@ def vouched(order: Order, envelope: Envelope, me: ClientId, ring: Ring, known: K
     pin, mine = known[handle.holder], handed(order.run, envelope, me)
     if not mine.box:
         raise sealing.on_the_way(mine.about, f"it came without a key for {me}, or {handle.holder} has sealed it to others alone")
-    check_signed(mine, hex_or_none(envelope.signatures.get(me, "")), pin, ring.now())
+    check_signed(mine, hex_or_none(envelope.signatures.get(me, "")), pin, peer_keys.now())
     if envelope.bytes != sealing.sealed_size(handle.size):
         raise sealing.on_the_way(mine.about, f"its file is said to have {envelope.bytes} bytes, which is not what was signed")
-    return content_key(mine, ring.own())
+    return content_key(mine, peer_keys.own())
 
 
 def check_signed(mine: Handed, signature: bytes, pin: Pin, now: float) -> None:

@@ -126,7 +126,7 @@ class Runs(Protocol):
     def renew(self, held: Iterable[Lease]) -> tuple[Lease, ...]:
         """A sign of life for each lease whose token is still the newest: these, as they are now.
 
-        Waits for nobody: a lease that a conductor's write holds just now lives without one.
+        Waits for nobody: a lease that a scheduler's write holds just now lives without one.
         """
         ...
 

@@ -58,13 +58,13 @@ class Pool(Protocol):
         ...
 
 
-class Shelf(Protocol):
+class SiteData(Protocol):
     """A site's data, split once and for all."""
 
     def view(self, view: View, role: Role) -> Data: ...
 
 
-OpenShelf = Callable[[World, Role], Shelf]
+OpenSiteData = Callable[[World, Role], SiteData]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Vault(Protocol):
 
 
 class Link(Protocol):
-    """An agent's line to the desk."""
+    """An agent's line to the agent service."""
 
     def fetch(self, order: Order, files: Files, parts: Parts) -> None:
         """Bring the order's files that are lacking into `parts`; each goes on behind what an earlier, cut try left."""

@@ -8,7 +8,7 @@ from typing import Any
 from tideline.archive.intake import Intake, chunk_size, chunks, commit
 from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.run import ClientId, RunId
-from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.model.files import Arrivals, Files
 from tideline.engine.model.orders import Order, Receipt, Reply
 from tideline.engine.ports.site import Head
@@ -69,23 +69,23 @@ class MemoryVault:
 class LocalLink:
     """A link whose other end is in this process. Bytes pass in chunks, as they would over a wire."""
 
-    def __init__(self, client: ClientId, desk: Desk) -> None:
-        self.client, self.desk = client, desk
+    def __init__(self, client: ClientId, agent_service: AgentService) -> None:
+        self.client, self.agent_service = client, agent_service
 
     def fetch(self, order: Order, files: Files, parts: Parts) -> None:
         wanted = [(digest, parts.arrived(digest)) for digest, _ in files]
         with Intake(files, parts.upload, commit) as intake:
-            for chunk in self.desk.fetch(self.client, order.id, wanted):
+            for chunk in self.agent_service.fetch(self.client, order.id, wanted):
                 intake.write(chunk)
-                self.desk.sent(order.id, len(chunk))
+                self.agent_service.sent(order.id, len(chunk))
             intake.end()
 
     def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
         total = sum(size - offset for _, size, offset in arrivals)
-        with self.desk.push(self.client, order.id, arrivals) as intake:
+        with self.agent_service.push(self.client, order.id, arrivals) as intake:
             for chunk in chunks(parts, [(digest, offset) for digest, _, offset in arrivals], chunk_size(total)):
                 intake.write(chunk)
-            self.desk.received(self.client, order.id, intake)
+            self.agent_service.received(self.client, order.id, intake)
 
     def report(self, order: Order, reply: Reply) -> Receipt:
-        return self.desk.report(self.client, reply)
+        return self.agent_service.report(self.client, reply)

@@ -1,4 +1,4 @@
-"""The whole stack in one process: the same desk, conductor and agents, with in-process adapters and a clock of its own."""
+"""The whole stack in one process: the same agent service, scheduler and agents, with in-process adapters."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Digest, Role, RunId
 from tideline.engine.compute.inline import InlineCompute
-from tideline.engine.compute.step_runner import Stepper
-from tideline.engine.coordinator.agent_service import Desk
+from tideline.engine.compute.step_runner import StepRunner
+from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.enrolment import Applicant
 from tideline.engine.coordinator.initial_weights import WHOSE
-from tideline.engine.coordinator.part_store import Storeroom
+from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.result import result_of
-from tideline.engine.coordinator.run_service import Office
-from tideline.engine.coordinator.scheduler import Conductor
+from tideline.engine.coordinator.run_service import RunService
+from tideline.engine.coordinator.scheduler import Scheduler
 from tideline.engine.model.clients import Client
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import OPEN
-from tideline.engine.ports.site import OpenShelf
+from tideline.engine.ports.site import OpenSiteData
 from tideline.engine.simulation.adapters import LocalLink, ManualClock, MemoryVault, QuietBell
 from tideline.engine.simulation.journal import MemoryJournal
-from tideline.engine.site.agent import Agent, new_ring
+from tideline.engine.site.agent import Agent, new_peer_keys
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -36,7 +36,7 @@ Watch = Callable[[dict[str, Any]], None]
 class SimSite:
     """A simulated site: how it opens its data, and what its owner forbids."""
 
-    open_shelf: OpenShelf
+    open_site_data: OpenSiteData
     policy: Policy = DEFAULT_POLICY
 
 
@@ -46,21 +46,21 @@ class Federation:
     def __init__(self, methods: Methods, sites: Mapping[str, SimSite], home: Path | None = None, device: str = "cpu") -> None:
         self.clock, self.bell, self.journal = ManualClock(), QuietBell(), MemoryJournal()
         self.parts = store(home, "coordinator")
-        self.room = Storeroom(self.parts, self.journal, self.clock)
+        self.part_store = PartStore(self.parts, self.journal, self.clock)
         self.compute = InlineCompute(self.parts, methods)
-        self.desk = Desk(self.journal, self.room, self.compute, self.bell, self.clock)
-        self.office = Office(self.journal, self.compute, self.bell, self.clock, self.parts.has)
-        self.conductor = Conductor(self.journal, self.room, self.compute, self.bell, self.clock)
+        self.agent_service = AgentService(self.journal, self.part_store, self.compute, self.bell, self.clock)
+        self.run_service = RunService(self.journal, self.compute, self.bell, self.clock, self.parts.has)
+        self.scheduler = Scheduler(self.journal, self.part_store, self.compute, self.bell, self.clock)
         self.agents = {ClientId(n): self.agent(ClientId(n), site, methods, home, device) for n, site in sorted(sites.items())}
 
     def agent(self, name: ClientId, site: SimSite, methods: Methods, home: Path | None, device: str) -> Agent:
         """A site's agent, enrolled."""
-        ring = new_ring()
-        who = Applicant(name, tuple(Role), "simulated", keys=ring.own().public)
-        client: Client = self.office.people.admit(self.office.invite(name, {}, 60.0), who)
+        peer_keys = new_peer_keys()
+        who = Applicant(name, tuple(Role), "simulated", keys=peer_keys.own().public)
+        client: Client = self.run_service.people.admit(self.run_service.invite(name, {}, 60.0), who)
         vault = MemoryVault(lambda run: store(home, f"site-{name}/{run}"))
-        pool = Stepper(methods, vault.parts, site.open_shelf, device)
-        return Agent(client.name, LocalLink(client.name, self.desk), vault, pool, site.policy, ring=ring)
+        pool = StepRunner(methods, vault.parts, site.open_site_data, device)
+        return Agent(client.name, LocalLink(client.name, self.agent_service), vault, pool, site.policy, peer_keys=peer_keys)
 
     def bring(self, buffers: Sequence[Buffer]) -> Digest:
         """Take in a file of weights, the joined buffers; what an experiment calls it."""
@@ -70,7 +70,7 @@ class Federation:
 
     def start(self, experiment: Mapping[str, Any]) -> RunId:
         """Start an experiment on the sites."""
-        return self.office.start(experiment)
+        return self.run_service.start(experiment)
 
     def run(
         self, run: RunId, watch: Watch | None = None, order_of: Callable[[list[Order]], list[Order]] | None = None
@@ -79,7 +79,7 @@ class Federation:
 
         `order_of` chooses which orders are answered next, and in which order; when it chooses none, the deadline passes.
         """
-        runs = [r for r in (run, self.office.find(run).reference) if r is not None]
+        runs = [r for r in (run, self.run_service.find(run).reference) if r is not None]
         while self.turn(runs):
             orders = list(self.waiting())
             played = order_of(orders) if order_of else orders
@@ -94,19 +94,19 @@ class Federation:
 
     def expire(self, runs: list[RunId]) -> None:
         """Nobody answers any more: let time pass to the next deadline of a run that is still open."""
-        ends = [row.deadline_at for row in map(self.office.find, runs) if row.status in OPEN]
+        ends = [row.deadline_at for row in map(self.run_service.find, runs) if row.status in OPEN]
         self.clock.advance(max(min(ends) - self.clock.now(), 0.0))
 
     def turn(self, runs: list[RunId]) -> bool:
-        """Let the conductor look at the runs; whether one is still open."""
+        """Let the scheduler look at the runs; whether one is still open."""
         for each in runs:
-            self.conductor.turn(each)
-        return any(self.office.find(each).status in OPEN for each in runs)
+            self.scheduler.turn(each)
+        return any(self.run_service.find(each).status in OPEN for each in runs)
 
     def waiting(self) -> Iterator[Order]:
         """Every open order, by client."""
         for name in self.agents:
-            yield from self.desk.orders(name)
+            yield from self.agent_service.orders(name)
 
     def handle(self, order: Order) -> None:
         """Let the order's site live it."""

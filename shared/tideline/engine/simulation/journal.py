@@ -12,7 +12,7 @@ from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.audit import entries
 from tideline.engine.coordinator import initial_weights
-from tideline.engine.coordinator.idempotency import MemoryErrands
+from tideline.engine.coordinator.idempotency import MemoryIdempotency
 from tideline.engine.model.clients import Standing
 from tideline.engine.model.envelopes import Envelope
 from tideline.engine.model.files import Files
@@ -37,7 +37,7 @@ from tideline.engine.simulation.accounts import MemoryPeople
 from tideline.engine.simulation.api_keys import MemoryKeys
 
 
-class MemoryJournal(MemoryPeople, MemoryErrands, MemoryKeys):
+class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
     """The journal in dictionaries. One lock makes each method a transaction."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ from tideline.engine.model.brief import Brief
 from tideline.engine.model.files import Files
 from tideline.engine.model.orders import Failure, Order, Receipt, Reply
 from tideline.engine.model.runs import JOIN
-from tideline.engine.peers.peer_keys import MemoryPins, Ring, fresh
+from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, fresh
 from tideline.engine.peers.relay import seals
 from tideline.engine.peers.sealing import DISTRUST, ciphers, complete, plaintexts, seal, signed_since, unseal, vouched
 from tideline.engine.ports.site import Done, Head, Job, Link, Pool, Vault
@@ -64,11 +64,11 @@ class Agent:
         policy: Policy = DEFAULT_POLICY,
         log: Log = silent,
         roles: Iterable[Role] = tuple(Role),
-        ring: Ring | None = None,
+        peer_keys: PeerKeys | None = None,
         watch: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.link, self.vault, self.pool = name, link, vault, pool
-        self.ring, self.watch = ring or new_ring(), watch
+        self.peer_keys, self.watch = peer_keys or new_peer_keys(), watch
         self._sent: dict[RunId, Moved] = {}
         self.policy, self.log, self.roles = policy, log, frozenset(roles)
 
@@ -93,13 +93,13 @@ class Agent:
         self.permit(brief.contract)
         head = self.vault.head(order.run)
         if head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
-            return replace(head, sealed=signed_since(order.run, head.sealed, self.ring))
+            return replace(head, sealed=signed_since(order.run, head.sealed, self.peer_keys))
         self.consistent(head, order, brief.keeps)
         self.vault.keep(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
         self.vault.note(order.run, order.brief)
         peers = members(order, brief, head)
         if seals(brief.contract):
-            self.ring.trust(brief.peers)
+            self.peer_keys.trust(brief.peers)
         self.bring(order, order.files)
         self.whole(order)
         fetched = self.open(order, brief)
@@ -107,7 +107,7 @@ class Agent:
         done = self.pool.run(self.job(order, brief, head, Transfers(fetched, self._sent.get(order.run, Moved()))), tick)
         self.log("worked", order, None)
         facts = self.guard(order, done)
-        sealed = seal(order.run, brief.peers, done.handles, self.vault.parts(order.run), self.ring)
+        sealed = seal(order.run, brief.peers, done.handles, self.vault.parts(order.run), self.peer_keys)
         made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, facts, order.files, sealed, peers)
         made = replace(made, own=plaintexts(sealed) or (head.own if head else ()))
         self.vault.commit(order.run, made)
@@ -153,9 +153,9 @@ class Agent:
     def open(self, order: Order, brief: Brief) -> dict[ClientId, Moved]:
         """Fetch and open the values of peers, one after the other; what the fetching took. Their sealed files are not kept."""
         parts, took = self.vault.parts(order.run), dict[ClientId, Moved]()
-        known = self.ring.trust(brief.peers) if order.sealed else {}
+        known = self.peer_keys.trust(brief.peers) if order.sealed else {}
         for envelope in order.sealed:
-            key, holder = vouched(order, envelope, self.name, self.ring, known), envelope.handle.holder
+            key, holder = vouched(order, envelope, self.name, self.peer_keys, known), envelope.handle.holder
             if not parts.has(Digest(envelope.handle.digest)):
                 began = self.watch()
                 self.bring(order, ciphers([envelope]))
@@ -199,7 +199,7 @@ class Agent:
             )
 
     def deliver(self, order: Order, reply: Reply) -> Receipt:
-        """Report until the desk lacks nothing; push what it lacks."""
+        """Report until the agent service lacks nothing; push what it lacks."""
         while True:
             receipt = self.link.report(order, reply)
             if receipt.verdict != "missing":
@@ -230,15 +230,15 @@ class Agent:
             self.log("cut", order, error)  # what an earlier try left there was spoilt, and is forgotten now
 
     def fail(self, order: Order, error: FederationError) -> Receipt:
-        """Tell the desk why there is no reply."""
+        """Tell the agent service why there is no reply."""
         self.log("failed", order, error)
         return self.link.report(order, Reply(order.id, failure=Failure(error.kind, str(error))))
 
 
-def new_ring() -> Ring:
-    """A ring with new keys."""
+def new_peer_keys() -> PeerKeys:
+    """New keys, and no peers yet."""
     own = fresh()
-    return Ring(lambda: own, MemoryPins())
+    return PeerKeys(lambda: own, MemoryPins())
 
 
 def members(order: Order, brief: Brief, head: Head | None) -> tuple[ClientId, ...] | None:

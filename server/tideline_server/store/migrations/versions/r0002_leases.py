@@ -12,7 +12,7 @@ TEXT = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Make the table; runs that were begun before are free for the first conductor that looks."""
+    """Make the table; runs that were begun before are free for the first scheduler that looks."""
     op.create_table(
         "leases",
         sa.Column("run", TEXT, sa.ForeignKey("runs.id"), primary_key=True, nullable=False),

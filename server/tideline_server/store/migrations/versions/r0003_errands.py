@@ -24,7 +24,7 @@ def plain(name: str) -> sa.Column[Any]:
 
 
 def upgrade() -> None:
-    """A table for errands, by age."""
+    """A table for idempotency records, by age."""
     op.create_table(
         "errands",
         text("key", key=True),

@@ -1,4 +1,4 @@
-"""Errands: what people asked for under a key. A writer locks the errand's row, so that two tries of it take turns."""
+"""Idempotency records: what people asked for under a key. A writer locks the record's row, so that two tries of it take turns."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from sqlalchemy import Connection, Row, bindparam, delete, null, select, update
 
 from tideline.core.run import Digest
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtaken
-from tideline.engine.model.idempotency import Answer, Errand
+from tideline.engine.model.idempotency import Answer, IdempotencyRecord
 from tideline.engine.model.orders import OrderRow
 from tideline.engine.model.runs import RunRow
 from tideline_server.store import moves, runs
 from tideline_server.store.dialect import upsert
 from tideline_server.store.errors import GaveWay
-from tideline_server.store.schema import errands
+from tideline_server.store.schema import idempotency_records
 
-ONE = select(errands).where(errands.c.key == bindparam("of"))
+ONE = select(idempotency_records).where(idempotency_records.c.key == bindparam("of"))
 LOCKED = ONE.with_for_update()
-THIS = update(errands).where(errands.c.key == bindparam("of"))
+THIS = update(idempotency_records).where(idempotency_records.c.key == bindparam("of"))
 TAKE = THIS.values(worker=bindparam("by"))
-CHOOSE = THIS.where(errands.c.chosen.is_(null())).values(chosen=bindparam("plan"))
+CHOOSE = THIS.where(idempotency_records.c.chosen.is_(null())).values(chosen=bindparam("plan"))
 CONCLUDE = THIS.values(answer=bindparam("told"), worker="")
-LEAVE = THIS.where(errands.c.worker == bindparam("by")).values(worker="")
-FORGET = delete(errands).where(errands.c.made < bindparam("before"))
+LEAVE = THIS.where(idempotency_records.c.worker == bindparam("by")).values(worker="")
+FORGET = delete(idempotency_records).where(idempotency_records.c.made < bindparam("before"))
 
 
-def errand_of(row: Row[Any]) -> Errand:
-    """An errand from its columns."""
+def errand_of(row: Row[Any]) -> IdempotencyRecord:
+    """An idempotency record from its columns."""
     told = dict(row._mapping)
-    return Errand(**told | {"answer": answer_of(row.answer) if row.answer else None})
+    return IdempotencyRecord(**told | {"answer": answer_of(row.answer) if row.answer else None})
 
 
 def answer_of(told: Mapping[str, Any]) -> Answer:
@@ -39,16 +39,16 @@ def answer_of(told: Mapping[str, Any]) -> Answer:
     return Answer(told["status"], tuple((name, value) for name, value in told["headers"]), told["body"])
 
 
-def find(connection: Connection, wanted: Errand) -> Errand | None:
-    """The errand that stands under the same key and is not too old."""
+def find(connection: Connection, wanted: IdempotencyRecord) -> IdempotencyRecord | None:
+    """The idempotency record that stands under the same key and is not too old."""
     row = connection.execute(ONE, {"of": wanted.key}).one_or_none()
     return errand_of(row) if row and row.made >= wanted.made - KEPT_SECONDS else None
 
 
-def reserve(connection: Connection, wanted: Errand, over: str) -> Errand:
-    """Write an errand, or take up the one that stands, if it is free. Old ones are forgotten."""
+def reserve(connection: Connection, wanted: IdempotencyRecord, over: str) -> IdempotencyRecord:
+    """Write an idempotency record, or take up the one that stands, if it is free. Old ones are forgotten."""
     connection.execute(FORGET, {"before": wanted.made - KEPT_SECONDS})
-    upsert(connection, errands, [asdict(wanted)])
+    upsert(connection, idempotency_records, [asdict(wanted)])
     row = connection.execute(LOCKED, {"of": wanted.key}).one_or_none()
     if row is None:
         raise GaveWay("The errand was forgotten a moment ago", "Ask again")
@@ -60,13 +60,13 @@ def reserve(connection: Connection, wanted: Errand, over: str) -> Errand:
 
 
 def choose(connection: Connection, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Write what an errand goes by, unless that was chosen before."""
+    """Write what an idempotency record goes by, unless that was chosen before."""
     connection.execute(CHOOSE, {"of": key, "plan": dict(plan)})
     return errand_of(connection.execute(ONE, {"of": key}).one()).chosen or {}
 
 
-def locked(connection: Connection, key: str, worker: str) -> Errand:
-    """An errand that is answered or this worker's, and that nobody else changes now. Raises Unreachable if it is another's."""
+def locked(connection: Connection, key: str, worker: str) -> IdempotencyRecord:
+    """A record that is answered or this worker's, and that nobody else changes now. Raises Unreachable if it is another's."""
     row = connection.execute(LOCKED, {"of": key}).one_or_none()
     if row is None or (row.answer is None and row.worker != worker):
         raise overtaken()
@@ -81,7 +81,7 @@ def create_once(
     by: str,
     here: Callable[[Digest], bool],
 ) -> bool:
-    """Write new runs as `create` does, unless the first of them is there (False). `ours`: the errand's key, and its worker."""
+    """Write new runs as `create` does, unless the first of them is there (False). `ours`: the record's key, and its worker."""
     if locked(connection, *ours).answer is not None:
         raise overtaken()
     if runs.status_of(connection, new[0].id) is not None:
@@ -91,7 +91,7 @@ def create_once(
 
 
 def conclude(connection: Connection, key: str, worker: str, answer: Answer) -> Answer:
-    """Write what an errand came to, unless that was written before."""
+    """Write what an idempotency record came to, unless that was written before."""
     known = locked(connection, key, worker)
     if known.answer is None:
         connection.execute(CONCLUDE, {"of": key, "told": asdict(answer)})
@@ -99,5 +99,5 @@ def conclude(connection: Connection, key: str, worker: str, answer: Answer) -> A
 
 
 def leave(connection: Connection, key: str, worker: str) -> None:
-    """Leave an errand, if it is still this worker's."""
+    """Leave an idempotency record, if it is still this worker's."""
     connection.execute(LEAVE, {"of": key, "by": worker})
