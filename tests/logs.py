@@ -24,7 +24,6 @@ def own_log() -> Iterator[None]:
     """A command that sets up its log and hears signals leaves those of the tests alone."""
     handlers, level = logging.root.handlers[:], logging.root.level
     signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    logging.root.handlers = []
     try:
         yield
     finally:

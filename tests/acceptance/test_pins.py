@@ -27,11 +27,11 @@ MEETS = """
 import sys
 from pathlib import Path
 from tideline.core.run import ClientId
-from tideline.engine.peers.peer_keys import Ring, fresh
+from tideline.engine.peers.peer_keys import PeerKeys, fresh
 from tideline.engine.model.rows import Peer
 from tideline_agent.pins import FolderPins
 home, who = Path(sys.argv[1]), sys.argv[2]
-ring = Ring(fresh, FolderPins(home))
+ring = PeerKeys(fresh, FolderPins(home))
 print("ready", flush=True)
 sys.stdin.readline()
 for i in range(25):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def own() -> Iterator[None]:
     """The log of the tests is as it was after each."""
     with own_log():
+        logging.root.handlers = []
         yield
 
 

@@ -20,7 +20,7 @@ from tideline.engine.simulation.journal import MemoryJournal
 @pytest.fixture
 def busy(there: Coordinator) -> Coordinator:
     """A coordinator at which something was done."""
-    there.complete()
+    there.complete(world={"inputs": [1, 8, 8], "classes": 10, "model": "linear"})
     assert tide("clients", "revoke", "bert", "--reason", "left", "--home", there.home).exit_code == 0
     return there
 

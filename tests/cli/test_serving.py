@@ -77,8 +77,8 @@ def test_a_token_file_that_cannot_be_read(tmp_path: Path) -> None:
     for spoilt in (False, True):
         if spoilt:
             (tmp_path / "token").write_bytes(b"\xff\xfe")
-        ended = tide_process("agent", *args)
-        assert ended.returncode == 2, ended.stderr
+        ended = tide("agent", *args)
+        assert ended.exit_code == 2, ended.stderr
         assert "--token-file is" in ended.stderr and "tideline invite --out FILE" in ended.stderr
 
 

@@ -14,6 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from tests.acceptance.conftest import write_blobs
 from tests.acceptance.harness import ROOT, Net, net
 from tideline.cli import certificates
 from tideline.cli.certificates import issue_coordinator
@@ -68,20 +69,26 @@ def mounts(tmp_path: Path) -> Containers:
     return Containers(tmp_path / "mounts")
 
 
-@pytest.fixture
-def there(tmp_path: Path, mounts: Containers) -> Iterator[Net]:
-    """A coordinator, whose admin key is where the scripts look for it."""
-    with net(tmp_path) as made:
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
+    """A coordinator. Who kills it starts it again."""
+    with net(tmp_path_factory.mktemp("net")) as made:
         made.coordinator()
-        mounts.at("secrets/admin.key").write_text((made.folder / "admin.key").read_text())
-        mounts.env = {"TIDELINE_URL": f"http://127.0.0.1:{made.http}"}
         yield made
+
+
+@pytest.fixture
+def there(started: Net, mounts: Containers) -> Net:
+    """The coordinator, whose admin key is where the scripts look for it."""
+    mounts.at("secrets/admin.key").write_text((started.folder / "admin.key").read_text())
+    mounts.env = {"TIDELINE_URL": f"http://127.0.0.1:{started.http}"}
+    return started
 
 
 def enrolled(there: Net, mounts: Containers, name: str, tmp_path: Path) -> None:
     """A site has used its token."""
     data = tmp_path / "data"
-    subprocess.run([sys.executable, "-m", "tideline", "data", "sample", str(data), "--domain", "mnist"], check=True)
+    write_blobs(data, 0)
     command = there.agent_command(name, data, "source", mounts.at(f"tokens/{name}/token").read_text().strip())
     there.start(name, *command)
     there.until(lambda: any(row["name"] == name for row in there.client().get("/clients")), f"{name} to be let in")
@@ -105,6 +112,8 @@ def test_who_is_not_enrolled_is_invited_anew(there: Net, mounts: Containers, tmp
     assert third != first["site-1"]
     there.kill("coordinator")
     told = mounts.run("invite.sh", *tokens)
+    there.again("coordinator")
+    there.ready()
     assert told.returncode == 3 and "No coordinator answers" in told.stderr
     assert tokens["site-1"].read_text() == third
 

@@ -24,16 +24,16 @@ from tideline_server.api.roles import NEEDS
 from tideline_server.store import SqlJournal
 
 HIDDEN = (SECRET, DEPTH, WIDTH, str(NUMBER), str(NUMBER + 2), "admins")
-Door = tuple[Coordinator, str]
+Door = tuple[Coordinator, str, dict[str, dict[str, str]]]
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
+@pytest.fixture(scope="module", params=["memory", "sqlite", "postgres"])
+def journal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journal]:
     """A journal of each kind."""
     if request.param == "memory":
         yield MemoryJournal()
     elif request.param == "sqlite":
-        yield from closing(tmp_path / "j.db")
+        yield from closing(tmp_path_factory.mktemp("journal") / "j.db")
     else:
         needed()
         with own_schema() as url:
@@ -59,13 +59,14 @@ def played(journal: Any) -> Stage:
     return on
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def door(journal: Journal) -> Door:
-    """The people's door over the journal, and the run."""
+    """The people's door over the journal, the run, and a key of each role; for looking only."""
     on = played(journal)
     door = Coordinator(api_key_hash=hash_of("the home's key")).beside(journal)
     door.services.part_store.parts = on.parts  # its files can be downloaded
-    return door, journal.run_ids()[0]
+    keys = {role: given(door, name, role) for role, name in (("viewer", "bob"), ("operator", "olga"), ("admin", "eve"))}
+    return door, journal.run_ids()[0], keys
 
 
 def looks(door: Coordinator, run: str, headers: dict[str, str]) -> Iterator[bytes]:
@@ -83,8 +84,8 @@ def looks(door: Coordinator, run: str, headers: dict[str, str]) -> Iterator[byte
 @pytest.mark.parametrize("role", ["viewer", "operator"])
 def test_others_read_no_byte_of_it(door: Door, role: str) -> None:
     """Neither its name, nor its rows, nor its numbers, nor that there is one; all else of the round is there."""
-    at, run = door
-    headers = given(at, "bob", role)
+    at, run, keys = door
+    headers = keys[role]
     shown = at.get(f"/runs/{run}?history=true", headers=headers).json()
     assert [list(p["tables"]) for p in shown["phases"]] == [[], [WEIGHT], [WEIGHT], [WEIGHT], []]
     answers = list(looks(at, run, headers))
@@ -95,8 +96,8 @@ def test_others_read_no_byte_of_it(door: Door, role: str) -> None:
 @pytest.mark.parametrize("role", ["viewer", "operator"])
 def test_the_final_state_is_theirs_too(door: Door, role: str) -> None:
     """It may hold what stands in the table: neither its list nor a file of it is for others, by name or by digest."""
-    at, run = door
-    headers = given(at, "bob", role)
+    at, run, keys = door
+    headers = keys[role]
     root = at.get(f"/runs/{run}", headers=headers).json()["state_digest"]
     for path in (f"/runs/{run}/files", f"/parts/{root}?run={run}"):
         answer = at.get(path, headers=headers)
@@ -105,11 +106,7 @@ def test_the_final_state_is_theirs_too(door: Door, role: str) -> None:
             and answer.json()["kind"] == "PermissionRefused"
             and "needs admin" in answer.json()["detail"]
         )
-        assert (
-            at.get(path, headers=OWN).status_code
-            == at.get(path, headers=given(at, f"eve{len(path)}", "admin")).status_code
-            == 200
-        )
+        assert at.get(path, headers=OWN).status_code == at.get(path, headers=keys["admin"]).status_code == 200
 
 
 def test_a_method_may_keep_its_state_for_admins() -> None:
@@ -125,9 +122,9 @@ def test_a_method_may_keep_its_state_for_admins() -> None:
 
 def test_admins_read_it_whole(door: Door) -> None:
     """With the coordinator's own key, and with any of the role; and where no key is asked for, which is everybody."""
-    at, run = door
+    at, run, keys = door
     table = {"rows": [DEPTH, WIDTH], "columns": ["at"], "values": [[NUMBER + 2], [NUMBER]], "admins": True}
-    for headers in (OWN, given(at, "eve", "admin")):
+    for headers in (OWN, keys["admin"]):
         assert at.get(f"/runs/{run}", headers=headers).json()["phases"][2]["tables"][SECRET] == table
     open_to_all = Coordinator().beside(at.services.journal)
     assert open_to_all.get(f"/runs/{run}").json()["phases"][2]["tables"][SECRET] == table
@@ -135,8 +132,8 @@ def test_admins_read_it_whole(door: Door) -> None:
 
 def test_a_tag_is_of_what_was_told(door: Door) -> None:
     """An admin's tag is no key to an admin's answer: a viewer who sends it is told what viewers are told."""
-    at, run = door
-    viewer = given(at, "bob", "viewer")
+    at, run, keys = door
+    viewer = keys["viewer"]
     tag = at.get(f"/runs/{run}", headers=OWN).headers["etag"]
     answer = at.get(f"/runs/{run}", headers=viewer | {"If-None-Match": tag})
     assert answer.status_code == 200 and answer.headers["etag"] != tag and SECRET not in answer.text

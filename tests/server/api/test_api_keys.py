@@ -35,6 +35,20 @@ def given(door: Coordinator, name: str, role: str, **more: Any) -> dict[str, str
     return {"Authorization": f"Bearer {answer.json()['key']}"}
 
 
+@pytest.fixture(scope="module", params=list(KeyRole))
+def held(request: pytest.FixtureRequest) -> tuple[Coordinator, KeyRole, dict[str, str]]:
+    """A door at which nothing is changed, and a key of each role."""
+    door = Coordinator(api_key_hash=hash_of("the home's key"))
+    return door, request.param, given(door, "bob", request.param)
+
+
+@pytest.fixture(scope="module")
+def watched() -> tuple[Coordinator, str, dict[str, str]]:
+    """A door with a run that waits, and a viewer's key."""
+    door = Coordinator(api_key_hash=hash_of("the home's key"))
+    return door, door.post("/runs", EXPERIMENT, headers=OWN).json()["run"], given(door, "bob", "viewer")
+
+
 def operations() -> set[str]:
     """Every method and path that asks for a key."""
     routes = [route for router in KEYED for route in router.routes if isinstance(route, APIRoute)]
@@ -67,11 +81,10 @@ def test_the_manual_names_the_roles() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NEEDS))
-@pytest.mark.parametrize("role", list(KeyRole))
-def test_a_role_opens_what_it_covers(door: Coordinator, name: str, role: KeyRole) -> None:
+def test_a_role_opens_what_it_covers(held: tuple[Coordinator, KeyRole, dict[str, str]], name: str) -> None:
     """Anything but a 403 for who may; for who may not a sentence, and not a byte of the body is read."""
     method, _, path = name.partition(" ")
-    headers = given(door, "bob", role)
+    door, role, headers = held
     path = path.format(run="nosuch", name="nosuch", digest="0" * 64)
 
     async def endless() -> AsyncIterator[bytes]:
@@ -88,10 +101,9 @@ def test_a_role_opens_what_it_covers(door: Coordinator, name: str, role: KeyRole
 
 @pytest.mark.parametrize("path", ["/runs/", "//runs", "/runs/x/cancel/", "/RUNS", "/keys/a/b", "/runs%2Fx", "/runs/a%0Ab/cancel"])
 @pytest.mark.parametrize("method", ["POST", "DELETE", "PUT", "PATCH", "post"])
-def test_odd_addresses_open_nothing(door: Coordinator, method: str, path: str) -> None:
+def test_odd_addresses_open_nothing(watched: tuple[Coordinator, str, dict[str, str]], method: str, path: str) -> None:
     """What the table does not know, no route takes either: a viewer who writes addresses oddly changes nothing."""
-    headers = given(door, "bob", "viewer")
-    run = door.post("/runs", EXPERIMENT, headers=OWN).json()["run"]
+    door, run, headers = watched
     assert door.send(method, path, headers=headers).status_code in (403, 404, 405)
     assert [(row["id"], row["status"]) for row in door.get("/runs", headers=OWN).json()] == [(run, "waiting")]
 
