@@ -295,8 +295,14 @@ def test_a_lost_source_is_left_out_of_a_round() -> None:
     assert state(stage, run, "follow", 3).w["carl"].keys() == {"anna", "bert"}
 
 
-@pytest.mark.parametrize("steps", [{"mode": "delta"}, {"mode": "grad", "steps": 1}])
-@pytest.mark.parametrize("who", ["anna", "bert"])
+LONG = pytest.mark.long  # the other pairs of the same
+DELTA, GRAD = {"mode": "delta"}, {"mode": "grad", "steps": 1}
+
+
+@pytest.mark.parametrize(
+    ("who", "steps"),
+    [("anna", DELTA), ("bert", GRAD), pytest.param("anna", GRAD, marks=LONG), pytest.param("bert", DELTA, marks=LONG)],
+)
 def test_a_lost_source_begins_where_the_others_do(who: str, steps: dict[str, Any]) -> None:
     """One round after it is back: the others' changes of the round that it missed are not lacking for ever."""
     stage, run = begun(rounds=5, source_rounds=0, **steps)
@@ -348,8 +354,11 @@ def after_a_lost_round(missed: set[int], **config: Any) -> list[Any]:
     return [kept(stage, run, "carl", "follow", n) for n in range(1, 6) if n not in missed]
 
 
-@pytest.mark.parametrize("steps", [{"mode": "delta"}, {"mode": "grad", "steps": 1}])
-@pytest.mark.parametrize("missed", [{2}, {2, 3}])
+@pytest.mark.parametrize(
+    ("missed", "steps"),
+    [({2, 3}, DELTA), ({2}, GRAD), pytest.param({2, 3}, GRAD, marks=LONG), pytest.param({2}, DELTA, marks=LONG)],
+    ids=str,
+)
 def test_a_lost_target_comes_to_what_it_would_have_had(missed: set[int], steps: dict[str, Any]) -> None:
     """With equal weights and without alignment, where nothing is its own, as soon as it is back."""
     plain: dict[str, Any] = {"parts": "I", "attention": "uniform", **steps}

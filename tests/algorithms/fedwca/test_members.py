@@ -55,8 +55,14 @@ def test_a_given_group_waits_for_its_latecomer() -> None:
     assert members["emil"] == members["dora"] != members["bert"]
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("refresh_every", [1, 5])
+@pytest.mark.parametrize(
+    ("refresh_every", "weights"),
+    [
+        *((5, weights) for weights in WEIGHTS),
+        (1, WEIGHTS[0]),
+        *(pytest.param(1, weights, marks=pytest.mark.long) for weights in WEIGHTS[1:]),
+    ],
+)
 def test_a_given_group_may_be_late_as_a_whole(refresh_every: int, weights: str) -> None:
     """It gets a cluster when the first of it comes, and is in nobody else's."""
     stage = federation()
