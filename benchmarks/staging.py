@@ -18,8 +18,8 @@ from typing import Any
 
 import psutil
 
-from tideline.cli.client import Client
-from tideline.cli.demo import Children, ended, terminable, unbroken, wait_for
+from tideline.cli.local.demo import Children, ended, terminable, unbroken, wait_for
+from tideline.client.http import Client
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = "benchmarks.noise:METHODS"

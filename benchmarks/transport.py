@@ -25,8 +25,8 @@ import numpy as np
 
 from benchmarks.measure import PeakMemory, loopback_bytes
 from benchmarks.raw_stream import raw_rounds
-from tideline.cli.client import Client
-from tideline.cli.demo import Children, ended, wait_for
+from tideline.cli.local.demo import Children, ended, wait_for
+from tideline.client.http import Client
 
 GRID = ((0.1, 2), (10.0, 8), (100.0, 2), (100.0, 4), (100.0, 8), (500.0, 2))
 QUICK = ((0.1, 2), (10.0, 2), (100.0, 2))

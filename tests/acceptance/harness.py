@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.services import free_port
-from tideline.cli.client import Client
+from tideline.client.http import Client
 from tideline.engine.ports.journal import Journal
 from tideline_server.store import SqlJournal
 

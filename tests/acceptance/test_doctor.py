@@ -24,7 +24,7 @@ from tests.acceptance.harness import free_port
 from tests.acceptance.test_stalls import Mute
 from tests.cli.world import tide
 from tests.server.agents_door import door_of
-from tideline.cli import certificates
+from tideline.client import certificates
 from tideline.core.run import Role
 from tideline.core.tokens import Token, Trust, read_token
 from tideline.engine.simulation.federation import Federation

@@ -13,8 +13,8 @@ import pytest
 from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import Net, net
 from tests.cli.world import tide, tide_process
-from tideline.cli.client import Client
 from tideline.cli.options import Door
+from tideline.client.http import Client
 from tideline.core.tokens import read_token
 
 pytestmark = pytest.mark.processes

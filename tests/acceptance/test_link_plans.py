@@ -13,7 +13,7 @@ import pytest
 
 from tests.acceptance.harness import COORDINATOR, Net, net
 from tests.planning.cases import MEASURED, changed, device
-from tideline.cli.client import Client
+from tideline.client.http import Client
 from tideline.core.errors import ConfigRefused, FederationError
 from tideline.planning.links import plan_links
 

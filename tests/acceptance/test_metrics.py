@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.acceptance.conftest import WORLD
 from tests.acceptance.harness import ROOT, Net, net
 from tests.services import free_port
-from tideline.cli.certificates import issue_coordinator
+from tideline.client.certificates import issue_coordinator
 
 pytestmark = pytest.mark.processes
 SITES = {"a": "source", "c": "target"}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.cli.world import KEY, Coordinator, tide
-from tideline.cli import tips
-from tideline.cli.tips import Verified
+from tideline.client import audit_tips
+from tideline.client.audit_tips import Verified
 from tideline.engine.audit.log import UNREADABLE, Deed, Entry, Tip, chained, line_of, read_line
 from tideline.engine.simulation.journal import MemoryJournal
 
@@ -42,8 +42,8 @@ def test_a_log_is_verified_and_remembered(busy: Coordinator) -> None:
     last = entries(busy)[-1]
     told = verify(busy)
     assert told.exit_code == 0 and f"The log is whole: {last.seq} entries, the last with hash {last.hash}" in told.stdout
-    assert stat.S_IMODE(tips.place().stat().st_mode) == 0o600
-    assert tips.tips()[busy.url].tip == Tip(last.seq, last.hash)
+    assert stat.S_IMODE(audit_tips.place().stat().st_mode) == 0o600
+    assert audit_tips.tips()[busy.url].tip == Tip(last.seq, last.hash)
     assert tide("keys", "add", "--name", "alice", "--role", "viewer", "--home", busy.home).exit_code == 0
     assert f"The {last.seq} entries that were verified on" in verify(busy).stdout
     found = json.loads(verify(busy, "--json").stdout)
@@ -90,25 +90,25 @@ def test_what_was_good_is_forgotten_for_what_is_good_alone(busy: Coordinator) ->
     log = entries(busy)
     kept = list(log)
     assert verify(busy).exit_code == 0
-    known = tips.tips()
+    known = audit_tips.tips()
     log[:] = [*kept[:2], replace(kept[2], by="mallory"), *kept[3:]]
     broken(verify(busy, "--json", "--forget"), 3, "Entry 3 is not as it was written")
-    assert tips.tips() == known
+    assert audit_tips.tips() == known
     log[:] = kept[:-1]
     broken(verify(busy, "--json"), len(kept), f"The log ends with entry {len(kept) - 1}")
     assert verify(busy, "--forget").exit_code == 0
-    assert tips.tips()[busy.url].tip == Tip(len(kept) - 1, kept[-2].hash)
+    assert audit_tips.tips()[busy.url].tip == Tip(len(kept) - 1, kept[-2].hash)
 
 
 def test_who_is_slower_does_not_put_an_older_entry_back() -> None:
     """Of two that verify at once the one that came further is remembered; who says --forget means it."""
     late, early = Verified(9, "b" * 64, 2.0), Verified(5, "a" * 64, 3.0)
-    tips.keep("http://here:1", late)
-    tips.keep("http://here:1", early)
-    tips.keep("http://there:1", early)
-    assert tips.tips() == {"http://here:1": late, "http://there:1": early}
-    tips.keep("http://here:1", early, forget=True)
-    assert tips.tips()["http://here:1"] == early
+    audit_tips.keep("http://here:1", late)
+    audit_tips.keep("http://here:1", early)
+    audit_tips.keep("http://there:1", early)
+    assert audit_tips.tips() == {"http://here:1": late, "http://there:1": early}
+    audit_tips.keep("http://here:1", early, forget=True)
+    assert audit_tips.tips()["http://here:1"] == early
 
 
 def test_an_address_is_remembered_however_it_is_spelled(busy: Coordinator) -> None:
@@ -116,21 +116,21 @@ def test_an_address_is_remembered_however_it_is_spelled(busy: Coordinator) -> No
     log = entries(busy)
     shouted = busy.url.replace("http", "HTTP")
     further, nearer = ({"seq": e.seq, "hash": e.hash, "at": 1.0} for e in (log[-1], log[0]))
-    tips.keep(busy.url, Verified(1, log[0].hash, 1.0))
-    tips.place().write_text(json.dumps({shouted: further, busy.url: nearer}))
+    audit_tips.keep(busy.url, Verified(1, log[0].hash, 1.0))
+    audit_tips.place().write_text(json.dumps({shouted: further, busy.url: nearer}))
     log.pop()
     broken(tide("audit", "verify", "--json", "--url", shouted + "/", "--api-key", KEY), len(log) + 1, "it was cut off")
     assert verify(busy, "--forget").exit_code == 0
-    assert list(tips.tips()) == [busy.url] == list(json.loads(tips.place().read_text()))
+    assert list(audit_tips.tips()) == [busy.url] == list(json.loads(audit_tips.place().read_text()))
 
 
 def test_a_memory_that_others_may_write_is_refused(busy: Coordinator) -> None:
     """So is one that is damaged."""
     verify(busy)
-    tips.place().chmod(0o666)
+    audit_tips.place().chmod(0o666)
     assert verify(busy).exit_code == 2
-    tips.place().chmod(0o600)
-    tips.place().write_text("{")
+    audit_tips.place().chmod(0o600)
+    audit_tips.place().write_text("{")
     told = verify(busy)
     assert told.exit_code == 2 and "cannot be read" in told.stderr
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.cli.test_bench_grid import make_data, written
 from tests.cli.world import tide
-from tideline.cli.benching import locked
+from tideline.bench.cells import locked
 from tideline.cli.guard import DONE, ENDED_BADLY, INTERRUPTED, REFUSED
 
 REGISTRY = ("--methods", "tests.cli.gate:METHODS")

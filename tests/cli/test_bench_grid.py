@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from tests.cli.world import tide
 from tideline.algorithms import METHODS
-from tideline.cli.benchchecks import check_grid, folder_of
-from tideline.cli.benchdata import digest_of, files_of
-from tideline.cli.benchgrid import Cell, Grid, cells, read_grid
-from tideline.cli.experiments import read_file
+from tideline.bench.checks import check_grid, folder_of
+from tideline.bench.data_digest import digest_of, files_of
+from tideline.bench.grid import Cell, Grid, cells, read_grid
 from tideline.cli.guard import DONE, REFUSED
-from tideline.cli.yamlines import read_yaml, write_yaml
 from tideline.core.errors import ConfigRefused
 from tideline.engine.model.experiment import read_experiment
+from tideline.experiments.files import read_file
+from tideline.experiments.yaml_lines import read_yaml, write_yaml
 
 GRID: dict[str, Any] = {
     "folder": "data",

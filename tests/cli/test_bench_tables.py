@@ -13,9 +13,9 @@ import yaml
 
 from tests.cli.test_bench_grid import cells_of, make_data, written
 from tests.cli.world import tide
-from tideline.cli.benchgrid import Cell
-from tideline.cli.benchscores import Point, Spread, Status, by_round, over_seeds, read_cell, rows
-from tideline.cli.benchtables import COLUMNS, percent
+from tideline.bench.grid import Cell
+from tideline.bench.scores import Point, Spread, Status, by_round, over_seeds, read_cell, rows
+from tideline.bench.tables import COLUMNS, percent
 from tideline.cli.guard import DONE, ENDED_BADLY
 
 SMALL: dict[str, Any] = {"methods": ["fedavg", "local"], "domains": [1], "seeds": 2, "leave_out": ["a", "b"]}

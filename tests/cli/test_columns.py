@@ -11,10 +11,10 @@ from PIL import Image
 
 from tests.cli.test_maps import clustered, read
 from tests.cli.test_report import headings, page
-from tideline.cli.columns import MOST_ROWS, Column, table_charts
-from tideline.cli.figures import charts, figure_of, png, write_figures
-from tideline.cli.looks import DPI
-from tideline.cli.maps import HeatMap
+from tideline.report.figures import charts, figure_of, png, write_figures
+from tideline.report.fold_tables import MOST_ROWS, Column, table_charts
+from tideline.report.maps import HeatMap
+from tideline.report.style import DPI
 
 WEIGHT = "weight of each client"
 

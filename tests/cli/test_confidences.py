@@ -15,13 +15,13 @@ from PIL import Image
 from tests.cli.test_report import client, headings, page, result, words
 from tests.synthetic import HELD_OUT, NAMES, experiment, sites
 from tideline.algorithms import METHODS
-from tideline.cli.columns import table_charts
-from tideline.cli.confidences import BINS, Confidences, calibration, confidences
-from tideline.cli.figures import charts, figure_of, png, write_figures
 from tideline.core.phase import RIGHT, WRONG
 from tideline.engine.simulation.federation import simulate
 from tideline.learning.evaluate import BIN_NAMES
 from tideline.numerics import calibration as numerics
+from tideline.report.confidences import BINS, Confidences, calibration, confidences
+from tideline.report.figures import charts, figure_of, png, write_figures
+from tideline.report.fold_tables import table_charts
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 Counts = dict[str, tuple[list[int], list[int]]]
@@ -63,7 +63,7 @@ def test_the_bins_are_those_of_the_scoring() -> None:
 
 def test_reports_load_no_torch() -> None:
     """Neither the page nor the figures."""
-    code = "import sys, tideline.cli.report, tideline.cli.figures; sys.exit('torch' in sys.modules)"
+    code = "import sys, tideline.report.page, tideline.report.figures; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

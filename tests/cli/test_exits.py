@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from tests.cli.world import tide, tide_process
 from tideline.archive.errors import DigestMismatch
-from tideline.cli import demo, guard
-from tideline.cli.client import remedy
+from tideline.cli import guard
+from tideline.cli.local import demo
 from tideline.cli.options import Json
+from tideline.client.http import remedy
 from tideline.core import errors
 
 

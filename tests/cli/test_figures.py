@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from tests.cli.echo import told
-from tideline.cli.charts import Bar, Bars, Curves, Line, accuracy_charts, families, family_charts, metric_charts
-from tideline.cli.figures import COLOURS, LEGEND, Chart, figure_of, look, named, png, write_figures
-from tideline.cli.sums import Exchange, Traffic, score_bars, scores, traffic
+from tideline.report.charts import Bar, Bars, Curves, Line, accuracy_charts, families, family_charts, metric_charts
+from tideline.report.figures import COLOURS, LEGEND, Chart, figure_of, look, named, png, write_figures
+from tideline.report.summary import Exchange, Traffic, score_bars, scores, traffic
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from PIL import Image
 from tests.cli.test_maps import clustered, read
 from tests.cli.test_report import page, words
 from tests.planning.cases import MEASURED
-from tideline.cli.arrows import MOST_WORDED
-from tideline.cli.columns import Series, table_charts
-from tideline.cli.figures import charts, figure_of, png, write_figures
-from tideline.cli.graphs import MOST_NODES, Graph, Link, Node, laid_out, planned_graph
-from tideline.cli.looks import COLOURS
-from tideline.cli.maps import HeatMap
 from tideline.planning.links import plan_links
+from tideline.report.arrows import MOST_WORDED
+from tideline.report.figures import charts, figure_of, png, write_figures
+from tideline.report.fold_tables import Series, table_charts
+from tideline.report.graphs import MOST_NODES, Graph, Link, Node, laid_out, planned_graph
+from tideline.report.maps import HeatMap
+from tideline.report.style import COLOURS
 
 WEIGHT = "weight of each source"
 

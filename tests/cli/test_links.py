@@ -11,8 +11,8 @@ from PIL import Image
 
 from tests.cli.world import Coordinator, tide
 from tests.planning.cases import BOUNDS, MEASURED, changed, entry
+from tideline.cli.coordinator.links import FLAGS, summary, tell
 from tideline.cli.guard import DONE, REFUSED, UNREACHABLE
-from tideline.cli.links import FLAGS, summary, tell
 from tideline.planning.links import plan_links
 
 TEXT = """

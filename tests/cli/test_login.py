@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cli.world import KEY, Coordinator, tide
-from tideline.cli import login as commands
 from tideline.cli.app import app
-from tideline.cli.logins import Login, address, drop, keep, logins, place, quoted
+from tideline.cli.coordinator import login as commands
+from tideline.client.logins import Login, address, drop, keep, logins, place, quoted
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound
 
 

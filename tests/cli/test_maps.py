@@ -14,14 +14,14 @@ from PIL import Image
 
 from tests.cli.test_report import client, headings, page, result, words
 from tests.engine.clusters import NORTH, SOUTH, WEIGHT, played
-from tideline.cli.columns import table_charts
-from tideline.cli.domains import adjusted_rand_index, fill_in
-from tideline.cli.figures import charts, figure_of, png, write_figures
-from tideline.cli.grids import codes_of, written
-from tideline.cli.maps import ClusterMap, HeatMap, Member, cluster_map
-from tideline.cli.runs import tell_result
+from tideline.cli.coordinator.runs import tell_result
 from tideline.cli.tables import groups_table
 from tideline.engine.coordinator.result import groups as last_of
+from tideline.experiments.true_domains import adjusted_rand_index, fill_in
+from tideline.report.figures import charts, figure_of, png, write_figures
+from tideline.report.fold_tables import table_charts
+from tideline.report.grids import codes_of, written
+from tideline.report.maps import ClusterMap, HeatMap, Member, cluster_map
 
 DOMAINS = {"anna": "usps", "bert": "usps", "carl": "mnist"}
 Groups = dict[str, list[str]]

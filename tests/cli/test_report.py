@@ -12,11 +12,11 @@ import pytest
 
 from tests.cli.echo import told
 from tideline.algorithms import METHODS
-from tideline.cli.report import write_all, write_report
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import to_json
 from tideline.core.registry import resolve
+from tideline.report.page import write_all, write_report
 
 
 def client(name: str, role: str, **changed: Any) -> dict[str, Any]:

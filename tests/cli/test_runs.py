@@ -287,8 +287,8 @@ def test_the_address_and_key_of_a_coordinator(there: Coordinator, tmp_path: Path
 
 def test_a_key_is_not_shown_to_another_coordinator(there: Coordinator) -> None:
     """The key that lies in the default home goes to this machine only, unless that home is named."""
-    from tideline.cli.client import Client
     from tideline.cli.options import Door
+    from tideline.client.http import Client
 
     default = Path.home() / ".tideline" / "coordinator"
     default.parent.mkdir()

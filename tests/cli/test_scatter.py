@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tideline.cli.scatter import AXES, GREY, NAMED, clouds, colours_of, draw_clouds, figure_of
+from tideline.report.scatter import AXES, GREY, NAMED, clouds, colours_of, draw_clouds, figure_of
 
 
 def picture(classes: int) -> dict[str, Tensor]:

@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.cli.world import EXPERIMENT, Coordinator, tide
 from tideline import nets
-from tideline.cli import client
-from tideline.cli.client import passes
+from tideline.client import http as client
+from tideline.client.http import passes
 from tideline.core.errors import Unreachable
 from tideline.core.run import World
 from tideline.core.settings import parse

@@ -87,6 +87,6 @@ def test_a_stranger_is_no_older_coordinator() -> None:
 
 def test_a_command_that_the_coordinator_does_not_understand(there: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal of the coordinator is told as it is: with both versions."""
-    monkeypatch.setattr("tideline.cli.client.SPOKEN", 9)
+    monkeypatch.setattr("tideline.client.http.SPOKEN", 9)
     told = tide("run", "list", "--home", there.home)
     assert told.exit_code == 2 and "speaks API 2" in told.stderr and "speaks API 9" in told.stderr

@@ -18,10 +18,10 @@ from tideline.algorithms.averaging.messages import State
 from tideline.archive.codec import decode
 from tideline.archive.foreign import tensors_in
 from tideline.archive.parts import digest_of
-from tideline.cli.bringing import packed
-from tideline.cli.experiments import read_file
+from tideline.client.initial_weights import packed
 from tideline.core.run import World
 from tideline.core.settings import parse
+from tideline.experiments.files import read_file
 from tideline.learning.weights import with_backbone
 
 WORLD: dict[str, Any] = {"inputs": [1, 16, 16], "classes": 10, "model": "mlp"}

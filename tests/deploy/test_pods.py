@@ -18,7 +18,7 @@ from tests.acceptance.harness import Net, net
 from tests.deploy.cases import IMAGES
 from tests.deploy.chart import Object, containers, of, parsed, texts
 from tests.services import free_port
-from tideline.cli.certificates import issue_client, issue_coordinator
+from tideline.client.certificates import issue_client, issue_coordinator
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 MOUNTED = re.compile(r"^(--[a-z-]+=)?(/(?:var/lib/tideline|secrets|parts|data)(?:/.*)?)$")

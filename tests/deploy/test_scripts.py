@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tests.acceptance.conftest import write_blobs
 from tests.acceptance.harness import ROOT, Net, net
-from tideline.cli import certificates
-from tideline.cli.certificates import issue_coordinator
-from tideline.cli.client import Client
 from tideline.cli.options import Door
+from tideline.client import certificates
+from tideline.client.certificates import issue_coordinator
+from tideline.client.http import Client
 
 pytestmark = pytest.mark.processes
 SCRIPTS = ROOT / "deploy" / "compose"

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.docs.manual import DOCS, blocks, section, tables, ticked
 from tideline.cli.app import app
-from tideline.cli.links import FLAGS
+from tideline.cli.coordinator.links import FLAGS
 from tideline.planning.asked import Device, LinksAsked, PhiAsked
 from tideline_server.api.models import LinkPlan, PlannedLink, SweptPlan
 

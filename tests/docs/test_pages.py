@@ -12,11 +12,11 @@ import pytest
 from tests.cli.world import COMMAND
 from tests.docs.manual import DOCS, PAGES, ROOT, anchors, blocks, commands, name_of, prose, tables, text_of
 from tideline.algorithms import METHODS
-from tideline.cli.benchgrid import config_of, read_grid
-from tideline.cli.experiments import ExperimentText
-from tideline.cli.yamlines import read_yaml
+from tideline.bench.grid import config_of, read_grid
 from tideline.core.registry import resolve
 from tideline.engine.model.experiment import Experiment, read_experiment
+from tideline.experiments.files import ExperimentText
+from tideline.experiments.yaml_lines import read_yaml
 
 README = ROOT / "README.md"
 

@@ -14,7 +14,9 @@ from tests.docs.manual import DOCS, FENCE, ROOT, section, tables, text_of, ticke
 from tests.synthetic import experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.cli import benchgrid, benchtables, demo, guard
+from tideline.bench import grid
+from tideline.cli import guard
+from tideline.cli.local import demo
 from tideline.core import errors
 from tideline.core.privacy import Audience, Exposure
 from tideline.core.run import World
@@ -109,8 +111,8 @@ def test_every_error_has_its_codes() -> None:
     ("page", "heading", "place", "kind"),
     [
         ("cli.md", "Experiment files", 0, DealData),
-        ("benchmarks.md", "The grid file", 0, benchgrid.Grid),
-        ("benchmarks.md", "The grid file", 1, benchgrid.GridMethod),
+        ("benchmarks.md", "The grid file", 0, grid.Grid),
+        ("benchmarks.md", "The grid file", 1, grid.GridMethod),
     ],
 )
 def test_settings_of_deals_and_grids(page: str, heading: str, place: int, kind: Any) -> None:
@@ -123,9 +125,9 @@ def test_what_a_bench_writes() -> None:
     """docs/benchmarks.md names every file; what `base` may say is what the code takes."""
     (rows,) = tables(section(DOCS / "benchmarks.md", "Output files"))
     told = {row[0].strip("`") for row in rows}
-    assert told >= {benchtables.RESULTS, benchtables.CURVES, benchtables.TABLE, "figures/scores.png", "figures/curves-dN.png"}
+    assert told >= {tables.RESULTS, tables.CURVES, tables.TABLE, "figures/scores.png", "figures/curves-dN.png"}
     base = next(row[2] for row in tables(section(DOCS / "benchmarks.md", "The grid file"))[0] if row[0] == "`base`")
-    assert set(ticked(base)) == set(benchgrid.BASE)
+    assert set(ticked(base)) == set(grid.BASE)
 
 
 def test_failures_that_are_no_errors() -> None:

@@ -11,9 +11,8 @@ from tests.engine.passing import ALL
 from tests.engine.sealing_stage import ANNA, BERT, CARL, given, owner, stage
 from tests.laws.stage import Stage
 from tideline.archive import sealing
-from tideline.cli.happenings import happening
-from tideline.cli.report import heading
-from tideline.cli.runs import tell_result
+from tideline.cli.coordinator.runs import tell_result
+from tideline.client.events import happening
 from tideline.core.run import Digest, RunId
 from tideline.core.step import no_tick
 from tideline.engine.model.envelopes import Envelope
@@ -21,6 +20,7 @@ from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import Status
 from tideline.engine.peers.peer_keys import MemoryPins, Pin, fresh, raw, shown
 from tideline.engine.peers.sealing import about, handed
+from tideline.report.page import heading
 
 Bad = Callable[[Stage, Order, Envelope], Envelope]
 

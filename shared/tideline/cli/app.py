@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from tideline.cli import audit, bench, clients, data, doctor, keys, links, local, login, parts, runs, serving, sites, tls
+from tideline.cli import serving
+from tideline.cli.coordinator import audit, clients, keys, links, login, parts, runs
 from tideline.cli.guard import Guarded
+from tideline.cli.local import bench, research, tls
+from tideline.cli.site import data, doctor, site
 
 # Plain help: rich would double the time that it takes.
 app = typer.Typer(
@@ -24,12 +27,12 @@ app.command()(login.login)
 app.command()(login.logout)
 app.add_typer(keys.app, name="keys")
 app.add_typer(runs.app, name="run")
-app.add_typer(sites.app, name="site")
+app.add_typer(site.app, name="site")
 app.add_typer(parts.app, name="parts")
 app.add_typer(data.app, name="data")
 app.add_typer(clients.app, name="clients")
 app.add_typer(audit.app, name="audit")
 app.add_typer(tls.app, name="tls")
 app.add_typer(links.app, name="links")
-for each in (local.methods, local.contract, local.simulate, bench.bench, local.demo, local.version):
+for each in (research.methods, research.contract, research.simulate, bench.bench, research.demo, research.version):
     app.command()(each)

@@ -215,7 +215,7 @@ def invite(
 
     It says where the coordinator is and who vouches for it, and is printed with the command that uses it.
     """
-    from tideline.cli.client import Client
+    from tideline.client.http import Client
 
     asked: dict[str, Any] = {"name": name, "labels": read_labels(labels), "ttl_seconds": read_seconds(ttl)}
     if out is not None:
@@ -238,7 +238,7 @@ def invite(
 
 def hidden(token: str, file: Path) -> str:
     """Write a token where only its owner may read it; the file's name. Raises Refused."""
-    from tideline.cli.logins import written
+    from tideline.client.logins import written
     from tideline.core.errors import Refused
 
     try:
@@ -274,7 +274,7 @@ def wrong(option: str, text: str, todo: str) -> ConfigRefused:
 
 def agent_command(name: str, token: str, file: Path | None = None) -> str:
     """What the owner of the data types. DIR and the role are for the owner to fill in."""
-    from tideline.cli.client import is_loopback
+    from tideline.client.http import is_loopback
     from tideline.core.tokens import Trust, read_token, split_address
 
     told = read_token(token)

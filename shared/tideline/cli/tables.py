@@ -60,7 +60,7 @@ def result_table(result: Mapping[str, Any]) -> Table:
 
 def generalization(result: Mapping[str, Any]) -> Text | None:
     """The lines below a run's sites, where some of them are unseen targets."""
-    from tideline.cli.sums import generalized
+    from tideline.report.summary import generalized
 
     lines = [f"{what}: {share(accuracy)}" for what, accuracy in generalized(result)]
     return Text("\n".join(lines)) if lines else None
@@ -105,7 +105,7 @@ def failures(told: Iterable[Mapping[str, Any]]) -> str:
 
 def scores_table(result: Mapping[str, Any]) -> Table | None:
     """Every accuracy that was told, side by side, and the mean over targets; None where there is one metric alone."""
-    from tideline.cli.sums import scores
+    from tideline.report.summary import scores
 
     found = scores(result)
     if found is None or len(found.metrics) < 2:
@@ -119,7 +119,7 @@ def scores_table(result: Mapping[str, Any]) -> Table | None:
 
 def marks_table(result: Mapping[str, Any]) -> Table | None:
     """How often folds did what with which site; None where they did nothing with single ones."""
-    from tideline.cli.sums import marks
+    from tideline.report.summary import marks
 
     found = marks(result)
     if found is None:
@@ -130,7 +130,7 @@ def marks_table(result: Mapping[str, Any]) -> Table | None:
 
 def groups_table(result: Mapping[str, Any]) -> Table | None:
     """The last grouping of the sites, a line per group; None where there is none."""
-    from tideline.cli.maps import natural
+    from tideline.report.maps import natural
 
     if not result.get("groups"):  # a coordinator of before knows none
         return None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.chaos.world import COORDINATORS, SITES, World
-from tideline.cli.client import Client
+from tideline.client.http import Client
 from tideline.core.errors import FederationError
 from tideline.core.run import RunId
 

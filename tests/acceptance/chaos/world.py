@@ -17,7 +17,7 @@ from tests.acceptance.wire import Wire
 from tests.redis import Redis
 from tests.services import Postgres
 from tideline.algorithms import METHODS
-from tideline.cli.client import Client
+from tideline.client.http import Client
 from tideline.core.errors import FederationError
 from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.folder import read_folder

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 
-from tideline.cli import client
+from tideline.client import http
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline_server.api import handshake
 
 
 def test_both_sides_speak_the_same() -> None:
     """The command line and the coordinator of one version have the same names and number."""
-    assert (client.API, client.VERSION, client.SPOKEN) == (handshake.API, handshake.VERSION, handshake.SPOKEN)
+    assert (http.API, http.VERSION, http.SPOKEN) == (handshake.API, handshake.VERSION, handshake.SPOKEN)
 
 
 @pytest.mark.parametrize("path", ["/runs", "/health", "/nowhere", "/openapi.json", "/runs/nosuch"])

@@ -1,0 +1,165 @@
+"""What a cell has come to, as it lies on disk, and the numbers that tables are made of."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from tideline.bench.grid import Cell
+
+EXPERIMENT, RESULT, FAILED = "experiment.yaml", "result.json", "failed.json"
+METRICS = ("id", "ood")
+
+
+class Status(StrEnum):
+    """How far a cell is."""
+
+    DONE = "done"
+    FAILED = "failed"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True)
+class Point:
+    """id and ood after some rounds; None where a site had nothing to tell."""
+
+    round: int
+    id: float | None
+    ood: float | None
+
+
+@dataclass(frozen=True)
+class Score:
+    """A cell and what is known of it. id, ood in 0..1; `cause`: why it failed."""
+
+    cell: Cell
+    status: Status
+    cause: str = ""
+    id: float | None = None
+    ood: float | None = None
+    state_digest: str | None = None
+    seconds: float | None = None
+    rounds: int | None = None
+    curve: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The mean over `n` seeds of the `of` that were asked for, and their sample standard deviation; None of a single one."""
+
+    mean: float
+    std: float | None
+    n: int
+    of: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method with d domains a client: id and ood over all left-out domains, and of each; None where no seed is whole."""
+
+    label: str
+    domains: int
+    all: Mapping[str, Spread | None]
+    each: Mapping[str, Mapping[str, Spread | None]]
+
+
+def read_cell(home: Path, cell: Cell) -> Score:
+    """What lies in a cell's folder, if it is of this very experiment."""
+    if text_of(home / EXPERIMENT) != cell.text:
+        return Score(cell, Status.WAITING)
+    result = json_of(home / RESULT)
+    if result and result.get("status") == "completed":
+        return scored(cell, result)
+    failed = json_of(home / FAILED)
+    return Score(cell, Status.FAILED, str(failed.get("cause", ""))) if failed else Score(cell, Status.WAITING)
+
+
+def text_of(path: Path) -> str | None:
+    """A file's text; None where there is none."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def json_of(path: Path) -> dict[str, Any] | None:
+    """A file's JSON object; None where it is not there, or not whole."""
+    try:
+        told = json.loads(text_of(path) or "")
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def scored(cell: Cell, result: Mapping[str, Any]) -> Score:
+    """The numbers of a completed run (docs/result.md)."""
+    last = {each["name"]: each["accuracy"] for each in result["clients"]}
+    curve = tuple(Point(n, *means(result, told)) for n, told in by_round(result))
+    facts = (result["state_digest"], result["seconds"], result["rounds"])
+    return Score(cell, Status.DONE, "", *means(result, last), *facts, curve)
+
+
+def means(result: Mapping[str, Any], accuracy: Mapping[str, float | None]) -> tuple[float | None, float | None]:
+    """id, the mean over sources, and ood, that over targets; None where one of them has no accuracy."""
+    values = [[accuracy.get(c["name"]) for c in result["clients"] if c["role"] == role] for role in ("source", "target")]
+    one, other = (mean_of(each) for each in values)
+    return one, other
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    """The mean; None if a value is missing, for that of fewer cannot be compared."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known and len(known) == len(values) else None
+
+
+def by_round(result: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, float]]]:
+    """The sites' accuracies of each scoring, by the rounds that were over: the largest number of any other phase until then."""
+    told: dict[tuple[str, int], dict[str, float]] = {}
+    for point in result["curve"]:
+        told.setdefault((point["phase"], point["round"]), {})[point["client"]] = point["accuracy"]
+    scorings, rounds = {phase for phase, _ in told}, 0
+    found: dict[int, dict[str, float]] = {}
+    for phase in result["phases"]:
+        if phase["name"] not in scorings:
+            rounds = max(rounds, phase["round"] if phase["name"] != "join" else 0)
+        elif (phase["name"], phase["round"]) in told:
+            found[rounds] = {**found.get(rounds, {}), **told[phase["name"], phase["round"]]}
+    yield from sorted(found.items())
+
+
+def rows(scores: Sequence[Score]) -> list[Row]:
+    """A row for each method and d, in the grid's order."""
+    labels, ds = (tuple(dict.fromkeys(values)) for values in zip(*((s.cell.label, s.cell.domains) for s in scores), strict=True))
+    return [row(label, d, [s for s in scores if (s.cell.label, s.cell.domains) == (label, d)]) for label in labels for d in ds]
+
+
+def row(label: str, domains: int, scores: Sequence[Score]) -> Row:
+    """One method with d domains a client. Over all left-out domains: first the mean of a seed's, then over the seeds."""
+    names = tuple(dict.fromkeys(s.cell.leave_out for s in scores))
+    return Row(
+        label,
+        domains,
+        {metric: over_seeds(scores, metric) for metric in METRICS},
+        {name: {m: over_seeds([s for s in scores if s.cell.leave_out == name], m) for m in METRICS} for name in names},
+    )
+
+
+def over_seeds(scores: Iterable[Score], metric: str) -> Spread | None:
+    """The spread of a metric over seeds; a seed whose cells are not all done is left out."""
+    seeds: dict[int, list[float | None]] = {}
+    for score in scores:
+        seeds.setdefault(score.cell.seed, []).append(getattr(score, metric))
+    return spread([mean_of(values) for values in seeds.values()])
+
+
+def spread(values: Sequence[float | None]) -> Spread | None:
+    """Mean and sample standard deviation of what is known."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return Spread(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known), len(values))

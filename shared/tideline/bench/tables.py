@@ -1,0 +1,141 @@
+"""A grid's numbers as files: a line a cell, a line a cell and round, and the tables that people read."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tideline.bench.scores import METRICS, Row, Score, Spread, Status, rows
+
+RESULTS, CURVES, TABLE = "results.csv", "curves.csv", "table.md"
+COLUMNS = (
+    *("label", "method", "left_out", "domains", "seed", "status", "id", "ood", "rounds", "seconds"),
+    *("state_digest", "experiment_digest", "folder", "cause"),
+)
+NOTE = """\
+Percent. id: the mean over clients of the accuracy on their own held-out rows; ood: the accuracy on the whole domain that is left
+out. Mean over seeds ± sample standard deviation; where a mean is over all left-out domains, it is taken first. "n of m": so many
+of the seeds are done. Every number is in results.csv with the digests of its experiment and of its final state.
+"""
+
+
+def write_tables(scores: Sequence[Score], out: Path, data: str) -> list[Path]:
+    """Write results.csv, curves.csv and table.md, each whole or not at all; what was written. Raises OSError."""
+    texts = {RESULTS: results(scores), CURVES: curves(scores), TABLE: markdown(scores, data)}
+    for name, text in texts.items():
+        made = out / f".{name}"
+        made.write_text(text, encoding="utf-8", newline="")
+        made.replace(out / name)
+    return [out / name for name in texts]
+
+
+def results(scores: Iterable[Score]) -> str:
+    """A line a cell."""
+    return as_csv([COLUMNS, *([blank(value) for value in fact.values()] for fact in map(facts, scores))])
+
+
+def facts(score: Score) -> dict[str, Any]:
+    """Everything that is known of a cell but its curve, by the names of the columns."""
+    cell = score.cell
+    place = (cell.label, cell.method, cell.leave_out, cell.domains, cell.seed, score.status.value)
+    told = (score.id, score.ood, score.rounds, score.seconds, score.state_digest, cell.digest, cell.key, score.cause)
+    return dict(zip(COLUMNS, (*place, *told), strict=True))
+
+
+def curves(scores: Iterable[Score]) -> str:
+    """A line a cell and scoring."""
+    told: list[Sequence[Any]] = [("label", "left_out", "domains", "seed", "round", "id", "ood")]
+    for score in scores:
+        cell = (score.cell.label, score.cell.leave_out, score.cell.domains, score.cell.seed)
+        told += [(*cell, p.round, blank(p.id), blank(p.ood)) for p in score.curve]
+    return as_csv(told)
+
+
+def blank(value: Any) -> Any:
+    """What is not known is an empty cell."""
+    return "" if value is None else value
+
+
+def as_csv(lines: Iterable[Sequence[Any]]) -> str:
+    """Lines of cells as CSV."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(lines)
+    return out.getvalue()
+
+
+def markdown(scores: Sequence[Score], data: str) -> str:
+    """The tables: over all left-out domains, then for each d each of them; and what failed."""
+    made = rows(scores)
+    counted = {status: sum(s.status is status for s in scores) for status in Status}
+    told = ", ".join(f"{n} {status.value}" for status, n in counted.items())
+    parts = [f"# Results\n\n{len(scores)} cells: {told}. Data: SHA-256 `{data}`.\n\n{NOTE}", *sections(made)]
+    failed = [[s.cell.words(), s.cause] for s in scores if s.status is Status.FAILED]
+    if failed:
+        parts.append("## Failed\n\n" + piped(["cell", "cause"], failed))
+    return "\n".join(parts)
+
+
+def sections(made: Sequence[Row]) -> Iterator[str]:
+    """One table over all left-out domains, and one for each d."""
+    yield "## All left-out domains\n\n" + piped(*overall(made))
+    for d in dict.fromkeys(row.domains for row in made):
+        yield f"## Each left-out domain, d = {d}\n\n" + piped(*single(made, d))
+
+
+def overall(made: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Header and lines: a method a line, id and ood for each d."""
+    ds = list(dict.fromkeys(row.domains for row in made))
+    found = {(row.label, row.domains): row for row in made}
+    header = ["method", *(f"d = {d}, {metric}" for d in ds for metric in METRICS)]
+    labels = dict.fromkeys(row.label for row in made)
+    return header, [[label, *(percent(found[label, d].all[m]) for d in ds for m in METRICS)] for label in labels]
+
+
+def single(made: Sequence[Row], d: int) -> tuple[list[str], list[list[str]]]:
+    """Header and lines of one d: a method a line, id and ood for each left-out domain."""
+    own = [row for row in made if row.domains == d]
+    names = list(dict.fromkeys(name for row in own for name in row.each))
+    header = ["method", *(f"{name}, {metric}" for name in names for metric in METRICS)]
+    return header, [[row.label, *(percent(row.each[name][m]) for name in names for m in METRICS)] for row in own]
+
+
+def percent(spread: Spread | None) -> str:
+    """A mean and its standard deviation in percent."""
+    if spread is None:
+        return ""
+    told = f"{100 * spread.mean:.1f}" + ("" if spread.std is None else f" ± {100 * spread.std:.1f}")
+    return told if spread.n == spread.of else f"{told} ({spread.n} of {spread.of})"
+
+
+def piped(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    cells = [header, ["---"] * len(header), *lines]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in cells)
+
+
+def as_plain(scores: Sequence[Score], data: str) -> dict[str, Any]:
+    """All of it for programs. Accuracies are in 0..1."""
+    return {
+        "data_digest": data,
+        "cells": [facts(score) for score in scores],
+        "rows": [plain_row(row) for row in rows(scores)],
+    }
+
+
+def plain_row(row: Row) -> dict[str, Any]:
+    """A row for programs."""
+    return {
+        "label": row.label,
+        "domains": row.domains,
+        **plain_spreads(row.all),
+        "left_out": {name: plain_spreads(each) for name, each in row.each.items()},
+    }
+
+
+def plain_spreads(spreads: Mapping[str, Spread | None]) -> dict[str, Any]:
+    """Spreads by metric."""
+    return {metric: None if each is None else asdict(each) for metric, each in spreads.items()}

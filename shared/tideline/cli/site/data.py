@@ -1,0 +1,214 @@
+"""What a site's owner does before an agent: look at the data as it would. Nothing is sent."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tideline.cli.guard import DONE, REFUSED, clean, say_json
+from tideline.cli.options import Json
+from tideline.cli.site.deal import deal
+from tideline.core.errors import ConfigRefused, Refused
+
+if TYPE_CHECKING:
+    from tideline.core.run import Role, World
+    from tideline.learning.inspection import DomainReport, FolderReport
+
+app = typer.Typer(
+    help="Look at a site's data before an agent does. Nothing is sent.", no_args_is_help=True, rich_markup_mode=None
+)
+KINDS = {".npz": "arrays", ".csv": "table", ".parquet": "table", "images": "images"}
+UNGUESSED = "Give the run's world: --world FILE; or name the column of the classes: label in transforms.toml"
+SHOWN = 10  # names and classes that people are told; programs are told all
+
+
+@app.callback()
+def data() -> None:
+    """Look at a site's data before an agent does. Nothing is sent."""
+
+
+@app.command("check")
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The data folder, as given to `tideline agent --data`.")],
+    role: Annotated[
+        str | None, typer.Option(help="source, target or peer. [default: source if there are labels, or else target]")
+    ] = None,
+    world: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="An experiment, or its world alone. [default: one that fits]")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what an agent would see in a data folder, and what it would refuse. Nothing is sent."""
+    wanted, place = role_of(role), None if world is None else world_of(world)  # before torch is loaded
+
+    from tideline.learning.inspection import inspect
+
+    report = inspect(folder, place, wanted)
+    if as_json:
+        say_json(as_plain(report))
+    else:
+        tell(report)
+    raise typer.Exit(DONE if report.usable else REFUSED)
+
+
+app.command("deal")(deal)
+
+
+@app.command("sample")
+def sample(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it. It is made if it is not there.")],
+    domain: Annotated[str, typer.Option(help="Its style: mnist, usps, optdigits or coloured.")],
+    part: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N disjoint parts.")] = "1/1",
+    no_labels: Annotated[bool, typer.Option("--no-labels", help="Leave the labels out, those for scoring too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a data folder of real handwritten digits, to try a site with. Nothing is downloaded."""
+    at, parts = part_of(part)
+
+    from tideline.learning.datasets import digits
+
+    try:
+        written = digits.write_site(folder, domain, at, parts, labels=not no_labels)
+    except OSError as cause:
+        raise Refused(f"Cannot write to {folder}: {cause.strerror}", "Give another folder, or make room") from None
+    if as_json:
+        say_json({"folder": str(folder), "domain": domain, **written})
+    else:
+        typer.echo(f"{folder}: {domain}, {written['samples']} samples for training, {written['held_out']} held out")
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """`2/3` as (1, 3). Raises ConfigRefused."""
+    found = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", text)
+    if found is None or int(found[1]) > int(found[2]):
+        raise ConfigRefused(f"--part is {text!r}", "Write it as I/N with I from 1 to N, such as 2/3", path="part")
+    return int(found[1]) - 1, int(found[2])
+
+
+def role_of(role: str | None) -> Role | None:
+    """A role by its name. Raises ConfigRefused."""
+    from tideline.core.run import Role
+    from tideline.core.settings import read
+
+    found: Role | None = None if role is None else read(Role, role, "--role")
+    return found
+
+
+def world_of(path: Path) -> World:
+    """The world of an experiment, or the world that is all of a file. Raises ConfigRefused with the line."""
+    from tideline.core.run import world_in
+    from tideline.experiments.files import ExperimentText, read_file
+
+    text = read_file(path)
+    if not {"world", "method"} & set(text.value):
+        text = ExperimentText(text.name, {"world": text.value}, {f"world.{key}": at for key, at in text.places.items()})
+    with text.located():
+        return world_in(text.value.get("world", {}))
+
+
+def as_plain(report: FolderReport) -> dict[str, Any]:
+    """The report for programs."""
+    from tideline.core.settings import plain
+
+    told: dict[str, Any] = plain(report)
+    for each, domain in zip(told["domains"], report.domains, strict=True):
+        each["balance"] = domain.balance
+    return {"usable": report.usable, **told}
+
+
+def tell(report: FolderReport) -> None:
+    """The report for people."""
+    from tideline.cli.tables import show, table
+    from tideline.learning.surveys import OWNERS
+
+    typer.echo(f"{clean(report.folder)}, read as a {report.role} would be\n")
+    columns = ("domain", "kind", "samples", "held out", "classes", "balance", "shape", "values", "unreadable")
+    show(table("", columns, map(row, report.domains), right=(2, 3, 4, 5, 8)))
+    for domain in report.domains:
+        details(domain)
+    if report.ignored:
+        typer.echo(f"\nNot read: {names(report.ignored)}")
+    if report.world is not None and not report.given:
+        typer.echo(f"\nA world that fits: {clean(as_yaml(report))}")
+    if report.unguessed:
+        typer.echo(f"\nNo world could be guessed: {report.unguessed}.\nWhat to do: {UNGUESSED}")
+    for refusal in report.refused:
+        typer.echo(f"\nRefused: {clean(refusal['what'])}\nWhat to do: {clean(refusal['todo'])}")
+        for key in OWNERS:
+            if key in refusal:
+                typer.echo(f"  {key}: {clean(listed(refusal[key]))}")
+    typer.echo(f"\n{verdict(report)}")
+
+
+def verdict(report: FolderReport) -> str:
+    """Whether an agent could use the folder, in a sentence."""
+    if not report.usable:
+        return "An agent would refuse this folder."
+    return f"An agent can use this folder{', if its labels are classes of the run' * bool(report.unguessed)}."
+
+
+def row(domain: DomainReport) -> list[str]:
+    """One domain in a line."""
+    from tideline.cli.tables import NOTHING, share
+
+    seen = [c for c in domain.classes if c.train or c.held_out]
+    classes = "no labels" if domain.labelled is False else f"{len(seen)} of {len(domain.classes)}" if seen else NOTHING
+    content = domain.content
+    shapes = NOTHING if content is None else most(content.shapes)
+    reach = NOTHING if content is None or content.low is None else f"{content.low:g} to {content.high:g}"
+    lost = NOTHING if content is None else str(len(content.unreadable))
+    counts = [NOTHING if n is None else str(n) for n in (domain.samples, domain.held_out)]
+    return [domain.name, KINDS[domain.kind], *counts, classes, share(domain.balance), shapes, reach, lost]
+
+
+def most(counts: Any) -> str:
+    """What is most frequent, and how many others there are."""
+    first = next(iter(counts), "")
+    return f"{first} ({len(counts) - 1} others)" if len(counts) > 1 else first
+
+
+def details(domain: DomainReport) -> None:
+    """Classes, sizes and files of one domain, where there is more to say than a line holds."""
+    name = clean(domain.name)
+    if 0 < len(domain.classes) <= 2 * SHOWN:
+        told = ("?" if c.train is None else str(c.train) for c in domain.classes)
+        counts = (f"{clean(c.name)} {train}+{c.held_out}" for c, train in zip(domain.classes, told, strict=True))
+        typer.echo(f"\n{name}, rows of each class, training + held out: {', '.join(counts)}")
+    if domain.bare or domain.unscored:
+        training = f"{domain.bare} for training, which only methods that can use them see"
+        held_out = f"; {domain.unscored} held out, which are left out" * bool(domain.unscored)
+        typer.echo(f"\n{name}, rows without a label: {training}{held_out}")
+    if domain.content and len(domain.content.shapes) > 1:
+        typer.echo(f"\n{name}, shapes: {names([f'{shape} ({n})' for shape, n in domain.content.shapes.items()])}")
+    if domain.content and len(domain.content.types) > 1:
+        typer.echo(f"\n{name}, types: {names([f'{kind} ({n})' for kind, n in domain.content.types.items()])}")
+    if domain.content and domain.content.unreadable:
+        typer.echo(f"\n{name}, cannot be read: {names(domain.content.unreadable)}")
+    if domain.ignored:
+        typer.echo(f"\n{name}, not read: {names(domain.ignored)}")
+
+
+def names(given: Any) -> str:
+    """Names in a sentence, not all of very many."""
+    more = f" and {len(given) - SHOWN} more" if len(given) > SHOWN else ""
+    return ", ".join(clean(each) for each in list(given)[:SHOWN]) + more
+
+
+def listed(value: Any) -> str:
+    """A text, or texts, in a line."""
+    return ", ".join(value) if isinstance(value, (list, tuple)) else str(value)
+
+
+def as_yaml(report: FolderReport) -> str:
+    """The fitting world, as an experiment has it."""
+    import json
+
+    world = dict(report.world or {})
+    keys = ("model", "inputs", "classes", *(["class_names"] if "class_names" in world else []))
+    if not any(domain.labelled for domain in report.domains):
+        keys = ("model", "inputs")
+    told = ", ".join(f"{key}: {json.dumps(world[key], ensure_ascii=False) if key != 'model' else world[key]}" for key in keys)
+    return f"world: {{{told}}}" + ("" if "classes" in keys else ", with any number of classes")
