@@ -35,7 +35,7 @@ class Call(Generic[T]):
 
     def result(self, answer: Mapping[str, Plain]) -> T:
         """What the call gave, from plain data."""
-        found: T = read(self.gives, answer[GIVES], self.name)
+        found: T = None if self.gives is None else read(self.gives, answer[GIVES], self.name)
         return found
 
 
@@ -44,7 +44,7 @@ DESCRIBE = Call[MethodFacts]("describe", {"method": str, "preset": str | None}, 
 DRAFT = Call[Draft]("draft", {"asked": DraftRequest}, Draft)
 BEGIN = Call[NextRound]("begin", {"asked": BeginRequest}, NextRound)
 CLOSE = Call[NextRound]("close", {"asked": CloseRequest}, NextRound)
-CHECK = Call[None]("check", {"asked": CheckRequest}, type(None) | None)
+CHECK = Call[None]("check", {"asked": CheckRequest}, None)
 CALLS: Mapping[str, Call[Any]] = {call.name: call for call in (METHODS, DESCRIBE, DRAFT, BEGIN, CLOSE, CHECK)}
 
 
