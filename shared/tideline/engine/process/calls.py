@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from tideline.core.errors import NotFound
 from tideline.core.settings import Plain, parse, plain, read
@@ -35,8 +35,7 @@ class Call(Generic[T]):
 
     def result(self, answer: Mapping[str, Plain]) -> T:
         """What the call gave, from plain data."""
-        found: T = None if self.gives is None else read(self.gives, answer[GIVES], self.name)
-        return found
+        return cast(T, None if self.gives is None else read(self.gives, answer[GIVES], self.name))
 
 
 METHODS = Call[tuple[MethodSummary, ...]]("methods", {}, tuple[MethodSummary, ...])
