@@ -24,7 +24,7 @@ from tideline.engine.compute.advance import Game
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.model.runs import Status
 from tideline.engine.model.seeds import Purpose, order_id, seed_for
-from tideline.engine.process.calls import DESCRIBE, answered
+from tideline.engine.process.calls import CHECK, DESCRIBE, GIVES, answered
 from tideline.engine.simulation.federation import simulate
 
 ROLL = tuple(Member(ClientId(n), Role.SOURCE, True) for n in ("carl", "anna", "bert"))
@@ -214,6 +214,7 @@ def test_calls_are_known_by_name() -> None:
     assert all(s.doc for s in described.settings)
     assert len(described.digest) == 64
     assert DESCRIBE.result(answered(compute, "describe", {"method": "fedavg", "preset": "tiny"})) == described
+    assert CHECK.result({GIVES: None}) is None, "a check gives nothing"
     with pytest.raises(NotFound, match="no call 'halt'"):
         answered(compute, "halt", {})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from tideline.core.errors import NotFound
 from tideline.core.settings import Plain, parse, plain, read
@@ -35,8 +35,7 @@ class Call(Generic[T]):
 
     def result(self, answer: Mapping[str, Plain]) -> T:
         """What the call gave, from plain data."""
-        found: T = read(self.gives, answer[GIVES], self.name)
-        return found
+        return cast(T, None if self.gives is None else read(self.gives, answer[GIVES], self.name))
 
 
 METHODS = Call[tuple[MethodSummary, ...]]("methods", {}, tuple[MethodSummary, ...])
@@ -44,7 +43,7 @@ DESCRIBE = Call[MethodFacts]("describe", {"method": str, "preset": str | None}, 
 DRAFT = Call[Draft]("draft", {"asked": DraftRequest}, Draft)
 BEGIN = Call[NextRound]("begin", {"asked": BeginRequest}, NextRound)
 CLOSE = Call[NextRound]("close", {"asked": CloseRequest}, NextRound)
-CHECK = Call[None]("check", {"asked": CheckRequest}, type(None) | None)
+CHECK = Call[None]("check", {"asked": CheckRequest}, None)
 CALLS: Mapping[str, Call[Any]] = {call.name: call for call in (METHODS, DESCRIBE, DRAFT, BEGIN, CLOSE, CHECK)}
 
 
