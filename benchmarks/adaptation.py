@@ -31,8 +31,8 @@ from tideline.archive.codec import LAX, decode
 from tideline.core.data import Data
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
-from tideline.learning.holdings import Holdings
-from tideline.numerics import softmax
+from tideline.learning.formats.holdings import Holdings
+from tideline.numerics.labels import softmax
 
 BOOTSTRAPS = 2000
 FEATURES = {"encoder_rounds": 0}

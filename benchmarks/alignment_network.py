@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.alignment_told import PEERS_SEE, POLICY, domains, experiment, gathered, scored
 from benchmarks.processes import in_one_process, played
-from tideline.learning.holdings import Holdings
+from tideline.learning.formats.holdings import Holdings
 
 
 def over_the_network(args: Any) -> dict[str, Any]:

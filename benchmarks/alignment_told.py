@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks.domains import SMALL, Domain, holdings, names, read
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
-from tideline.learning.holdings import Holdings
+from tideline.learning.formats.holdings import Holdings
 
 INVERTED = ("fonts",)  # dark on light in the set, light on dark here
 # The method and its settings: a learning rate of its digits, with momentum but for FADA and f-DANN, which have none.

@@ -41,8 +41,8 @@ from tideline.archive.codec import LAX, decode
 from tideline.core.run import ClientId, Role
 from tideline.core.step import Site
 from tideline.engine.simulation.federation import Federation
-from tideline.learning.holdings import Holdings
-from tideline.numerics import softmax
+from tideline.learning.formats.holdings import Holdings
+from tideline.numerics.labels import softmax
 
 TEMPERATURE = 0.05  # of the soft neighbourhoods, as published
 ROWS = 2000  # of which the density is taken, at most

@@ -32,9 +32,9 @@ import torch
 from torch import Generator, Tensor
 
 from benchmarks.measure import PeakMemory
-from tideline.numerics.client_update import Pool, fit, fresh, slices
-from tideline.numerics.dictionary import Dictionary, Fit, logits_of, one_hot_logits, soft_labels
-from tideline.numerics.simplex import project
+from tideline.numerics.labels.simplex import project
+from tideline.numerics.transport.dictionary import Dictionary, Fit, logits_of, one_hot_logits, soft_labels
+from tideline.numerics.transport.dictionary_update import Pool, fit, fresh, slices
 
 AGREE = 0.02  # relative, between losses of the same optimiser
 # Functions whose time, with what they call, makes up a part.

@@ -16,11 +16,11 @@ import numpy as np
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role, World
 from tideline.learning.datasets import digits
-from tideline.learning.deals import Hand
-from tideline.learning.dealt import read_dealt
-from tideline.learning.devices import MIXED, SINGLE, SPLIT, Dirichlet
-from tideline.learning.holdings import Holdings
-from tideline.learning.rules import Sites, sites_of
+from tideline.learning.formats.holdings import Holdings
+from tideline.learning.partition.deals import Hand
+from tideline.learning.partition.dealt_folder import read_dealt
+from tideline.learning.partition.devices import MIXED, SINGLE, SPLIT, Dirichlet
+from tideline.learning.partition.rules import Sites, sites_of
 
 CASES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "M": (SINGLE, ("mnist",)),

@@ -17,8 +17,8 @@ from tideline.core.data import Data
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.run import World
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.learning.holdings import Holdings
-from tideline.learning.transforms import prepare
+from tideline.learning.formats.holdings import Holdings
+from tideline.learning.formats.transforms import prepare
 
 SMALL = 500  # rows under which a domain is scored on all of them
 

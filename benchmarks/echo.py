@@ -16,7 +16,7 @@ from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 
 @dataclass(frozen=True)

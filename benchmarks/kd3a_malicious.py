@@ -30,7 +30,7 @@ from benchmarks.domains import each_target, played_with
 from benchmarks.lines import cell, kept, tell, there
 from tideline.core.data import Data
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
-from tideline.learning.holdings import Holdings
+from tideline.learning.formats.holdings import Holdings
 
 POLICY = DEFAULT_POLICY | {(Exposure.METRIC, Audience.PEERS), (Exposure.STATISTIC, Audience.PEERS)}
 QUICK = {"rounds": 2, "rows": 64, "seeds": 1, "shares": "1"}

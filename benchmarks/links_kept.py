@@ -18,8 +18,8 @@ from tideline.algorithms.stlf.messages import Mine, State
 from tideline.archive.codec import LAX, decode
 from tideline.core.run import RunId
 from tideline.engine.simulation.federation import Federation
-from tideline.numerics import bounds
-from tideline.numerics.links import Phi, Problem
+from tideline.numerics.links import bounds
+from tideline.numerics.links.link_problem import Phi, Problem
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from benchmarks.measure import PeakMemory
 from tests.acceptance.harness import COORDINATOR, net
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.run import Role, World
-from tideline.learning.folder import read_folder
+from tideline.learning.formats.folder import read_folder
 
 POLL_SECONDS = 0.5
 

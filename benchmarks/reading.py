@@ -28,8 +28,8 @@ from PIL import Image
 
 from benchmarks.measure import PeakMemory
 from tideline.core.run import Role, World
-from tideline.learning.folder import read_folder
-from tideline.learning.inspection import inspect
+from tideline.learning.formats.folder import read_folder
+from tideline.learning.formats.inspection import inspect
 
 SIDE, FEATURES, CELLS = 32, 1000, 20
 TRIES = 2

@@ -35,8 +35,8 @@ from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.datasets import digits
-from tideline.learning.holdings import Holdings
-from tideline.learning.transforms import prepare
+from tideline.learning.formats.holdings import Holdings
+from tideline.learning.formats.transforms import prepare
 
 F = 2
 MNIST = 6

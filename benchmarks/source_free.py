@@ -32,7 +32,7 @@ from tideline.archive.codec import LAX, decode
 from tideline.core.data import Data
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import RunId
-from tideline.learning.holdings import Holdings
+from tideline.learning.formats.holdings import Holdings
 
 INVERTED = ("fonts",)  # dark on light in the set, light on dark here
 SMALL_SETS = {"scene": 3}  # domains that make no more sites than this, and never a source

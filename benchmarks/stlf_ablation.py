@@ -32,10 +32,10 @@ from benchmarks.digit_devices import CASES, Network, network
 from benchmarks.links_kept import Kept, kept
 from tideline import nets
 from tideline.learning.evaluate import outputs
-from tideline.numerics import baselines, links
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.links import Plan, Problem
-from tideline.numerics.signomial import sca
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.links import baselines, link_problem
+from tideline.numerics.links.link_problem import Plan, Problem
+from tideline.numerics.links.signomial import sca
 
 EARLY: Mapping[str, Any] = {"scale": 1.0, "complexity": "early", "target": 50.0}
 THEORY: Mapping[str, Any] = {"scale": 1.0, "complexity": "natural"}
@@ -75,7 +75,7 @@ class Replay:
     @cached_property
     def ours(self) -> Plan:
         """The method's own plan."""
-        return links.exact(self.of())
+        return link_problem.exact(self.of())
 
     @cached_property
     def truth(self) -> Array:
@@ -108,7 +108,7 @@ class Replay:
         alpha = np.zeros_like(cost)
         for j in targets(self.ours):
             alpha[np.nanargmin(np.where(self.ours.psi == 0, cost[:, j], np.nan)), j] = 1
-        return links.plan(self.of(), self.ours.psi, alpha)
+        return link_problem.plan(self.of(), self.ours.psi, alpha)
 
 
 def sources(plan: Plan) -> list[int]:
@@ -139,15 +139,15 @@ def all_but(i: int, n: int) -> Array:
 
 FORMS: Mapping[str, Form] = {
     "ST-LF": lambda r: [r.ours],
-    "weights T^-1": lambda r: [links.power(r.of(), r.ours.psi, 1.0)],
-    "weights T^-5": lambda r: [links.power(r.of(), r.ours.psi, 5.0)],
-    "weights T^-20": lambda r: [links.power(r.of(), r.ours.psi, 20.0)],
+    "weights T^-1": lambda r: [link_problem.power(r.of(), r.ours.psi, 1.0)],
+    "weights T^-5": lambda r: [link_problem.power(r.of(), r.ours.psi, 5.0)],
+    "weights T^-20": lambda r: [link_problem.power(r.of(), r.ours.psi, 20.0)],
     "solver: sca, as it left weights": lambda r: [sca(r.of())],
-    "phi_E 0.01": lambda r: [links.exact(r.of(energy=0.01))],
-    "phi_E 100": lambda r: [links.exact(r.of(energy=100.0))],
-    "preset early": lambda r: [links.exact(r.of(**EARLY))],
-    "preset theory": lambda r: [links.exact(r.of(**THEORY))],
-    "theory, phi_E 0.01": lambda r: [links.exact(r.of(**THEORY, energy=0.01))],
+    "phi_E 0.01": lambda r: [link_problem.exact(r.of(energy=0.01))],
+    "phi_E 100": lambda r: [link_problem.exact(r.of(energy=100.0))],
+    "preset early": lambda r: [link_problem.exact(r.of(**EARLY))],
+    "preset theory": lambda r: [link_problem.exact(r.of(**THEORY))],
+    "theory, phi_E 0.01": lambda r: [link_problem.exact(r.of(**THEORY, energy=0.01))],
     "truth": lambda r: [r.one_each(r.truth)],
     "best": lambda r: [r.one_each(-r.single)],
     "one at random": lambda r: [r.one_each(all_but(i, len(r.run.d))) for i in sources(r.ours)],
@@ -235,7 +235,7 @@ def judged(runs: Mapping[str, Kept], replays: Mapping[str, Replay]) -> list[str]
         pairs, own = np.triu_indices(len(run.names), 1), sources(r.ours)
         near = ranked(run.d[pairs], r.truth[pairs])
         errors = np.nanmean([ranked(run.d[own, j], -r.single[own, j]) for j in targets(r.ours)])
-        plan = links.exact(r.of(d=run.d))
+        plan = link_problem.exact(r.of(d=run.d))
         fedavg = baselines.count_weights(r.of(), r.ours, r.run.count)
         values.append((near, errors, r.accuracy(plan), r.accuracy(fedavg), run.said.get("divergence_mb", np.nan)))
     near, errors, ours, theirs, mb = np.nanmean(np.array(values), 0)

@@ -34,7 +34,7 @@ from tideline import nets
 from tideline.algorithms.stlf.client import every
 from tideline.core.run import World
 from tideline.learning.fit import cross_entropy, descend
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 BATCH, SHARE = 10, 0.36
 ALMOST = 0.9

@@ -264,7 +264,7 @@ def data(patient: Patient) -> Iterator[Finding]:
     if not folder.is_dir():
         yield Finding("data", State.FAILED, f"--data {folder} is not a folder", "Give the folder that holds the site's data")
         return
-    from tideline.learning.inspection import inspect
+    from tideline.learning.formats.inspection import inspect
 
     report = inspect(folder, None, roles[0])
     if report.refused:

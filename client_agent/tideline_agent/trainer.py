@@ -20,7 +20,7 @@ from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.ports.site import SiteData
 from tideline.engine.process.calls import job_in
 from tideline.engine.process.pipe import Tick, serve
-from tideline.learning.folder import read_folder
+from tideline.learning.formats.folder import read_folder
 from tideline_agent.vault import FolderVault
 
 Files = tuple[tuple[str, int, int], ...]

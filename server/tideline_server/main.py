@@ -33,16 +33,16 @@ from tideline.engine.coordinator.scheduler import Scheduler
 from tideline.engine.model.runs import Lease
 from tideline.engine.process.malloc import keep_freed_memory
 from tideline_server.api import ApiSettings, Services, create_app
-from tideline_server.api.connections import HEAD_BYTES, bounded
+from tideline_server.api.requests.connections import HEAD_BYTES, bounded
 from tideline_server.api.services import Meeting
 from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
-from tideline_server.conducting import Conducting
 from tideline_server.limits import Limits
 from tideline_server.metrics import Federation, Metrics
 from tideline_server.parts import open_parts
 from tideline_server.planner import ProcessPlanner
 from tideline_server.readiness import Readiness, free_bytes
 from tideline_server.rpc import Door, Rules, Tls, authority_of, not_after, open_door, read_tls
+from tideline_server.scheduling import SchedulerLoop
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
 from tideline_server.store import SqlJournal, StoreAway
 from tideline_server.worker import ProcessCompute
@@ -194,12 +194,12 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     )
     leases = Leases(journal, SteadyClock(), holder(folder), settings.lease, partial(taken_over, metrics))
     scheduler = Scheduler(journal, part_store, compute, bell, clock, metrics)
-    conducting = Conducting(scheduler, leases, bell, lambda: metrics.lease("lost"))
+    scheduler_loop = SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"))
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     rules = Rules(settings.oldest_protocol, settings.tls_client_ca is not None)
     door = Door(agent_service, run_service, bell, __version__, limits, rules, metrics.grpc_call)
     readiness = Readiness(journal, compute.lives, door.closing.is_set, written_to(settings))
-    metrics.add(gauges(journal, part_store, {**here(settings, door, conducting, compute, bell, journal), **certificate(tls)}))
+    metrics.add(gauges(journal, part_store, {**here(settings, door, scheduler_loop, compute, bell, journal), **certificate(tls)}))
     services = Services(
         run_service=run_service,
         journal=journal,
@@ -223,14 +223,14 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     serving = asyncio.create_task(people.serve([http_socket]))
     agents = await open_door(door, f"{bracketed(settings.host)}:{grpc_port}", tls)
     bell.start()
-    await conducting.start()
+    await scheduler_loop.start()
     try:
         yield announce(settings, grpc_port, http_socket)
     finally:
         door.close()
         people.should_exit = True
         planner.close()
-        await conducting.stop()
+        await scheduler_loop.stop()
         await agents.stop(1.0)
         await door.living.ended()
         with contextlib.suppress(asyncio.CancelledError):
@@ -275,7 +275,7 @@ def gauges(journal: SqlJournal, part_store: PartStore, here: Here) -> Federation
 def here(
     settings: CoordinatorSettings,
     door: Door,
-    conducting: Conducting,
+    scheduler_loop: SchedulerLoop,
     compute: ProcessCompute,
     bell: LocalBell,
     journal: SqlJournal,
@@ -290,7 +290,7 @@ def here(
 
     return {
         "tideline_agents_listening": ("agents that hear orders from here", lambda: door.listening),
-        "tideline_turns_waiting": ("looks at runs that are under way or wait for one", lambda: conducting.turns),
+        "tideline_turns_waiting": ("looks at runs that are under way or wait for one", lambda: scheduler_loop.turns),
         "tideline_worker_up": ("whether the numeric worker runs", lambda: float(compute.pid is not None)),
         "tideline_redis_up": ("whether Redis answers, where there is one", redis),
         "tideline_store_connections": ("connections to the database in use", lambda: journal.connections),

@@ -26,7 +26,7 @@ from tests.acceptance.harness import COORDINATOR, Net
 from tests.postgres import own_schema
 from tideline.core.errors import FederationError
 from tideline.engine.simulation.federation import SimSite, simulate
-from tideline.learning.folder import read_folder
+from tideline.learning.formats.folder import read_folder
 
 FAILING = Path(__file__).parent / "failing"
 SQLITE, POSTGRES = "sqlite", "postgres"

@@ -111,7 +111,7 @@ def the_host(there: Scene) -> float:
 def a_replica(there: Scene) -> float:
     """The other takes the run when the lease has ended."""
     there.begin_with_replicas(*REPLICAS)
-    victim = there.conducting(*REPLICAS)
+    victim = there.scheduler_loop(*REPLICAS)
     [there.door] = set(REPLICAS) - {victim}
     there.mark()
     there.kill(victim)

@@ -21,7 +21,7 @@ from tideline.core.errors import FederationError
 from tideline.core.run import RunId
 from tideline.engine.model.orders import Order, OrderRow, OrderStatus
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.learning.folder import read_folder
+from tideline.learning.formats.folder import read_folder
 
 REGISTRY = "tests.acceptance.gated:METHODS"
 OPEN_ROUND = 1  # the cursor of round 2, in which the gate is
@@ -101,7 +101,7 @@ class Scene(Net):
         """SIGSTOP of one process, and only that one."""
         self.running[name].send_signal(signal.SIGSTOP)
 
-    def conducting(self, *names: str) -> str:
+    def scheduler_loop(self, *names: str) -> str:
         """The coordinator that holds the run's lease."""
         with self.journal() as journal:
             [lease] = journal.leases(RunId(self.run_id))

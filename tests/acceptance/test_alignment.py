@@ -25,7 +25,7 @@ from tideline.archive.codec import LAX, decode
 from tideline.archive.folder import FolderParts
 from tideline.core.run import Digest, Role, World
 from tideline.engine.simulation.federation import SimSite
-from tideline.learning.folder import read_folder
+from tideline.learning.formats.folder import read_folder
 from tideline.nets.disentangling import logits
 
 pytestmark = pytest.mark.processes

@@ -15,8 +15,8 @@ from tests.acceptance.harness import net
 from tests.learning.images_on_disk import save
 from tideline.algorithms import METHODS
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.learning.folder import read_folder
-from tideline.learning.inspection import inspect
+from tideline.learning.formats.folder import read_folder
+from tideline.learning.formats.inspection import inspect
 
 pytestmark = pytest.mark.processes
 NAMES = ("bars", "dots", "rings")

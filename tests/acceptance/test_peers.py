@@ -15,7 +15,7 @@ from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import Net
 from tests.engine import passing
 from tideline.engine.simulation.federation import SimSite, simulate
-from tideline.learning.folder import read_folder
+from tideline.learning.formats.folder import read_folder
 
 pytestmark = pytest.mark.processes
 

@@ -16,7 +16,7 @@ from tests.acceptance.test_survival import at_the_gate, begun, experiment, undis
 from tests.services import Postgres, program, why_no_postgres
 from tideline.algorithms import METHODS
 from tideline.engine.simulation.federation import SimSite, simulate
-from tideline.learning.folder import read_folder
+from tideline.learning.formats.folder import read_folder
 
 pytestmark = pytest.mark.processes
 REGISTRY = "tests.acceptance.gated:METHODS"

@@ -11,7 +11,7 @@ from tests.acceptance.harness import net
 from tideline.algorithms import METHODS
 from tideline.core.errors import RosterRefused
 from tideline.engine.simulation.federation import SimSite, simulate
-from tideline.learning.folder import read_folder
+from tideline.learning.formats.folder import read_folder
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 NAMES = ("a", "b", "c", "d", "e")

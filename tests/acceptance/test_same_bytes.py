@@ -30,7 +30,7 @@ from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.experiments.files import read_file
-from tideline.learning.folder import read_folder
+from tideline.learning.formats.folder import read_folder
 
 pytestmark = pytest.mark.processes
 # What some methods ask of owners beyond the default policy.

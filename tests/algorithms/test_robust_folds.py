@@ -22,7 +22,7 @@ from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import contract_digest
 from tideline.core.run import World
 from tideline.core.step import Outcome, Site
-from tideline.numerics import robust
+from tideline.numerics.aggregation import robust
 
 CROWD = dict.fromkeys(NAMES, "source")
 GIVEN: Mapping[str, Mapping[str, Any]] = {

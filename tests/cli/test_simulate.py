@@ -16,7 +16,7 @@ from tideline.core.registry import resolve
 from tideline.core.run import Role
 from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.datasets import digits
-from tideline.learning.folder import read_folder
+from tideline.learning.formats.folder import read_folder
 
 SITE: dict[str, Any] = {"dataset": "digits", "rows": 60}
 BASE: dict[str, Any] = {

@@ -27,8 +27,8 @@ from tideline.cli.app import app
 from tideline.core.run import Role, RunId, World
 from tideline.engine.coordinator.run_service import secret_hash
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.learning.folder import read_folder
-from tideline.learning.holdings import Holdings
+from tideline.learning.formats.folder import read_folder
+from tideline.learning.formats.holdings import Holdings
 from tideline_server.api import ApiSettings, Services, create_app
 
 # The command line is built anew for each call otherwise, which costs more than most commands.

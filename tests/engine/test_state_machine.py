@@ -262,9 +262,9 @@ class Machine(RuleBasedStateMachine):
 
     # What goes on beside it
 
-    def meanwhile(self, conducting: list[int], answering: list[ClientId]) -> None:
+    def meanwhile(self, scheduler_loop: list[int], answering: list[ClientId]) -> None:
         """Some coordinators look and take their turns, then some sites answer."""
-        for at in conducting:
+        for at in scheduler_loop:
             for c in one_of(self.up(), at):
                 self.world.conduct(c)
         for name in answering:

@@ -31,7 +31,7 @@ from tideline.engine.ports.site import Done, Job
 from tideline.engine.simulation.adapters import ManualClock, QuietBell
 from tideline.engine.simulation.journal import MemoryJournal
 from tideline.engine.site.agent import Agent
-from tideline_server.conducting import Conducting
+from tideline_server.scheduling import SchedulerLoop
 from tideline_server.store import SqlJournal
 
 LEASE = 15.0
@@ -96,7 +96,7 @@ class Coordinator:
         self.run_service = RunService(journal, compute, bell, self.clock)
         self.leases = Leases(journal, self.clock, self.name, LEASE)
         scheduler = Scheduler(journal, self.part_store, compute, bell, self.clock)
-        self.conducting = Conducting(scheduler, self.leases, bell)  # type: ignore[arg-type]
+        self.scheduler_loop = SchedulerLoop(scheduler, self.leases, bell)  # type: ignore[arg-type]
 
     @property
     def up(self) -> bool:
@@ -277,7 +277,7 @@ class World:
     def turn(self, at: Coordinator, run: RunId, fate: Fate = CALM) -> None:
         """A coordinator takes a turn on a run, if it can have its lease. Where nothing goes wrong, nothing is left undone."""
         taken: list[object] = []
-        self.play(at.life, "turn", lambda: taken.append(at.conducting.turn(run)), fate, run)
+        self.play(at.life, "turn", lambda: taken.append(at.scheduler_loop.turn(run)), fate, run)
         if taken and fate == CALM and not at.away:
             self.witness.turned(run, at.life, at.clock.now())
 

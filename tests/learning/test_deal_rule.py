@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tideline.core.errors import ConfigRefused
-from tideline.learning.deals import UNSEEN, Deal, Hands, cuts, deal, split_domains
+from tideline.learning.partition.deals import UNSEEN, Deal, Hands, cuts, deal, split_domains
 
 SIZES = {"a": 100, "b": 40, "c": 40, "target": 30}
 RULE = Deal("target", clients=3, domains=2)

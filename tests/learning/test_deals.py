@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tideline.core.data import Data, View
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import Role
-from tideline.learning.deals import at_random, by_domain
-from tideline.learning.holdings import Holdings, split_at, split_rows
+from tideline.learning.formats.holdings import Holdings, split_at, split_rows
+from tideline.learning.partition.deals import at_random, by_domain
 
 names = st.lists(st.text("abc", min_size=1), min_size=1, max_size=6, unique=True).map(tuple)
 

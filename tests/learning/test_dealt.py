@@ -21,13 +21,13 @@ from tests.learning.test_tables import write as write_table
 from tideline.core.data import View
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
-from tideline.learning.dealing import ANY, kind_of, labels_of, sizes_of, toml_table, write_sites
-from tideline.learning.deals import UNSEEN, Deal, Hand, Hands, deal
-from tideline.learning.dealt import read_dealt, role_of
-from tideline.learning.devices import Amounts, Dirichlet, Normal
-from tideline.learning.folder import places, read_folder
-from tideline.learning.holdings import Holdings
-from tideline.learning.rules import sites_of
+from tideline.learning.formats.folder import places, read_folder
+from tideline.learning.formats.holdings import Holdings
+from tideline.learning.partition.deal_folders import ANY, kind_of, labels_of, sizes_of, toml_table, write_sites
+from tideline.learning.partition.deals import UNSEEN, Deal, Hand, Hands, deal
+from tideline.learning.partition.dealt_folder import read_dealt, role_of
+from tideline.learning.partition.devices import Amounts, Dirichlet, Normal
+from tideline.learning.partition.rules import sites_of
 
 IMAGES = World(inputs=(1, 8, 8), classes=3)
 VECTORS = World(inputs=(2,), classes=3)

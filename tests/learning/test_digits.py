@@ -12,7 +12,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role, World
 from tideline.learning.datasets import digits
 from tideline.learning.datasets.digits import DOMAINS, load, write_site
-from tideline.learning.folder import read_folder
+from tideline.learning.formats.folder import read_folder
 
 DATA = Path(digits.__file__).parent / "digits_data"
 SHAPES = {"mnist": (28, 28), "usps": (16, 16), "optdigits": (8, 8), "coloured": (28, 28, 3)}

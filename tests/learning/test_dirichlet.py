@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role
-from tideline.learning.deals import Hands
-from tideline.learning.devices import CASES, Dirichlet, Words, apportioned, class_sets, drawn
-from tideline.learning.dirichlet import deal, roles
+from tideline.learning.partition.deals import Hands
+from tideline.learning.partition.devices import CASES, Dirichlet, Words, apportioned, class_sets, drawn
+from tideline.learning.partition.dirichlet import deal, roles
 
 Labels = Mapping[str, Words]
 RULE = Dirichlet(take=("a",), scale=0.05)

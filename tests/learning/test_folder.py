@@ -22,10 +22,10 @@ from tests.budgets import examples
 from tideline.core.data import View
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
-from tideline.learning.folder import read_folder
-from tideline.learning.holdings import split_rows
-from tideline.learning.inspection import inspect
-from tideline.learning.transforms import prepare
+from tideline.learning.formats.folder import read_folder
+from tideline.learning.formats.holdings import split_rows
+from tideline.learning.formats.inspection import inspect
+from tideline.learning.formats.transforms import prepare
 
 WORLD = World(inputs=(1, 8, 8), classes=3)
 VECTORS = World(inputs=(4,), classes=3)

@@ -19,10 +19,10 @@ from PIL import Image
 from tests.learning.images_on_disk import picture, save, save_classes
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
-from tideline.learning.folder import read_folder
-from tideline.learning.holdings import Holdings, split_rows
-from tideline.learning.images import decode
-from tideline.learning.transforms import Transform, prepare
+from tideline.learning.formats.folder import read_folder
+from tideline.learning.formats.holdings import Holdings, split_rows
+from tideline.learning.formats.images import decode
+from tideline.learning.formats.transforms import Transform, prepare
 
 WORLD = World(inputs=(3, 8, 8), classes=3)
 NAMED = World(inputs=(3, 8, 8), classes=3, class_names=("cat", "dog", "owl"))

@@ -14,9 +14,9 @@ from tests.learning.images_on_disk import picture, save, save_classes
 from tests.learning.test_tables import KINDS, table, write
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
-from tideline.learning.folder import read_folder
-from tideline.learning.holdings import split_rows
-from tideline.learning.inspection import ClassCount, FolderReport, inspect
+from tideline.learning.formats.folder import read_folder
+from tideline.learning.formats.holdings import split_rows
+from tideline.learning.formats.inspection import ClassCount, FolderReport, inspect
 
 IMAGES = World(inputs=(3, 8, 8), classes=3)
 FEATURES = World(inputs=(2,), classes=3)

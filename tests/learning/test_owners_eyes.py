@@ -20,8 +20,8 @@ from tideline.algorithms import METHODS
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, world_in
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.learning.folder import read_folder
-from tideline.learning.surveys import OWNERS
+from tideline.learning.formats.folder import read_folder
+from tideline.learning.formats.surveys import OWNERS
 from tideline_agent.notes import Told, Witness
 
 ROWS = "41,1,0\n42,2,1\n43,3,2\n"

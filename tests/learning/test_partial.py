@@ -16,8 +16,8 @@ from tests.learning.test_tables import write as write_table
 from tideline.core.data import View
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
-from tideline.learning.folder import read_folder
-from tideline.learning.inspection import inspect
+from tideline.learning.formats.folder import read_folder
+from tideline.learning.formats.inspection import inspect
 
 N = 12
 HELD = (1, 4, 7)

@@ -20,9 +20,9 @@ from hypothesis.extra import numpy as arrays
 from tests.budgets import examples
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
-from tideline.learning import csvfiles
-from tideline.learning.folder import read_folder
-from tideline.learning.holdings import split_rows
+from tideline.learning.formats import csv_files
+from tideline.learning.formats.folder import read_folder
+from tideline.learning.formats.holdings import split_rows
 
 WORLD = World(inputs=(2,), classes=3)
 NAMED = World(inputs=(2,), classes=3, class_names=("flu", "cold", "healthy"))
@@ -107,7 +107,7 @@ def test_the_same_numbers_are_the_same_samples(x: np.ndarray, data: st.DataObjec
 @KINDS
 def test_many_rows_are_read_in_pieces(tmp_path: Path, kind: str) -> None:
     """More rows than are taken at once keep their order."""
-    n = 2 * csvfiles.ROWS + 7
+    n = 2 * csv_files.ROWS + 7
     write(tmp_path, kind, table(n))
     holdings = read_folder(tmp_path, WORLD, Role.SOURCE)
     assert holdings.train.x[:, 1].tolist() == split_rows(n)[0].tolist()
@@ -384,7 +384,7 @@ def test_other_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_a_huge_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it is in memory; a cell that never ends is too."""
-    monkeypatch.setattr(csvfiles, "LONGEST", 1000)
+    monkeypatch.setattr(csv_files, "LONGEST", 1000)
     (tmp_path / "ward.csv").write_text(HEAD + "1,2,0\n" + "1," * 600)
     refused(tmp_path, "a line is longer than 1000 characters")
     (tmp_path / "ward.csv").write_text(HEAD + '1,2,"' + "x\n" * 100_000)
@@ -426,13 +426,13 @@ def test_values_beyond_float32_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lines", [2, 3, 5])
 def test_a_table_that_changes_while_it_is_read_is_refused(tmp_path: Path, lines: int) -> None:
     """Between the two passes rows came or went."""
-    from tideline.learning.classes import Classes
-    from tideline.learning.surveys import Place
-    from tideline.learning.transforms import PLAIN
+    from tideline.learning.formats.classes import Classes
+    from tideline.learning.formats.surveys import Place
+    from tideline.learning.formats.transforms import PLAIN
 
     path = tmp_path / "ward.csv"
     path.write_text("a,b\n" + "1,2\n" * 4)
-    survey = csvfiles.survey(Place(path, PLAIN, Classes(3)), WORLD, Role.TARGET)
+    survey = csv_files.survey(Place(path, PLAIN, Classes(3)), WORLD, Role.TARGET)
     path.write_text("a,b\n" + "1,2\n" * lines)
     with pytest.raises(DataRefused, match="changed while it was read"):
         list(survey.pieces())

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.settings import parse
-from tideline.learning.transforms import PLAIN, Transform, prepare
+from tideline.learning.formats.transforms import PLAIN, Transform, prepare
 
 GREY, RGB = (1, 28, 28), (3, 28, 28)
 

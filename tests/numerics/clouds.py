@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-from tideline.numerics.dictionary import Dictionary, one_hot_logits, soft_labels
+from tideline.numerics.transport.dictionary import Dictionary, one_hot_logits, soft_labels
 
 
 def seeded(seed: int) -> Generator:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.numerics.clouds import normal
 from tideline.nets.disentangling import Information, identifier, logits
-from tideline.numerics.adversarial import (
+from tideline.numerics.alignment.adversarial import (
     a_distance,
     clipped,
     confusion,

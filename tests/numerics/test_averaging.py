@@ -14,7 +14,7 @@ from tideline import nets
 from tideline.core.data import Data
 from tideline.core.run import World
 from tideline.learning.fit import cross_entropy, fit
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 numbers = st.floats(-1e6, 1e6)
 matrix = st.lists(numbers, min_size=4, max_size=4)

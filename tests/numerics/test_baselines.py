@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.numerics.devices import HARD, any_costs, drawn
 from tests.numerics.test_links import orderly
-from tideline.numerics.baselines import count_weights, one_each, random_degree, random_weights, thinned, weighted
-from tideline.numerics.bounds import Unfit
-from tideline.numerics.links import Phi, Plan, Problem, exact, power, single
+from tideline.numerics.links.baselines import count_weights, one_each, random_degree, random_weights, thinned, weighted
+from tideline.numerics.links.bounds import Unfit
+from tideline.numerics.links.link_problem import Phi, Plan, Problem, exact, power, single
 
 seeds = st.integers(0, 10_000)
 Rng = np.random.Generator

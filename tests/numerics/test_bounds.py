@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tideline.numerics.bounds import (
+from tideline.numerics.links.bounds import (
     Measured,
     Unfit,
     bounds,

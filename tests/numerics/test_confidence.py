@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.numerics.clouds import normal
-from tideline.numerics.confidence import confident
+from tideline.numerics.labels.confidence import confident
 
 
 def test_it_is_the_definition() -> None:

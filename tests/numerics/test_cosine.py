@@ -11,8 +11,8 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from tests.budgets import examples
 from tests.numerics.clouds import normal
-from tideline.numerics import cosine
-from tideline.numerics.cosine import cosines, unit
+from tideline.numerics.clustering import cosine
+from tideline.numerics.clustering.cosine import cosines, unit
 
 
 @settings(max_examples=examples(30))

@@ -6,7 +6,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tideline.numerics.divergence import LARGEST, THRESHOLDS, exceeding, from_curves, h_divergence, separability, thresholds
+from tideline.numerics.alignment.h_divergence import (
+    LARGEST,
+    THRESHOLDS,
+    exceeding,
+    from_curves,
+    h_divergence,
+    separability,
+    thresholds,
+)
 
 
 @settings(deadline=None)

@@ -13,7 +13,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import block_array, eye_array, kron
 
 from tests.budgets import examples
-from tideline.numerics.facility import SHUT, bounded, cheapest, cost_of, first_prices
+from tideline.numerics.links.facility_location import SHUT, bounded, cheapest, cost_of, first_prices
 
 seeds = st.integers(0, 10_000)
 

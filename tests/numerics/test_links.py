@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tests.numerics.devices import HARD, THEORY, any_costs, drawn, permuted
-from tideline.numerics.bounds import Unfit, confidence, link_bound, rademacher, source_bound
-from tideline.numerics.links import (
+from tideline.numerics.links.bounds import Unfit, confidence, link_bound, rademacher, source_bound
+from tideline.numerics.links.link_problem import (
     Phi,
     Plan,
     Problem,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.budgets import examples
 from tests.numerics.clouds import normal, simplex_point
-from tideline.numerics.mixing import (
+from tideline.numerics.clustering.mixing import (
     MIXINGS,
     Mix,
     across,

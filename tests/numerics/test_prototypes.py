@@ -15,7 +15,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from tests.budgets import examples
 from tests.numerics.clouds import client, normal, seeded
-from tideline.numerics.prototypes import Labelled, information_maximisation, mixup, partners, pseudo_labels, two_model
+from tideline.numerics.labels.prototypes import Labelled, information_maximisation, mixup, partners, pseudo_labels, two_model
 
 seeds = st.integers(0, 10_000)
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.budgets import examples
-from tideline.numerics import robust
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation import robust
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 Model = dict[str, Tensor]
 FOLDS: dict[str, Callable[[Any, int], Model]] = {

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tideline.numerics.server_step import LARGEST, Optimised, begin, step_
+from tideline.numerics.aggregation.server_step import LARGEST, Optimised, begin, step_
 
 SIZES = {"a": (7, 3), "b": (5,)}
 

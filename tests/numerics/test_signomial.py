@@ -16,7 +16,7 @@ from scipy.sparse import eye_array, vstack
 
 from tests.numerics.devices import HARD, THEORY, any_costs, drawn, energies
 from tests.numerics.test_links import orderly, problem, regime
-from tideline.numerics.geometric import (
+from tideline.numerics.links.geometric import (
     EPS_C,
     TIGHTENED,
     Layout,
@@ -31,8 +31,8 @@ from tideline.numerics.geometric import (
     program,
     start,
 )
-from tideline.numerics.links import Phi, Plan, Problem, exact, polished
-from tideline.numerics.signomial import advanced, sca, solved, steps, value, violation
+from tideline.numerics.links.link_problem import Phi, Plan, Problem, exact, polished
+from tideline.numerics.links.signomial import advanced, sca, solved, steps, value, violation
 
 
 def divergences(T: np.ndarray) -> Problem:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.budgets import examples
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.signs import LARGEST, mask, masked_mean
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.aggregation.sign_agreement import LARGEST, mask, masked_mean
 
 Model = dict[str, Tensor]
 TRAINED = ("a", "b")

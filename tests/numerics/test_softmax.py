@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.budgets import examples
 from tests.numerics.clouds import client, normal, one_hot
-from tideline.numerics.softmax import fit, probabilities
+from tideline.numerics.labels.softmax import fit, probabilities
 
 
 def scaled(z: Tensor) -> Tensor:

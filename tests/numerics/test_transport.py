@@ -16,8 +16,8 @@ from torch import Tensor
 
 from tests.budgets import examples
 from tests.numerics.clouds import normal
-from tideline.numerics import transport
-from tideline.numerics.transport import carried, ground_cost, labelled, plan, squared_distances, transport_cost
+from tideline.numerics.transport import optimal_transport
+from tideline.numerics.transport.optimal_transport import carried, ground_cost, labelled, plan, squared_distances, transport_cost
 
 sizes = st.integers(1, 8)
 seeds = st.integers(0, 10_000)
@@ -147,10 +147,10 @@ def test_batches_dtypes_and_gradients(entropy: float, dtype: torch.dtype) -> Non
 def test_threads_change_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Problems of a batch are independent, whoever solves them; here small ones are, too, on threads."""
     cost, threads = normal(4, 9, 9, seed=0), torch.get_num_threads()
-    monkeypatch.setattr(transport, "LARGE", 1)
+    monkeypatch.setattr(optimal_transport, "LARGE", 1)
     solvers = set[str]()
-    solve = transport.network_simplex
-    monkeypatch.setattr(transport, "network_simplex", lambda c: (solvers.add(current_thread().name), solve(c))[1])
+    solve = optimal_transport.network_simplex
+    monkeypatch.setattr(optimal_transport, "network_simplex", lambda c: (solvers.add(current_thread().name), solve(c))[1])
     try:
         torch.set_num_threads(1)
         alone = plan(cost)

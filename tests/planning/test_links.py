@@ -11,8 +11,8 @@ import pytest
 
 from tests.planning.cases import BOUNDS, MEASURED, changed, device, entry, powered
 from tideline.core.errors import ConfigRefused
-from tideline.numerics.bounds import Measured, bounds
-from tideline.numerics.links import LINK, Phi, Problem, exact
+from tideline.numerics.links.bounds import Measured, bounds
+from tideline.numerics.links.link_problem import LINK, Phi, Problem, exact
 from tideline.planning.asked import read_links
 from tideline.planning.links import approximated, plan_links, problem_of
 

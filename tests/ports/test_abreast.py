@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from tideline_server.store import access
-from tideline_server.store.access import ABREAST, Store, open_store
+from tideline_server.store.database import transactions
+from tideline_server.store.database.transactions import ABREAST, Store, open_store
 
 LONG = 30.0
 
@@ -27,7 +27,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 def test_only_a_few_go_on_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others wait for one to end; none is left out."""
-    monkeypatch.setattr(access, "MOMENT_SECONDS", LONG)
+    monkeypatch.setattr(transactions, "MOMENT_SECONDS", LONG)
     here, most, lock, full = 0, 0, threading.Lock(), threading.Event()
 
     def read(number: int) -> int:
@@ -50,7 +50,7 @@ def test_only_a_few_go_on_at_once(store: Store, monkeypatch: pytest.MonkeyPatch)
 
 def test_those_that_stand_still_hold_up_nobody_for_long(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as may go on wait for something else: another passes them after a moment, to read and to write."""
-    monkeypatch.setattr(access, "MOMENT_SECONDS", 0.01)
+    monkeypatch.setattr(transactions, "MOMENT_SECONDS", 0.01)
 
     def one(connection: Connection) -> object:
         return connection.exec_driver_sql("SELECT 1").scalar()

@@ -19,8 +19,8 @@ from tests.postgres import own_schema
 from tideline.core.errors import ChainBroken
 from tideline.engine.audit.log import Deed, Tip, follow
 from tideline_server.store import SqlJournal
-from tideline_server.store.address import read_address
-from tideline_server.store.versions import configured
+from tideline_server.store.database.address import read_address
+from tideline_server.store.database.versions import configured
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

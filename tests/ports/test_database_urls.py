@@ -13,7 +13,7 @@ from journal_values import RUN, began
 
 from tests.postgres import ADDRESS, own_schema, run, with_options
 from tideline_server.store import SqlJournal, StoreRefused
-from tideline_server.store.address import read_address, shown
+from tideline_server.store.database.address import read_address, shown
 
 SECRET = "s3cret-word"
 

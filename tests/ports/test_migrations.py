@@ -21,9 +21,9 @@ from tideline.engine.model.clients import Client, Invite, Keys, Standing
 from tideline.engine.model.envelopes import Envelope
 from tideline.engine.model.runs import Lease
 from tideline_server.store import SqlJournal, StoreRefused
-from tideline_server.store.address import read_address
+from tideline_server.store.database.address import read_address
+from tideline_server.store.database.versions import configured, known, newest
 from tideline_server.store.schema import metadata
-from tideline_server.store.versions import configured, known, newest
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

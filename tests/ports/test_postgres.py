@@ -38,7 +38,7 @@ from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, Status
 from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.store import SqlJournal
-from tideline_server.store.access import open_store
+from tideline_server.store.database.transactions import open_store
 
 
 @pytest.fixture

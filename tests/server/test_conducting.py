@@ -16,7 +16,7 @@ from tideline.core.errors import StorageFull, Unreachable
 from tideline.engine.coordinator.leases import Leases
 from tideline.engine.model.runs import Status
 from tideline_server.bell import LocalBell
-from tideline_server.conducting import TURNERS, Conducting
+from tideline_server.scheduling import TURNERS, SchedulerLoop
 from tideline_server.worker import machines
 
 LONG = 20.0  # nothing here takes so long; what does has failed
@@ -32,19 +32,21 @@ def test_a_look_leaves_nothing_lying() -> None:
     assert on.row(run).status is Status.CANCELLED and len(list(on.parts.digests())) > len(last)
 
     async def play() -> None:
-        conducting = Conducting(on.scheduler, Leases(on.journal, on.clock, "here", LONG), LocalBell(asyncio.get_running_loop()))
-        await conducting.look()
+        scheduler_loop = SchedulerLoop(
+            on.scheduler, Leases(on.journal, on.clock, "here", LONG), LocalBell(asyncio.get_running_loop())
+        )
+        await scheduler_loop.look()
         async with asyncio.timeout(LONG):
             while list(on.parts.digests()) != last:
                 await asyncio.sleep(0)
-        await conducting.stop()
+        await scheduler_loop.stop()
 
     asyncio.run(play())
 
 
-def conducting(on: Stage, bell: LocalBell) -> Conducting:
+def scheduler_loop(on: Stage, bell: LocalBell) -> SchedulerLoop:
     """What looks at the stage's runs."""
-    return Conducting(on.scheduler, Leases(on.journal, on.clock, "here", LONG), bell)
+    return SchedulerLoop(on.scheduler, Leases(on.journal, on.clock, "here", LONG), bell)
 
 
 async def forever(true: Callable[[], object]) -> None:
@@ -70,7 +72,7 @@ def test_leases_are_kept_while_every_turn_is_slow() -> None:
     intercept(on.compute, slow)
 
     async def play() -> None:
-        made = conducting(on, LocalBell(asyncio.get_running_loop()))
+        made = scheduler_loop(on, LocalBell(asyncio.get_running_loop()))
         await made.look()
         await asyncio.to_thread(lambda: [stuck.acquire(timeout=LONG) for _ in range(TURNERS)])
         before = {lease.run: lease.beats for lease in on.journal.leases()}
@@ -89,11 +91,11 @@ def test_a_look_that_could_not_be_taken_is_taken_again(monkeypatch: pytest.Monke
     run = start(on)
     for order in on.waiting():
         on.handle(order)
-    monkeypatch.setattr("tideline_server.conducting.HELD_UP_SECONDS", 0.0)
+    monkeypatch.setattr("tideline_server.scheduling.HELD_UP_SECONDS", 0.0)
     refused: list[str] = []
 
     async def play() -> None:
-        made = conducting(on, LocalBell(asyncio.get_running_loop()))
+        made = scheduler_loop(on, LocalBell(asyncio.get_running_loop()))
         submit = made._turning.submit
 
         def none_to_be_had(*args: Any, **more: Any) -> Any:
@@ -125,7 +127,7 @@ def test_a_run_that_is_held_up_for_long_waits_for_a_person() -> None:
     mend = intercept(on.compute, broken)
 
     async def play() -> None:
-        made = conducting(on, LocalBell(asyncio.get_running_loop()))
+        made = scheduler_loop(on, LocalBell(asyncio.get_running_loop()))
         for _ in range(8):
             assert made.turn(run) is not None
             assert on.row(run).status is Status.RUNNING

@@ -9,7 +9,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from tideline.core.errors import Unreachable
-from tideline_server.living import Living
+from tideline_server.rpc.heartbeats import Heartbeats
 
 HOUR = 3600.0
 
@@ -29,7 +29,7 @@ def test_hundreds_of_beats_are_one_write() -> None:
     written: list[int] = []
 
     async def test() -> None:
-        living = Living(lambda: written.append(len(written)), at_once, asyncio.Event(), gather=0.0)
+        living = Heartbeats(lambda: written.append(len(written)), at_once, asyncio.Event(), gather=0.0)
         for _ in range(300):
             living.write()
         await living.ended()
@@ -47,7 +47,7 @@ def test_a_door_that_closes_writes_what_it_has() -> None:
 
     async def test() -> None:
         closing = asyncio.Event()
-        living = Living(lambda: written.append("now"), at_once, closing, gather=HOUR)
+        living = Heartbeats(lambda: written.append("now"), at_once, closing, gather=HOUR)
         await living.ended()
         living.write()
         closing.set()
@@ -67,7 +67,7 @@ def test_a_database_that_is_away_is_left_alone_for_a_while() -> None:
 
     async def test() -> None:
         closing = asyncio.Event()
-        living = Living(away, at_once, closing, gather=0.0, again=HOUR)
+        living = Heartbeats(away, at_once, closing, gather=0.0, again=HOUR)
         living.write()
         while not tried:
             await asyncio.sleep(0)
@@ -90,7 +90,7 @@ def test_what_nobody_foresaw_keeps_no_door_open() -> None:
 
     async def test() -> None:
         closing = asyncio.Event()
-        living = Living(broken, at_once, closing, gather=0.0, again=HOUR)
+        living = Heartbeats(broken, at_once, closing, gather=0.0, again=HOUR)
         living.write()
         closing.set()
         await living.ended()

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from tideline.core.errors import FederationError
 from tideline.core.problem import INCIDENT, MEDIA_TYPE, problem
-from tideline_server.api.numbered import request_id
+from tideline_server.api.requests.request_ids import request_id
 from tideline_server.errors import code_of
 
 LOG = structlog.get_logger("tideline_server.api")

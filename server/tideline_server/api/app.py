@@ -10,20 +10,20 @@ from starlette.middleware import Middleware
 
 from tideline.engine.audit.refusals import Refusals
 from tideline.engine.coordinator.api_keys import ApiKeys
-from tideline_server.api import algorithms, audit, clients, events, files, health, keys, links, runs, weights
-from tideline_server.api.access import KeyCheck
 from tideline_server.api.answers import add_handlers
-from tideline_server.api.counting import Counting
 from tideline_server.api.described import Described
-from tideline_server.api.doors import Intake, Shield
-from tideline_server.api.handshake import Handshake
 from tideline_server.api.models import Problem
-from tideline_server.api.numbered import Numbered
-from tideline_server.api.once import Once
-from tideline_server.api.roles import check_rows
+from tideline_server.api.requests.access import KeyCheck
+from tideline_server.api.requests.counting import Counting
+from tideline_server.api.requests.etags import Tags
+from tideline_server.api.requests.handshake import Handshake
+from tideline_server.api.requests.idempotency import Once
+from tideline_server.api.requests.request_ids import Numbered
+from tideline_server.api.requests.roles import check_rows
+from tideline_server.api.requests.shield import Intake, Shield
+from tideline_server.api.routes import algorithms, audit, clients, events, files, health, keys, links, runs, weights
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
-from tideline_server.api.tags import Tags
-from tideline_server.refusing import Refusing
+from tideline_server.sign_in_refusals import Refusing
 
 ABOUT = """Start and watch federated runs, and fetch their results.
 

@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import FastAPI
 
 from tideline.core.problem import MEDIA_TYPE
-from tideline_server.api.handshake import API, SPOKEN, VERSION
-from tideline_server.api.numbered import HEADER
-from tideline_server.api.once import declare_key
-from tideline_server.api.roles import NEEDS
+from tideline_server.api.requests.handshake import API, SPOKEN, VERSION
+from tideline_server.api.requests.idempotency import declare_key
+from tideline_server.api.requests.request_ids import HEADER
+from tideline_server.api.requests.roles import NEEDS
 
 SIGNED = {
     VERSION: {"description": "the coordinator's version", "schema": {"type": "string"}, "required": True},

@@ -16,7 +16,7 @@ from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.compute import Compute
 from tideline.engine.ports.journal import Journal
-from tideline_server.api.counting import Seen, unseen
+from tideline_server.api.requests.counting import Seen, unseen
 from tideline_server.limits import UNLIMITED, Limits
 
 

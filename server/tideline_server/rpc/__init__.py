@@ -2,8 +2,8 @@
 
 from tideline_server.rpc.callers import Rules
 from tideline_server.rpc.certificates import authority_of, not_after
-from tideline_server.rpc.door import Door
-from tideline_server.rpc.opening import Tls, open_door, read_tls
+from tideline_server.rpc.servicer import Door
+from tideline_server.rpc.serving import Tls, open_door, read_tls
 from tideline_server.rpc.wire import SERVICE
 
 __all__ = ["SERVICE", "Door", "Rules", "Tls", "authority_of", "not_after", "open_door", "read_tls"]

@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
 
 from tideline.engine.audit.log import UNREADABLE, About, Deed, Entry, Tip, chained
-from tideline_server.store.dialect import as_stored
-from tideline_server.store.plain import from_json
+from tideline_server.store.database.dialect import as_stored
+from tideline_server.store.database.plain_json import from_json
 from tideline_server.store.schema import audit, audit_tip
 
 TIP = select(audit_tip.c.seq, audit_tip.c.hash)

@@ -13,9 +13,9 @@ from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtake
 from tideline.engine.model.idempotency import Answer, IdempotencyRecord
 from tideline.engine.model.orders import OrderRow
 from tideline.engine.model.runs import RunRow
-from tideline_server.store import moves, runs
-from tideline_server.store.dialect import upsert
-from tideline_server.store.errors import GaveWay
+from tideline_server.store import runs, transitions
+from tideline_server.store.database.dialect import upsert
+from tideline_server.store.database.errors import GaveWay
 from tideline_server.store.schema import idempotency_records
 
 ONE = select(idempotency_records).where(idempotency_records.c.key == bindparam("of"))
@@ -86,7 +86,7 @@ def create_once(
         raise overtaken()
     if runs.status_of(connection, new[0].id) is not None:
         return False
-    moves.create(connection, new, asked, by, here)
+    transitions.create(connection, new, asked, by, here)
     return True
 
 

@@ -27,20 +27,20 @@ from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.parts import MOST_DROPPED, nothing
 from tideline.engine.ports.runs import Advance, anything
 from tideline_server.store import (
+    accounts,
+    api_keys,
     audit,
     envelopes,
-    holdings,
     idempotency,
-    keys,
     leases,
     listings,
-    moves,
     orders,
-    people,
+    parts,
     runs,
     tally,
+    transitions,
 )
-from tideline_server.store.access import Watch, open_store, unwatched
+from tideline_server.store.database.transactions import Watch, open_store, unwatched
 
 T = TypeVar("T")
 
@@ -88,52 +88,52 @@ class SqlJournal:
             return tally.tally(connection)
 
     def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
-        self._do(lambda connection: people.add_invite(connection, invite), entries.invited(invite, by, now))
+        self._do(lambda connection: accounts.add_invite(connection, invite), entries.invited(invite, by, now))
 
     def invite(self, token_hash: str) -> Invite | None:
         with self._store.reading() as connection:
-            return people.invite(connection, token_hash)
+            return accounts.invite(connection, token_hash)
 
     def enrol(self, token_hash: str, client: Client) -> bool:
-        return self._do(lambda connection: people.enrol(connection, token_hash, client), entries.enrolled(client, token_hash))
+        return self._do(lambda connection: accounts.enrol(connection, token_hash, client), entries.enrolled(client, token_hash))
 
     def client(self, name: str) -> Client | None:
         with self._store.reading() as connection:
-            return people.known(connection, name)
+            return accounts.known(connection, name)
 
     def clients(self) -> tuple[Client, ...]:
         with self._store.reading() as connection:
-            return people.everybody(connection)
+            return accounts.everybody(connection)
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
         def work(connection: Connection, done: list[Deed]) -> None:
-            before = people.saw(connection, name, now, version, roles)
+            before = accounts.saw(connection, name, now, version, roles)
             done += [entries.roles_changed(name, before, roles or (), now)] if before is not None else []
 
         self._write(work)
 
     def saw_all(self, names: Collection[ClientId], now: float) -> None:
         if names:
-            self._store.write(lambda connection: people.saw_all(connection, names, now))
+            self._store.write(lambda connection: accounts.saw_all(connection, names, now))
 
     def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0, handover: str = "") -> bool:
         deed = entries.rotated(name, keys, now)
-        return self._do(lambda connection: people.rekey(connection, name, before, keys, protocol, handover), deed)
+        return self._do(lambda connection: accounts.rekey(connection, name, before, keys, protocol, handover), deed)
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
-        return self._do(lambda connection: people.approve(connection, name), entries.about_client("approved", name, now, by))
+        return self._do(lambda connection: accounts.approve(connection, name), entries.about_client("approved", name, now, by))
 
     def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
         deed = entries.about_client("rotation_asked", name, now, by)
-        self._do(lambda connection: people.ask_rotation(connection, name), deed)
+        self._do(lambda connection: accounts.ask_rotation(connection, name), deed)
 
     def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
         deed = entries.about_client("revoked", name, now, by, reason=reason[: entries.MOST_WORDS])
 
         def work(connection: Connection, done: list[Deed]) -> tuple[OrderRow, ...]:
-            moves.lock_open_runs(connection, name)
-            known, new = people.revoke(connection, name, reason, now)
-            ended = [] if known is None else moves.end_orders_of(connection, known, now)
+            transitions.lock_open_runs(connection, name)
+            known, new = accounts.revoke(connection, name, reason, now)
+            ended = [] if known is None else transitions.end_orders_of(connection, known, now)
             done += [deed] if new else []
             done += [entries.replied(row, reply, now) for row, reply in ended]
             return tuple(row for row, _ in ended)
@@ -142,20 +142,20 @@ class SqlJournal:
 
     def revoked(self) -> frozenset[ClientId]:
         with self._store.reading() as connection:
-            return people.revoked(connection)
+            return accounts.revoked(connection)
 
     def add_key(self, key: ApiKey) -> bool:
-        return self._do(lambda connection: keys.add(connection, key), entries.key_made(key))
+        return self._do(lambda connection: api_keys.add(connection, key), entries.key_made(key))
 
     def api_keys(self) -> tuple[ApiKey, ...]:
         with self._store.reading() as connection:
-            return keys.every(connection)
+            return api_keys.every(connection)
 
     def revoke_key(self, name: str, now: float, by: str = "") -> bool:
-        return self._do(lambda connection: keys.revoke(connection, name, now), entries.key_ended(name, now, by))
+        return self._do(lambda connection: api_keys.revoke(connection, name, now), entries.key_ended(name, now, by))
 
     def used_key(self, key_id: str, now: float) -> None:
-        self._store.write(lambda connection: keys.used(connection, key_id, now))
+        self._store.write(lambda connection: api_keys.used(connection, key_id, now))
 
     def create(
         self,
@@ -167,7 +167,7 @@ class SqlJournal:
         new, asked = tuple(runs), tuple(orders)
 
         def work(connection: Connection) -> bool:
-            moves.create(connection, new, asked, by, here)
+            transitions.create(connection, new, asked, by, here)
             return True
 
         self._do(work, *(entries.run_started(row, by) for row in new))
@@ -200,7 +200,7 @@ class SqlJournal:
             row = self._locked(connection, run, token)
             if row.status not in before:
                 return False
-            moves.settle(connection, row, status, told_by({"cause": cause}, by), now)
+            transitions.settle(connection, row, status, told_by({"cause": cause}, by), now)
             done.append(entries.run_settled(row, status, cause, by, now))
             return True
 
@@ -222,8 +222,8 @@ class SqlJournal:
             row = self._locked(connection, run)
             if row.status is not Status.STALLED:
                 return False
-            moves.settle(connection, replace(row, deadline_at=deadline_at), status, told_by({"cause": cause}, by), now)
-            done.append(entries.run_resumed(row, moves.offer_new(connection, asked, now), by, now))
+            transitions.settle(connection, replace(row, deadline_at=deadline_at), status, told_by({"cause": cause}, by), now)
+            done.append(entries.run_resumed(row, transitions.offer_new(connection, asked, now), by, now))
             return True
 
         return self._write(work)
@@ -233,11 +233,11 @@ class SqlJournal:
             row = self._locked(connection, step.run, step.token)
             if row.cursor != step.from_cursor or row.status not in OPEN:
                 return False
-            late = moves.advance(connection, row, step)
+            late = transitions.advance(connection, row, step)
             # Now that their rows are written: a collection either came before, and is known, or leaves them alone.
-            doubtful = holdings.doubtful(connection, step.digests)
+            doubtful = parts.doubtful(connection, step.digests)
             present(doubtful, here)
-            holdings.vouch(connection, doubtful)
+            parts.vouch(connection, doubtful)
             done += entries.round_ended(step, late)
             return True
 
@@ -296,11 +296,11 @@ class SqlJournal:
             row = self._order(connection, order)
             if row.answered is not None or row.status is OrderStatus.CANCELLED:
                 return OrderStatus.CANCELLED
-            if not holdings.present(connection, listings.digests_in([reply.files, ciphers(reply.sealed)]), here):
+            if not parts.present(connection, listings.digests_in([reply.files, ciphers(reply.sealed)]), here):
                 return None
             after = status if row.status is OrderStatus.OPEN else row.status
             row = answered(row, reply, after, now, down, up)
-            moves.answer(connection, row, reply, now)
+            transitions.answer(connection, row, reply, now)
             done.append(entries.replied(row, reply, now))
             return after
 
@@ -312,7 +312,7 @@ class SqlJournal:
 
     def reissue(self, orders: Iterable[OrderRow]) -> None:
         again = tuple(orders)
-        self._write(lambda connection, done: done.extend(map(entries.asked_again, moves.reissue(connection, again))))
+        self._write(lambda connection, done: done.extend(map(entries.asked_again, transitions.reissue(connection, again))))
 
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
         if not progress:
@@ -320,15 +320,15 @@ class SqlJournal:
         return self._store.write(lambda connection: orders.beat(connection, client, progress, now))
 
     def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
-        self._store.write(lambda connection: holdings.add(connection, digests, run, client, now))
+        self._store.write(lambda connection: parts.add(connection, digests, run, client, now))
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         if not files:
             return frozenset()
         with self._store.reading() as connection:
-            here, stale = holdings.held(connection, files, run, client, now)
+            here, stale = parts.held(connection, files, run, client, now)
         if stale:
-            self._store.write(lambda connection: holdings.touch(connection, stale, now))
+            self._store.write(lambda connection: parts.touch(connection, stale, now))
         return here
 
     def collect(
@@ -336,7 +336,7 @@ class SqlJournal:
     ) -> tuple[Digest, ...]:
         after: int | None = 0
         while after is not None:
-            some = self._store.write(partial(holdings.collect, before=before, drop=drop, most=most, after=after))
+            some = self._store.write(partial(parts.collect, before=before, drop=drop, most=most, after=after))
             if some.gone:
                 return some.gone
             after = some.after
@@ -345,11 +345,11 @@ class SqlJournal:
     def marker(self, ours: Digest | None = None) -> Digest | None:
         if ours is None:
             with self._store.reading() as connection:
-                return holdings.marker(connection)
-        return self._store.write(lambda connection: holdings.mark(connection, ours))
+                return parts.marker(connection)
+        return self._store.write(lambda connection: parts.mark(connection, ours))
 
     def adopt(self, found: Mapping[Digest, float]) -> int:
-        return self._store.write(lambda connection: holdings.adopt(connection, found))
+        return self._store.write(lambda connection: parts.adopt(connection, found))
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
         def work(connection: Connection) -> None:

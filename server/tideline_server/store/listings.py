@@ -11,8 +11,8 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from tideline.core.run import Digest
 from tideline.engine.model.files import Files
-from tideline_server.store.dialect import upsert
-from tideline_server.store.plain import to_json
+from tideline_server.store.database.dialect import upsert
+from tideline_server.store.database.plain_json import to_json
 from tideline_server.store.schema import listings, members
 
 T = TypeVar("T")

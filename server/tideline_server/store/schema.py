@@ -23,7 +23,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-from tideline_server.store.postgres import Text
+from tideline_server.store.database.postgres import Text
 
 TEXT = String().with_variant(Text(), "postgresql")
 COUNTED = BigInteger().with_variant(Integer(), "sqlite")

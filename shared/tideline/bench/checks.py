@@ -17,9 +17,9 @@ from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.model.compute import DraftRequest
 from tideline.engine.model.experiment import read_experiment
 from tideline.experiments.files import ExperimentText
-from tideline.learning.dealing import sizes_of
-from tideline.learning.deals import Deal, deal
-from tideline.learning.dealt import role_of
+from tideline.learning.partition.deal_folders import sizes_of
+from tideline.learning.partition.deals import Deal, deal
+from tideline.learning.partition.dealt_folder import role_of
 
 
 def folder_of(text: ExperimentText, grid: Grid) -> Path:

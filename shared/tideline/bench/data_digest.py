@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tideline.learning import images
-from tideline.learning.classes import CLASSES
-from tideline.learning.folder import TRANSFORMS, find
+from tideline.learning.formats import images
+from tideline.learning.formats.classes import CLASSES
+from tideline.learning.formats.folder import TRANSFORMS, find
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import Role, World
 from tideline.engine.model.experiment import DealData
 from tideline.experiments.files import ExperimentText
-from tideline.learning.dealt import read_dealt
-from tideline.learning.folder import find
-from tideline.learning.holdings import Holdings
-from tideline.learning.rules import Sites, rule_in, sites_of
+from tideline.learning.formats.folder import find
+from tideline.learning.formats.holdings import Holdings
+from tideline.learning.partition.dealt_folder import read_dealt
+from tideline.learning.partition.rules import Sites, rule_in, sites_of
 
 
 @dataclass

@@ -26,8 +26,8 @@ from tideline.experiments.dealt_sites import DealtSite, dealt_sites
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.true_domains import fill_in
 from tideline.learning.datasets import digits
-from tideline.learning.folder import find, read_folder
-from tideline.learning.holdings import Holdings
+from tideline.learning.formats.folder import find, read_folder
+from tideline.learning.formats.holdings import Holdings
 
 SETS = {"digits": digits.write_site}
 

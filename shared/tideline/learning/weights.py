@@ -19,7 +19,7 @@ from tideline import nets
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import World
 from tideline.core.settings import show
-from tideline.learning.transforms import times
+from tideline.learning.formats.transforms import times
 from tideline.nets.layers import CLASSIFIER
 from tideline.nets.resnet import BACKBONE, KINDS
 

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from tideline.core.errors import ConfigRefused
-from tideline.numerics import links
-from tideline.numerics.bounds import Bools, Floats, Measured, Unfit, confidence, rademacher, source_bound
-from tideline.numerics.bounds import bounds as bounds_of
-from tideline.numerics.links import LINK, Phi, Plan, Problem
-from tideline.numerics.wireless import saved, transfer_energy
+from tideline.numerics.links import link_problem
+from tideline.numerics.links.bounds import Bools, Floats, Measured, Unfit, confidence, rademacher, source_bound
+from tideline.numerics.links.bounds import bounds as bounds_of
+from tideline.numerics.links.link_problem import LINK, Phi, Plan, Problem
+from tideline.numerics.links.wireless import saved, transfer_energy
 from tideline.planning.asked import Device, LinksAsked, Matrix, read_links, told_by_name
 
 SHARE_FOR_BOUND = 0.2  # of the time, for the bound that another solver's plan is measured by
@@ -67,7 +67,7 @@ def problem_of(asked: LinksAsked) -> tuple[Problem, bool]:
     K = energies(asked)
     bounded = bounds(asked, np.isfinite(K))
     phi = Phi(*map(weight, (asked.phi.source, asked.phi.target, asked.phi.energy)))
-    mode: links.EnergyMode = "linear" if asked.energy_mode == "linear" else "ratio"
+    mode: link_problem.EnergyMode = "linear" if asked.energy_mode == "linear" else "ratio"
     return Problem(bounded.S, bounded.T, K, phi, np.array(asked.pinned), mode), bounded.uneven
 
 
@@ -172,7 +172,7 @@ def in_words(why: str, devices: Sequence[Device]) -> str:
 def solved(problem: Problem, asked: LinksAsked, until: float) -> Plan:
     """The plan by the solver and the weights that are asked for, with a bound that holds for every plan."""
     left = max(until - time.monotonic(), 0.0)
-    best = links.exact(problem, time_limit=left if asked.solver == "exact" else SHARE_FOR_BOUND * left)
+    best = link_problem.exact(problem, time_limit=left if asked.solver == "exact" else SHARE_FOR_BOUND * left)
     found = best if asked.solver == "exact" else approximated(problem, until)
     made = weighed(problem, asked, found)
     bound = min(best.objective if best.bound is None else best.bound, made.objective)
@@ -185,13 +185,17 @@ def weighed(problem: Problem, asked: LinksAsked, found: Plan) -> Plan:
     """A plan's sources and targets with the weights that are asked for."""
     if asked.weights == "solver":
         return found
-    return links.single(problem, found.psi) if asked.weights == "single" else links.power(problem, found.psi, asked.exponent)
+    return (
+        link_problem.single(problem, found.psi)
+        if asked.weights == "single"
+        else link_problem.power(problem, found.psi, asked.exponent)
+    )
 
 
 def approximated(problem: Problem, until: float) -> Plan:
     """Algorithm 2; where its time is up, what it has come to, with the status limit."""
     # Imported here, since few plans need it.
-    from tideline.numerics import signomial
+    from tideline.numerics.links import signomial
 
     return signomial.sca(problem, time_limit=max(until - time.monotonic(), 0.0))
 
@@ -242,7 +246,7 @@ def told(asked: LinksAsked, problem: Problem, plan: Plan) -> dict[str, Any]:
 def normalised_energy(problem: Problem, plan: Plan) -> float:
     """Joules in percent of those that it takes if each source sends to each target that it reaches."""
     between = problem.usable & (plan.psi == 0)[:, None] & (plan.psi == 1)[None, :]
-    return links.normalised((plan.energy, float(problem.K[between].sum())))[0]
+    return link_problem.normalised((plan.energy, float(problem.K[between].sum())))[0]
 
 
 def nullable(given: Floats, linked: Bools) -> list[list[float | None]]:

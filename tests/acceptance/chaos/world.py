@@ -20,7 +20,7 @@ from tideline.algorithms import METHODS
 from tideline.client.http import Client
 from tideline.core.errors import FederationError
 from tideline.engine.simulation.federation import SimSite, simulate
-from tideline.learning.folder import read_folder
+from tideline.learning.formats.folder import read_folder
 
 COORDINATORS = ("one", "two")
 SITES = {"a": "source", "b": "source", "c": "target"}

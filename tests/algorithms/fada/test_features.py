@@ -39,8 +39,8 @@ from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Role, world_in
 from tideline.engine.model.runs import Status
 from tideline.nets.disentangling import logits, sizes
-from tideline.numerics.adversarial import clipped
-from tideline.numerics.gaussian import epsilon, noise
+from tideline.numerics.aggregation.gaussian_noise import epsilon, noise
+from tideline.numerics.alignment.adversarial import clipped
 
 CRITIC: dict[str, Any] = {"critic": "features", "parts": "II", "rounds": 1, "source_rounds": 0, "identify_steps": 2, "noise": 0.0}
 

@@ -29,7 +29,7 @@ from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.normalisation import remeasure
-from tideline.numerics.random_features import moment, psi, ramp, typical, waves
+from tideline.numerics.alignment.random_features import moment, psi, ramp, typical, waves
 
 ANNA, DORA = ClientId("anna"), ClientId("dora")
 SOURCES = ["anna", "bert", "carl"]

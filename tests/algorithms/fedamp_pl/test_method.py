@@ -17,7 +17,7 @@ from tideline.algorithms.fedamp_pl import Config, fedamp_pl
 from tideline.algorithms.fedamp_pl.messages import State
 from tideline.algorithms.fedamp_pl.server import weights
 from tideline.core.run import ClientId, World
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 BERT = ClientId("bert")
 TARGETS = ["bert", "carl", "dora", "emil"]

@@ -24,7 +24,7 @@ from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
 from tideline.engine.simulation.federation import SimSite
-from tideline.numerics.prototypes import pseudo_labels
+from tideline.numerics.labels.prototypes import pseudo_labels
 
 BERT = ClientId("bert")
 TARGETS = ["bert", "carl", "dora", "emil"]

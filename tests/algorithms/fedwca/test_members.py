@@ -21,7 +21,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId
 from tideline.engine.model.fold_report import checked
 from tideline.engine.model.orders import OrderStatus
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 BERT = ClientId("bert")
 

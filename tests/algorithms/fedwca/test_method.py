@@ -20,8 +20,8 @@ from tideline.algorithms.fedwca.messages import State
 from tideline.algorithms.fedwca.server import MEASURED, WEIGHTS
 from tideline.algorithms.source_free.messages import Model
 from tideline.core.run import World
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.mixing import across
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.clustering.mixing import across
 
 GIVEN: dict[str, Any] = {"clustering": "given", "given": TRUE}
 TARGETS = sorted(TRUE)

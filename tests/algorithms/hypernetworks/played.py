@@ -17,7 +17,7 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.hypernetworks.messages import State
 from tideline.core.run import World
 from tideline.engine.model.orders import Order
-from tideline.numerics.hypernetwork import generate, trunk
+from tideline.numerics.aggregation.hypernetwork import generate, trunk
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "source", "dora": "target"}
 CLIENTS = ("anna", "bert", "carl")

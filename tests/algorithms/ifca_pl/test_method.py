@@ -22,8 +22,8 @@ from tideline.algorithms.source_free.messages import Model
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.prototypes import pseudo_labels
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.labels.prototypes import pseudo_labels
 
 BERT = ClientId("bert")
 TARGETS = ["bert", "carl", "dora", "emil"]

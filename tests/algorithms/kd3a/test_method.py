@@ -37,9 +37,9 @@ from tideline.core.privacy import Exposure
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
 from tideline.engine.simulation.federation import Federation
-from tideline.numerics import knowledge
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.shapley import leave_one_out, shapley
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.aggregation.shapley import leave_one_out, shapley
+from tideline.numerics.labels import knowledge
 
 DORA, ANNA = ClientId("dora"), ClientId("anna")
 SOURCES = ["anna", "bert", "carl"]

@@ -23,8 +23,8 @@ from tideline.algorithms.source_free.messages import Model
 from tideline.archive.codec import LAX, decode
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.styles import amplitudes, mean_style
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.clustering.styles import amplitudes, mean_style
 
 
 def close(a: Any, b: Any) -> None:

@@ -13,7 +13,7 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.source_free.messages import Model
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.registry import resolve
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 FAMILY = ("source_model", "shot", "fedavg_shot", "fedprox_pl", "fedamp_pl", "ifca_pl", "fedwca")
 ADAPTING = FAMILY[1:]

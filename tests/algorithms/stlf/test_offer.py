@@ -26,7 +26,7 @@ from tideline.engine.model.envelopes import Envelope
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import RunRow, Status
 from tideline.engine.peers.sealing import raw
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 QUORUM = {"min_replies": 1, "deadline": 60.0}
 # Sources that do not reach each other. Where a rate in bit/s is given, a link costs much; at 1 bit/s more than any other would.

@@ -21,7 +21,7 @@ from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.adapters import QuietBell
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.learning.holdings import Holdings
+from tideline.learning.formats.holdings import Holdings
 from tideline_server.api import ApiSettings, Services, create_app
 
 SITES = ("anna", "bert", "carl")

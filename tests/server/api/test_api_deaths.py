@@ -18,7 +18,7 @@ from tests.budgets import examples
 from tideline.core.run import RunId
 from tideline.engine.model.runs import Status
 from tideline_server.api import ApiSettings
-from tideline_server.api.once import HEADER
+from tideline_server.api.requests.idempotency import HEADER
 
 KEY = {HEADER: "0b1f8a3e-9d0c-4d7b-8a51-6f1d2c3b4a59"}
 MARK = "idempotent-replayed"

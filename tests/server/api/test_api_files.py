@@ -7,7 +7,7 @@ import hashlib
 from api_world import Coordinator, refused
 
 from tideline.archive.layout import named_parts, parse
-from tideline_server.api.files import CHUNK_BYTES, chunks
+from tideline_server.api.routes.files import CHUNK_BYTES, chunks
 
 
 def test_a_final_state_can_be_rebuilt(finished: tuple[Coordinator, str]) -> None:

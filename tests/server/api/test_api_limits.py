@@ -7,7 +7,7 @@ from api_world import EXPERIMENT, Coordinator, refused
 
 from tideline.engine.coordinator.run_service import secret_hash
 from tideline.engine.simulation.adapters import ManualClock
-from tideline_server.api.once import HEADER
+from tideline_server.api.requests.idempotency import HEADER
 from tideline_server.bell import LocalCounts
 from tideline_server.limits import Limits
 

@@ -24,8 +24,9 @@ from tideline.engine.coordinator.run_service import RunService, secret_hash
 from tideline.engine.model.compute import Draft, DraftRequest
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.journal import MemoryJournal
-from tideline_server.api import ApiSettings, clients, runs
-from tideline_server.api.once import HEADER, SAFE, canonical
+from tideline_server.api import ApiSettings
+from tideline_server.api.requests.idempotency import HEADER, SAFE, canonical
+from tideline_server.api.routes import clients, runs
 from tideline_server.api.services import identity_of
 from tideline_server.store import SqlJournal
 

@@ -1,4 +1,4 @@
-"""How the family folds replies: the weighted mean, or a rule that bears f wrong sites (tideline.numerics.robust)."""
+"""How the family folds replies: the weighted mean, or a rule that bears f wrong sites (tideline.numerics.aggregation.robust)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, World
-from tideline.numerics import robust
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation import robust
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 RULES = ("none", "clip", "median", "trimmed_mean", "krum", "multi_krum")
 PAGE = "docs/robust-folds.md"

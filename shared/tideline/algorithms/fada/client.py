@@ -23,7 +23,7 @@ from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import batches
 from tideline.learning.normalisation import remeasure
 from tideline.nets.disentangling import beside, logits
-from tideline.numerics.adversarial import bounded, error_of, told_apart
+from tideline.numerics.alignment.adversarial import bounded, error_of, told_apart
 
 SOURCE = "source"  # the phase of averaging among sources
 IMPROVE = "improve"

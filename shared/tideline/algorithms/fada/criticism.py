@@ -15,7 +15,7 @@ from tideline.algorithms.fada.settings import LEAST
 from tideline.core.phase import Replies, Told, Turn
 from tideline.core.run import ClientId
 from tideline.nets.disentangling import logits, sizes
-from tideline.numerics.adversarial import error_of, taken_for_source, told_apart
+from tideline.numerics.alignment.adversarial import error_of, taken_for_source, told_apart
 
 
 def ask_all(state: State, turn: Turn) -> dict[ClientId, Ask]:

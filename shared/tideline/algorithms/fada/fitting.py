@@ -12,7 +12,7 @@ from tideline.core.run import Role, Roster, World
 from tideline.nets.disentangling import numbers
 from tideline.nets.disentangling import sizes as sizes_of
 from tideline.nets.layers import backbone_of, parameters
-from tideline.numerics.gaussian import epsilon
+from tideline.numerics.aggregation.gaussian_noise import epsilon
 
 
 def fits(config: Any, world: World, roster: Roster) -> None:

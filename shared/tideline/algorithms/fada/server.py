@@ -28,7 +28,7 @@ from tideline.core.phase import Replies, Table, Told, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.nets.disentangling import identifier, sizes
-from tideline.numerics.adversarial import a_distance, bounded
+from tideline.numerics.alignment.adversarial import a_distance, bounded
 
 Errors = dict[str, dict[str, tuple[float, ...]]]
 

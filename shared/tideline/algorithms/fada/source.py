@@ -24,7 +24,7 @@ from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import cross_entropy, fit, uncounted
 from tideline.nets.disentangling import Beside, logits, parted
 from tideline.nets.disentangling import beside as networks_beside
-from tideline.numerics.adversarial import confusion, finite, mutual_information, taken_for_source, told_information
+from tideline.numerics.alignment.adversarial import confusion, finite, mutual_information, taken_for_source, told_information
 
 STEEPEST = 1.0  # norm that M's gradient is shortened to: its score has no bound (Belghazi et al., 2018)
 

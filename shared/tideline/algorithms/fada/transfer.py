@@ -15,7 +15,7 @@ from tideline.core.handle import Handle
 from tideline.core.record import Weights
 from tideline.core.step import Site
 from tideline.nets import layers
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 NOT_NUMBERS = ("NotFinite", "OutOfRange")
 

@@ -22,7 +22,7 @@ from tideline.core.run import Role, Roster, World
 from tideline.core.settings import setting
 from tideline.learning.confusion import confused
 from tideline.learning.label_shift import label_shift
-from tideline.numerics.random_features import BANDWIDTHS
+from tideline.numerics.alignment.random_features import BANDWIDTHS
 
 
 @dataclass(frozen=True)

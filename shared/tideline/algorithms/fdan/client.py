@@ -20,10 +20,10 @@ from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.normalisation import remeasure
 from tideline.nets.layers import parameters
-from tideline.numerics import random_features
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.random_features import LEAST as NARROWEST
-from tideline.numerics.random_features import moment, psi, ramp, typical
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.alignment import random_features
+from tideline.numerics.alignment.random_features import LEAST as NARROWEST
+from tideline.numerics.alignment.random_features import moment, psi, ramp, typical
 
 if TYPE_CHECKING:
     from tideline.algorithms.fdan import FDAN

@@ -16,7 +16,7 @@ from tideline.algorithms.source_free.source import sources
 from tideline.core.phase import MOST_VALUES, Replies, Table, Told, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 if TYPE_CHECKING:
     from tideline.algorithms.fdan import FDAN

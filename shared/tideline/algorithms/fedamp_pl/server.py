@@ -15,9 +15,9 @@ from tideline.core.phase import Replies, Table, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.nets import layers
-from tideline.numerics.attention import attention, typical
-from tideline.numerics.mixing import mixed
-from tideline.numerics.robust import squared_distances
+from tideline.numerics.aggregation.attention import attention, typical
+from tideline.numerics.aggregation.robust import squared_distances
+from tideline.numerics.clustering.mixing import mixed
 
 SHOWN = 100  # sites whose attention is told to people: a round's tables hold so many squared
 

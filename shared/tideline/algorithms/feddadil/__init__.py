@@ -18,8 +18,8 @@ from tideline.algorithms.feddadil.messages import Mine, State
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan, unchanged
 from tideline.core.settings import setting
-from tideline.numerics import scaling
-from tideline.numerics.client_update import OPTIMISERS
+from tideline.numerics.alignment import scaling
+from tideline.numerics.transport.dictionary_update import OPTIMISERS
 
 CHOICES = ("guard", target.NONE, target.OWN, target.R, target.E, target.COMMITTEE)
 

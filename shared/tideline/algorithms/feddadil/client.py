@@ -31,9 +31,9 @@ from tideline.core.run import Role, World
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import cross_entropy, fit
-from tideline.numerics import client_update, dictionary
-from tideline.numerics.dictionary import Dictionary
-from tideline.numerics.scaling import measured, scaled
+from tideline.numerics.alignment.scaling import measured, scaled
+from tideline.numerics.transport import dictionary, dictionary_update
+from tideline.numerics.transport.dictionary import Dictionary
 
 if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config
@@ -172,11 +172,11 @@ def describe(order: Nothing, memory: Mine, site: Site) -> Outcome[Described, Min
 def learn(order: Atoms, memory: Mine, site: Site) -> Outcome[Learnt, Mine]:
     """Fit a copy of the atoms, and this site's own coordinates, to its cloud for E epochs (algorithm 2)."""
     atoms = Dictionary(order.z.float(), on_simplex(order.y))
-    before = client_update.Moments(*parts(memory.moments))
+    before = dictionary_update.Moments(*parts(memory.moments))
     # By what it remembers, not by the round: a site may have been away in the first.
-    moments = before if before.row_steps.numel() else client_update.fresh(atoms, site.config.optimiser)
+    moments = before if before.row_steps.numel() else dictionary_update.fresh(atoms, site.config.optimiser)
     given = (atoms, memory.alpha, moments, own(memory, site.config), labels(memory, site))
-    done = client_update.fit(*given, settings(site.config, site.world), site.rng, site.tick)
+    done = dictionary_update.fit(*given, settings(site.config, site.world), site.rng, site.tick)
     sent = Learnt(narrowed(done.dictionary.z, order.z.dtype), done.dictionary.y.to(order.y.dtype))
     kept = replace(memory, alpha=done.alpha, moments=Moments(*parts(done.moments)))
     return Outcome(sent, kept, {"loss": done.loss})
@@ -208,7 +208,7 @@ def narrowed(z: Tensor, dtype: torch.dtype) -> Tensor:
     return sent
 
 
-def parts(moments: Moments | client_update.Moments) -> list[Tensor]:
+def parts(moments: Moments | dictionary_update.Moments) -> list[Tensor]:
     """The tensors of moments, in order; the record that is kept and the value that computes have the same."""
     return [getattr(moments, f.name) for f in fields(moments)]
 

@@ -17,7 +17,7 @@ from tideline.core.record import Nothing
 from tideline.core.run import Role
 from tideline.core.step import AnyStep, Outcome, Site, Step
 from tideline.learning.evaluate import outputs
-from tideline.numerics import softmax
+from tideline.numerics.labels import softmax
 
 if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config

@@ -28,9 +28,9 @@ from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.numerics import dictionary
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.dictionary import Dictionary
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.transport import dictionary
+from tideline.numerics.transport.dictionary import Dictionary
 
 if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config

@@ -17,9 +17,9 @@ from tideline.algorithms.feddadil.client import common, on_simplex, own
 from tideline.algorithms.feddadil.messages import Adapting, Heads, Labelled, Linear, Mine
 from tideline.core.record import Nothing
 from tideline.core.step import Outcome, Site, step
-from tideline.numerics import softmax
-from tideline.numerics.barycenter import Barycenter, barycenter
-from tideline.numerics.selection import disagreement, evidence, neighbours
+from tideline.numerics.labels import softmax
+from tideline.numerics.labels.selection import disagreement, evidence, neighbours
+from tideline.numerics.transport.barycenter import Barycenter, barycenter
 
 if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config

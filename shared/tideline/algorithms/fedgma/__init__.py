@@ -17,7 +17,7 @@ from tideline.core.phase import Replies, Turn
 from tideline.core.run import World
 from tideline.core.settings import setting
 from tideline.nets import layers
-from tideline.numerics.signs import masked_mean
+from tideline.numerics.aggregation.sign_agreement import masked_mean
 
 
 @dataclass(frozen=True)

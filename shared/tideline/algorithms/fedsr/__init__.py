@@ -25,7 +25,7 @@ from tideline.core.run import Roster, World
 from tideline.core.settings import setting
 from tideline.learning.evaluate import evaluate
 from tideline.nets import probabilistic
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 
 @dataclass(frozen=True)

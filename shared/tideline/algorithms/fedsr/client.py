@@ -17,7 +17,7 @@ from tideline.learning.fit import fit
 from tideline.learning.optimisers import optimiser
 from tideline.nets import probabilistic
 from tideline.nets.probabilistic import encoded
-from tideline.numerics.representation import References, class_divergence, length, log_mean_softmax
+from tideline.numerics.labels.representation import References, class_divergence, length, log_mean_softmax
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedsr import FedSR

@@ -23,7 +23,7 @@ from tideline.core.phase import Phase, Plan
 from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import nearest, setting
 from tideline.nets import layers
-from tideline.numerics.mixing import MIXINGS
+from tideline.numerics.clustering.mixing import MIXINGS
 
 
 @dataclass(frozen=True)

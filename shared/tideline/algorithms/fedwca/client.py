@@ -16,9 +16,9 @@ from tideline.algorithms.source_free.source import network
 from tideline.core.record import Weights
 from tideline.core.step import Outcome, Site, step
 from tideline.nets import layers
-from tideline.numerics.mixing import cosine_confidence, softmax_weights
-from tideline.numerics.neighbourhood import collapsed, soft_density
-from tideline.numerics.prototypes import Labelled, partners, two_model
+from tideline.numerics.clustering.mixing import cosine_confidence, softmax_weights
+from tideline.numerics.labels.neighbourhood import collapsed, soft_density
+from tideline.numerics.labels.prototypes import Labelled, partners, two_model
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedwca import Config

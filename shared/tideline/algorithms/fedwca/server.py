@@ -16,8 +16,8 @@ from tideline.algorithms.source_free.messages import Model, Taught
 from tideline.core.phase import MOST_VALUES, Replies, Table, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.mixing import mean_weights, mixed, soft_weights, start_weights
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.clustering.mixing import mean_weights, mixed, soft_weights, start_weights
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedwca import Config

@@ -15,9 +15,9 @@ from tideline.algorithms.hypernetworks.server import NU, graded, gradients, move
 from tideline.core.phase import Replies, Table, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import World
-from tideline.numerics.alignment import alignment, clipping
-from tideline.numerics.hypernetwork import Pulled
-from tideline.numerics.server_step import step_
+from tideline.numerics.aggregation.grad_align import alignment, clipping
+from tideline.numerics.aggregation.hypernetwork import Pulled
+from tideline.numerics.aggregation.server_step import step_
 
 
 def fuse(state: State, replies: Replies[Any], turn: Turn) -> Told[State]:

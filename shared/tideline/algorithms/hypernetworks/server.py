@@ -15,11 +15,20 @@ from tideline.core.phase import MOST_VALUES, Each, Replies, Table, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.learning.evaluate import histograms
-from tideline.numerics.chunked import ChunkedPull, begin_chunked, generate_chunked, total
-from tideline.numerics.hypernetwork import LinearPull, Pulled, begin_heads, begin_trunk, generate, match_heads, pull, trunk
-from tideline.numerics.server_step import Optimised
-from tideline.numerics.server_step import begin as fresh
-from tideline.numerics.spread import spread
+from tideline.numerics.aggregation.chunked_heads import ChunkedPull, begin_chunked, generate_chunked, total
+from tideline.numerics.aggregation.hypernetwork import (
+    LinearPull,
+    Pulled,
+    begin_heads,
+    begin_trunk,
+    generate,
+    match_heads,
+    pull,
+    trunk,
+)
+from tideline.numerics.aggregation.server_step import Optimised
+from tideline.numerics.aggregation.server_step import begin as fresh
+from tideline.numerics.aggregation.spread import spread
 
 NU = "nu"
 Gradients = Iterator[tuple[str, slice, Tensor]]

@@ -12,8 +12,8 @@ from tideline.core.run import Roster, World
 from tideline.core.settings import nearest, setting
 from tideline.learning.optimisers import OPTIMISERS
 from tideline.nets.layers import parameters
-from tideline.numerics.chunked import K, total
-from tideline.numerics.hypernetwork import HIDDEN, LAYERS, Shapes
+from tideline.numerics.aggregation.chunked_heads import K, total
+from tideline.numerics.aggregation.hypernetwork import HIDDEN, LAYERS, Shapes
 
 LINEAR, CHUNKED = "linear", "chunked"
 GB, FLOAT = 1e9, 4

@@ -16,7 +16,7 @@ from tideline.algorithms.source_free.source import network
 from tideline.core.record import Weights
 from tideline.core.step import Outcome, Site, step
 from tideline.nets import layers
-from tideline.numerics.prototypes import information_maximisation
+from tideline.numerics.labels.prototypes import information_maximisation
 
 LEAST = torch.finfo(torch.float32).tiny  # of a probability, so that its logarithm is finite
 

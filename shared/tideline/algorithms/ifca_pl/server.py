@@ -15,7 +15,7 @@ from tideline.core.phase import Replies, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.nets import layers
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 if TYPE_CHECKING:
     from tideline.algorithms.ifca_pl import Config

@@ -17,8 +17,8 @@ from tideline.algorithms.source_free.messages import Model
 from tideline.core.phase import MOST_VALUES, Replies, Table, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.normalisation import batch_norm_distance
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.alignment.normalisation import batch_norm_distance
 
 if TYPE_CHECKING:
     from tideline.algorithms.kd3a import KD3A

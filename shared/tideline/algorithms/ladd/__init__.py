@@ -26,7 +26,7 @@ from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import AnyStep, Site
 from tideline.nets import layers
-from tideline.numerics.styles import window_side
+from tideline.numerics.clustering.styles import window_side
 
 
 @dataclass(frozen=True)

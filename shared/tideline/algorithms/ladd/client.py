@@ -20,9 +20,9 @@ from tideline.core.record import Nothing, Weights
 from tideline.core.step import AnyStep, Outcome, Site, Step, step
 from tideline.learning.fit import fit
 from tideline.nets import layers
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.confidence import NONE, confident
-from tideline.numerics.styles import mean_style, transfer
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.clustering.styles import mean_style, transfer
+from tideline.numerics.labels.confidence import NONE, confident
 
 if TYPE_CHECKING:
     from tideline.algorithms.ladd import Ladd

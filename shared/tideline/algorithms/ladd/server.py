@@ -16,8 +16,8 @@ from tideline.algorithms.source_free.messages import Adapted, Model, Taught
 from tideline.core.phase import Replies, Told, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.kmeans import silhouette_clusters
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.clustering.kmeans import silhouette_clusters
 
 if TYPE_CHECKING:
     from tideline.algorithms.ladd import Styled

@@ -16,8 +16,8 @@ from tideline.algorithms.pfedhn.messages import State
 from tideline.core.phase import Each, Replies, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, Roster, World
-from tideline.numerics.alignment import clipping
-from tideline.numerics.server_step import step_
+from tideline.numerics.aggregation.grad_align import clipping
+from tideline.numerics.aggregation.server_step import step_
 
 
 def begin(c: Any, world: World, roster: Roster, rng: Generator) -> State:

@@ -24,7 +24,7 @@ from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, Step, step
 from tideline.learning.evaluate import accuracy
 from tideline.nets import layers
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 CAST = (Role.SOURCE, Role.TARGET, Role.TARGET)
 SHOT_PAPER = "Liang, Hu, Feng: Do We Really Need to Access the Source Data? Source Hypothesis Transfer, 2020"

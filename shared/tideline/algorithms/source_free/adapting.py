@@ -22,7 +22,7 @@ from tideline.algorithms.source_free.source import check_rows
 from tideline.core.record import Weights
 from tideline.core.step import Site
 from tideline.learning.fit import fit
-from tideline.numerics.prototypes import Labelled, information_maximisation, pseudo_labels
+from tideline.numerics.labels.prototypes import Labelled, information_maximisation, pseudo_labels
 
 Penalty = Callable[[nn.Module], Tensor | None]
 

@@ -19,7 +19,7 @@ from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import fit
 from tideline.nets import layers
-from tideline.numerics.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import weighted_sum
 
 
 def settle(config: Any, site: Site) -> Mine:

@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from tideline.numerics import baselines
-from tideline.numerics.baselines import between
-from tideline.numerics.bounds import Floats
-from tideline.numerics.links import Plan, Problem
+from tideline.numerics.links import baselines
+from tideline.numerics.links.baselines import between
+from tideline.numerics.links.bounds import Floats
+from tideline.numerics.links.link_problem import Plan, Problem
 
 
 @dataclass(frozen=True, eq=False)

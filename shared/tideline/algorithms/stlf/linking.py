@@ -16,10 +16,10 @@ from tideline.algorithms.stlf.messages import Chosen, Curve, State
 from tideline.core.errors import RosterRefused
 from tideline.core.phase import Turn
 from tideline.core.run import Roster
-from tideline.numerics import bounds, links, wireless
-from tideline.numerics.bounds import LARGEST_DIVERGENCE, Bools
-from tideline.numerics.divergence import from_curves, separability
-from tideline.numerics.links import Phi, Plan, Problem
+from tideline.numerics.alignment.h_divergence import from_curves, separability
+from tideline.numerics.links import bounds, link_problem, wireless
+from tideline.numerics.links.bounds import LARGEST_DIVERGENCE, Bools
+from tideline.numerics.links.link_problem import Phi, Plan, Problem
 
 NO_LINK = -1.0  # joules: what is kept is finite
 MOST_NAMED = 10  # devices in an error
@@ -134,14 +134,14 @@ def listed(names: Sequence[str]) -> str:
 def solved(of: Problem, config: Any) -> Plan:
     """The plan by the solver and the weights that are asked for."""
     if config.solver == "sca":
-        from tideline.numerics.signomial import sca
+        from tideline.numerics.links.signomial import sca
 
         found = sca(of)
     else:
-        found = links.exact(of)
+        found = link_problem.exact(of)
     if config.weights == "solver":
         return found
-    made = links.polished(of, found) if config.weights == "single" else links.power(of, found.psi, config.exponent)
+    made = link_problem.polished(of, found) if config.weights == "single" else link_problem.power(of, found.psi, config.exponent)
     return replace(made, objectives=found.objectives, iterations=found.iterations, status=found.status, flags=found.flags)
 
 

@@ -14,7 +14,7 @@ from tideline.algorithms.stlf.linking import NO_LINK, chosen, problem
 from tideline.algorithms.stlf.messages import Chosen, Offered, State, Targets
 from tideline.core.phase import Replies, Told, Turn
 from tideline.core.run import ClientId
-from tideline.numerics.links import Problem, mended
+from tideline.numerics.links.link_problem import Problem, mended
 
 
 def readers(state: State) -> dict[str, tuple[str, ...]]:

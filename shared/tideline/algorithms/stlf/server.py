@@ -27,8 +27,8 @@ from tideline.algorithms.stlf.tables import comparison, of_links
 from tideline.core.phase import Each, Replies, Told, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId
-from tideline.numerics.averaging import weighted_sum
-from tideline.numerics.tournament import blocks
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.links.tournament import blocks
 
 EMPTY: Weights = {}
 SLOWEST, FASTEST = 1.0, 1e14  # bit/s that a line can have

@@ -8,7 +8,7 @@ from tideline.algorithms.stlf.client import MAIN
 from tideline.algorithms.stlf.messages import Chosen, State
 from tideline.core.phase import MOST_VALUES, Table
 from tideline.core.run import ClientId
-from tideline.numerics.links import LINK, normalised
+from tideline.numerics.links.link_problem import LINK, normalised
 
 Rows = tuple[tuple[float, ...], ...]
 MOST_NAMES = int((MOST_VALUES / 5) ** 0.5)  # beyond so many devices their matrices are not told

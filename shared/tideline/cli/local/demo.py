@@ -200,7 +200,7 @@ def wait_for(children: Children, path: Path) -> None:
 def write_sites(home: Path, roles: Sequence[str]) -> list[DemoSite]:
     """A data folder for each site: a domain each, or a random part of one where there are more sites than domains."""
     from tideline.learning.datasets import digits
-    from tideline.learning.deals import by_domain
+    from tideline.learning.partition.deals import by_domain
 
     domains = by_domain(DOMAINS, len(roles))
     sites = []

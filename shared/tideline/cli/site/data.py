@@ -15,7 +15,7 @@ from tideline.core.errors import ConfigRefused, Refused
 
 if TYPE_CHECKING:
     from tideline.core.run import Role, World
-    from tideline.learning.inspection import DomainReport, FolderReport
+    from tideline.learning.formats.inspection import DomainReport, FolderReport
 
 app = typer.Typer(
     help="Look at a site's data before an agent does. Nothing is sent.", no_args_is_help=True, rich_markup_mode=None
@@ -44,7 +44,7 @@ def check(
     """Say what an agent would see in a data folder, and what it would refuse. Nothing is sent."""
     wanted, place = role_of(role), None if world is None else world_of(world)  # before torch is loaded
 
-    from tideline.learning.inspection import inspect
+    from tideline.learning.formats.inspection import inspect
 
     report = inspect(folder, place, wanted)
     if as_json:
@@ -122,7 +122,7 @@ def as_plain(report: FolderReport) -> dict[str, Any]:
 def tell(report: FolderReport) -> None:
     """The report for people."""
     from tideline.cli.tables import show, table
-    from tideline.learning.surveys import OWNERS
+    from tideline.learning.formats.surveys import OWNERS
 
     typer.echo(f"{clean(report.folder)}, read as a {report.role} would be\n")
     columns = ("domain", "kind", "samples", "held out", "classes", "balance", "shape", "values", "unreadable")

@@ -17,8 +17,8 @@ from tideline.cli.options import Json
 from tideline.core.errors import ConfigRefused, Refused
 
 if TYPE_CHECKING:
-    from tideline.learning.deals import Hands
-    from tideline.learning.rules import Rule, Sites
+    from tideline.learning.partition.deals import Hands
+    from tideline.learning.partition.rules import Rule, Sites
 
 RECORD = "deal.json"
 
@@ -58,7 +58,7 @@ def rule_of(name: str, given: Mapping[str, Any]) -> Rule:
     """The rule that the options name. Raises ConfigRefused."""
     from tideline.core.run import Role
     from tideline.core.settings import nearest, read
-    from tideline.learning.rules import RULES, rule_in
+    from tideline.learning.partition.rules import RULES, rule_in
 
     if name not in RULES:
         what = f"--rule is {name!r}; it should be one of {', '.join(RULES)}"
@@ -80,7 +80,7 @@ def by_option() -> Iterator[None]:
 
 def write_deal(folder: Path, out: Path, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Make the folders, all of them or none; what `deal.json` says. Raises ConfigRefused, DataRefused, Refused."""
-    from tideline.learning.rules import sites_of
+    from tideline.learning.partition.rules import sites_of
 
     with by_option():
         rule = rule_of(name, given)
@@ -99,12 +99,12 @@ def write_deal(folder: Path, out: Path, name: str, given: Mapping[str, Any]) -> 
 
 def fill(folder: Path, out: Path, folders: Mapping[str, Hands], told: dict[str, Any]) -> None:
     """Write beside the place, then move into it. Raises DataRefused, OSError."""
-    from tideline.learning import dealing
+    from tideline.learning.partition import deal_folders
 
     out.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=".dealing-", dir=out))
     try:
-        dealing.write_sites(folder, {beside / name: hands for name, hands in folders.items()})
+        deal_folders.write_sites(folder, {beside / name: hands for name, hands in folders.items()})
         (beside / RECORD).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
         for name in (*folders, RECORD):
             (beside / name).rename(out / name)
@@ -132,7 +132,7 @@ def record(rule: Rule, sites: Sites) -> dict[str, Any]:
 
 def folder_of(site: str, rule: Rule) -> str:
     """The name of a site's folder; that of the unseen site tells the domain."""
-    from tideline.learning.deals import UNSEEN, Deal
+    from tideline.learning.partition.deals import UNSEEN, Deal
 
     return f"{site}-{rule.leave_out}" if site == UNSEEN and isinstance(rule, Deal) else site
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import nearest
-from tideline.learning.deals import at_random
-from tideline.learning.holdings import Rows, legacy, split_rows
+from tideline.learning.formats.holdings import Rows, legacy, split_rows
+from tideline.learning.partition.deals import at_random
 
 DOMAINS = ("mnist", "usps", "optdigits", "coloured")
 CLASSES = 10

@@ -1,0 +1,316 @@
+"""The calls of the agents' door. Each gets the request's bytes: they are proven first, and parsed then."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import grpc
+import structlog
+
+from tideline.archive.errors import TooLarge
+from tideline.archive.intake import Intake, chunk_size
+from tideline.core.errors import ClockRefused, IdentityRefused, TooMany
+from tideline.core.run import ClientId, OrderId
+from tideline.core.signing import PROTOCOL, fingerprint, handover_bytes, rotation_bytes
+from tideline.engine.audit.refusals import Refusals
+from tideline.engine.coordinator.agent_service import AgentService
+from tideline.engine.coordinator.notes import Notebook
+from tideline.engine.coordinator.run_service import RunService
+from tideline.engine.model.clients import Client
+from tideline.engine.peers.sealing import ciphers
+from tideline_protos.v1 import federation_pb2 as pb
+from tideline_server.bell import LocalBell
+from tideline_server.limits import UNLIMITED, Limits, address_of
+from tideline_server.rpc.callers import Callers, Rekeyed, Rules, keys_in, verified
+from tideline_server.rpc.counting import Watch, counted, counted_stream, unwatched
+from tideline_server.rpc.heartbeats import Heartbeats
+from tideline_server.rpc.wire import (
+    MOST_PROBED,
+    SERVICE,
+    Context,
+    announced,
+    answered,
+    applicant_in,
+    notes_in,
+    order_out,
+    parsed,
+    reply_in,
+    streamed,
+    wanted_in,
+)
+from tideline_server.sign_in_refusals import Refusing
+
+T = TypeVar("T")
+log = structlog.get_logger()
+TICK_SECONDS = 15.0
+LOOKS = 3  # at a listening client's standing between two ticks
+ANY = Rules()  # every protocol that is spoken here, and no certificate
+REPORTERS, REPORTS = 64, 4  # reports that are worked at together, and those of one client among them
+SMALL_REPORT = 1 << 16  # bytes that are parsed at once, on the loop
+SMALL_CHUNK = 1 << 19  # up to here, a change of threads costs more than the write
+
+
+class Door:
+    """The service. Kernel calls block, so they run on threads."""
+
+    def __init__(
+        self,
+        agent_service: AgentService,
+        run_service: RunService,
+        bell: LocalBell,
+        version: str,
+        limits: Limits = UNLIMITED,
+        rules: Rules = ANY,
+        watch: Watch = unwatched,
+    ) -> None:
+        self.watch = watch
+        self.agent_service, self.run_service, self.bell, self.version, self.limits = (
+            agent_service,
+            run_service,
+            bell,
+            version,
+            limits,
+        )
+        self._threads = ThreadPoolExecutor(16, "door")
+        # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
+        self._reports = ThreadPoolExecutor(REPORTERS, "report")
+        self._reporting: defaultdict[ClientId, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(REPORTS))
+        self.callers = Callers(run_service.people, self.run, version, rules, limits)
+        self.notebook = Notebook(agent_service)
+        self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "agents"), self.run)
+        self.closing = asyncio.Event()
+        self.living = Heartbeats(agent_service.write_living, self.run, self.closing)
+        self._listening = 0  # agents that hear orders now, and so may all send or fetch at once
+
+    async def run(self, call: Callable[..., T], *args: Any) -> T:
+        """A kernel call, on a thread, which logs as this call."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, contextvars.copy_context().run, call, *args)
+
+    async def run_report(self, call: Callable[..., T], *args: Any) -> T:
+        """What may take long of a report."""
+        return await asyncio.get_running_loop().run_in_executor(self._reports, contextvars.copy_context().run, call, *args)
+
+    async def caller(self, name: str, raw: bytes, context: Context) -> Client:
+        """The client that a call proves to be. Who is refused stands in the audit log."""
+        async with self.watched(dict(context.invocation_metadata()).get("tideline-client", ""), context):
+            return await self.callers.caller(name, raw, context)
+
+    @asynccontextmanager
+    async def watched(self, who: str, context: Context) -> AsyncIterator[None]:
+        """Note a refusal. A wrong clock is none: the agent asks for the time, and is let in."""
+        try:
+            yield
+        except ClockRefused:
+            raise
+        except (IdentityRefused, TooMany) as error:
+            await self.refusing.note(str(who), address_of(context.peer()), error.what)
+            raise
+
+    def now_ms(self) -> int:
+        """The coordinator's time."""
+        return int(self.run_service.clock.now() * 1000)
+
+    async def hello(self, raw: bytes, context: Context) -> pb.HelloReply:
+        """Anybody may ask who we are; whether an agent can be let in, it finds out by itself."""
+        await self.limits.greeting(address_of(context.peer()))
+        parsed(pb.HelloRequest, raw)
+        oldest = self.callers.rules.oldest
+        return pb.HelloReply(protocol=PROTOCOL, oldest=oldest, version=self.version, time_ms=self.now_ms())
+
+    async def enrol(self, raw: bytes, context: Context) -> pb.EnrolReply:
+        await self.limits.enrolment(address_of(context.peer()))
+        request = parsed(pb.EnrolRequest, raw)  # the key that has signed it stands in it
+        async with self.watched(request.name, context):
+            keys = self.callers.enrolling(request, raw, context)
+            who = applicant_in(request, keys)
+            client = await self.run(self.run_service.people.admit, request.token, who)
+        self.callers.outdated(client)
+        made = pb.EnrolReply(name=client.name, protocol=client.protocol, version=self.version)
+        made.oldest, made.time_ms, made.standing = self.callers.rules.oldest, self.now_ms(), client.standing.value
+        return made
+
+    async def check(self, raw: bytes, context: Context) -> pb.EnrolReply:
+        await self.limits.enrolment(address_of(context.peer()))
+        request = parsed(pb.EnrolRequest, raw)
+        async with self.watched(request.name, context):
+            keys = self.callers.enrolling(request, raw, context, "Check")
+            who = applicant_in(request, keys)
+            standing = await self.run(self.run_service.people.would, request.token, who)
+        made = pb.EnrolReply(name=request.name, protocol=PROTOCOL, version=self.version, standing=standing)
+        made.oldest, made.time_ms = self.callers.rules.oldest, self.now_ms()
+        return made
+
+    async def rotate(self, raw: bytes, context: Context) -> pb.RotateReply:
+        client = await self.caller("Rotate", raw, context)
+        request = parsed(pb.RotateRequest, raw)
+        keys = keys_in(request.sign_key, request.receive_key)
+        told = rotation_bytes(client.name, request.sign_key, request.receive_key)
+        if not verified(keys.sign, request.signature, told):
+            raise IdentityRefused("The new keys are not signed by the new key", "Start the agent again")
+        over = handover_bytes(client.name, request.sign_key, request.receive_key)
+        if request.handover and not verified(client.sign_key, request.handover, over):
+            raise IdentityRefused("The old key has not signed the new ones", "Start the agent again")
+        await self.run(self.run_service.rekey, client, keys, request.handover.hex())
+        log.info("keys_rotated", client=client.name, fingerprint=fingerprint(request.sign_key, request.receive_key))
+        return pb.RotateReply()
+
+    async def orders(self, raw: bytes, context: Context) -> AsyncIterator[pb.OrderOrTick]:
+        client = await self.caller("Orders", raw, context)
+        self._listening += 1
+        try:
+            async for each in self.told(client):
+                yield each
+        except Rekeyed:
+            return  # the agent listens again, with its new keys
+        finally:
+            self._listening -= 1
+
+    async def told(self, client: Client) -> AsyncIterator[pb.OrderOrTick]:
+        """Each order as it comes, once, and again while the agent seems not to have it; and a tick now and then."""
+        topic, sent = f"client:{client.name}", frozenset[OrderId]()
+        while not self.closing.is_set():
+            seen = self.bell.count(topic)
+            await self.callers.still(client)
+            offered, sent = await self.run(self.agent_service.news, client.name, sent)
+            for order in offered:
+                yield pb.OrderOrTick(order=order_out(order))
+            if not await self.moved(client, topic, seen):
+                yield pb.OrderOrTick(tick=pb.Tick())
+
+    async def moved(self, client: Client, topic: str, seen: int) -> bool:
+        """Wait for the topic to ring, at most until the next tick. Raises as `Callers.still` does."""
+        for _ in range(LOOKS):
+            if await self.bell.moved(topic, seen, TICK_SECONDS / LOOKS):
+                return True
+            await self.callers.still(client)
+        return False
+
+    async def fetch(self, raw: bytes, context: Context) -> AsyncIterator[bytes]:
+        client = await self.caller("Fetch", raw, context)
+        request = parsed(pb.FetchRequest, raw)
+        order = OrderId(request.order)
+        structlog.contextvars.bind_contextvars(order=order)
+        chunks = await self.run(self.agent_service.fetch, client.name, order, wanted_in(request), self._listening)
+        # A chunk may have to come from a disk or a bucket first, which must hold up nobody else.
+        while (chunk := await self.run(next, chunks, None)) is not None:
+            await self.callers.still(client)
+            yield bytes(chunk)
+            self.agent_service.sent(order, len(chunk))
+
+    async def push(self, chunks: AsyncIterator[bytes], context: Context) -> pb.PushReply:
+        head = await anext(aiter(chunks), b"")
+        client = await self.caller("Push", head, context)
+        order, arrivals = announced(head)
+        structlog.contextvars.bind_contextvars(order=order)
+        intake = await self.run(self.agent_service.push, client.name, order, arrivals)
+        try:
+            await self.take(client, chunks, intake)
+            await self.callers.still(client)
+            await self.run(self.agent_service.received, client.name, order, intake)
+        finally:
+            await self.run(intake.close)
+        return pb.PushReply()
+
+    async def take(self, client: Client, chunks: AsyncIterator[bytes], intake: Intake) -> None:
+        """Write each chunk while the next one arrives; at once a small one that goes on with a part: it waits for nothing."""
+        writing: asyncio.Future[None] | None = None
+        try:
+            async for chunk in chunks:
+                await self.callers.still(client)
+                if writing is not None:
+                    await writing
+                    writing = None
+                if len(chunk) <= min(SMALL_CHUNK, intake.room):
+                    intake.write(chunk)
+                else:
+                    writing = asyncio.ensure_future(self.run(intake.write, chunk))
+        finally:
+            if writing is not None:
+                await writing
+
+    async def report(self, raw: bytes, context: Context) -> pb.Receipt:
+        client = await self.caller("Report", raw, context)
+        async with self._reporting[client.name]:  # parsed when it is its turn: what waits is as long as it came
+            reply = await self.run_report(reply_in, raw) if len(raw) > SMALL_REPORT else reply_in(raw)
+            structlog.contextvars.bind_contextvars(order=reply.order)
+            receipt = await self.run_report(self.agent_service.report, client.name, reply)
+        sizes = dict((*reply.files, *ciphers(reply.sealed)))
+        lacking = sum(sizes[digest] - offset for digest, offset in receipt.missing)
+        made = pb.Receipt(verdict=receipt.verdict, chunk=chunk_size(lacking, self._listening))
+        made.missing.extend(pb.Missing(digest=d, offset=at) for d, at in receipt.missing)
+        if receipt.error:
+            made.error.CopyFrom(pb.Failure(kind=receipt.error.kind, what=receipt.error.what))
+        return made
+
+    async def beat(self, raw: bytes, context: Context) -> pb.BeatReply:
+        client = await self.caller("Beat", raw, context)
+        if self.notebook.overdue():
+            await self.run(self.notebook.flush)
+        request = parsed(pb.BeatRequest, raw)
+        # In this order of arguments, what is no number becomes 0.
+        progress = {OrderId(order): max(0.0, min(share, 1.0)) for order, share in request.progress.items()}
+        if self.agent_service.lives(client.name):
+            self.living.write()
+        if not progress:
+            return pb.BeatReply(rotate=client.rotate)  # the most frequent call: no thread is asked, and no database
+        return pb.BeatReply(gone=await self.run(self.agent_service.beat, client.name, progress), rotate=client.rotate)
+
+    async def tell(self, raw: bytes, context: Context) -> pb.TellReply:
+        client = await self.caller("Tell", raw, context)
+        await self.run(self.notebook.take, client.name, notes_in(parsed(pb.TellRequest, raw)))
+        return pb.TellReply()
+
+    async def probe(self, raw: bytes, context: Context) -> pb.ProbeReply:
+        client = await self.caller("Probe", raw, context)
+        await self.limits.probe(client.name)
+        request = parsed(pb.ProbeRequest, raw)
+        if not 0 < len(request.data) <= MOST_PROBED:
+            raise TooLarge(f"A probe of {len(request.data)} bytes; it may have 1 to {MOST_PROBED}", "Send fewer")
+        data, seconds = await self.run(self.agent_service.part_store.probe, request.data)
+        return pb.ProbeReply(data=data, seconds=seconds)
+
+    @property
+    def listening(self) -> int:
+        """Agents that hear orders now."""
+        return self._listening
+
+    def close(self) -> None:
+        """Let the streams end."""
+        self.closing.set()
+
+    def handler(self) -> Any:
+        """The service as gRPC wants it. Requests come as raw bytes, and so do the chunks of Fetch and Push."""
+        unary, down, up = (
+            grpc.unary_unary_rpc_method_handler,
+            grpc.unary_stream_rpc_method_handler,
+            grpc.stream_unary_rpc_method_handler,
+        )
+
+        def one(name: str, call: Any) -> Any:
+            return counted(name, answered(call), self.watch)
+
+        def many(name: str, call: Any) -> Any:
+            return counted_stream(name, streamed(call), self.watch)
+
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Hello": unary(one("Hello", self.hello), None, pb.HelloReply.SerializeToString),
+                "Enrol": unary(one("Enrol", self.enrol), None, pb.EnrolReply.SerializeToString),
+                "Rotate": unary(one("Rotate", self.rotate), None, pb.RotateReply.SerializeToString),
+                "Orders": down(many("Orders", self.orders), None, pb.OrderOrTick.SerializeToString),
+                "Fetch": down(many("Fetch", self.fetch), None, None),
+                "Push": up(one("Push", self.push), None, pb.PushReply.SerializeToString),
+                "Report": unary(one("Report", self.report), None, pb.Receipt.SerializeToString),
+                "Beat": unary(one("Beat", self.beat), None, pb.BeatReply.SerializeToString),
+                "Tell": unary(one("Tell", self.tell), None, pb.TellReply.SerializeToString),
+                "Check": unary(one("Check", self.check), None, pb.EnrolReply.SerializeToString),
+                "Probe": unary(one("Probe", self.probe), None, pb.ProbeReply.SerializeToString),
+            },
+        )

@@ -1,0 +1,119 @@
+"""Invites and clients."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, select, update
+
+from tideline.core.run import ClientId
+from tideline.engine.model.clients import Client, Handover, Invite, Keys, Standing
+from tideline.engine.model.transitions import rekeyed
+from tideline_server.store.database.dialect import added
+from tideline_server.store.schema import clients, invites
+
+SEEN = update(clients).where(clients.c.name == bindparam("who")).values(seen=bindparam("at"))
+
+
+def invite_of(row: Row[Any]) -> Invite:
+    """An invite from its columns."""
+    return Invite(**row._mapping)
+
+
+def client_of(row: Row[Any]) -> Client:
+    """A client from its columns."""
+    handovers = tuple(Handover(Keys(**each["keys"]), each["signature"]) for each in row.handovers or ())
+    return Client(**{**row._mapping, "roles": tuple(row.roles), "standing": Standing(row.standing), "handovers": handovers})
+
+
+def add_invite(connection: Connection, given: Invite) -> bool:
+    """Write an invite. One that is there stays as it is (False): a token that was used must not become fresh again."""
+    return added(connection, invites, asdict(given))
+
+
+def invite(connection: Connection, token_hash: str) -> Invite | None:
+    """The invite of a token."""
+    row = connection.execute(select(invites).where(invites.c.token_hash == token_hash)).one_or_none()
+    return invite_of(row) if row else None
+
+
+def enrol(connection: Connection, token_hash: str, client: Client) -> bool:
+    """Use an unused invite and add the client. False where either is taken; a revoked client's name is not."""
+    fresh = (invites.c.token_hash == token_hash) & (invites.c.used_by == "")
+    if connection.execute(select(invites.c.name).where(fresh).with_for_update()).one_or_none() is None:
+        return False
+    if not added(connection, clients, asdict(client)) and not replaced(connection, client):
+        return False
+    connection.execute(update(invites).where(fresh).values(used_by=client.name))
+    return True
+
+
+def replaced(connection: Connection, client: Client) -> bool:
+    """Write a client over a revoked one of its name. False where that is not revoked."""
+    revoked = (clients.c.name == client.name) & (clients.c.standing == Standing.REVOKED)
+    return connection.execute(update(clients).where(revoked).values(asdict(client))).rowcount == 1
+
+
+def known(connection: Connection, name: str) -> Client | None:
+    """The client of a name."""
+    row = connection.execute(select(clients).where(clients.c.name == name)).one_or_none()
+    return client_of(row) if row else None
+
+
+def everybody(connection: Connection) -> tuple[Client, ...]:
+    """Every client, by name."""
+    return tuple(sorted(map(client_of, connection.execute(select(clients))), key=lambda c: c.name))
+
+
+def saw(
+    connection: Connection, name: ClientId, now: float, version: str | None, roles: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
+    """Note that a client lives; a version and roles that it told replace those known. The roles before, if these are others."""
+    told: dict[str, Any] = {"version": version} if version else {}
+    told |= {"roles": roles} if roles else {}
+    mine = clients.c.name == name
+    before = connection.scalar(select(clients.c.roles).where(mine).with_for_update()) if roles else None
+    connection.execute(update(clients).where(mine).values(seen=now, **told))
+    return None if before is None or set(before) == set(roles or ()) else tuple(before)
+
+
+def saw_all(connection: Connection, names: Collection[ClientId], now: float) -> None:
+    """Note that clients live. In the order of their names, so that two who do it at once never wait for each other."""
+    connection.execute(SEEN, [{"who": name, "at": now} for name in sorted(names)])
+
+
+def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, protocol: int, handover: str) -> bool:
+    """Give a client new keys, if it has still those from before."""
+    same = (clients.c.name == name) & (clients.c.sign_key == before)
+    row = connection.execute(select(clients).where(same).with_for_update()).one_or_none()
+    if row is None:
+        return False
+    connection.execute(update(clients).where(same).values(asdict(rekeyed(client_of(row), keys, protocol, handover))))
+    return True
+
+
+def approve(connection: Connection, name: ClientId) -> bool:
+    """Approve a client that is pending."""
+    pending = (clients.c.name == name) & (clients.c.standing == Standing.PENDING)
+    return connection.execute(update(clients).where(pending).values(standing=Standing.APPROVED)).rowcount == 1
+
+
+def ask_rotation(connection: Connection, name: ClientId) -> bool:
+    """Note that a client is asked for new keys. False for nobody, and for one that is asked already."""
+    unasked = (clients.c.name == name) & clients.c.rotate.is_(False)
+    return connection.execute(update(clients).where(unasked).values(rotate=True)).rowcount == 1
+
+
+def revoke(connection: Connection, name: ClientId, reason: str, now: float) -> tuple[Client | None, bool]:
+    """Revoke a client, unless that was done before; the client, and whether it was done now."""
+    standing = (clients.c.name == name) & (clients.c.standing != Standing.REVOKED)
+    told = {"standing": Standing.REVOKED, "revoked": now, "reason": reason}
+    done = connection.execute(update(clients).where(standing).values(**told)).rowcount == 1
+    return known(connection, name), done
+
+
+def revoked(connection: Connection) -> frozenset[ClientId]:
+    """Who is revoked."""
+    return frozenset(connection.scalars(select(clients.c.name).where(clients.c.standing == Standing.REVOKED)))

@@ -1,0 +1,51 @@
+"""Where a store is: a file, or the URL of a database. A password in it is never shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from tideline_server.store.database.errors import StoreRefused
+
+SQLITE, POSTGRES = "sqlite", "postgresql"
+DRIVERS = {SQLITE: SQLITE, POSTGRES: "postgresql+psycopg", "postgresql+psycopg": "postgresql+psycopg"}
+WRITE_SO = "Write postgresql://USER@HOST:PORT/DATABASE, or sqlite:///PATH"
+
+
+def read_address(where: Path | str) -> URL:
+    """The URL of a file's path or of a text. Raises StoreRefused for one that names no database that Tideline knows."""
+    if isinstance(where, Path):
+        return URL.create(SQLITE, database=str(where))
+    url = parsed(where)
+    if url.drivername not in DRIVERS:
+        raise StoreRefused(f"{url.drivername}: is no kind of database that a store can lie in", WRITE_SO)
+    return checked(url.set(drivername=DRIVERS[url.drivername]))
+
+
+def parsed(text: str) -> URL:
+    """A text as a URL. What cannot be read is not repeated: a password may stand anywhere in it."""
+    if text.partition("?")[0].count("@") > 1:
+        raise StoreRefused("The database's URL has more than one @", "Write an @ in a password as %40, and a / as %2F")
+    try:
+        return make_url(text)
+    except (ArgumentError, ValueError):
+        raise StoreRefused("The database's URL cannot be read", WRITE_SO) from None
+
+
+def checked(url: URL) -> URL:
+    """A URL of a kind that we know, if it says what that kind needs. Raises StoreRefused."""
+    file = url.drivername == SQLITE
+    if file and (url.host or url.query or url.database in (None, "", ":memory:")):
+        raise StoreRefused("A URL of SQLite names a file and nothing else", "Write sqlite:///PATH; an absolute path has four /")
+    if not file and not url.database:
+        raise StoreRefused(f"{shown(url)} names no database", WRITE_SO)
+    return url
+
+
+def shown(url: URL) -> str:
+    """The place as people are told: a file's path, or a URL without its password and its options."""
+    if url.drivername == SQLITE:
+        return str(url.database)
+    return URL.create(POSTGRES, url.username, None, url.host, url.port, url.database).render_as_string()

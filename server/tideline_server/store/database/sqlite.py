@@ -1,0 +1,106 @@
+"""SQLite in a file: how it is opened, how a writer begins, what its errors mean."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import URL, ColumnElement, Connection, Engine, LargeBinary, case, cast, create_engine, event, func, type_coerce
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool
+from sqlalchemy.types import NULLTYPE
+
+from tideline.core.errors import FederationError, StorageFull, Unreachable
+from tideline_server.store.database.errors import StoreRefused
+from tideline_server.store.database.plain_json import to_json
+
+BUSY_SECONDS = 30.0  # how long a writer waits for another process's transaction
+PAUSE_SECONDS = 0.01
+queued = True  # SQLite has one writer at a time; in a process they queue here
+WRITES = "tideline_writes"  # the execution option that marks a writing transaction
+reading: Mapping[str, Any] = {}
+writing: Mapping[str, Any] = {WRITES: True}
+AWAY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL)
+
+
+def engine_at(url: URL) -> Engine:
+    """An engine in which each thread that is inside a transaction has a connection of its own."""
+    engine = create_engine(
+        url,
+        poolclass=QueuePool,
+        max_overflow=-1,
+        connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
+        json_serializer=to_json,
+    )
+    event.listen(engine, "connect", prepare)
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def prepare(raw: Any, record: object) -> None:
+    """A new connection: the driver leaves transactions to us; a commit is on the disk; references hold."""
+    raw.isolation_level = None
+    raw.execute("PRAGMA synchronous=FULL")
+    raw.execute("PRAGMA foreign_keys=ON")
+
+
+def begin(connection: Connection) -> None:
+    """A writer takes the lock at once: a transaction that reads first and then writes would fail when another has written."""
+    writes = connection.get_execution_options().get(WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def check(connection: Connection, name: str) -> None:
+    """Every SQLite file will do."""
+
+
+def settle(engine: Engine) -> None:
+    """Let readers go on beside the writer. The file remembers it. SQLite does not wait for others here, so we do."""
+    until = time.monotonic() + BUSY_SECONDS
+    raw = engine.raw_connection()
+    try:
+        while not ahead(raw):
+            if time.monotonic() > until:
+                raise StoreRefused(f"The store {engine.url.database} is locked by another process", "Stop it, or wait for it")
+            time.sleep(PAUSE_SECONDS)
+    finally:
+        raw.close()
+
+
+def ahead(raw: Any) -> bool:
+    """Write to a log ahead of the file from now on; False where another connection is in the way."""
+    try:
+        raw.cursor().execute("PRAGMA journal_mode=WAL").close()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return False
+        raise
+    return True
+
+
+def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A column as it lies there: a text as its bytes, which may be no UTF-8, a real number as such, all else as SQL writes it."""
+    kind, raw = func.typeof(column), cast(column, LargeBinary)
+    return type_coerce(case((kind == "text", raw), (kind == "real", column), else_=func.quote(raw)), NULLTYPE)
+
+
+def meaning(error: DBAPIError) -> FederationError | None:
+    """The error as a person meets it; None for one that only a fault of ours can cause."""
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return StorageFull("No room in the store: its disk is full", "Free disk space; nothing was written")
+    if code in AWAY:
+        return Unreachable(f"The store does not answer: {error.orig}", "Look at its disk, and whether another process holds it")
+    return None
+
+
+def away(error: SQLAlchemyError) -> bool:
+    """A file does not come by itself."""
+    return False
+
+
+def advice(error: SQLAlchemyError) -> str:
+    """What to do about a file that cannot be opened."""
+    return "Give the path of a file that this user may write, in a folder that exists, or of a store that Tideline made"

@@ -1,0 +1,160 @@
+"""Transactions: writers, readers beside them, each reader a consistent snapshot."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoConnection
+from sqlalchemy.pool import QueuePool
+
+from tideline.core.errors import Unreachable
+from tideline_server.store.database import dialect, versions
+from tideline_server.store.database.address import read_address, shown
+from tideline_server.store.database.errors import GaveWay, StoreAway, StoreRefused
+
+T = TypeVar("T")
+TURN_SECONDS = 60.0  # how long a writer waits for the others of its own process
+# Transactions that go on side by side: more would take the interpreter from the doors' loop, which then hears of calls too late.
+# One that waits for a row's lock may stand still for long, so nobody stands behind it for more than a moment.
+ABREAST, MOMENT_SECONDS = 6, 1.0
+TRIES = 4  # of a transaction that the database undoes for another's sake
+Watch = Callable[[str, float], None]  # is told of each transaction: read or write, and its seconds
+
+
+def unwatched(kind: str, seconds: float) -> None:
+    """Nobody counts transactions."""
+
+
+class Store:
+    """An open database. Raises Unreachable and StorageFull where a transaction cannot be had; then nothing was written.
+
+    One exception: where the connection breaks amid a commit, nobody knows whether it was done, and that is Unreachable too.
+    """
+
+    def __init__(self, engine: Engine, kind: dialect.Database, watch: Watch) -> None:
+        self._engine, self._watch = engine, watch
+        self._readers = engine.execution_options(**kind.reading)
+        self._writers = engine.execution_options(**kind.writing)
+        self._writing = threading.Lock() if kind.queued else None
+        self._abreast = threading.Semaphore(ABREAST)
+        self._idle = threading.Condition()
+        self._users = 0
+        self._closed = False
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A snapshot, from any thread."""
+        with self._timed("read"), self._used(), self._place(), translated(), self._readers.connect() as made, made.begin():
+            yield made
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """A writer's turn: all of `work` is on the disk afterwards or, if anything raises, none. It may be called again."""
+        for left in reversed(range(TRIES)):
+            try:
+                with self._timed("write"), self._used(), self._turn(), self._place(), translated(), self._writers.begin() as made:
+                    return work(made)
+            except GaveWay as error:
+                if not left:
+                    raise Unreachable(error.what, error.todo) from error
+        raise AssertionError("the last try returns or raises")
+
+    def close(self) -> None:
+        """Wait for what is under way, then let go of the database. Later transactions raise Unreachable."""
+        with self._idle:
+            self._closed = True
+            self._idle.wait_for(lambda: self._users == 0)
+        self._engine.dispose()
+
+    @property
+    def connections(self) -> int:
+        """Connections that are in use just now."""
+        pool = self._engine.pool
+        return pool.checkedout() if isinstance(pool, QueuePool) else 0
+
+    @contextmanager
+    def _timed(self, kind: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._watch(kind, time.monotonic() - began)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if self._writing is None:
+            yield
+            return
+        if not self._writing.acquire(timeout=TURN_SECONDS):
+            raise Unreachable("The store is too slow: other writes wait before this one", "Look at its disk or its database")
+        try:
+            yield
+        finally:
+            self._writing.release()
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """One of the few places or, where none is had within a moment, beside them."""
+        had = self._abreast.acquire(timeout=MOMENT_SECONDS)
+        try:
+            yield
+        finally:
+            if had:
+                self._abreast.release()
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        with self._idle:
+            if self._closed:
+                raise Unreachable("The store is closed", "Start the coordinator again")
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._users -= 1
+                self._idle.notify_all()
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """The database's errors as ours."""
+    try:
+        yield
+    except NoConnection as error:
+        raise Unreachable("The store is too slow: all of its connections are in use", "Look at its database") from error
+    except DBAPIError as error:
+        ours = dialect.meaning(error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def open_store(where: Path | str, watch: Watch = unwatched) -> Store:
+    """Open or make a store in a file or at a URL, and bring its tables up to date.
+
+    Raises StoreRefused if it cannot be opened, is something else, or is newer than this Tideline; StoreAway if it may come.
+    """
+    url = read_address(where)
+    kind, name = dialect.kind_of(url), shown(url)
+    engine = kind.engine_at(url)
+    try:
+        with engine.execution_options(**kind.writing).begin() as connection:
+            kind.check(connection, name)
+            versions.agree(connection, name)
+        kind.settle(engine)
+    except StoreRefused:
+        engine.dispose()
+        raise
+    except SQLAlchemyError as error:
+        engine.dispose()
+        reason = " ".join(str(getattr(error, "orig", error)).split())
+        refusal = StoreAway if kind.away(error) else StoreRefused
+        raise refusal(f"The store {name} cannot be opened: {reason}", kind.advice(error), path=name) from error
+    return Store(engine, kind, watch)

@@ -1,0 +1,154 @@
+"""What one transaction writes when a run moves: it begins, closes a round, gets an answer, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from tideline.core.run import ClientId, Digest, RunId
+from tideline.engine.coordinator import initial_weights
+from tideline.engine.model.clients import Client
+from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model.runs import FINAL, RunRow, Status
+from tideline.engine.model.transitions import advanced, answered, closed_event, late_event, reply_event, revoked_reply, told_by
+from tideline.engine.peers.sealing import ciphers
+from tideline.engine.ports.runs import Advance
+from tideline_server.store import envelopes, leases, orders, parts, runs
+from tideline_server.store.listings import Listed, digests_in, interned
+from tideline_server.store.parts import Claim
+
+
+def create(
+    connection: Connection, new: Sequence[RunRow], asked: Iterable[OrderRow], by: str, here: Callable[[Digest], bool]
+) -> None:
+    """Write new runs and their first orders. Raises ConfigRefused where weights that a run brings are not here."""
+    begin_from(connection, new, here)
+    for run in new:
+        runs.write(connection, run)
+        leases.begin(connection, run.id)
+        runs.note(connection, run.id, "created", told_by({"method": run.method}, by), run.created)
+    for order in asked:
+        offer(connection, [order], order.created)
+
+
+def begin_from(connection: Connection, new: Sequence[RunRow], here: Callable[[Digest], bool]) -> None:
+    """Refer to the weights that new runs bring. When that reference ends they wait for another run, as after an upload."""
+    claims = [Claim("start", run.id, initial_weights.START, files) for run in new if (files := initial_weights.brought_by(run))]
+    for digest in sorted({digest for claim in claims for digest, _ in claim.files}):
+        if not parts.present(connection, [digest], here):
+            raise initial_weights.gone(digest)
+    if claims:
+        now = max(run.created for run in new)
+        parts.lay(connection, claims, now)
+        parts.refer(connection, claims, interned(connection, [claim.files for claim in claims], keep=True))
+        parts.touch(connection, digests_in(claim.files for claim in claims), now)
+
+
+def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Claim) -> Listed:
+    """Write new orders, and more references. What orders send is kept."""
+    claims = [*more, *(Claim("order", o.run, o.cursor, o.files, o.id) for o in new)]
+    parts.lay(connection, claims, now)
+    known = interned(connection, [claim.files for claim in claims], keep=True)
+    orders.write(connection, new, known)
+    parts.refer(connection, claims, known)
+    return known
+
+
+def offer_new(connection: Connection, asked: Iterable[OrderRow], now: float) -> list[OrderRow]:
+    """Write those of the orders that are not known yet: these."""
+    new = [order for order in asked if orders.bare(connection, order.id) is None]
+    offer(connection, new, now)
+    return new
+
+
+def settle(connection: Connection, row: RunRow, status: Status, told: Mapping[str, Any], now: float) -> None:
+    """Write a run's new status, with its cause; all that is told goes into the event."""
+    ended = now if status in FINAL else None
+    runs.rewrite(connection, replace(row, status=status, cause=str(told["cause"]), ended=ended))
+    runs.note(connection, row.id, status.value, told, now)
+    if status in FINAL:
+        end(connection, row.id)
+
+
+def advance(connection: Connection, row: RunRow, step: Advance) -> list[ClientId]:
+    """Close a round and offer what comes next; who answered too late for it."""
+    now, closed = step.closed.closed, step.closed
+    orders.close(connection, step.run, step.from_cursor, OrderStatus.EXPIRED)
+    named = envelopes.find(connection, step.run, step.sealed) if step.sealed else ()
+    envelopes.need(connection, step.run, closed.next_cursor, named)
+    held = [("state", closed.state), ("sealed", ciphers(named))]
+    known = offer(connection, step.orders, now, *(Claim(kind, step.run, closed.next_cursor, files) for kind, files in held))
+    runs.write_round(connection, closed, known)
+    runs.rewrite(connection, advanced(row, step))
+    parts.trim(connection, step.run, step.keep_from)
+    envelopes.trim(connection, step.run, step.keep_from)
+    late = leave_out(connection, step, now)
+    runs.note(connection, step.run, "closed", closed_event(step), now)
+    if step.status in FINAL:
+        runs.note(connection, step.run, step.status.value, {"cause": ""}, now)
+        end(connection, step.run)
+    return late
+
+
+def leave_out(connection: Connection, step: Advance, now: float) -> list[ClientId]:
+    """Whoever answered while the round was being folded without him is late: these."""
+    found = orders.answered_beside(connection, step.run, step.from_cursor, step.closed.folded)
+    for row in found:
+        orders.expire(connection, row.id)
+        parts.leave(connection, row)
+        runs.note(connection, step.run, "late", late_event(row), now)
+    return [row.client for row in found]
+
+
+def end(connection: Connection, run: RunId) -> None:
+    """A final run asks nothing more and keeps its last state only."""
+    orders.close(connection, run, None, OrderStatus.CANCELLED)
+    parts.release(connection, run)
+    envelopes.trim(connection, run, None)
+
+
+def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> None:
+    """Write an order's reply: `row` has it. A late one keeps nothing alive."""
+    accepted = row.status is OrderStatus.ANSWERED
+    brought = ciphers(reply.sealed)
+    told = [("reply", reply.files), ("sealed", brought)] if accepted else []
+    claims = [Claim(kind, row.run, row.cursor, files, row.id) for kind, files in told]
+    parts.lay(connection, claims, now)
+    known = interned(connection, [reply.files, brought], keep=accepted)
+    orders.note_answer(connection, row, known)
+    parts.settle_pushed(connection, row.run, row.client)
+    parts.refer(connection, claims, known)
+    envelopes.write(connection, row.run, row.cursor, reply.sealed if accepted else ())
+    kind = "late" if row.status is OrderStatus.EXPIRED else row.status.value
+    runs.note(connection, row.run, kind, reply_event(row, reply), now)
+
+
+def lock_open_runs(connection: Connection, client: ClientId) -> None:
+    """Let nobody else change the runs that ask a client for something, until this transaction ends."""
+    for run in orders.runs_asking(connection, client):
+        runs.lock(connection, run)
+
+
+def end_orders_of(connection: Connection, client: Client, now: float) -> list[tuple[OrderRow, Reply]]:
+    """End what a revoked client was asked for; the orders as they are then, and what stands in for their replies."""
+    for run in orders.runs_asking(connection, client.name):  # one may have come since the first look
+        runs.lock(connection, run)
+    ended = []
+    for row in orders.all_open_of(connection, client.name):
+        reply = revoked_reply(row, client)
+        ended.append((answered(row, reply, OrderStatus.FAILED, now, 0, 0), reply))
+        answer(connection, *ended[-1], now)
+    return ended
+
+
+def reissue(connection: Connection, again: Iterable[OrderRow]) -> list[OrderRow]:
+    """Offer those of the orders that are not written yet and whose run has not ended: these."""
+    new = []
+    for order in again:
+        runs.lock(connection, order.run)
+        if runs.status_of(connection, order.run) not in (None, *FINAL):
+            new += offer_new(connection, [order], order.created)
+    return new

@@ -1,0 +1,148 @@
+"""Labels: which number a class has, and which labels can be used."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.run import Role, World, check_names
+from tideline.core.settings import nearest
+from tideline.learning.formats.holdings import Rows, Sides, parted
+
+CLASSES = "classes.txt"
+UNKNOWN = -1  # the label of a row that has none
+STRANGE = -2  # a word that names no class
+HELD = " among the held-out rows"
+NUMBER = "Number the classes from 0, or ask for a world with more classes"
+LEAVE = "Leave y out if the labels are not known; held-out ones are used for scoring, so they are numbered from 0"
+WHOLE = re.compile(r"\d{1,18}(\.0*)?", re.ASCII)
+SHOWN = 20  # names of classes in a sentence
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of a run's world: how many, and their names where they have some."""
+
+    count: int
+    names: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def named(self) -> Mapping[str, int]:
+        """The number of each name."""
+        return {composed(name): i for i, name in enumerate(self.names)}
+
+    @functools.cached_property
+    def numbered(self) -> bool:
+        """Whether a whole number means the class of that number: not where a name is one itself."""
+        return not any(WHOLE.fullmatch(name) for name in self.names)
+
+    def number(self, word: str) -> int:
+        """The number that a word stands for: of a name, or a whole number below `count`. -1 for no label, -2 for no class."""
+        word = composed(word)
+        if word in self.named:
+            return self.named[word]
+        if self.numbered and WHOLE.fullmatch(word) and int(float(word)) < self.count:
+            return int(float(word))
+        return UNKNOWN if word in ("", "-1", "-1.0") else STRANGE
+
+    def told(self) -> str:
+        """The classes in words."""
+        more = f" and {self.count - SHOWN} more" if self.count > SHOWN else ""
+        return f"{', '.join(self.names[:SHOWN])}{more}" if self.names else f"0 to {self.count - 1}"
+
+    def todo(self, word: str = "") -> str:
+        """What to do about a word that names no class."""
+        if self.names:
+            return f"Use the names of the classes{nearest(word, self.names)}, or correct the list"
+        return f"Use the numbers of the classes, or name them: in the world's class_names, or in {CLASSES}, one a line, in order"
+
+
+class AnyClasses(Classes):
+    """Where the world's classes are not known: every word is one."""
+
+    def number(self, word: str) -> int:
+        """A number of its own, as good as always, for each word."""
+        word = composed(word)
+        return UNKNOWN if word in ("", "-1", "-1.0") else zlib.crc32(word.encode())
+
+
+def composed(word: str) -> str:
+    """One form of a word: file systems and editors write accents in different ways."""
+    return unicodedata.normalize("NFC", word.strip())
+
+
+def read_classes(folder: Path, world: World) -> Classes:
+    """The classes by the world's names, or by those of the folder's `classes.txt`. Raises DataRefused if they do not fit."""
+    path = folder / CLASSES
+    if not path.exists():
+        return Classes(world.classes, world.class_names)
+    names = tuple(read_lines(path))
+    try:
+        check_names(names, world.classes)
+    except ConfigRefused as error:
+        raise DataRefused(f"{path}: {error.what}", "Write one name a line, in the order of the numbers", path=str(path)) from None
+    ours, theirs = Classes(world.classes, names), Classes(world.classes, world.class_names or names)
+    if list(ours.named) != list(theirs.named):
+        at = next(i for i, (a, b) in enumerate(zip(ours.named, theirs.named, strict=True)) if a != b)
+        what = f"{path} names class {at} {names[at]!r}; the world names it {theirs.names[at]!r}"
+        raise DataRefused(what, f"Remove {CLASSES}, or correct it", path=str(path))
+    return theirs
+
+
+def read_lines(path: Path) -> list[str]:
+    """A text's lines that are not blank. Raises DataRefused."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
+        raise DataRefused(f"{path} cannot be read ({error})", "Save it as a text in UTF-8", path=str(path)) from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def known(y: NDArray[Any]) -> NDArray[Any] | None:
+    """Labels, or None where every one is -1, as people write it for what is not known."""
+    return None if y.dtype.kind in "if" and np.all(y == UNKNOWN) else y
+
+
+def lowest(role: Role) -> int:
+    """The lowest label that is taken: -1, none, but at a target, which is scored by every row that it holds out."""
+    return 0 if role is Role.TARGET else UNKNOWN
+
+
+def as_labels(y: NDArray[Any], classes: int, low: int = 0, among: str = "", todo: str = NUMBER) -> NDArray[np.int64]:
+    """Labels as int64. Raises DataRefused unless they are whole numbers in [low, classes). `among`: which rows they belong to."""
+    if y.dtype.kind not in "biuf" or not np.all(y == np.floor(y)):
+        raise DataRefused(f"the labels in y{among} ({y.dtype.name}) are not whole numbers", todo)
+    bad = y[(y < low) | (y >= classes)]
+    if bad.size:
+        what = f"y holds the label {bad[0]:g}{among}; the world has the classes 0 to {classes - 1}"
+        raise DataRefused(what, todo, got=float(bad[0]))
+    return y.astype(np.int64)
+
+
+def cut(codes: Iterable[int], rows: tuple[Rows, Rows], role: Role, strange: Callable[[int], DataRefused]) -> Sides:
+    """The sides of a domain, (train, held out) by its split, from the codes of `Classes.number`.
+
+    At a source or a peer rows without a label lie apart. Of a target only the held-out labels are judged and kept.
+    Raises `strange(row)`, the refusal of the first row whose label is no class.
+    """
+    y = np.fromiter(codes, np.int64)
+    if role is Role.TARGET and known(y) is None:
+        return Sides(*rows)
+    judged = rows[1:] if role is Role.TARGET else rows
+    bad = [row for part in judged for row in part[y[part] < lowest(role)][:1]]
+    if bad:
+        error = strange(int(min(bad)))
+        more = "; or leave the labels out if they are not known: held-out ones are used for scoring"
+        raise DataRefused(error.what, error.todo + ("" if role is Role.SOURCE else more), **error.context)
+    train, held = rows
+    return parted(rows, None if role is Role.TARGET else y[train], y[held])

@@ -1,0 +1,100 @@
+"""A folder of domains that is dealt to sites: read once for all of them, each sample in memory once, nothing copied on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tideline.core.errors import DataRefused
+from tideline.core.run import Role, World
+from tideline.learning.formats import folder
+from tideline.learning.formats.classes import UNKNOWN
+from tideline.learning.formats.folder import Places, Room
+from tideline.learning.formats.holdings import Holdings, Labels, Sides, none, parted
+from tideline.learning.formats.surveys import Survey
+from tideline.learning.partition.deals import UNSEEN, Hand, Hands
+
+
+def role_of(site: str) -> Role:
+    """What a site does where a domain is left out: the unseen one is scored alone, the others have labels to learn from."""
+    return Role.TARGET if site == UNSEEN else Role.SOURCE
+
+
+def roles_of(sites: Iterable[str]) -> dict[str, Role]:
+    """`role_of` for each."""
+    return {site: role_of(site) for site in sites}
+
+
+def read_dealt(
+    path: Path, world: World, sites: Mapping[str, Hands], roles: Mapping[str, Role] | None = None
+) -> dict[str, Holdings]:
+    """What each site holds, as if it had read a folder of its own with its rows alone. `roles`: by `role_of` if not given.
+
+    Every row of the domains that are dealt needs a label. Raises DataRefused for what cannot be used, also for what would be
+    refused at one site alone.
+    """
+    roles = roles_of(sites) if roles is None else roles
+    try:
+        surveys = folder.survey_all(path, world, Role.SOURCE, {name for hands in sites.values() for name in hands})
+        folder.check_roles(path, surveys, Role.SOURCE)
+        folder.check_room(path, sum(map(rows_in, sites.values())), world)
+        rooms = {site: room_of(at_site(path, site), surveys, hands, roles[site], world) for site, hands in sites.items()}
+        lost = {s.path: folder.pour(undivided(s), world, places_of(s, rooms)) for s in surveys}
+        return {
+            site: folder.hold(at_site(path, site), room, [lost[s.path] for s in room.surveys], roles[site])
+            for site, room in rooms.items()
+        }
+    except DataRefused as error:
+        folder.log_owners(error)
+        raise
+
+
+def rows_in(hands: Hands) -> int:
+    """The rows that a site gets; one on two sides counts twice."""
+    return sum(len(hand.train) + len(hand.held) + len(hand.bare) for hand in hands.values())
+
+
+def room_of(site: Path, surveys: list[Survey], hands: Hands, role: Role, world: World) -> Room:
+    """Room for a site's rows. Raises DataRefused for what an agent would refuse, such as rows of one class alone."""
+    dealt = ((s, hands.get(folder.name_of(s.path))) for s in surveys)
+    own = folder.together([replace(s, sides=portion(s, hand, role)) for s, hand in dealt if hand is not None])
+    folder.check_roles(site, own, role)
+    folder.check_sides(site, own)
+    return folder.room_for(own, world)
+
+
+def portion(survey: Survey, hand: Hand, role: Role) -> Sides:
+    """A site's rows of a domain; a target's training labels are dropped, and so are those of the rows that go without."""
+    y = labels(survey)
+    y[hand.bare] = UNKNOWN
+    train = np.union1d(hand.train, hand.bare)
+    return parted((train, hand.held), None if role is Role.TARGET else y[train], y[hand.held])
+
+
+def labels(survey: Survey) -> Labels:
+    """The labels of all rows of a domain (n,), in the domain's own order. Raises DataRefused where one is missing."""
+    sides, y = survey.sides, np.full(len(survey), UNKNOWN, np.int64)
+    if sides.y_train is None or sides.y_held is None or sides.bare.size or sides.unscored.size:
+        todo = "Label every row, or leave the others out; a deal that wants rows without labels hides them itself"
+        raise DataRefused(f"{survey.path}: there are rows without a label", todo, path=str(survey.path))
+    y[sides.train], y[sides.held] = sides.y_train, sides.y_held
+    return y
+
+
+def undivided(survey: Survey) -> Survey:
+    """A domain's survey without its own split, which means nothing to a deal."""
+    return replace(survey, sides=Sides(np.arange(len(survey), dtype=np.int64), none()))
+
+
+def places_of(survey: Survey, rooms: Mapping[str, Room]) -> Places:
+    """Where a domain's rows belong, over all sites."""
+    own = [(s.path, places) for room in rooms.values() for s, places in zip(room.surveys, room.places, strict=True)]
+    return [place for path, places in own if path == survey.path for place in places]
+
+
+def at_site(path: Path, site: str) -> Path:
+    """A site of a deal, as a refusal names it."""
+    return Path(f"{path} ({site})")
