@@ -24,14 +24,15 @@ from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
 from tideline.engine.process.malloc import keep_freed_memory
 from tideline.engine.site.agent import Agent
-from tideline_agent import forgetting, identity
-from tideline_agent.finding import find, introduced, note
-from tideline_agent.identity import only_one
-from tideline_agent.keys import Keys
+from tideline_agent import forgetting
+from tideline_agent.doctor.finding import find, introduced, note
+from tideline_agent.home import identity
+from tideline_agent.home.identity import only_one
+from tideline_agent.home.keys import Keys
+from tideline_agent.home.pins import FolderPins
 from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool, counting
 from tideline_agent.notes import Teller, Witness
-from tideline_agent.pins import FolderPins
 from tideline_agent.policy import read_policy
 from tideline_agent.pool import TrainerPool
 from tideline_agent.settings import AgentSettings, check

@@ -18,7 +18,7 @@ from tideline.cli.app import app
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, PeerRefused
 from tideline.core.run import ClientId
 from tideline.engine.peers.peer_keys import FORMER_SECONDS, Former, Own, PeerKeys, Pin, fresh, shown
-from tideline_agent.pins import FolderPins, listed, trust
+from tideline_agent.home.pins import FolderPins, listed, trust
 
 BERT, CARL = ClientId("bert"), ClientId("carl")
 DAY = 86400.0
@@ -29,7 +29,7 @@ from pathlib import Path
 from tideline.core.run import ClientId
 from tideline.engine.peers.peer_keys import PeerKeys, fresh
 from tideline.engine.model.rows import Peer
-from tideline_agent.pins import FolderPins
+from tideline_agent.home.pins import FolderPins
 home, who = Path(sys.argv[1]), sys.argv[2]
 ring = PeerKeys(fresh, FolderPins(home))
 print("ready", flush=True)

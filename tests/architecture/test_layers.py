@@ -34,7 +34,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         *("tideline.nets", "tideline.algorithms", "tideline.numerics", "tideline_protos"),
     ),
 }
-TOP = ("tideline.__main__", "tideline.cli")
+# What users run, and what commands share: each may import anything below.
+TOP = ("tideline.__main__", "tideline.cli", "tideline.bench", "tideline.client", "tideline.experiments", "tideline.report")
 # Families of methods that others build on; every other method keeps out of its neighbours' folders.
 FAMILIES = ("averaging", "hypernetworks", "personal", "source_free")
 OURS = ("tideline", "tideline_server", "tideline_agent", "tideline_protos")
@@ -61,10 +62,10 @@ DOORS: dict[str, tuple[str, ...]] = {
     "cvxpy": ("tideline.numerics.links.signomial",),
     "torchvision": ("tideline.learning.datasets", "tideline.nets"),
     "safetensors": ("tideline.learning.weights",),
-    "cryptography": ("tideline_server.rpc", "tideline_agent.keys", "tideline_agent.link", "tideline.cli"),
+    "cryptography": ("tideline_server.rpc", "tideline_agent.home.keys", "tideline_agent.link", "tideline.client"),
     "OpenSSL": ("tideline_agent.link",),
     "nacl": ("tideline.archive.sealing",),
-    "yaml": ("tideline.cli",),
+    "yaml": ("tideline.experiments",),
     "typer": TOP,
     "rich": TOP,
     "pickle": (),

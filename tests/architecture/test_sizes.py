@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,7 +12,8 @@ from tests.architecture.sources import REPOSITORY, sources
 
 FUNCTION_MEDIAN, FUNCTION_P90, FUNCTION_MAX = 10, 30, 80
 ARGUMENTS_P90 = 5
-FILE_MAX = 500
+FILE_MAX = 500  # the limit; about 150 is the habit
+FOLDER_MAX = 15
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,12 @@ def test_files_are_short() -> None:
     """One screenful of ideas a file."""
     rows = [(len(s.path.read_text().splitlines()), str(s.path.relative_to(REPOSITORY))) for s in sources()]
     assert max(n for n, _ in rows) <= FILE_MAX, worst(rows)
+
+
+def test_folders_hold_few_files() -> None:
+    """A newcomer guesses which one to open. Migrations are a history and no choice."""
+    count = Counter(s.path.parent.relative_to(REPOSITORY) for s in sources() if s.path.parent.name != "versions")
+    assert max(count.values()) <= FOLDER_MAX, worst([(n, str(folder)) for folder, n in count.items()])
 
 
 def test_the_measure_measures() -> None:

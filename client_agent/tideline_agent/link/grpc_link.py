@@ -34,7 +34,7 @@ from tideline.core.signing import PROTOCOL
 from tideline.engine.model.files import Arrivals, Files
 from tideline.engine.model.orders import Order, Receipt, Reply
 from tideline.engine.process.pipe import from_plain
-from tideline_agent.keys import Keys
+from tideline_agent.home.keys import Keys
 from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Doors, Greeting, Line, Lines
 from tideline_agent.link.transfers import Transfers
 from tideline_agent.link.watchdog import Watchdog

@@ -14,8 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tideline.core.errors import FederationError
-from tideline.core.problem import INCIDENT, MEDIA_TYPE, problem
+from tideline.core.errors import INCIDENT, MEDIA_TYPE, FederationError, problem
 from tideline_server.api.requests.request_ids import request_id
 from tideline_server.errors import code_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from tideline.core.problem import MEDIA_TYPE
+from tideline.core.errors import MEDIA_TYPE
 from tideline_server.api.requests.handshake import API, SPOKEN, VERSION
 from tideline_server.api.requests.idempotency import declare_key
 from tideline_server.api.requests.request_ids import HEADER

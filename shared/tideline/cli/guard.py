@@ -13,8 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from tideline.core.errors import Cancelled, ChainBroken, FederationError, Refused, Stalled, StepFailed, Unreachable
-from tideline.core.problem import problem
+from tideline.core.errors import Cancelled, ChainBroken, FederationError, Refused, Stalled, StepFailed, Unreachable, problem
 
 DONE, ENDED_BADLY, REFUSED, UNREACHABLE, OTHER, UNSOUND, TAMPERED, INTERRUPTED, UNREAD = 0, 1, 2, 3, 4, 5, 6, 130, 141
 # The first row that fits tells the code.

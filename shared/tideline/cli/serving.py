@@ -188,7 +188,7 @@ def read_roles(words: list[str]) -> tuple[Role, ...]:
 
 def name_of_home(home: Path | None) -> str:
     """The name of the agent whose home it is; empty if none has enrolled from it. Raises Refused."""
-    from tideline_agent.identity import recall
+    from tideline_agent.home.identity import recall
 
     memo = recall(home.expanduser()) if home is not None else None
     return memo.name if memo else ""

@@ -31,7 +31,9 @@ FederationError                  a message for a person, what to do, context as 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Any
 
 
 class FederationError(Exception):
@@ -158,3 +160,30 @@ class Unreachable(FederationError):
 
 class TooMany(Unreachable):
     """More calls than the limit allows. `context["retry_after"]` says how many seconds to wait."""
+
+
+# An error as a problem document (RFC 9457): the one shape in which the HTTP API and commands report what is wrong.
+MEDIA_TYPE = "application/problem+json"
+TYPE = "urn:tideline:error:"
+INCIDENT = "urn:tideline:incident:"
+
+
+def problem(error: FederationError, kind: str | None = None) -> dict[str, Any]:
+    """The members of an error's document. `path` is the dotted place of what is wrong; `context` may hold any values."""
+    context = dict(error.context)
+    path = context.pop("path", None)
+    kind = kind or error.kind
+    return {
+        "type": TYPE + kind,
+        "title": words(kind),
+        "detail": error.what,
+        "kind": kind,
+        "todo": error.todo,
+        "path": str(path) if path else None,
+        "context": context,
+    }
+
+
+def words(kind: str) -> str:
+    """A kind in words: `ConfigRefused` is "Config refused"."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", kind).capitalize()

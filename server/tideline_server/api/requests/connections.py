@@ -10,8 +10,7 @@ from collections import Counter
 import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tideline.core.errors import TooMany
-from tideline.core.problem import MEDIA_TYPE, problem
+from tideline.core.errors import MEDIA_TYPE, TooMany, problem
 from tideline_server.limits import network_of
 
 LOG = structlog.get_logger("tideline_server.api")

@@ -90,7 +90,7 @@ def picture(
 @app.command("peers")
 def list_peers(home: Home, as_json: Json = False) -> None:
     """List the other sites that this one has met, by the fingerprints of their keys, and former keys that it believes still."""
-    from tideline_agent.pins import listed
+    from tideline_agent.home.pins import listed
 
     checked(home)
     rows = listed(home, time.time())
@@ -122,7 +122,7 @@ def trust_peer(
     as_json: Json = False,
 ) -> None:
     """Know another site by these keys alone from now on, after you have asked its owner for their fingerprint."""
-    from tideline_agent.pins import spelt, trust
+    from tideline_agent.home.pins import spelt, trust
 
     checked(home)
     before = trust(home, peer, fingerprint)

@@ -19,9 +19,9 @@ from tideline.core.errors import FederationError, IdentityRefused, TooMany
 from tideline.core.signing import PROTOCOL
 from tideline.core.tokens import read_token, split_address
 from tideline.engine.coordinator.progress import duration
-from tideline_agent import identity
-from tideline_agent.finding import Found, find
-from tideline_agent.keys import Keys
+from tideline_agent.doctor.finding import Found, find
+from tideline_agent.home import identity
+from tideline_agent.home.keys import Keys
 from tideline_agent.link import Doors, GrpcLink, NotSpoken, look
 from tideline_agent.notes import LOW_DISK_BYTES
 from tideline_agent.policy import read_policy

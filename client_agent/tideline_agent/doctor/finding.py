@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.tokens import Token, Trust, read_token
-from tideline_agent.identity import Memo, recall, remember
+from tideline_agent.home.identity import Memo, recall, remember
 from tideline_agent.link import Doors, authority, vouches
 from tideline_agent.settings import AgentSettings, check_address
 

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from tideline.core.errors import IdentityRefused, Refused
 from tideline.engine.peers.peer_keys import MOST_FORMER, Own
-from tideline_agent.keys import Keys, receive_keys, receive_pem
+from tideline_agent.home.keys import Keys, receive_keys, receive_pem
 
 T = TypeVar("T")
 

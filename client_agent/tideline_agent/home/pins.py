@@ -18,7 +18,7 @@ from tideline.core.settings import nearest
 from tideline.core.signing import FINGERPRINT_DIGITS, in_fours
 from tideline.engine.model.clients import Keys
 from tideline.engine.peers.peer_keys import Former, Known, Pin, shown
-from tideline_agent.identity import write
+from tideline_agent.home.identity import write
 
 PEERS = "peers.json"
 SHORT_DIGITS = 16  # of a fingerprint, as it was
