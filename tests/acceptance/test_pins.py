@@ -28,14 +28,14 @@ import sys
 from pathlib import Path
 from tideline.core.run import ClientId
 from tideline.engine.peers.peer_keys import PeerKeys, fresh
-from tideline.engine.model.rows import Peer
+from tideline.engine.model.clients import Peer
 from tideline_agent.home.pins import FolderPins
 home, who = Path(sys.argv[1]), sys.argv[2]
-ring = PeerKeys(fresh, FolderPins(home))
+peer_keys = PeerKeys(fresh, FolderPins(home))
 print("ready", flush=True)
 sys.stdin.readline()
 for i in range(25):
-    ring.trust({ClientId(f"{who}-{i}"): Peer(fresh().public)})
+    peer_keys.trust({ClientId(f"{who}-{i}"): Peer(fresh().public)})
 """
 
 

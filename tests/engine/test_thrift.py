@@ -12,7 +12,7 @@ from tideline.engine.process import malloc
 # A process of its own: what glibc is told holds for the rest of a process's life. The last block stays, so that the others do
 # not lie at the top of the heap, from where they would go back by themselves.
 PROGRAM = """
-from tideline.engine import thrift
+from tideline.engine.process import malloc
 malloc.keep_freed_memory()
 held = lambda: next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
 blocks = [bytearray(1 << 20) for _ in range(16)]

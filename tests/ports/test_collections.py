@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,8 @@ def test_a_run_that_names_weights_while_they_are_dropped(
     """Whether the collection has committed or not, the run is refused and not written; uploaded again, they stay with it."""
     (_, two), (mine, theirs) = journals, shelves
     sent, gate = ((mine.put([BYTES]), len(BYTES)),), Gate()
-    row = run_row(spec={"weights": sent[0][0], "weights_bytes": len(BYTES)})
+    row = run_row()
+    row = replace(row, spec=replace(row.spec, weights=sent[0][0], weights_bytes=len(BYTES)))
     two.add_parts([sent[0][0]], *WHOSE, 5.0)
     collector = threading.Thread(target=room(Hooked(mine, **{stopped: gate.pass_by}), two).collect)
     collector.start()

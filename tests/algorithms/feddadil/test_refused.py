@@ -133,7 +133,9 @@ def test_features_that_are_not_finite() -> None:
 def test_a_rounded_number_is_told() -> None:
     """Before anything starts, and in the result: which setting, what was asked, what it becomes."""
     stage, run = played(points=13)
-    assert stage.row(run).spec.notes == ["config.points is 13; it is rounded up to 15, so that each of the 3 classes has as many"]
+    assert stage.row(run).spec.notes == (
+        "config.points is 13; it is rounded up to 15, so that each of the 3 classes has as many",
+    )
     assert feddadil.notes(Config(points=200, batch=100), World()) == ()
 
 
