@@ -1,1 +1,1 @@
-"""."""
+"""An agent's home on disk: its identity, its keys, and those of its peers."""

@@ -1,1 +1,1 @@
-"""."""
+"""Comparing methods by a grid of runs: its cells, their scores, tables and figures."""

@@ -1,4 +1,4 @@
-"""The curves and bars that a result has to show, as plain values; cli.figures draws them.
+"""The curves and bars that a result has to show, as plain values; report.figures draws them.
 
 Of the metrics only these are known by name: `accuracy`, `accuracy_WORD` and `source_only`; and what begins with `accuracy` or
 `distilled` is shown in percent where all of it is in 0..1. Metrics of one phase that differ by a number at their end, such as

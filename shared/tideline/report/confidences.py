@@ -1,4 +1,4 @@
-"""How sure predictions were, and how far that can be believed, as plain values; cli.figures draws them.
+"""How sure predictions were, and how far that can be believed, as plain values; report.figures draws them.
 
 Of a result this knows the tables that scorings with confidences tell (core.phase.RIGHT and WRONG), and the metric `ece`.
 """

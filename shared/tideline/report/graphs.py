@@ -1,4 +1,4 @@
-"""Tables that are graphs: rows send, columns receive, values are weights. As plain values; cli.arrows draws them."""
+"""Tables that are graphs: rows send, columns receive, values are weights. As plain values; report.arrows draws them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which site is in which group, and the tables that folds told, as plain values; cli.grids draws them."""
+"""Which site is in which group, and the tables that folds told, as plain values; report.grids draws them."""
 
 from __future__ import annotations
 

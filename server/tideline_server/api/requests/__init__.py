@@ -1,1 +1,1 @@
-"""."""
+"""What every request passes: its key and role, limits, ids, retries, entity tags."""

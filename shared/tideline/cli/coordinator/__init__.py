@@ -1,1 +1,1 @@
-"""."""
+"""Commands of a coordinator's users: runs, clients, keys, parts, links, the audit log."""

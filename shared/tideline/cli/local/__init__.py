@@ -1,1 +1,1 @@
-"""."""
+"""Commands that need no coordinator: methods, simulations, comparisons, the demonstration, certificates."""

@@ -1,1 +1,1 @@
-"""."""
+"""Commands of a site's owner, beside the data."""

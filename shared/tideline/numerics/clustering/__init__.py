@@ -1,1 +1,1 @@
-"""."""
+"""Who belongs together: clusters of points and of styles, and mixtures of clusters' models."""

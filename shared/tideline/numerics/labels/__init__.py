@@ -1,1 +1,1 @@
-"""."""
+"""Labels where there are none, and how far predictions can be believed."""
