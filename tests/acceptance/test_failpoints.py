@@ -11,7 +11,7 @@ from tests.acceptance.failpoints import Range, die_in_run, firing_range, share, 
 pytestmark = pytest.mark.processes
 POINTS = (
     "coordinator commit journal.advance before",
-    "coordinator rename folder.name<folder.commit<storeroom.<listcomp> after",
+    "coordinator rename folder.name<folder.commit<part_store.<listcomp> after",
     "agent rename vault.commit<agent.ready<agent.handle before",
 )
 

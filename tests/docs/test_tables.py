@@ -125,7 +125,7 @@ def test_what_a_bench_writes() -> None:
     """docs/benchmarks.md names every file; what `base` may say is what the code takes."""
     (rows,) = tables(section(DOCS / "benchmarks.md", "Output files"))
     told = {row[0].strip("`") for row in rows}
-    assert told >= {tables.RESULTS, tables.CURVES, tables.TABLE, "figures/scores.png", "figures/curves-dN.png"}
+    assert told >= {bench_tables.RESULTS, bench_tables.CURVES, bench_tables.TABLE, "figures/scores.png", "figures/curves-dN.png"}
     base = next(row[2] for row in tables(section(DOCS / "benchmarks.md", "The grid file"))[0] if row[0] == "`base`")
     assert set(ticked(base)) == set(grid.BASE)
 

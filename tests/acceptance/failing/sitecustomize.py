@@ -50,9 +50,9 @@ def place_of_rename() -> str:
 def place_of_commit() -> str:
     """The journal's method that commits; nothing for a reader."""
     names = [label(frame) for frame in frames()]
-    if not {"access.write", "access.open_store"} & set(names):
+    if not {"transactions.write", "transactions.open_store"} & set(names):
         return ""
-    return next((name for name in names if name.startswith("journal.") and not name.startswith("journal._")), "access.open_store")
+    return next((name for name in names if name.startswith("journal.") and not name.startswith("journal._")), "transactions.open_store")
 
 
 def point(kind: str, place: str, when: str) -> None:
