@@ -15,6 +15,7 @@ from tests.synthetic import experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.bench import grid
+from tideline.bench import tables as bench_tables
 from tideline.cli import guard
 from tideline.cli.local import demo
 from tideline.core import errors

@@ -52,7 +52,8 @@ def place_of_commit() -> str:
     names = [label(frame) for frame in frames()]
     if not {"transactions.write", "transactions.open_store"} & set(names):
         return ""
-    return next((name for name in names if name.startswith("journal.") and not name.startswith("journal._")), "transactions.open_store")
+    methods = (name for name in names if name.startswith("journal.") and not name.startswith("journal._"))
+    return next(methods, "transactions.open_store")
 
 
 def point(kind: str, place: str, when: str) -> None:
