@@ -1,0 +1,164 @@
+"""docs/architecture.md says what the tree has: packages, layers, declarations, and the functions on its two paths."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from tests.architecture.sources import sources
+from tests.architecture.test_layers import LAYERS, OURS, TOP
+from tests.docs.manual import DOCS, ROOT, blocks, prose, section, tables, ticked
+
+PAGE = DOCS / "architecture.md"
+ROOTS = ("shared", "server", "client_agent")
+PATHS = {"How a run starts": (17, 23), "How a reply is folded": (27,)}
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign | ast.AnnAssign
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module, by its dotted name."""
+    return {source.module: source.tree for source in sources()}
+
+
+def packages() -> set[str]:
+    """Every package of the three roots; migrations are files for a tool, which nobody imports."""
+    found = (path.parent.relative_to(ROOT / root).parts for root in ROOTS for path in (ROOT / root).rglob("__init__.py"))
+    return {".".join(parts) for parts in found if "migrations" not in parts}
+
+
+def mapped() -> Iterator[str]:
+    """The packages of the page's tree, by the indentation of its lines."""
+    (tree,) = blocks(PAGE, "text")
+    above: list[str] = []
+    for line in tree.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        name, _, purpose = line.strip().partition(" ")
+        assert purpose.strip(), line
+        above = [*above[:depth], name]
+        yield ".".join(above)
+
+
+def names_of(target: ast.stmt) -> list[str]:
+    """What a statement defines."""
+    if isinstance(target, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return [target.name]
+    targets = target.targets if isinstance(target, ast.Assign) else [target.target] if isinstance(target, ast.AnnAssign) else []
+    return [each.id for each in targets if isinstance(each, ast.Name)]
+
+
+def found(module: str, name: str) -> ast.stmt | None:
+    """A definition of a module, such as `Agent` or `Agent.ready`."""
+    body, at = modules()[module].body, None
+    for part in name.split("."):
+        at = next((each for each in body if part in names_of(each)), None)
+        body = at.body if isinstance(at, ast.ClassDef) else []
+    return at
+
+
+def exists(dotted: str) -> bool:
+    """Whether a dotted name is a module, or a name that a module defines."""
+    if dotted in modules():
+        return True
+    parts = dotted.split(".")
+    heads = [".".join(parts[:n]) for n in range(len(parts) - 1, 0, -1)]
+    module = next((head for head in heads if head in modules()), None)
+    return module is not None and found(module, dotted.removeprefix(f"{module}.")) is not None
+
+
+def test_every_package_is_on_the_map() -> None:
+    """The tree on the page is the tree of the code, each package once."""
+    listed = list(mapped())
+    assert len(listed) == len(set(listed))
+    assert set(listed) == packages()
+
+
+def test_what_is_named_exists() -> None:
+    """Modules and paths in backticks."""
+    named = ticked(prose(PAGE))
+    dotted = [each for each in named if re.fullmatch(r"[\w.]+", each) and each.split(".")[0] in OURS]
+    paths = [each for each in named if "/" in each and " " not in each]
+    assert len(dotted) > 60
+    assert paths
+    assert [each for each in dotted if not exists(each)] == []
+    assert [each for each in paths if not (ROOT / each).exists()] == []
+
+
+def test_layers_are_those_that_are_held() -> None:
+    """The page's table is the one by which imports are checked."""
+    (table,) = (each for each in tables(section(PAGE, "The map")) if each[0][0] == "`tideline.core`")
+    told = {tuple(ticked(layer)): ticked(below) or [below] for layer, below in table}
+    held = {(layer,): list(below) or ["nothing"] for layer, below in LAYERS.items() if layer != "tideline"}
+    assert told == {**held, tuple(TOP): ["everything"]}
+
+
+def declared() -> list[tuple[str, Definition]]:
+    """Each declaration on the page, with the module that the comment above it names."""
+    made = []
+    for block in blocks(PAGE, "python"):
+        parts = re.split(r"^# (\S+)$", block, flags=re.MULTILINE)[1:]
+        for module, text in zip(parts[::2], parts[1::2], strict=True):
+            made += [(module, each) for each in ast.parse(text).body]
+    return made  # type: ignore[return-value]
+
+
+def shape(statement: ast.stmt) -> str:
+    """A definition without a field's default, or a function's body."""
+    if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.annotation) != "TypeAlias":
+        return f"{ast.unparse(statement.target)}: {ast.unparse(statement.annotation)}"
+    if isinstance(statement, ast.FunctionDef):
+        returns = statement.returns and ast.unparse(statement.returns)
+        return f"{statement.name}({ast.unparse(statement.args)}) -> {returns}"
+    return ast.unparse(statement)
+
+
+def members(body: list[ast.stmt], calls: bool) -> list[str]:
+    """The fields that a class declares, or its calls."""
+    return [shape(each) for each in body if isinstance(each, ast.FunctionDef if calls else ast.AnnAssign)]
+
+
+@pytest.mark.parametrize(
+    ("module", "told"), declared(), ids=lambda value: value if isinstance(value, str) else names_of(value)[0]
+)
+def test_declarations_are_the_codes(module: str, told: Definition) -> None:
+    """Fields, types, arguments, bases: the same, in the same order. `...` after fields says that there are more."""
+    (name,) = names_of(told)
+    code = found(module, name)
+    assert code is not None, f"{module} has no {name}"
+    if not isinstance(told, ast.ClassDef):
+        assert shape(told) == shape(code)
+        return
+    assert isinstance(code, ast.ClassDef)
+    if told.bases:
+        assert list(map(ast.unparse, told.bases)) == list(map(ast.unparse, code.bases))
+    calls = isinstance(told.body[0], ast.FunctionDef)
+    shown, held = members(told.body, calls), members(code.body, calls)
+    cut = bool(shown) and isinstance(told.body[-1], ast.Expr)
+    assert [each for each in held if each in shown] == shown
+    assert cut == (len(held) > len(shown))
+
+
+@pytest.mark.parametrize("heading", PATHS)
+def test_paths_are_in_the_code(heading: str) -> None:
+    """Each row's function is in its row's module; rows are numbered; no module counts twice; the text has the numbers."""
+    text = section(PAGE, heading)
+    rows = [row for table in tables(text) for row in table]
+    assert [int(row[0]) for row in rows] == list(range(1, len(rows) + 1))
+    steps = [(*ticked(module), *ticked(function)) for _, module, function, _ in rows]
+    assert [(module, name) for module, name in steps if found(module, name) is None] == []
+    assert len({module for module, _ in steps}) == len(rows) == PATHS[heading][-1]
+    assert all(f"{count} modules" in text or f"takes {count}" in text for count in PATHS[heading])
+
+
+def test_ports_are_where_the_page_says() -> None:
+    """The table of the journal's ports has all of them, each in its module."""
+    (table,) = tables(section(PAGE, "The types"))
+    ports = [(ticked(port)[0], ticked(module)[0]) for port, module, _ in table]
+    assert [port for port, module in ports if not isinstance(found(module, port), ast.ClassDef)] == []
+    journal = found("tideline.engine.ports.journal", "Journal")
+    assert isinstance(journal, ast.ClassDef)
+    assert [port for port, _ in ports] == [ast.unparse(base) for base in journal.bases][:-1]
