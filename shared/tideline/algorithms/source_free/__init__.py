@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tideline import nets
 from tideline.algorithms.source_free import scoring, source
@@ -26,6 +26,7 @@ from tideline.learning.evaluate import accuracy
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 
+A = TypeVar("A", bound=Adapting)
 CAST = (Role.SOURCE, Role.TARGET, Role.TARGET)
 SHOT_PAPER = "Liang, Hu, Feng: Do We Really Need to Access the Source Data? Source Hypothesis Transfer, 2020"
 
@@ -45,7 +46,7 @@ class FedProx(Adapting):
 
 
 @step(metrics=("loss", "samples"))
-def alone(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def alone(order: Model, memory: Mine, site: Site[Adapting]) -> Outcome[Nothing, Mine]:
     """E epochs of SHOT on the site's own model, labels anew before each; h_S is where it begins. Nothing leaves."""
     net = source.network(site, memory.f or order.f, order.g)
     loss = adapt(net, site, own_labels(site), fixed=False)
@@ -54,28 +55,29 @@ def alone(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
 
 
 @step(metrics=("accuracy",), view=View.HELD_OUT)
-def score_own(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def score_own(order: Model, memory: Mine, site: Site[Source]) -> Outcome[Nothing, Mine]:
     """The model that the site has made; h_S, which came, where it has made none yet."""
     own = memory if memory.f else Mine(order.f, order.g)
     value = accuracy(scoring.predict, Model(own.f, own.g), own, site)
     return Outcome(Nothing(), own, {} if value is None else {"accuracy": value})
 
 
-def plan_of_shot(c: Adapting) -> Plan:
+def plan_of_shot(c: Adapting) -> Plan[Adapting, Model]:
     """Source, its score, then each target alone."""
-    work = Phase("adapt", alone, ask=scoring.to_targets)
-    return (*begun(c), *scoring.scored(c, lambda r: work, Phase("score", score_own, ask=scoring.to_targets)))
+    work: Phase[Adapting, Model] = Phase("adapt", alone, ask=scoring.to_targets)
+    grade: Phase[Adapting, Model] = Phase("score", score_own, ask=scoring.to_targets)
+    return (*begun(c), *scoring.scored(c, lambda r: work, grade))
 
 
-def begun(c: Source) -> Plan:
+def begun(c: Source) -> Plan[Source, Model]:
     """The source model, and what it is worth at the targets."""
     return (*(source.phase(),) * c.source_rounds, scoring.source_only())
 
 
-def averaged(penalty: Callable[[Any, Model], Penalty]) -> Callable[[Any], Plan]:
+def averaged(penalty: Callable[[A, Model], Penalty]) -> Callable[[A], Plan[A, Model]]:
     """The plan of SHOT under averaging: f down, f_k up, the mean by n_k; labels by the model that came, for the whole round."""
 
-    def run(order: Model, memory: Mine, site: Site) -> Outcome[Adapted, Mine]:
+    def run(order: Model, memory: Mine, site: Site[A]) -> Outcome[Adapted, Mine]:
         net = source.network(site, order.f, order.g)
         loss = adapt(net, site, own_labels(site), penalty=penalty(site.config, order))
         f = layers.backbone_of(nets.weights_of(net))
@@ -85,13 +87,13 @@ def averaged(penalty: Callable[[Any, Model], Penalty]) -> Callable[[Any], Plan]:
     return lambda c: (*begun(c), *scoring.scored(c, lambda r: work, scoring.score()))
 
 
-def mean(state: Model, replies: Replies[Adapted], turn: Turn) -> Model:
+def mean(state: Model, replies: Replies[Adapted], turn: Turn[Source]) -> Model:
     """f <- sum_k (n_k / n) f_k, buffers with the same shares; g stays."""
     n = sum(reply.samples for reply in replies.values())
     return Model(weighted_sum((reply.samples / n, reply.f) for reply in replies.values()), state.g)
 
 
-def none(config: Any, order: Model) -> Penalty:
+def none(config: Adapting, order: Model) -> Penalty:
     """FedAvg has no term of its own."""
     return lambda net: None
 
