@@ -31,7 +31,7 @@ class Config(Adapting):
 
 
 @step(metrics=("loss",))
-def adapt_near(order: Model, memory: Mine, site: Site) -> Outcome[Adapted, Mine]:
+def adapt_near(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Adapted, Mine]:
     """E epochs from u_i on L_IM + lambda L_CE + (prox / 2) |w_i - u_i|^2, labels by u_i."""
     net = source.network(site, order.f, order.g)
     loss = adapt(net, site, own_labels(site), penalty=near(site.config.prox, order.f))
@@ -39,7 +39,7 @@ def adapt_near(order: Model, memory: Mine, site: Site) -> Outcome[Adapted, Mine]
     return Outcome(Adapted(f), Mine(f, order.g), {"loss": loss})
 
 
-def plan(c: Config) -> Plan:
+def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, then rounds."""
     taught = (source.phase(server.take_source),) * c.source_rounds
     work = Phase("adapt", adapt_near, ask=server.clouds, tell=server.attend)

@@ -27,7 +27,7 @@ class Config(Adapting):
     noise: float = setting(0.01, low=0.0, doc="by how much the first k models differ, in units of each tensor's deviation")
 
 
-def plan(c: Config) -> Plan:
+def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, then rounds."""
     taught = (source.phase(server.take_source),) * c.source_rounds
     work = Phase("adapt", client.choose, ask=server.all_models, tell=server.fold)

@@ -9,8 +9,8 @@ al. compare with.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from tideline import nets
 from tideline.algorithms.ladd import client, server
@@ -21,12 +21,15 @@ from tideline.algorithms.source_free.messages import Mine
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Local
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused
-from tideline.core.phase import Phase, Plan
-from tideline.core.run import EMPTY, Role, Roster, World
+from tideline.core.phase import Phase, Plan, Turn
+from tideline.core.record import Record
+from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import AnyStep, Site
 from tideline.nets import layers
 from tideline.numerics.clustering.styles import window_side
+
+M = TypeVar("M", bound=scoring.Kept)
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,14 @@ class LaddPL(Styled, Adapting):
     """Settings of LADD with prototype labels."""
 
 
-def plan_of(keeps: type[Any], adapt: AnyStep, ask: Callable[..., Mapping[Any, Any]]) -> Callable[[Any], Plan]:
+def plan_of(
+    keeps: type[M], adapt: AnyStep, ask: Callable[[State, Turn[Styled]], Mapping[ClientId, Record]]
+) -> Callable[[Styled], Plan[Styled, State]]:
     """The plan of either: styles, the source model in their light, its score, rounds of adaptation."""
     work = Phase("adapt", adapt, ask=ask, tell=server.fold)
     own = server.models_to_targets
 
-    def plan(c: Styled) -> Plan:
+    def plan(c: Styled) -> Plan[Styled, State]:
         style = Phase("style", client.describing(c.style_transfer, keeps), ask=server.nothing_to_targets, tell=server.cluster)
         first = (style, *(taught(c, keeps),) * c.source_rounds, scoring.source_only(own, keeps))
         return (*first, *scoring.scored(c, lambda r: work, scoring.score(own, keeps)))
@@ -69,19 +74,19 @@ def plan_of(keeps: type[Any], adapt: AnyStep, ask: Callable[..., Mapping[Any, An
     return plan
 
 
-def taught(c: Styled, keeps: type[Any]) -> Phase:
+def taught(c: Styled, keeps: type[M]) -> Phase[Styled, State]:
     """One exchange with the sources."""
     if c.style_transfer:
         return Phase("source", client.teaching(keeps), ask=server.styles_to_sources, tell=server.take_source)
-    return Phase("source", replace(source.train, keeps=keeps), ask=server.model_to_sources, tell=server.take_source)
+    return Phase("source", source.training(keeps), ask=server.model_to_sources, tell=server.take_source)
 
 
-def settle(config: Any, site: Site) -> Pupil:
+def settle(config: Styled, site: Site[Styled]) -> Pupil:
     """No model and no teacher yet."""
     return Pupil({}, {}, {}, {}, 0)
 
 
-def sizes(config: Any, world: World) -> Mapping[str, int]:
+def sizes(config: Styled, world: World) -> Mapping[str, int]:
     """How large a style is."""
     if len(world.inputs) != 3:
         return EMPTY
