@@ -6,27 +6,32 @@ Unlabeled Data): the source model as it is; SHOT at each site alone; SHOT under 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from torch import Generator, Tensor
 
 from tideline import nets
 from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
 from tideline.algorithms.source_free.messages import Adapted, Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Source
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, Supplied, no_sizes
 from tideline.core.data import View
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.record import Nothing
-from tideline.core.run import Role
-from tideline.core.settings import setting
+from tideline.core.run import Role, Roster, World
+from tideline.core.settings import Plain, Settings, setting
 from tideline.core.step import Outcome, Site, Step, step
 from tideline.learning.evaluate import accuracy
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 
 A = TypeVar("A", bound=Adapting)
+C = TypeVar("C", bound=Settings)
+S = TypeVar("S")
+M = TypeVar("M")
 CAST = (Role.SOURCE, Role.TARGET, Role.TARGET)
 SHOT_PAPER = "Liang, Hu, Feng: Do We Really Need to Access the Source Data? Source Hypothesis Transfer, 2020"
 
@@ -103,24 +108,39 @@ def proximal(config: FedProx, order: Model) -> Penalty:
     return near(config.mu, order.f)
 
 
-def method(name: str, paper: str, summary: str, config: type[Any], plan: Callable[[Any], Plan], **more: Any) -> Algorithm:
-    """A member of the family. Unless `more` says otherwise, its coordinator knows one model, h, and a site keeps one."""
-    given: dict[str, Any] = {
-        "state": Model,
-        "begin": source.drawn,
-        "cast": CAST,
-        "memory": Mine,
-        "settle": source.settle,
-        "keepsakes": scoring.keepsakes,
-        "fits": source.needs_both,
-        "supplied": Supplied(source.brought, source.needs_targets),
-        "presets": {"tiny": TINY, "demo": DEMO},
-        "network": "lenet_bn",
-    }
-    return Algorithm(name, paper, summary, config, plan=plan, **{**given, **more})
+def method(
+    name: str,
+    paper: str,
+    summary: str,
+    config: type[C],
+    plan: Callable[[C], Plan[C, S]],
+    *,
+    state: type[S] = Model,  # type: ignore[assignment]
+    begin: Callable[[C, World, Roster, Generator], S] = source.drawn,  # type: ignore[assignment]
+    memory: type[M] = Mine,  # type: ignore[assignment]
+    settle: Callable[[C, Site[C]], M] = source.settle,  # type: ignore[assignment]
+    keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = scoring.keepsakes,  # type: ignore[assignment]
+    fits: Callable[[C, World, Roster], None] = source.needs_both,
+    supplied: Supplied[C, S] | None = None,
+    presets: Mapping[str, Mapping[str, Plain]] | None = None,
+    sizes: Callable[[C, World], Mapping[str, int]] = no_sizes,
+    claims: tuple[str, ...] = (),
+) -> Algorithm[C, S, M]:
+    """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""
+    brought: Supplied[C, S] = Supplied(source.brought, source.needs_targets)  # type: ignore[arg-type]
+    return Algorithm(
+        *(name, paper, summary, config, state, begin, plan, memory, settle, fits),
+        presets=presets or {"tiny": TINY, "demo": DEMO},
+        cast=CAST,
+        network="lenet_bn",
+        keepsakes=keepsakes,
+        sizes=sizes,
+        claims=claims,
+        supplied=supplied or brought,
+    )
 
 
-source_model = method(
+source_model: Algorithm[SourceOnly, Model, Mine] = method(
     "source_model",
     "Reference point: the source model, applied to the target unchanged",
     "The model of a labelled source, as it is",
@@ -129,7 +149,7 @@ source_model = method(
     presets={name: {k: v for k, v in of.items() if k.startswith("source_")} for name, of in (("tiny", TINY), ("demo", DEMO))},
 )
 
-shot = method(
+shot: Algorithm[Adapting, Model, Mine] = method(
     "shot",
     SHOT_PAPER,
     "Each site without labels adapts the source model alone",
@@ -137,7 +157,7 @@ shot = method(
     plan_of_shot,
 )
 
-fedavg_shot = method(
+fedavg_shot: Algorithm[Adapting, Model, Mine] = method(
     "fedavg_shot",
     f"{SHOT_PAPER}; McMahan et al.: Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017",
     "Sites without labels adapt one common model",
@@ -145,7 +165,7 @@ fedavg_shot = method(
     averaged(none),
 )
 
-fedprox_pl = method(
+fedprox_pl: Algorithm[FedProx, Model, Mine] = method(
     "fedprox_pl",
     f"{SHOT_PAPER}; Li et al.: Federated Optimization in Heterogeneous Networks, 2020",
     "Sites without labels adapt one common model, kept near it",
