@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tideline import nets
 from tideline.algorithms.ladd import client, server
@@ -24,7 +24,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan, Turn
 from tideline.core.record import Record
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
-from tideline.core.settings import setting
+from tideline.core.settings import Plain, setting
 from tideline.core.step import AnyStep, Site
 from tideline.nets import layers
 from tideline.numerics.clustering.styles import window_side
@@ -57,6 +57,9 @@ class Ladd(Styled):
 @dataclass(frozen=True)
 class LaddPL(Styled, Adapting):
     """Settings of LADD with prototype labels."""
+
+
+C = TypeVar("C", bound=Styled)
 
 
 def plan_of(
@@ -133,19 +136,27 @@ CLAIMS = (
 )
 
 
-def method(name: str, paper: str, summary: str, config: type[Any], plan: Callable[[Any], Plan], **more: Any) -> Algorithm:
+def method(
+    name: str,
+    paper: str,
+    summary: str,
+    config: type[C],
+    plan: Callable[[C], Plan[C, State]],
+    memory: type[M],
+    settle: Callable[[C, Site[C]], M],
+    presets: Mapping[str, Mapping[str, Plain]],
+) -> Algorithm[C, State, M]:
     """Either of the two."""
-    given: dict[str, Any] = {
-        "fits": needs_both,
-        "supplied": Supplied(server.begin_with, needs_targets, without_source),
-        "keepsakes": scoring.keepsakes,
-        "cast": (Role.SOURCE, Role.TARGET, Role.TARGET),
-        "claims": CLAIMS,
-        "sizes": sizes,
-        "notes": notes,
-        "presets": {"tiny": TINY, "demo": DEMO},
-    }
-    return Algorithm(name, paper, summary, config, State, server.begin, plan, **{**given, **more})
+    return Algorithm(
+        *(name, paper, summary, config, State, server.begin, plan, memory, settle, needs_both),
+        presets=presets,
+        cast=(Role.SOURCE, Role.TARGET, Role.TARGET),
+        keepsakes=scoring.keepsakes,
+        notes=notes,
+        sizes=sizes,
+        claims=CLAIMS,
+        supplied=Supplied(server.begin_with, needs_targets, without_source),
+    )
 
 
 PAPER = (
@@ -173,4 +184,5 @@ ladd_pl = method(
     plan_of(Mine, client.by_prototypes, server.models_to_targets),
     memory=Mine,
     settle=source.settle,
+    presets={"tiny": TINY, "demo": DEMO},
 )

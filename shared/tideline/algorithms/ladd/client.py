@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -145,8 +145,8 @@ def distil(net: nn.Module, site: Site[Ladd], labels: Tensor, before: Tensor) -> 
         at = at.cpu()
         return followed(net(x), labels[at].to(x.device), before[at].to(x.device), c.lambda_kd)
 
-    many: dict[str, Any] = {"epochs": c.epochs, "batch": c.batch}
-    return fit(net, rows, loss, optimiser_of(net, site), **many, rng=site.rng, device=site.device, tick=site.tick)
+    by = optimiser_of(net, site)
+    return fit(net, rows, loss, by, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
 
 
 def followed(logits: Tensor, labels: Tensor, before: Tensor, lambda_kd: float) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
@@ -111,7 +111,7 @@ def fold(state: State, replies: Replies[Adapted], turn: Turn[Styled]) -> State:
 
 
 def weighted_mean(
-    replies: Mapping[Any, Adapted], rows: Mapping[Any, int], names: frozenset[str] | None = None
+    replies: Mapping[ClientId, Adapted], rows: Mapping[ClientId, int], names: frozenset[str] | None = None
 ) -> dict[str, Tensor]:
     """sum_i (n_i / n) f_i over the sites in rows, of all tensors or of some."""
     n = sum(rows.values())
