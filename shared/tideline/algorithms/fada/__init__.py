@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
-from typing import Any
 
 from tideline.algorithms.fada import client, critic, criticism, server, source, target
 from tideline.algorithms.fada.client import IMPROVE, SOURCE
@@ -74,18 +73,9 @@ WITH_FEATURES = (
     "The run's notes then tell the (epsilon, delta) of a row through its own features.",
     "Not claimed: that what a row taught the network, and so the features of others, is hidden.",
 )
-COMMON: dict[str, Any] = {
-    "memory": Mine,
-    "settle": client.settle,
-    "fits": fits,
-    "sizes": sizes,
-    "notes": notes,
-    "keepsakes": client.keepsakes,
-    "network": "lenet_bn",
-    "cast": (Role.SOURCE, Role.SOURCE, Role.TARGET),
-}
+CAST = (Role.SOURCE, Role.SOURCE, Role.TARGET)
 
-fada = Algorithm(
+fada: Algorithm[FADA, State, Mine] = Algorithm(
     "fada",
     PAPER,
     "Sites without labels are aligned with labelled ones by adversaries; features stay, models travel sealed",
@@ -95,10 +85,17 @@ fada = Algorithm(
     plan,
     claims=CLAIMS + WITH_FEATURES,
     presets=PRESETS,
-    **COMMON,
+    memory=Mine,
+    settle=client.settle,
+    fits=fits,
+    sizes=sizes,
+    notes=notes,
+    keepsakes=client.keepsakes,
+    network="lenet_bn",
+    cast=CAST,
 )
 
-fdann = Algorithm(
+fdann: Algorithm[FDANN, State, Mine] = Algorithm(
     "fdann",
     f"f-DANN, as named in {PAPER}",
     "The same with all sources alike, and nothing disentangled",
@@ -108,5 +105,12 @@ fdann = Algorithm(
     plan,
     claims=CLAIMS,
     presets=PRESETS,
-    **COMMON,
+    memory=Mine,
+    settle=client.settle,
+    fits=fits,
+    sizes=sizes,
+    notes=notes,
+    keepsakes=client.keepsakes,
+    network="lenet_bn",
+    cast=CAST,
 )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Generator
@@ -226,7 +225,7 @@ def guided(state: State) -> bool:
     return state.guide in state.models
 
 
-def late(state: State, told: Mapping[str, Any], turn: Turn[Either]) -> tuple[str, ...]:
+def late(state: State, told: Container[str], turn: Turn[Either]) -> tuple[str, ...]:
     """Targets that lack what sources made in a round: who did not answer now, and who did not before, and was not told."""
     if not begins_anew(turn.config):
         return ()
