@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -33,7 +32,7 @@ from tideline.algorithms.stlf.messages import (
 from tideline.algorithms.stlf.settings import STLF
 from tideline.core.data import Data, View
 from tideline.core.errors import StepFailed
-from tideline.core.handle import Handle
+from tideline.core.handle import AnyHandle, Handle
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, World
 from tideline.core.step import AnyStep, Moved, Outcome, Site, Step, step
@@ -67,8 +66,8 @@ def trained(model: Weights, memory: Mine, site: Site[STLF], epochs: int) -> tupl
     """A network after so many epochs on the labelled rows, and its last mean loss."""
     c, net = site.config, nets.loaded(site.world, model, site.device)
     by, data = optimiser(c, net.parameters()), teaching(memory, site.data)
-    how: dict[str, Any] = {"batch": c.batch, "rng": site.rng, "device": site.device, "tick": site.tick}
-    return net, fit(net, data, cross_entropy, by, epochs=epochs, **how)
+    loss = fit(net, data, cross_entropy, by, epochs=epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
+    return net, loss
 
 
 @step(metrics=("loss", "samples"))
@@ -146,7 +145,7 @@ def met(handle: Handle[Separator], partner: str, memory: Mine, site: Site[STLF],
     return weighted_sum([(0.5, mine), (0.5, same_network(theirs, mine, handle, "classifier"))])
 
 
-def due(handle: Handle[Any], holder: str, phase: str, *rounds: int) -> None:
+def due(handle: AnyHandle, holder: str, phase: str, *rounds: int) -> None:
     """Raises StepFailed for a value that is not the one of this site and exchange: it is signed, but it was not asked for."""
     if (handle.holder, handle.phase) != (holder, phase) or handle.round not in rounds:
         given = f"that of {handle.holder}, of round {handle.round} of {handle.phase}"
@@ -155,7 +154,7 @@ def due(handle: Handle[Any], holder: str, phase: str, *rounds: int) -> None:
         raise StepFailed(what, "The coordinator hands out what is not asked for: do not trust it")
 
 
-def same_network(theirs: Weights, mine: Weights, handle: Handle[Any], what: str) -> Weights:
+def same_network(theirs: Weights, mine: Weights, handle: AnyHandle, what: str) -> Weights:
     """What a peer gave. Raises StepFailed where it does not fit this site's network."""
     if not alike(theirs, mine):
         raise StepFailed(f"The {what} of {handle.holder} is of another network", "Install the same version at both sites")
@@ -236,7 +235,7 @@ def mistaken(net: nn.Module, theirs: int, mine: int, site: Site[STLF]) -> Curve:
     return Curve(exceeding(torch.cat(found)))
 
 
-def many(names: tuple[str, ...]) -> Any:
+def many(names: tuple[str, ...]) -> Callable[[World], nn.Module]:
     """What builds the world's network with an output for each device."""
     return lambda world: nets.build(replace(world, classes=max(len(names), 2), class_names=()))
 

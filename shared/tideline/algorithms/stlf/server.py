@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from tideline.algorithms.stlf.client import MAIN
 from tideline.algorithms.stlf.linking import errors_of, formed
@@ -15,6 +14,7 @@ from tideline.algorithms.stlf.messages import (
     Model,
     Pairs,
     Separated,
+    Separator,
     Share,
     State,
     Summary,
@@ -25,6 +25,7 @@ from tideline.algorithms.stlf.messages import (
 from tideline.algorithms.stlf.messages import Told as Answer
 from tideline.algorithms.stlf.settings import STLF
 from tideline.algorithms.stlf.tables import comparison, of_links
+from tideline.core.handle import Handle
 from tideline.core.phase import Each, Replies, Told, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId
@@ -84,7 +85,7 @@ def halves(state: State, turn: Turn[STLF]) -> Mapping[ClientId, Pairs]:
     return {ClientId(name): Pairs(others, received(state, name, others), EMPTY) for name, others in meets.items()}
 
 
-def received(state: State, name: str, others: tuple[str, ...]) -> dict[str, Any]:
+def received(state: State, name: str, others: tuple[str, ...]) -> dict[str, Handle[Separator]]:
     """The partners' halves for a device."""
     return {other: state.separators[pair(other, name)] for other in others}
 
