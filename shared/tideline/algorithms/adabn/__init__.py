@@ -11,7 +11,7 @@ from tideline import nets
 from tideline.algorithms.source_free import begun, method, score_own, scoring, source
 from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Source
-from tideline.core.algorithm import Supplied
+from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.record import Nothing
@@ -77,7 +77,7 @@ CLAIMS = (
 )
 TAUGHT = {name: value for name, value in DEMO.items() if name.startswith("source_")}
 
-adabn = method(
+adabn: Algorithm[AdaBN, Model, Mine] = method(
     "adabn",
     "Li et al.: Revisiting Batch Normalization For Practical Domain Adaptation, 2016",
     "The source model with each target's own batch-norm statistics",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Generator
@@ -18,12 +18,14 @@ from tideline.core.errors import StepFailed
 from tideline.core.phase import Replies, Table, Told, Turn, told
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Roster, World
+from tideline.learning.evaluate import Histogram
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.optimisers import optimiser
 
 if TYPE_CHECKING:
     from tideline.algorithms.central import Central
 
+Scored: TypeAlias = "Callable[[State, Replies[Histogram], Turn[Central]], State | Told[State]]"
 LEAST = 2  # rows in all, so that a batch has a variance, which batch norm needs
 LOST = "rounds of training that were not taken"
 
@@ -63,7 +65,7 @@ def usable(given: Rows, turn: Turn[Central]) -> bool:
     return 0 < len(y) <= most and classes
 
 
-def learn(state: State, replies: Replies[Any], turn: Turn[Central]) -> State:
+def learn(state: State, replies: Replies[Nothing], turn: Turn[Central]) -> State:
     """E epochs on all rows. Weights that are no longer finite are not taken; after the last round the rows are let go."""
     c: Central = turn.config
     net = nets.loaded(turn.world, state.model)
@@ -84,10 +86,10 @@ def pooled(state: State, world: World) -> Data:
     return Data(x, y, domain, names)
 
 
-def telling(tell: Callable[[State, Replies[Any], Turn[Central]], Any]) -> Callable[[State, Replies[Any], Turn[Central]], Any]:
+def telling(tell: Scored) -> Scored:
     """What a scoring tells people, and whether rounds of training before it were not taken: those have no tables of their own."""
 
-    def both(state: State, replies: Replies[Any], turn: Turn[Central]) -> Any:
+    def both(state: State, replies: Replies[Histogram], turn: Turn[Central]) -> State | Told[State]:
         given = tell(state, replies, turn)
         if not state.lost:
             return given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor, nn
@@ -120,8 +120,9 @@ def changed(w: Weights, net: nn.Module, memory: Mine, site: Site[FDAN], penalty:
     if loss is not None:
         by = torch.optim.SGD(net.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
         data = site.data if site.data.labelled else replace(site.data, y=torch.zeros(len(site.data), dtype=torch.int64))
-        how: dict[str, Any] = {"epochs": c.epochs, "batch": c.batch, "least": LEAST}
-        value = fit(net, data, loss, by, **how, rng=site.rng, device=site.device, tick=site.tick)
+        value = fit(
+            net, data, loss, by, epochs=c.epochs, batch=c.batch, least=LEAST, rng=site.rng, device=site.device, tick=site.tick
+        )
     made = nets.weights_of(net)
     delta = weighted_sum([(1.0, {name: made[name] for name in w}), (-1.0, w)])
     return Outcome(Change(delta), memory, {"loss": value})

@@ -16,7 +16,7 @@ from tideline.algorithms.source_free import method, scoring, source
 from tideline.algorithms.source_free.adapting import adapt, near, own_labels
 from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.settings import Adapting
-from tideline.core.algorithm import Supplied
+from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import Phase, Plan
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
@@ -53,7 +53,7 @@ CLAIMS = (
     "Counts of rows are not sent: the weights are by distance alone.",
 )
 
-fedamp_pl = method(
+fedamp_pl: Algorithm[Config, State, Mine] = method(
     "fedamp_pl",
     "Huang et al.: Personalized Cross-Silo Federated Learning on Non-IID Data, 2021",
     "Sites without labels adapt a model each, drawn to those that are near",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
@@ -27,7 +27,7 @@ from tideline.algorithms.feddadil.messages import (
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Turn
 from tideline.core.record import Nothing
-from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.run import ClientId, Member, Role, Roster, World
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.transport import dictionary
 from tideline.numerics.transport.dictionary import Dictionary
@@ -69,7 +69,7 @@ def sizes(config: Config, world: World) -> dict[str, int]:
     return {"d": nets.width(world), "n_c": world.classes}
 
 
-def targets(roster: Roster) -> list[Any]:
+def targets(roster: Roster) -> list[Member]:
     """The members to adapt."""
     return [m for m in roster if m.role is Role.TARGET]
 
@@ -278,7 +278,7 @@ def average_atoms(state: State, replies: Replies[Learnt] | Replies[Shown], turn:
     return replace(state, z=mean.z, y=mean.y, versions=versions)
 
 
-def two_versions(replies: Replies[Any]) -> tuple[Atoms, ...]:
+def two_versions(replies: Replies[Learnt] | Replies[Shown]) -> tuple[Atoms, ...]:
     """The versions of the first two clients, before the mean is taken."""
     return tuple(Atoms(replies[name].z.float(), replies[name].y.float()) for name in list(replies)[:2])
 

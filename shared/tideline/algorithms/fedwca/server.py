@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
@@ -155,7 +155,7 @@ def fold_measured(state: State, replies: Replies[Weighed], turn: Turn[Config]) -
     return told(parted(averaged(measured, replies), turn.config), before=state, with_weights=True)
 
 
-def averaged(state: State, replies: Mapping[ClientId, Any]) -> State:
+def averaged(state: State, replies: Mapping[ClientId, Adapted | Weighed]) -> State:
     """f_c: the mean over its members; one that did not answer counts as the model that it was to begin with.
 
     So a cluster of which one site answered is not that site's model, which the others would be sent.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Generator, Tensor
@@ -14,7 +14,7 @@ from tideline.algorithms.hypernetworks.settings import LINEAR, Hyper, chunk_of, 
 from tideline.core.phase import MOST_VALUES, Each, Replies, Table, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
-from tideline.learning.evaluate import histograms
+from tideline.learning.evaluate import Histogram, histograms
 from tideline.numerics.aggregation.chunked_heads import ChunkedPull, begin_chunked, generate_chunked, total
 from tideline.numerics.aggregation.hypernetwork import (
     LinearPull,
@@ -30,6 +30,7 @@ from tideline.numerics.aggregation.server_step import Optimised
 from tideline.numerics.aggregation.server_step import begin as fresh
 from tideline.numerics.aggregation.spread import spread
 
+S = TypeVar("S")
 NU = "nu"
 Gradients = Iterator[tuple[str, slice, Tensor]]
 
@@ -128,7 +129,7 @@ def embeddings(hyper: State, room: int) -> Mapping[str, Table]:
     return {"embeddings of the clients": Table(hyper.clients, columns, tuple(map(tuple, nu.double().tolist())), admins=True)}
 
 
-def graded(state: Any, replies: Replies[Any], turn: Turn[Hyper], hyper: State) -> Told[Any]:
+def graded(state: S, replies: Replies[Histogram], turn: Turn[Hyper], hyper: State) -> Told[S]:
     """The state as it is; for people the spread of the clients' models, and confidences where sites tell them."""
     apart = spread(phi(hyper, turn, client) for client in hyper.clients)
     names = [name for name in apart if hyper.rest.get(name) is None]

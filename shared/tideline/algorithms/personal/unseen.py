@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 def last_look(confidence: bool) -> Plan[LocalConfig, Start]:
     """Every model up once, and all of them to each target."""
     send = Phase("share", share, ask=end_to_labelled, tell=gather)
-    how: dict[str, Any] = {"takes": Models, "keeps": Mine, "name": "unseen", "each": models_in}
-    return send, evaluate(models_to_targets, score_one, **how, confidence=confidence)
+    return send, evaluate(
+        models_to_targets, score_one, takes=Models, keeps=Mine, name="unseen", each=models_in, confidence=confidence
+    )
 
 
 @step()

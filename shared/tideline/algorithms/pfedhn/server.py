@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator
 
 from tideline.algorithms.hypernetworks import server
-from tideline.algorithms.hypernetworks.messages import Model, Models
+from tideline.algorithms.hypernetworks.messages import Model, Models, Shared
 from tideline.algorithms.pfedhn.messages import State
 from tideline.core.phase import Each, Replies, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, Roster, World
+from tideline.learning.evaluate import Histogram
 from tideline.numerics.aggregation.grad_align import clipping
 from tideline.numerics.aggregation.server_step import step_
 
@@ -46,7 +47,7 @@ def to_next(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     return {client: Model(server.phi(state.hyper, turn, client))}
 
 
-def descend(state: State, replies: Replies[Any], turn: Turn[Config]) -> State:
+def descend(state: State, replies: Replies[Shared], turn: Turn[Config]) -> State:
     """One step on J_i^T (phi_i - phi~_i), its norm clipped; of the rest a share, so that a pass is a mean. Consumes the state.
 
     Where the client did not answer, and the run goes on without it, its turn is over.
@@ -74,6 +75,6 @@ def to_be_scored(state: State, turn: Turn[Config]) -> Each[Models]:
     return server.to_be_scored(state.hyper, turn)
 
 
-def grade(state: State, replies: Replies[Any], turn: Turn[Config]) -> Told[State]:
+def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Told[State]:
     """The state as it is, and what a scoring tells people."""
     return server.graded(state, replies, turn, state.hyper)
