@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as Variable
 
     C = Variable("C", default=Any)
+    C_contra = Variable("C_contra", contravariant=True, default=Any)
     C_co = Variable("C_co", covariant=True, default=Any)
     S = Variable("S", default=Any)
 else:
     S, C, C_co = TypeVar("S"), TypeVar("C"), TypeVar("C_co", covariant=True)
+    C_contra = TypeVar("C_contra", contravariant=True)
 DRAWN = ("", "graph")  # how a table may ask to be drawn
 MOST_TABLES, MOST_VALUES = 32, 10_000  # that are kept of one round, so that no method fills the database
 # The two tables of a scoring that tells confidences: a row for each site, a column for each of the bins of equal width over
@@ -148,7 +150,7 @@ def told(given: S | Told[S]) -> Told[S]:
 
 
 @dataclass(frozen=True)
-class Phase(Generic[C, S]):
+class Phase(Generic[C_contra, S]):
     """One exchange. Without a step it is a computation on the coordinator: `tell` gets no replies.
 
     `tell` gives the next state, or a Told. `floor` is the least number of replies that it can work with, whatever the run's
@@ -158,13 +160,13 @@ class Phase(Generic[C, S]):
 
     name: str
     step: AnyStep | None
-    ask: Callable[[S, Turn[C]], Mapping[ClientId, Any]] = nobody
-    tell: Callable[[S, Replies[Any], Turn[C]], S | Told[S]] = unchanged
+    ask: Callable[[S, Turn[C_contra]], Mapping[ClientId, Any]] = nobody
+    tell: Callable[[S, Replies[Any], Turn[C_contra]], S | Told[S]] = unchanged
     floor: int | None = None
     needs: str = ""
     skip: Callable[[S], bool] = never
 
 
-Plan: TypeAlias = tuple[Phase[C, S], ...]
+Plan: TypeAlias = tuple[Phase[C_contra, S], ...]
 AnyPhase: TypeAlias = Phase[Any, Any]
 AnyPlan: TypeAlias = tuple[AnyPhase, ...]

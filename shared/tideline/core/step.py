@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from tideline.core.data import Data, View
@@ -125,9 +126,12 @@ def step(*, metrics: tuple[str, ...] = (), view: View = View.TRAIN) -> Stepping:
     """Make a Step of `def name(order: O, memory: M, site: Site[C]) -> Outcome[G, M]`: its types are read from its annotations."""
 
     def made(run: Callable[[T_in, M, Site[C]], Outcome[G, M]]) -> Step[T_in, M, G, C]:
-        hints = typing.get_type_hints(run)
+        # A site's config may be known to type checkers alone: it is no part of what is sent and kept.
+        first = next(name for name in run.__annotations__ if name != "return")
+        said = SimpleNamespace(__annotations__={name: run.__annotations__[name] for name in (first, "return")})
+        hints = typing.get_type_hints(said, run.__globals__)
         gives, keeps = typing.get_args(hints["return"])
-        takes = next(hint for name, hint in hints.items() if name != "return")
+        takes = hints[first]
         return Step(run.__name__, run, takes, keeps, gives, metrics, view)
 
     return made

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -13,7 +11,7 @@ from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import World
 from tideline.core.step import Outcome, Site, Step
-from tideline.learning.evaluate import Offer, Predict, predicted
+from tideline.learning.evaluate import C, M, Offer, Predict, S, T, predicted
 
 NAME = "confusion"
 OF_ALL = "confusion of all sites"
@@ -27,13 +25,19 @@ class Confusion:
     counts: Tensor = field("classes classes", Exposure.COUNT, low=0, doc="held-out rows by class and prediction")
 
 
-def confused(offer: Offer, predict: Predict, *, takes: type[Any] = Nothing, keeps: type[Any] = Nothing) -> Phase:
+def confused(
+    offer: Offer[S, C, T],
+    predict: Predict[T, M, C],
+    *,
+    takes: type[T] = Nothing,  # type: ignore[assignment]
+    keeps: type[M] = Nothing,  # type: ignore[assignment]
+) -> Phase[C, S]:
     """A phase in which each asked client counts its held-out rows by label and prediction.
 
     offer and predict: as in `evaluate`. A site without labels to score by sends zeros.
     """
 
-    def count(order: Any, memory: Any, site: Site) -> Outcome[Confusion, Any]:
+    def count(order: T, memory: M, site: Site[C]) -> Outcome[Confusion, M]:
         K = site.world.classes
         counts = torch.zeros(K * K, dtype=torch.int64)
         for out, y in predicted(predict, order, memory, site):
@@ -43,7 +47,7 @@ def confused(offer: Offer, predict: Predict, *, takes: type[Any] = Nothing, keep
     return Phase(NAME, Step(NAME, count, takes, keeps, Confusion, (), View.HELD_OUT), ask=offer, tell=told)
 
 
-def told(state: Any, replies: Replies[Confusion], turn: Turn) -> Any:
+def told(state: S, replies: Replies[Confusion], turn: Turn[C]) -> S | Told[S]:
     """The state as it is; for people a table of each site that had rows, and of all of them together."""
     found = {str(site): reply.counts.double() for site, reply in replies.items()}
     seen = {site: counts for site, counts in found.items() if float(counts.sum())}

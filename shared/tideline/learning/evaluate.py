@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,15 @@ from tideline.core.step import Outcome, Site, Step
 from tideline.nets import rows_of
 from tideline.numerics.labels.calibration import BINS, Tally, calibration_error, nothing, tally
 
-Offer = Callable[[Any, Turn], Mapping[ClientId, Any]]
-Predict = Callable[[Any, Any, Site, Tensor], Tensor]
-Several = Callable[[Any], Sequence[Any]]
+C = TypeVar("C")  # settings
+S = TypeVar("S")  # the coordinator's state
+T = TypeVar("T")  # what a site is sent
+M = TypeVar("M")  # its memory
+Q = TypeVar("Q")  # what it predicts with: what is sent, or one of several things in that
+
+Offer: TypeAlias = Callable[[S, Turn[C]], Mapping[ClientId, T]]
+Predict: TypeAlias = Callable[[Q, M, Site[C], Tensor], Tensor]
+Several: TypeAlias = Callable[[T], Sequence[Q]]
 ROWS = 512  # rows scored at once
 BIN_NAMES = tuple(f"{b / BINS:.2f} to {(b + 1) / BINS:.2f}" for b in range(BINS))
 
@@ -32,22 +38,22 @@ class Histogram:
     wrong: Tensor = field(f"{BINS}", Exposure.COUNT, low=0, doc="held-out rows predicted wrong, by confidence")
 
 
-def alone(order: Any) -> Sequence[Any]:
+def alone(order: T) -> Sequence[T]:
     """An order that holds one thing to predict with, itself."""
     return (order,)
 
 
 def evaluate(
-    offer: Offer,
-    predict: Predict,
+    offer: Offer[S, C, T],
+    predict: Predict[Q, M, C],
     *,
-    takes: type[Any] = Nothing,
-    keeps: type[Any] = Nothing,
+    takes: type[T] = Nothing,  # type: ignore[assignment]
+    keeps: type[M] = Nothing,  # type: ignore[assignment]
     name: str = "score",
     metrics: tuple[str, ...] = ("accuracy",),
     confidence: bool = False,
-    each: Several = alone,
-) -> Phase:
+    each: Several[T, Q] = alone,  # type: ignore[assignment]
+) -> Phase[C, S]:
     """A phase that scores each asked client's held-out rows.
 
     offer(state, turn) -> {client: what it needs to predict with}; predict(message, memory, site, x (b, *inputs)) ->
@@ -59,7 +65,7 @@ def evaluate(
     if confidence:
         return with_confidence(offer, predict, takes, keeps, name, metrics, each)
 
-    def score(order: Any, memory: Any, site: Site) -> Outcome[Nothing, Any]:
+    def score(order: T, memory: M, site: Site[C]) -> Outcome[Nothing, M]:
         values = [value for one in each(order) if (value := accuracy(predict, one, memory, site)) is not None]
         value = sum(values) / len(values) if values else None
         return Outcome(Nothing(), memory, {} if value is None else dict.fromkeys(metrics, value))
@@ -69,11 +75,17 @@ def evaluate(
 
 
 def with_confidence(
-    offer: Offer, predict: Predict, takes: type[Any], keeps: type[Any], name: str, metrics: tuple[str, ...], each: Several
-) -> Phase:
+    offer: Offer[S, C, T],
+    predict: Predict[Q, M, C],
+    takes: type[T],
+    keeps: type[M],
+    name: str,
+    metrics: tuple[str, ...],
+    each: Several[T, Q],
+) -> Phase[C, S]:
     """The phase that tells confidences too."""
 
-    def score(order: Any, memory: Any, site: Site) -> Outcome[Histogram, Any]:
+    def score(order: T, memory: M, site: Site[C]) -> Outcome[Histogram, M]:
         found = sum((tallied(predict, one, memory, site) for one in each(order)), nothing())
         return Outcome(Histogram(found.right, found.wrong), memory, told_of(found, metrics))
 
@@ -88,12 +100,12 @@ def told_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:
     return {**dict.fromkeys(metrics, share), "ece": calibration_error(found)} if n else {}
 
 
-def tallied(predict: Predict, order: Any, memory: Any, site: Site) -> Tally:
+def tallied(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> Tally:
     """The confidences of a site's held-out rows; none without labels."""
     return sum((tally(out, y) for out, y in predicted(predict, order, memory, site)), nothing())
 
 
-def histograms(state: Any, replies: Replies[Histogram], turn: Turn) -> Any:
+def histograms(state: S, replies: Replies[Histogram], turn: Turn[C]) -> S | Told[S]:
     """The state as it is, and for people the histogram of each site that had rows to score."""
     read = dict(replies.items())
     rows = tuple(k for k, each in read.items() if int(each.right.sum() + each.wrong.sum()))
@@ -106,13 +118,13 @@ def histograms(state: Any, replies: Replies[Histogram], turn: Turn) -> Any:
     return Told(state, tables=tables)
 
 
-def accuracy(predict: Predict, order: Any, memory: Any, site: Site) -> float | None:
+def accuracy(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> float | None:
     """The share of held-out rows whose largest output is their label; None without labels."""
     right = [int((out.argmax(1) == y).sum()) for out, y in predicted(predict, order, memory, site)]
     return sum(right) / len(site.data) if right else None
 
 
-def predicted(predict: Predict, order: Any, memory: Any, site: Site) -> Iterator[tuple[Tensor, Tensor]]:
+def predicted(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> Iterator[tuple[Tensor, Tensor]]:
     """Outputs (b, classes) on the CPU and labels (b,) of held-out rows, ROWS at a time; none without labels."""
     data = site.data
     for at in range(0, len(data) if data.y is not None else 0, ROWS):

@@ -7,7 +7,6 @@ Representations for Domain Adaptation", ICML 2019). A site without labels counts
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from tideline.core.record import Nothing, field, record
 from tideline.core.run import Role, World
 from tideline.core.step import Outcome, Site, Step
 from tideline.learning.confusion import class_names
-from tideline.learning.evaluate import ROWS, Offer, Predict
+from tideline.learning.evaluate import ROWS, C, M, Offer, Predict, S
 
 NAME = "label_shift"
 SHARES = "share of each class at each site"
@@ -33,17 +32,17 @@ class Classes:
     counts: Tensor = field("classes", Exposure.COUNT, low=0, doc="training rows by label, or as the model takes them")
 
 
-def label_shift(offer: Offer, predict: Predict, *, keeps: type[Any]) -> Phase:
+def label_shift(offer: Offer[S, C, Nothing], predict: Predict[Nothing, M, C], *, keeps: type[M]) -> Phase[C, S]:
     """A phase in which each asked client counts its training rows by class.
 
     offer and predict: as in `evaluate`; predict is asked for rows without labels alone.
     """
 
-    def count(order: Nothing, memory: Any, site: Site) -> Outcome[Classes, Any]:
+    def count(order: Nothing, memory: M, site: Site[C]) -> Outcome[Classes, M]:
         K = site.world.classes
         return Outcome(Classes(torch.bincount(labels_of(order, memory, site), minlength=K)), memory)
 
-    def labels_of(order: Nothing, memory: Any, site: Site) -> Tensor:
+    def labels_of(order: Nothing, memory: M, site: Site[C]) -> Tensor:
         if site.data.y is not None:
             return site.data.y
         parts = (predict(order, memory, site, x).argmax(1).cpu() for x in torch.split(site.data.x, ROWS))
@@ -52,7 +51,7 @@ def label_shift(offer: Offer, predict: Predict, *, keeps: type[Any]) -> Phase:
     return Phase(NAME, Step(NAME, count, Nothing, keeps, Classes, ()), ask=offer, tell=told)
 
 
-def told(state: Any, replies: Replies[Classes], turn: Turn) -> Any:
+def told(state: S, replies: Replies[Classes], turn: Turn[C]) -> S | Told[S]:
     """The state as it is; for people each site's shares, and how far those of each target are from each source's."""
     counts = {str(site): reply.counts.double() for site, reply in replies.items()}
     p = {site: each / each.sum() for site, each in counts.items() if float(each.sum())}

@@ -6,13 +6,12 @@ Li, Wang, Shi, Liu, Hou, "Revisiting Batch Normalization For Practical Domain Ad
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tideline import nets
 from tideline.algorithms.source_free import begun, method, score_own, scoring, source
 from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Source
-from tideline.core.algorithm import Supplied
+from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.record import Nothing
@@ -34,7 +33,7 @@ class AdaBN(Source):
 
 
 @step()
-def measure(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def measure(order: Model, memory: Mine, site: Site[AdaBN]) -> Outcome[Nothing, Mine]:
     """One pass over the site's rows, without labels. Nothing leaves."""
     source.check_rows(site)
     net = source.network(site, order.f, order.g)
@@ -43,20 +42,20 @@ def measure(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
     return Outcome(Nothing(), mine)
 
 
-def plan(c: AdaBN) -> Plan:
+def plan(c: AdaBN) -> Plan[AdaBN, Model]:
     """The source model, its score, one pass at each target."""
-    work = Phase("measure", measure, ask=scoring.to_targets)
-    grade = Phase("score", score_own, ask=scoring.to_targets)
+    work: Phase[AdaBN, Model] = Phase("measure", measure, ask=scoring.to_targets)
+    grade: Phase[AdaBN, Model] = Phase("score", score_own, ask=scoring.to_targets)
     return (*begun(c), *(work,) * c.rounds, grade, *(scoring.confusion(),) * c.confusion, *(scoring.dealt(),) * c.label_shift)
 
 
-def fits(config: Any, world: World, roster: Roster) -> None:
+def fits(config: AdaBN, world: World, roster: Roster) -> None:
     """What the family needs, and batch norm. Raises ConfigRefused, RosterRefused."""
     source.needs_both(config, world, roster)
     check_normed(world)
 
 
-def fits_brought(config: Any, world: World, roster: Roster) -> None:
+def fits_brought(config: AdaBN, world: World, roster: Roster) -> None:
     """The same of a run that brings its source model."""
     source.needs_targets(config, world, roster)
     check_normed(world)
@@ -78,7 +77,7 @@ CLAIMS = (
 )
 TAUGHT = {name: value for name, value in DEMO.items() if name.startswith("source_")}
 
-adabn = method(
+adabn: Algorithm[AdaBN, Model, Mine] = method(
     "adabn",
     "Li et al.: Revisiting Batch Normalization For Practical Domain Adaptation, 2016",
     "The source model with each target's own batch-norm statistics",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -22,7 +22,7 @@ from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Phase, Plan, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.core.settings import setting
+from tideline.core.settings import Plain, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.confusion import confused
 from tideline.learning.evaluate import evaluate, outputs
@@ -70,10 +70,24 @@ class FedProx(FedAvg):
     mu: float = setting(1e-2, low=0.0, doc="weight of the proximal term; 0 is FedAvg, bit for bit")
 
 
-Penalty = Callable[[Any, nn.Module, Weights], Tensor | None]
+C = TypeVar("C")
+A = TypeVar("A", bound=Averaging)
+S = TypeVar("S")
 
 
-def no_penalty(config: Any, net: nn.Module, w: Weights) -> Tensor | None:
+class Rounds(Protocol):
+    """Settings of how many rounds there are, and when models are scored."""
+
+    @property
+    def rounds(self) -> int: ...
+    @property
+    def evaluate_every(self) -> int: ...
+
+
+Penalty: TypeAlias = Callable[[A, nn.Module, Weights], Tensor | None]
+
+
+def no_penalty(config: Averaging, net: nn.Module, w: Weights) -> Tensor | None:
     """FedAvg's local objective is the plain loss F_i."""
     return None
 
@@ -90,16 +104,16 @@ def averaging(
     name: str,
     paper: str,
     summary: str,
-    config: type[Any],
-    penalty: Penalty = no_penalty,
+    config: type[A],
+    penalty: Penalty[A] = no_penalty,
     told: tuple[str, ...] = ("accuracy",),
-    presets: Mapping[str, Mapping[str, Any]] | None = None,
-    folding: Folding = folds.ROBUST,
-) -> Algorithm:
+    presets: Mapping[str, Mapping[str, Plain]] | None = None,
+    folding: Folding[A] = folds.ROBUST,  # type: ignore[assignment]
+) -> Algorithm[A, State, Nothing]:
     """A method in which each client minimises F_i + penalty from the common model; `folding` makes the next model of replies."""
 
     @step(metrics=("loss", "samples"))
-    def train(order: Model, memory: Nothing, site: Site) -> Outcome[Update, Nothing]:
+    def train(order: Model, memory: Nothing, site: Site[A]) -> Outcome[Update, Nothing]:
         """E epochs of SGD from w on the site's labelled rows."""
         net = nets.loaded(site.world, order.model, site.device)
 
@@ -112,18 +126,18 @@ def averaging(
         update = Update(nets.weights_of(net), len(site.data))
         return Outcome(update, memory, {"loss": value, "samples": len(site.data)})
 
-    def plan(c: Any) -> Plan:
+    def plan(c: A) -> Plan[A, State]:
         least, needs = folding.floor(c)
         fold = Phase("train", train, ask=model_to_learners, tell=folding.fold, floor=least, needs=needs)
         last = (confused(model_to_all, predict, takes=Model),) if c.confusion else ()
         return scored(c, fold, evaluate(model_to_all, predict, takes=Model, metrics=told, confidence=c.confidence)) + last
 
-    def fits(c: Any, world: World, roster: Roster) -> None:
+    def fits(c: A, world: World, roster: Roster) -> None:
         nets.check(world)
         folding.check(c)
         folding.check_number(c, needs_teachers(c, roster))
 
-    def fits_brought(c: Any, world: World, roster: Roster) -> None:
+    def fits_brought(c: A, world: World, roster: Roster) -> None:
         # Weights that were brought may be scored, in no rounds, where nobody has labels to learn from.
         if c.rounds:
             return fits(c, world, roster)
@@ -139,35 +153,35 @@ def averaging(
     )
 
 
-def scored(c: Any, work: Phase, score: Phase) -> Plan:
+def scored(c: Rounds, work: Phase[C, S], score: Phase[C, S]) -> Plan[C, S]:
     """Rounds 1 .. R of work, each followed by a scoring where one is due. Of no rounds, a scoring."""
     rounds = ((work, score) if due(c, r) else (work,) for r in range(1, c.rounds + 1))
     return tuple(chain.from_iterable(rounds)) or (score,)
 
 
-def local_sgd(net: nn.Module, site: Site, loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> float:
+def local_sgd(net: nn.Module, site: Site[Training], loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> float:
     """The family's local training, in place; gives the mean loss of the last epoch."""
     c = site.config
     by = optimiser(c, net.parameters())
     return fit(net, site.data, loss, by, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
 
 
-def due(c: Any, r: int) -> bool:
+def due(c: Rounds, r: int) -> bool:
     """Whether round r is followed by a scoring."""
     return r == c.rounds or r % int(c.evaluate_every) == 0
 
 
-def begin(config: Any, world: World, roster: Roster, rng: Generator) -> State:
+def begin(config: Training, world: World, roster: Roster, rng: Generator) -> State:
     """w at random."""
     return State(nets.weights_of(nets.build(world)))
 
 
-def begin_from(config: Any, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
+def begin_from(config: Training, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
     """w as it was brought."""
     return State(weights)
 
 
-def needs_teachers(config: Any, roster: Roster) -> int:
+def needs_teachers(config: Training, roster: Roster) -> int:
     """How many have labels to learn from. Raises RosterRefused where nobody has, ConfigRefused for roles that never have."""
     if set(config.roles) <= {Role.TARGET}:
         said = ", ".join(r.value for r in config.roles) or "empty"
@@ -185,27 +199,27 @@ def needs_teachers(config: Any, roster: Roster) -> int:
     return len(teachers)
 
 
-def learners(turn: Turn) -> tuple[ClientId, ...]:
+def learners(turn: Turn[Training]) -> tuple[ClientId, ...]:
     """Who trains, sorted."""
     return tuple(sorted(m.id for m in turn.roster if m.labelled and m.role in turn.config.roles))
 
 
-def model_to_learners(state: State, turn: Turn) -> dict[ClientId, Model]:
+def model_to_learners(state: State, turn: Turn[Training]) -> dict[ClientId, Model]:
     """w to those who train."""
     return dict.fromkeys(learners(turn), Model(state.model))
 
 
-def model_to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
+def model_to_all(state: State, turn: Turn[Training]) -> dict[ClientId, Model]:
     """w to everybody."""
     return dict.fromkeys(turn.members(), Model(state.model))
 
 
-def predict(order: Model, memory: Nothing, site: Site, x: Tensor) -> Tensor:
+def predict(order: Model, memory: Nothing, site: Site[Training], x: Tensor) -> Tensor:
     """Outputs of w."""
     return outputs(nets.loaded(site.world, order.model, site.device), x, site.device)
 
 
-PRESETS: Mapping[str, Mapping[str, Any]] = {
+PRESETS: Mapping[str, Mapping[str, Plain]] = {
     "demo": {"rounds": 8, "epochs": 1, "batch": 32, "rate": 0.03},
     "tiny": {"rounds": 2, "epochs": 1, "batch": 16, "rate": 0.05},
 }

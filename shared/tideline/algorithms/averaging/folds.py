@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tideline.algorithms.averaging.messages import State, Update
 from tideline.core.algorithm import no_notes
@@ -15,6 +15,10 @@ from tideline.core.run import ClientId, World
 from tideline.numerics.aggregation import robust
 from tideline.numerics.aggregation.averaging import weighted_sum
 
+if TYPE_CHECKING:
+    from tideline.algorithms.averaging import Averaging, FedAvg
+
+C = TypeVar("C")
 RULES = ("none", "clip", "median", "trimmed_mean", "krum", "multi_krum")
 PAGE = "docs/robust-folds.md"
 OUTLIERS = f"a site whose data differ from the others' looks like a wrong one ({PAGE})"
@@ -30,21 +34,21 @@ COUNTS = "a site that tells a large number of samples still weighs much, unless 
 NO_COUNTS = "the numbers of samples are not used: every site counts alike"
 
 
-def no_floor(config: Any) -> tuple[int | None, str]:
+def no_floor(config: C) -> tuple[int | None, str]:
     """As few replies as there may be."""
     return None, ""
 
 
-def any_settings(config: Any) -> None:
+def any_settings(config: C) -> None:
     """Settings that all fit."""
 
 
-def any_number(config: Any, n: int) -> None:
+def any_number(config: C, n: int) -> None:
     """As few sites as there may be."""
 
 
 @dataclass(frozen=True)
-class Folding:
+class Folding(Generic[C]):
     """How a member of the family makes the next model of replies.
 
     fold          the coordinator's `tell`
@@ -54,11 +58,11 @@ class Folding:
     notes         what it does with sites and their counts, for those who start a run
     """
 
-    fold: Callable[[State, Replies[Update], Turn], State | Told[State]]
-    floor: Callable[[Any], tuple[int | None, str]] = no_floor
-    check: Callable[[Any], None] = any_settings
-    check_number: Callable[[Any, int], None] = any_number
-    notes: Callable[[Any, World], tuple[str, ...]] = no_notes
+    fold: Callable[[State, Replies[Update], Turn[C]], State | Told[State]]
+    floor: Callable[[C], tuple[int | None, str]] = no_floor
+    check: Callable[[C], None] = any_settings
+    check_number: Callable[[C, int], None] = any_number
+    notes: Callable[[C, World], tuple[str, ...]] = no_notes
 
 
 class Models(Mapping[ClientId, Weights]):
@@ -77,7 +81,7 @@ class Models(Mapping[ClientId, Weights]):
         return len(self._replies)
 
 
-def check(config: Any) -> None:
+def check(config: FedAvg) -> None:
     """Raises ConfigRefused for settings that the rule has no use for, or lacks."""
     if config.byzantine and config.robust in ("none", "clip"):
         raise ConfigRefused(
@@ -99,14 +103,14 @@ def check(config: Any) -> None:
         )
 
 
-def floor(config: Any) -> tuple[int | None, str]:
+def floor(config: FedAvg) -> tuple[int | None, str]:
     """The least number of replies that the rule can fold, and what needs them."""
     if config.robust in ("none", "clip"):
         return None, ""
     return robust.least(config.robust, config.byzantine), f"{config.robust} with byzantine: {config.byzantine}"
 
 
-def check_number(config: Any, n: int) -> None:
+def check_number(config: FedAvg, n: int) -> None:
     """Raises RosterRefused where fewer than the rule needs can train."""
     least, needs = floor(config)
     if least is not None and n < least:
@@ -117,7 +121,7 @@ def check_number(config: Any, n: int) -> None:
         )
 
 
-def notes(config: Any, world: World) -> tuple[str, ...]:
+def notes(config: FedAvg, world: World) -> tuple[str, ...]:
     """What a rule does with sites and their counts, for those who start a run."""
     if config.robust == "none":
         return ()
@@ -126,47 +130,47 @@ def notes(config: Any, world: World) -> tuple[str, ...]:
     return (says,) if config.weighting == "uniform" else (says, COUNTS if config.robust == "clip" else NO_COUNTS)
 
 
-def fold(state: State, replies: Replies[Update], turn: Turn) -> State | Told[State]:
+def fold(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> State | Told[State]:
     """The next w by the rule of the config, and what was done with single sites."""
     return FOLDS[turn.config.robust](state, replies, turn)
 
 
-def mean(state: State, replies: Replies[Update], turn: Turn) -> State:
+def mean(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> State:
     """w <- sum_i (n_i / n) w_i over those who answered, or their plain mean."""
     p = shares(replies, turn.config)
     return State(weighted_sum((p[client], reply.model) for client, reply in replies.items()))
 
 
-def shares(replies: Replies[Update], config: Any) -> dict[ClientId, float]:
+def shares(replies: Replies[Update], config: Averaging) -> dict[ClientId, float]:
     """The coefficients of the mean, which sum to one: n_i / n, or 1 / N."""
     counts = {client: 1 if config.weighting == "uniform" else reply.samples for client, reply in replies.items()}
     n = sum(counts.values())
     return {client: count / n for client, count in counts.items()}
 
 
-def clip(state: State, replies: Replies[Update], turn: Turn) -> Told[State]:
+def clip(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Told[State]:
     """w <- w + sum_i a_i c_i (w_i - w), with the coefficients a_i of the mean."""
     made, factors = robust.clip(state.model, Models(replies), shares(replies, turn.config), turn.config.clip_norm)
     return Told(State(made), marked({"clipped": [client for client, c in factors.items() if c < 1]}))
 
 
-def median(state: State, replies: Replies[Update], turn: Turn) -> State:
+def median(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> State:
     """w <- the middle of each coordinate."""
     return State(robust.median(Models(replies), turn.config.byzantine))
 
 
-def trimmed_mean(state: State, replies: Replies[Update], turn: Turn) -> State:
+def trimmed_mean(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> State:
     """w <- the mean of each coordinate without its f least and f largest values."""
     return State(robust.trimmed_mean(Models(replies), turn.config.byzantine))
 
 
-def krum(state: State, replies: Replies[Update], turn: Turn) -> Told[State]:
+def krum(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Told[State]:
     """w <- the model of the site with the least Krum score."""
     one = robust.krum(Models(replies), turn.config.byzantine)
     return Told(State(replies[one].model), choice(replies, (one,)))
 
 
-def multi_krum(state: State, replies: Replies[Update], turn: Turn) -> Told[State]:
+def multi_krum(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Told[State]:
     """w <- the plain mean of the N - f - 2 models with the least Krum scores."""
     models = Models(replies)
     chosen = robust.multi_krum(models, turn.config.byzantine)
@@ -178,12 +182,12 @@ def choice(replies: Replies[Update], chosen: tuple[ClientId, ...]) -> Mapping[st
     return marked({"chosen": chosen, "left out": [client for client in replies if client not in chosen]})
 
 
-def marked(words: Mapping[str, Any]) -> Mapping[str, tuple[ClientId, ...]]:
+def marked(words: Mapping[str, Sequence[ClientId]]) -> Mapping[str, tuple[ClientId, ...]]:
     """Marks without the words that nobody has."""
     return {word: tuple(clients) for word, clients in words.items() if clients}
 
 
-FOLDS: Mapping[str, Callable[[State, Replies[Update], Turn], State | Told[State]]] = {
+FOLDS: Mapping[str, Callable[[State, Replies[Update], Turn[FedAvg]], State | Told[State]]] = {
     "none": mean,
     "clip": clip,
     "median": median,

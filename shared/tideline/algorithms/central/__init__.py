@@ -30,7 +30,7 @@ class Central(Training):
     most_rows: int = setting(100_000, low=1, high=100_000_000, doc="rows that a site sends at most; of more, drawn at random")
 
 
-def plan(c: Central) -> Plan:
+def plan(c: Central) -> Plan[Central, State]:
     """Pool, then (learn, score) x R. Learning asks nobody: it is a computation on the coordinator."""
     pool = Phase("pool", client.pool, ask=server.to_learners, tell=server.gather)
     learn = Phase("learn", None, tell=server.learn)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @step(metrics=("samples",))
-def pool(order: Nothing, memory: Nothing, site: Site) -> Outcome[Rows, Nothing]:
+def pool(order: Nothing, memory: Nothing, site: Site[Central]) -> Outcome[Rows, Nothing]:
     """The rows with their labels; of more than `most_rows`, as many, drawn at random. Held-out rows stay."""
     c: Central = site.config
     x, y = site.data.x, site.data.y

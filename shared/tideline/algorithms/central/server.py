@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Generator
@@ -18,12 +18,14 @@ from tideline.core.errors import StepFailed
 from tideline.core.phase import Replies, Table, Told, Turn, told
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Roster, World
+from tideline.learning.evaluate import Histogram
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.optimisers import optimiser
 
 if TYPE_CHECKING:
     from tideline.algorithms.central import Central
 
+Scored: TypeAlias = "Callable[[State, Replies[Histogram], Turn[Central]], State | Told[State]]"
 LEAST = 2  # rows in all, so that a batch has a variance, which batch norm needs
 LOST = "rounds of training that were not taken"
 
@@ -38,12 +40,12 @@ def begin_from(config: Central, world: World, roster: Roster, rng: Generator, we
     return State(weights, {}, 0)
 
 
-def to_learners(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+def to_learners(state: State, turn: Turn[Central]) -> dict[ClientId, Nothing]:
     """Nobody needs to know anything to send rows."""
     return dict.fromkeys(learners(turn), Nothing())
 
 
-def gather(state: State, replies: Replies[Rows], turn: Turn) -> Told[State]:
+def gather(state: State, replies: Replies[Rows], turn: Turn[Central]) -> Told[State]:
     """The rows of those that can be learnt from. Raises StepFailed where too few are left to learn anything."""
     rows: dict[str, Held] = {k: Held(given.x, given.y) for k, given in replies.items() if usable(given, turn)}
     n = sum(len(given.y) for given in rows.values())
@@ -56,14 +58,14 @@ def gather(state: State, replies: Replies[Rows], turn: Turn) -> Told[State]:
     return Told(replace(state, rows=rows), {"left out": left_out} if left_out else {})
 
 
-def usable(given: Rows, turn: Turn) -> bool:
+def usable(given: Rows, turn: Turn[Central]) -> bool:
     """Whether there are rows, no more than were asked for, whose labels are classes of the world: they may be any numbers."""
     y, most = given.y.double(), turn.config.most_rows
     classes = bool(((y == y.floor()) & (y < turn.world.classes)).all())
     return 0 < len(y) <= most and classes
 
 
-def learn(state: State, replies: Replies[Any], turn: Turn) -> State:
+def learn(state: State, replies: Replies[Nothing], turn: Turn[Central]) -> State:
     """E epochs on all rows. Weights that are no longer finite are not taken; after the last round the rows are let go."""
     c: Central = turn.config
     net = nets.loaded(turn.world, state.model)
@@ -84,10 +86,10 @@ def pooled(state: State, world: World) -> Data:
     return Data(x, y, domain, names)
 
 
-def telling(tell: Callable[[State, Replies[Any], Turn], Any]) -> Callable[[State, Replies[Any], Turn], Any]:
+def telling(tell: Scored) -> Scored:
     """What a scoring tells people, and whether rounds of training before it were not taken: those have no tables of their own."""
 
-    def both(state: State, replies: Replies[Any], turn: Turn) -> Any:
+    def both(state: State, replies: Replies[Histogram], turn: Turn[Central]) -> State | Told[State]:
         given = tell(state, replies, turn)
         if not state.lost:
             return given
@@ -97,6 +99,6 @@ def telling(tell: Callable[[State, Replies[Any], Turn], Any]) -> Callable[[State
     return both
 
 
-def model_to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
+def model_to_all(state: State, turn: Turn[Central]) -> dict[ClientId, Model]:
     """The model to everybody."""
     return dict.fromkeys(turn.members(), Model(state.model))

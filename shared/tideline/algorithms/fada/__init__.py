@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
-from typing import Any
 
 from tideline.algorithms.fada import client, critic, criticism, server, source, target
 from tideline.algorithms.fada.client import IMPROVE, SOURCE
 from tideline.algorithms.fada.fitting import fits, notes, sizes
 from tideline.algorithms.fada.messages import Mine, State
-from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRESETS, aligns
+from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRESETS, Either, aligns
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role
@@ -23,7 +22,7 @@ from tideline.learning.confusion import confused
 from tideline.learning.label_shift import label_shift
 
 
-def plan(c: Any) -> Plan:
+def plan(c: Either) -> Plan[Either, State]:
     """Begin alike, then rounds; scored before them, now and then, and at the end."""
     first = Phase(SOURCE, source.begin, ask=server.to_sources, tell=server.gathered)
     share = Phase("share", client.share, ask=server.to_all, tell=server.begun)
@@ -34,14 +33,14 @@ def plan(c: Any) -> Plan:
     return (*(first,) * c.source_rounds, share, *(before,) * (c.source_rounds > 0), *rounds, *counted(c))
 
 
-def counted(c: Any) -> Plan:
+def counted(c: Either) -> Plan[Either, State]:
     """What is counted in the end, if that is asked for."""
     taken = confused(server.nothing_to_targets, client.predict, keeps=Mine)
     dealt = label_shift(server.nothing_to_all, client.predict, keeps=Mine)
     return (*(taken,) * c.confusion, *(dealt,) * c.label_shift)
 
 
-def one_round(c: Any) -> Plan:
+def one_round(c: Either) -> Plan[Either, State]:
     """Step 2's identifiers, steps 1 to 4 at the sources, steps 5 and 6 at the targets."""
     improve = Phase(
         IMPROVE,
@@ -54,7 +53,7 @@ def one_round(c: Any) -> Plan:
     return (*identify(c) * c.identify_steps, improve, follow) if aligns(c) else (improve, follow)
 
 
-def identify(c: Any) -> Plan:
+def identify(c: Either) -> Plan[Either, State]:
     """One step of the identifiers: by halves of a gradient, or by features."""
     if c.critic == FEATURES:
         expose = Phase("expose", critic.expose, ask=criticism.ask_all, tell=criticism.criticised)
@@ -74,18 +73,9 @@ WITH_FEATURES = (
     "The run's notes then tell the (epsilon, delta) of a row through its own features.",
     "Not claimed: that what a row taught the network, and so the features of others, is hidden.",
 )
-COMMON: dict[str, Any] = {
-    "memory": Mine,
-    "settle": client.settle,
-    "fits": fits,
-    "sizes": sizes,
-    "notes": notes,
-    "keepsakes": client.keepsakes,
-    "network": "lenet_bn",
-    "cast": (Role.SOURCE, Role.SOURCE, Role.TARGET),
-}
+CAST = (Role.SOURCE, Role.SOURCE, Role.TARGET)
 
-fada = Algorithm(
+fada: Algorithm[FADA, State, Mine] = Algorithm(
     "fada",
     PAPER,
     "Sites without labels are aligned with labelled ones by adversaries; features stay, models travel sealed",
@@ -95,10 +85,17 @@ fada = Algorithm(
     plan,
     claims=CLAIMS + WITH_FEATURES,
     presets=PRESETS,
-    **COMMON,
+    memory=Mine,
+    settle=client.settle,
+    fits=fits,
+    sizes=sizes,
+    notes=notes,
+    keepsakes=client.keepsakes,
+    network="lenet_bn",
+    cast=CAST,
 )
 
-fdann = Algorithm(
+fdann: Algorithm[FDANN, State, Mine] = Algorithm(
     "fdann",
     f"f-DANN, as named in {PAPER}",
     "The same with all sources alike, and nothing disentangled",
@@ -108,5 +105,12 @@ fdann = Algorithm(
     plan,
     claims=CLAIMS,
     presets=PRESETS,
-    **COMMON,
+    memory=Mine,
+    settle=client.settle,
+    fits=fits,
+    sizes=sizes,
+    notes=notes,
+    keepsakes=client.keepsakes,
+    network="lenet_bn",
+    cast=CAST,
 )

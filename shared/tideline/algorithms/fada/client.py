@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tideline import nets
 from tideline.algorithms.fada.messages import Common, Half, Halves, Identifiers, Mine
-from tideline.algorithms.fada.settings import LEAST, PARAM, aligns, disentangles
+from tideline.algorithms.fada.settings import LEAST, PARAM, Either, aligns, disentangles
 from tideline.algorithms.fada.transfer import Due, together, trained
 from tideline.core.data import View
 from tideline.core.errors import DataRefused
@@ -29,7 +29,7 @@ SOURCE = "source"  # the phase of averaging among sources
 IMPROVE = "improve"
 
 
-def settle(config: object, site: Site) -> Mine:
+def settle(config: Either, site: Site[Either]) -> Mine:
     """No model yet. At a target, which rows are clustered: drawn once, so that gains tell of models and not of rows.
 
     Raises DataRefused for a site without rows, and, where halves are told, for one of fewer than these may be of.
@@ -44,19 +44,19 @@ def settle(config: object, site: Site) -> Mine:
     return Mine({}, {}, {}, {}, mine, torch.zeros(0, 2), none, none, 0, torch.zeros(0, dtype=torch.uint8), {}, {})
 
 
-def loaded(memory: Mine, site: Site) -> nn.Module:
+def loaded(memory: Mine, site: Site[Either]) -> nn.Module:
     """The site's own G and C."""
     return nets.loaded(site.world, memory.model, site.device)
 
 
-def met(order: Common, memory: Mine, site: Site, number: int) -> dict[str, Tensor]:
+def met(order: Common, memory: Mine, site: Site[Either], number: int) -> dict[str, Tensor]:
     """The mean of what sources sent in a round of averaging, beside batch norm's statistics of this site."""
     model = memory.model or order.start
     return {**model, **together(PARAM, trained(model), order.models, Due(SOURCE, number, trained(order.start)), site)}
 
 
 @step(metrics=("missing",))
-def share(order: Common, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def share(order: Common, memory: Mine, site: Site[Either]) -> Outcome[Nothing, Mine]:
     """All begin alike: G_i <- G, C_i <- C. A source draws its networks beside them, a target measures its own statistics."""
     memory = replace(memory, model=met(order, memory, site, site.config.source_rounds))
     if site.role is Role.SOURCE:
@@ -67,13 +67,13 @@ def share(order: Common, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
     return Outcome(Nothing(), replace(memory, model=nets.weights_of(net)))
 
 
-def missing(site: Site) -> int:
+def missing(site: Site[Either]) -> int:
     """Classes that a source has no row of."""
     assert site.data.y is not None
     return site.world.classes - len(torch.unique(site.data.y))
 
 
-def measure(net: nn.Module, site: Site) -> None:
+def measure(net: nn.Module, site: Site[Either]) -> None:
     """Batch norm's statistics of the target's rows under the weights of now, in place; of a single row they stay as they are."""
     if len(site.data) > 1:
         remeasure(net, site.data.x, nets.rows_of(site.data.x), site.rng, site.device)
@@ -98,7 +98,7 @@ def enough(n: int) -> None:
         raise DataRefused(what, "Leave the site out, or give it more data")
 
 
-def drawn(site: Site, size: int) -> Tensor:
+def drawn(site: Site[Either], size: int) -> Tensor:
     """Numbers of the rows of one mini-batch. Raises DataRefused for a site that has fewer than may be told of."""
     n = len(site.data)
     enough(n)
@@ -106,7 +106,7 @@ def drawn(site: Site, size: int) -> Tensor:
 
 
 @step(metrics=("loss", "error"))
-def identify(order: Identifiers, memory: Mine, site: Site) -> Outcome[Halves, Mine]:
+def identify(order: Identifiers, memory: Mine, site: Site[Either]) -> Outcome[Halves, Mine]:
     """This party's half of the gradient of eq. 4 for each pair that it is of, G held. Features stay."""
     net = loaded(memory, site)
     net.train()
@@ -130,7 +130,7 @@ def half(di: Tensor, f: Tensor, source: bool) -> Half | None:
     return Half(g.cpu(), float(loss.detach()), error_of(z.detach(), source=source), len(f))
 
 
-def minibatches(n: int, site: Site) -> Iterator[Tensor]:
+def minibatches(n: int, site: Site[Either]) -> Iterator[Tensor]:
     """Numbers of rows, for so many epochs or steps. None of a single row: batch norm has no variance of it."""
     c, done = site.config, 0
     if n < 2:
@@ -154,19 +154,19 @@ def averaged(told: list[dict[str, float]]) -> dict[str, float]:
 def score(name: str) -> AnyStep:
     """The target's model of now on its held-out rows."""
 
-    def run(order: Nothing, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    def run(order: Nothing, memory: Mine, site: Site[Either]) -> Outcome[Nothing, Mine]:
         value = accuracy(predict, order, memory, site)
         return Outcome(Nothing(), memory, {} if value is None else {name: value})
 
     return Step("score", run, Nothing, Mine, Nothing, (name,), View.HELD_OUT)
 
 
-def predict(order: Nothing, memory: Mine, site: Site, x: Tensor) -> Tensor:
+def predict(order: Nothing, memory: Mine, site: Site[Either], x: Tensor) -> Tensor:
     """Outputs of the site's own model."""
     return outputs(loaded(memory, site), x, site.device)
 
 
-def keepsakes(config: object, memory: Mine) -> dict[str, Weights]:
+def keepsakes(config: Either, memory: Mine) -> dict[str, Weights]:
     """A site's own network: of a target, G_t and C_t, and where its rows lie by G_t, coloured by C_t."""
     taken = {"model": memory.model} if memory.model else {}
     return {**taken, "picture": {"site": memory.points, "site_class": memory.guess}} if len(memory.points) else taken

@@ -17,7 +17,7 @@ from torch.optim import SGD
 from tideline import nets
 from tideline.algorithms.fada.client import drawn, loaded, unmoved
 from tideline.algorithms.fada.messages import Ask, Exposed, Mine, Pull
-from tideline.algorithms.fada.settings import forgets
+from tideline.algorithms.fada.settings import Either, forgets
 from tideline.algorithms.fada.transfer import extractor, trained
 from tideline.core.errors import StepFailed
 from tideline.core.record import Nothing, Weights
@@ -30,7 +30,7 @@ from tideline.numerics.alignment.adversarial import clipped
 SEEDS = 2**62
 
 
-def features(net: nn.Module, rows: Tensor, seed: int, site: Site) -> Tensor:
+def features(net: nn.Module, rows: Tensor, seed: int, site: Site[Either]) -> Tensor:
     """Clipped features of a mini-batch in training mode, by a dropout of its own."""
     net.train()
     torch.manual_seed(seed)
@@ -39,7 +39,7 @@ def features(net: nn.Module, rows: Tensor, seed: int, site: Site) -> Tensor:
 
 
 @step(metrics=("epsilon",))
-def expose(order: Ask, memory: Mine, site: Site) -> Outcome[Exposed, Mine]:
+def expose(order: Ask, memory: Mine, site: Site[Either]) -> Outcome[Exposed, Mine]:
     """Features of a mini-batch, clipped and noised; and what noise has been worth so far."""
     c, net = site.config, loaded(memory, site)
     rows = drawn(site, c.batch)
@@ -56,7 +56,7 @@ def expose(order: Ask, memory: Mine, site: Site) -> Outcome[Exposed, Mine]:
 
 
 @step()
-def pull(order: Pull, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def pull(order: Pull, memory: Mine, site: Site[Either]) -> Outcome[Nothing, Mine]:
     """A step of G along eq. 5, whose gradient by the features came. Raises StepFailed for one of other rows than were sent."""
     c, net = site.config, loaded(memory, site)
     moving = list(net.get_submodule("features").parameters())
@@ -73,7 +73,7 @@ def pull(order: Pull, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
     return Outcome(Nothing(), moved_on(memory, nets.weights_of(net), site))
 
 
-def moved_on(memory: Mine, made: Weights, site: Site) -> Mine:
+def moved_on(memory: Mine, made: Weights, site: Site[Either]) -> Mine:
     """The memory after a step. Where the round began is kept: a source's step is part of what it sends, a target forgets some."""
     if site.role is Role.SOURCE:
         before = extractor(memory.model)

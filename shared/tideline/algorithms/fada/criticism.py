@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tideline.algorithms.fada.messages import Ask, Exposed, Identifier, Pull, State
 from tideline.algorithms.fada.server import identified, sources, targets
-from tideline.algorithms.fada.settings import LEAST
+from tideline.algorithms.fada.settings import LEAST, Either
 from tideline.core.phase import Replies, Told, Turn
 from tideline.core.run import ClientId
 from tideline.nets.disentangling import logits, sizes
 from tideline.numerics.alignment.adversarial import error_of, taken_for_source, told_apart
 
 
-def ask_all(state: State, turn: Turn) -> dict[ClientId, Ask]:
+def ask_all(state: State, turn: Turn[Either]) -> dict[ClientId, Ask]:
     """For a mini-batch of features."""
     return dict.fromkeys((*sources(state, turn), *targets(state, turn)), Ask())
 
 
-def criticised(state: State, replies: Replies[Exposed], turn: Turn) -> State | Told[State]:
+def criticised(state: State, replies: Replies[Exposed], turn: Turn[Either]) -> State | Told[State]:
     """A step of each DI by eq. 4, and the gradients of eq. 5 by each party's features, DI held. Odd features are left out."""
     sent = ((str(client), reply.f.float()) for client, reply in replies.items())
     f = {client: rows for client, rows in sent if likely(rows, turn.config)}
@@ -41,7 +40,7 @@ def criticised(state: State, replies: Replies[Exposed], turn: Turn) -> State | T
     return identified(replace(state, di=di, gradients=gradients), found, gone, turn)
 
 
-def likely(f: Tensor, c: Any) -> bool:
+def likely(f: Tensor, c: Either) -> bool:
     """Whether these are features (b, d) as sites send them: of so many rows, and none longer than clipping and noise can make it.
 
     The length of d numbers of noise exceeds sqrt(d) + 8 deviations once in 10^14 rows.
@@ -65,6 +64,6 @@ def pulled(di: Tensor, f: Tensor) -> Tensor:
     return g
 
 
-def gradients(state: State, turn: Turn) -> dict[ClientId, Pull]:
+def gradients(state: State, turn: Turn[Either]) -> dict[ClientId, Pull]:
     """To each party its own."""
     return {ClientId(party): Pull(g) for party, g in sorted(state.gradients.items())}

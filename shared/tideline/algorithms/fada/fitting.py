@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tideline import nets
-from tideline.algorithms.fada.settings import FEATURES, GRAD, UNIFORM, aligns
+from tideline.algorithms.fada.settings import FEATURES, GRAD, UNIFORM, Either, aligns
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import Role, Roster, World
 from tideline.nets.disentangling import numbers
@@ -15,7 +14,7 @@ from tideline.nets.layers import backbone_of, parameters
 from tideline.numerics.aggregation.gaussian_noise import epsilon
 
 
-def fits(config: Any, world: World, roster: Roster) -> None:
+def fits(config: Either, world: World, roster: Roster) -> None:
     """Raises ConfigRefused for settings that exclude each other, RosterRefused without a labelled source, or without a target."""
     nets.check(world)
     if config.mode == GRAD and config.steps != 1:
@@ -45,13 +44,13 @@ def bare(world: World) -> bool:
     return not parameters(backbone_of(nets.template(world)))
 
 
-def sizes(config: Any, world: World) -> Mapping[str, int]:
+def sizes(config: Either, world: World) -> Mapping[str, int]:
     """p, the parameters of an identifier, and d, the features."""
     d = sizes_of(world)[1]
     return {"p": numbers(d), "d": d}
 
 
-def notes(config: Any, world: World) -> tuple[str, ...]:
+def notes(config: Either, world: World) -> tuple[str, ...]:
     """What noise is worth, what cannot be aligned, and what cannot be weighed."""
     said = []
     if config.attention != UNIFORM and config.clustered < world.classes:
@@ -63,7 +62,7 @@ def notes(config: Any, world: World) -> tuple[str, ...]:
     return tuple(said)
 
 
-def worth(c: Any) -> str:
+def worth(c: Either) -> str:
     """The budget of all exchanges, in words."""
     releases = c.rounds * c.identify_steps
     if c.noise == 0:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Generator
@@ -22,7 +21,7 @@ from tideline.algorithms.fada.messages import (
     Improved,
     State,
 )
-from tideline.algorithms.fada.settings import GRADIENTS, PARAM, aligns, begins_anew
+from tideline.algorithms.fada.settings import GRADIENTS, PARAM, Either, aligns, begins_anew
 from tideline.core.errors import RosterRefused, StepFailed
 from tideline.core.phase import Replies, Table, Told, Turn
 from tideline.core.record import Nothing
@@ -33,7 +32,7 @@ from tideline.numerics.alignment.adversarial import a_distance, bounded
 Errors = dict[str, dict[str, tuple[float, ...]]]
 
 
-def begin(config: Any, world: World, roster: Roster, rng: Generator) -> State:
+def begin(config: Either, world: World, roster: Roster, rng: Generator) -> State:
     """G and C at random, and one start for all identifiers."""
     start = nets.weights_of(nets.build(world))
     di = torch.nn.utils.parameters_to_vector(identifier(sizes(world)[1]).parameters()).detach()
@@ -45,22 +44,22 @@ def begin(config: Any, world: World, roster: Roster, rng: Generator) -> State:
 # All begin alike
 
 
-def to_sources(state: State, turn: Turn) -> dict[ClientId, Common]:
+def to_sources(state: State, turn: Turn[Either]) -> dict[ClientId, Common]:
     """The start, what sources made of it, and who may read what they make now."""
     return dict.fromkeys(turn.members(Role.SOURCE), Common(state.start, dict(state.models), everybody(turn)))
 
 
-def to_all(state: State, turn: Turn) -> dict[ClientId, Common]:
+def to_all(state: State, turn: Turn[Either]) -> dict[ClientId, Common]:
     """The same to targets too."""
     return dict.fromkeys(turn.members(), Common(state.start, dict(state.models), ()))
 
 
-def everybody(turn: Turn) -> tuple[str, ...]:
+def everybody(turn: Turn[Either]) -> tuple[str, ...]:
     """Names of all sites."""
     return tuple(map(str, turn.members()))
 
 
-def gathered(state: State, replies: Replies[Improved], turn: Turn) -> State | Told[State]:
+def gathered(state: State, replies: Replies[Improved], turn: Turn[Either]) -> State | Told[State]:
     """Handles of what sources sent; who sent nothing is left out of this round.
 
     Raises StepFailed where all have answered, and nobody with anything: then rounds would go by and teach nothing.
@@ -74,7 +73,7 @@ def gathered(state: State, replies: Replies[Improved], turn: Turn) -> State | To
     return left_out(replace(state, models=models), gone)
 
 
-def begun(state: State, replies: Replies[Nothing], turn: Turn) -> State | Told[State]:
+def begun(state: State, replies: Replies[Nothing], turn: Turn[Either]) -> State | Told[State]:
     """Who takes part from here on. Raises RosterRefused where no source, or no target, is left."""
     here = tuple(str(c) for c in replies)
     for role in (Role.SOURCE, Role.TARGET):
@@ -91,22 +90,22 @@ def left_out(state: State, gone: list[ClientId]) -> State | Told[State]:
     return Told(state, {"left out": tuple(gone)}) if gone else state
 
 
-def sources(state: State, turn: Turn) -> list[ClientId]:
+def sources(state: State, turn: Turn[Either]) -> list[ClientId]:
     """Sources that take part."""
     return [c for c in turn.members(Role.SOURCE) if not state.begun or c in state.begun]
 
 
-def targets(state: State, turn: Turn) -> list[ClientId]:
+def targets(state: State, turn: Turn[Either]) -> list[ClientId]:
     """Targets that take part."""
     return [c for c in turn.members(Role.TARGET) if not state.begun or c in state.begun]
 
 
-def nothing_to_targets(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+def nothing_to_targets(state: State, turn: Turn[Either]) -> dict[ClientId, Nothing]:
     """A question without words."""
     return dict.fromkeys(targets(state, turn), Nothing())
 
 
-def nothing_to_all(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+def nothing_to_all(state: State, turn: Turn[Either]) -> dict[ClientId, Nothing]:
     """The same to all that take part."""
     return dict.fromkeys((*sources(state, turn), *targets(state, turn)), Nothing())
 
@@ -114,7 +113,7 @@ def nothing_to_all(state: State, turn: Turn) -> dict[ClientId, Nothing]:
 # Step 2, variant A: the identifier travels
 
 
-def pairs_of(state: State, turn: Turn) -> dict[ClientId, dict[str, Identifier]]:
+def pairs_of(state: State, turn: Turn[Either]) -> dict[ClientId, dict[str, Identifier]]:
     """Each party's identifiers, by the other party's name."""
     s, t = sources(state, turn), targets(state, turn)
     if not state.di:
@@ -123,12 +122,12 @@ def pairs_of(state: State, turn: Turn) -> dict[ClientId, dict[str, Identifier]]:
     return of_sources | {j: {str(i): state.di[j][i] for i in s} for j in t}
 
 
-def identifiers(state: State, turn: Turn) -> dict[ClientId, Identifiers]:
+def identifiers(state: State, turn: Turn[Either]) -> dict[ClientId, Identifiers]:
     """To both parties at once."""
     return {client: Identifiers(di) for client, di in pairs_of(state, turn).items()}
 
 
-def stepped(state: State, replies: Replies[Halves], turn: Turn) -> State | Told[State]:
+def stepped(state: State, replies: Replies[Halves], turn: Turn[Either]) -> State | Told[State]:
     """DI <- DI - eta (g_s + g_t) for each pair of which both halves came; others stay. So one liar spoils its own pairs alone."""
     halves = {str(client): sound(reply.halves) for client, reply in replies.items()}
     rate = turn.config.identify_rate_of(sizes(turn.world)[1])
@@ -151,7 +150,9 @@ def sound(halves: Mapping[str, Half]) -> dict[str, Half]:
     return {name: half for name, half in halves.items() if bounded(half.g.float())}
 
 
-def identified(state: State, found: Mapping[tuple[str, str], float], gone: list[ClientId], turn: Turn) -> State | Told[State]:
+def identified(
+    state: State, found: Mapping[tuple[str, str], float], gone: list[ClientId], turn: Turn[Either]
+) -> State | Told[State]:
     """The errors of the pairs, over the exchanges of this round; after the last of them people are told."""
     number = (turn.round - 1) % turn.config.identify_steps
     errors: Errors = {t: dict(row) for t, row in state.errors.items()} if number else {}
@@ -176,7 +177,7 @@ def distances(errors: Errors) -> dict[str, Table]:
 # Steps 1, 3, 4, then 5, 6
 
 
-def to_improve(state: State, turn: Turn) -> dict[ClientId, Improve]:
+def to_improve(state: State, turn: Turn[Either]) -> dict[ClientId, Improve]:
     """The identifiers of a source's pairs; where sources meet, what all made last; and who may read what they make now."""
     c, di, to = turn.config, pairs_of(state, turn), [str(t) for t in targets(state, turn)]
     readers = (*to, *(str(s) for s in sources(state, turn))) if c.meet else to
@@ -187,7 +188,7 @@ def to_improve(state: State, turn: Turn) -> dict[ClientId, Improve]:
     }
 
 
-def guides_of(state: State, turn: Turn) -> list[ClientId]:
+def guides_of(state: State, turn: Turn[Either]) -> list[ClientId]:
     """Who is asked where the round begins: sources that did not miss the last one, if somebody did. Where all did, all."""
     if not state.behind and not state.late:
         return []
@@ -195,7 +196,7 @@ def guides_of(state: State, turn: Turn) -> list[ClientId]:
     return [s for s in here if s not in state.behind] or here
 
 
-def improved(state: State, replies: Replies[Improved], turn: Turn) -> State | Told[State]:
+def improved(state: State, replies: Replies[Improved], turn: Turn[Either]) -> State | Told[State]:
     """The same as `gathered`; and who is to be told where a round began, since changes are added to that.
 
     Models are added to nothing, and sources that do not meet add nothing.
@@ -209,7 +210,7 @@ def improved(state: State, replies: Replies[Improved], turn: Turn) -> State | To
     return replace(told, state=after) if isinstance(told, Told) else after
 
 
-def to_follow(state: State, turn: Turn) -> dict[ClientId, Follow]:
+def to_follow(state: State, turn: Turn[Either]) -> dict[ClientId, Follow]:
     """The identifiers of a target's pairs, and handles of what sources made."""
     gradients, di = turn.config.critic == GRADIENTS, pairs_of(state, turn)
     return {
@@ -224,7 +225,7 @@ def guided(state: State) -> bool:
     return state.guide in state.models
 
 
-def late(state: State, told: Mapping[str, Any], turn: Turn) -> tuple[str, ...]:
+def late(state: State, told: Container[str], turn: Turn[Either]) -> tuple[str, ...]:
     """Targets that lack what sources made in a round: who did not answer now, and who did not before, and was not told."""
     if not begins_anew(turn.config):
         return ()
@@ -232,7 +233,7 @@ def late(state: State, told: Mapping[str, Any], turn: Turn) -> tuple[str, ...]:
     return tuple(str(t) for t in targets(state, turn) if t not in told or t in lacking)
 
 
-def followed(state: State, replies: Replies[Followed], turn: Turn) -> State | Told[State]:
+def followed(state: State, replies: Replies[Followed], turn: Turn[Either]) -> State | Told[State]:
     """The weights of each target; of one that did not answer the last. Sources whose numbers it could not use are named."""
     told = {str(client): normalised(reply.w, state) for client, reply in replies.items()}
     state = replace(state, w={**state.w, **told}, late=late(state, told, turn) if state.models else state.late)
@@ -245,7 +246,7 @@ def normalised(w: Mapping[str, float], state: State) -> dict[str, float]:
     return {s: min(each, 1.0) for s, each in sorted(w.items()) if s in state.models}
 
 
-def weights(state: State, turn: Turn) -> dict[str, Table]:
+def weights(state: State, turn: Turn[Either]) -> dict[str, Table]:
     """w of each source in each target; 0 where it was left out."""
     rows, columns = tuple(map(str, sources(state, turn))), tuple(sorted(t for t, w in state.w.items() if w))
     values = tuple(tuple(state.w[t].get(s, 0.0) for t in columns) for s in rows)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
-from tideline.core.settings import setting
+from tideline.core.settings import Plain, setting
 
 DELTA, GRAD, PARAM = "delta", "grad", "param"
 GRADIENTS, FEATURES = "gradients", "features"
@@ -59,6 +59,15 @@ class FDANN(Aligned):
     parts: ClassVar[str] = "II"
     attention: ClassVar[str] = UNIFORM
     critic: ClassVar[str] = GRADIENTS
+    # Nothing is weighed by gains, nothing is disentangled, and no features are sent.
+    sharpness: ClassVar[float] = 1.0
+    lambda_ent: ClassVar[float] = 0.0
+    lambda_mi: ClassVar[float] = 0.0
+    lambda_rec: ClassVar[float] = 0.0
+    clip: ClassVar[float] = 1.0
+    noise: ClassVar[float] = 0.0
+    delta: ClassVar[float] = 1e-5
+    epsilon: ClassVar[float] = 0.0
 
     def weight(self, number: int) -> float:
         """lambda_adv (2 / (1 + exp(-10 p)) - 1), p the share of rounds done."""
@@ -99,32 +108,41 @@ class FADA(Aligned):
         return self.lambda_adv * min(1.0, grown)
 
 
-def aligns(c: Any) -> bool:
+Either: TypeAlias = FADA | FDANN
+
+
+def aligns(c: Either) -> bool:
     """Whether there are domain identifiers at all."""
     return bool(c.parts != "I" and c.lambda_adv > 0)
 
 
-def forgets(c: Any) -> bool:
+def forgets(c: Either) -> bool:
     """Whether a target tells what eq. 5 made of G_t from what sources taught it. With mode param it keeps nothing anyhow."""
     return bool(aligns(c) and c.kept < 1 and c.mode != PARAM)
 
 
-def begins_anew(c: Any) -> bool:
+def begins_anew(c: Either) -> bool:
     """Whether a target that missed a round can begin where the sources do: they have one model, and it knows what eq. 5 made."""
     return bool(c.meet and c.mode != PARAM and (forgets(c) or not aligns(c)))
 
 
-def disentangles(c: Any) -> bool:
+def disentangles(c: Either) -> bool:
     """Whether a source has networks beside G and C."""
     return bool(c.parts == "III" and max(c.lambda_ent, c.lambda_mi, c.lambda_rec) > 0)
 
 
-TINY: Mapping[str, Any] = {"rounds": 2, "source_rounds": 1, "identify_steps": 2, "identify_batch": 24, "batch": 16}
-DEMO: Mapping[str, Any] = {"rounds": 8, "identify_steps": 4, "source_epochs": 2, "batch": 16, "evaluate_every": 4}
-DIGITS_SMALL: Mapping[str, Any] = {}
-DIGITS: Mapping[str, Any] = {"rounds": 100, "identify_steps": 5, "identify_batch": 128, "source_epochs": 2, "evaluate_every": 10}
-OBJECT: Mapping[str, Any] = {"rounds": 40, "rate": 1e-3, "weight_decay": 1e-3, "identify_batch": 64, "evaluate_every": 10}
-PRESETS: Mapping[str, Mapping[str, Any]] = {
+TINY: Mapping[str, Plain] = {"rounds": 2, "source_rounds": 1, "identify_steps": 2, "identify_batch": 24, "batch": 16}
+DEMO: Mapping[str, Plain] = {"rounds": 8, "identify_steps": 4, "source_epochs": 2, "batch": 16, "evaluate_every": 4}
+DIGITS_SMALL: Mapping[str, Plain] = {}
+DIGITS: Mapping[str, Plain] = {
+    "rounds": 100,
+    "identify_steps": 5,
+    "identify_batch": 128,
+    "source_epochs": 2,
+    "evaluate_every": 10,
+}
+OBJECT: Mapping[str, Plain] = {"rounds": 40, "rate": 1e-3, "weight_decay": 1e-3, "identify_batch": 64, "evaluate_every": 10}
+PRESETS: Mapping[str, Mapping[str, Plain]] = {
     "demo": DEMO,
     "digits": DIGITS,
     "digits_small": DIGITS_SMALL,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from torch.optim import SGD
 from tideline import nets
 from tideline.algorithms.fada.client import IMPROVE, averaged, loaded, met, minibatches
 from tideline.algorithms.fada.messages import Common, Contribution, Improve, Improved, Mine
-from tideline.algorithms.fada.settings import GRAD, aligns, disentangles
+from tideline.algorithms.fada.settings import GRAD, Either, aligns, disentangles
 from tideline.algorithms.fada.transfer import Due, moved, opened, shifted, together, trained
 from tideline.core.handle import Handle
 from tideline.core.record import Weights
@@ -30,7 +29,7 @@ STEEPEST = 1.0  # norm that M's gradient is shortened to: its score has no bound
 
 
 @step(metrics=("loss",))
-def begin(order: Common, memory: Mine, site: Site) -> Outcome[Improved, Mine]:
+def begin(order: Common, memory: Mine, site: Site[Either]) -> Outcome[Improved, Mine]:
     """A round of averaging among the sources alone: weights that are to be added up later must not have drifted apart."""
     if len(site.data) < 2:
         return Outcome(Improved(None), replace(memory, model=dict(order.start)))
@@ -63,7 +62,7 @@ class Networks:
     ascent: SGD | None
 
     @classmethod
-    def of(cls, order: Improve, memory: Mine, site: Site) -> Networks:
+    def of(cls, order: Improve, memory: Mine, site: Site[Either]) -> Networks:
         """Those that the site keeps, and an optimiser: one for all but M, which ascends."""
         c, net, own = site.config, loaded(memory, site), None
         if disentangles(c):
@@ -76,14 +75,14 @@ class Networks:
         return cls(net, own if isinstance(own, Beside) else None, di, c.weight(site.round), by, ascent)
 
 
-def improve_metrics(c: Any) -> tuple[str, ...]:
+def improve_metrics(c: Either) -> tuple[str, ...]:
     """What a source tells of its losses."""
     beside = ("disentangling", "confusion", "information", "reconstruction") if disentangles(c) else ()
     return ("loss", *(("alignment",) if aligns(c) else ()), *beside)
 
 
 @step(metrics=("loss", "alignment", "disentangling", "confusion", "information", "reconstruction"))
-def improve(order: Improve, memory: Mine, site: Site) -> Outcome[Improved, Mine]:
+def improve(order: Improve, memory: Mine, site: Site[Either]) -> Outcome[Improved, Mine]:
     """Steps 1 to 4 on each mini-batch, and the contribution. Nothing where a number is not finite: then all stays as it was."""
     c = site.config
     if len(site.data) < 2:
@@ -100,7 +99,7 @@ def improve(order: Improve, memory: Mine, site: Site) -> Outcome[Improved, Mine]
     return Outcome(Improved(sealed(given, before if order.show else {}, order.to)), memory, told)
 
 
-def started(order: Improve, memory: Mine, site: Site) -> dict[str, Tensor]:
+def started(order: Improve, memory: Mine, site: Site[Either]) -> dict[str, Tensor]:
     """Where the round begins: what sources came to together, where they meet; else what this one came to, less what it pulled."""
     theta = trained(memory.model)
     base, due = memory.common or theta, Due(IMPROVE, site.round - 1, theta)
@@ -117,7 +116,7 @@ def along(gradient: Weights, memory: Mine, rate: float) -> dict[str, Tensor]:
     return {**gradient, **shifted(gradient, memory.drift, -1 / rate)} if memory.drift and rate else dict(gradient)
 
 
-def descended(own: Networks, site: Site) -> tuple[dict[str, float], dict[str, Tensor]]:
+def descended(own: Networks, site: Site[Either]) -> tuple[dict[str, float], dict[str, Tensor]]:
     """The round's mini-batches, in place: mean losses, and in mode grad what was stepped along, weight decay with it."""
     data, told, gradient = site.data, [], {}
     assert data.y is not None
@@ -138,7 +137,7 @@ def stepped_on(net: nn.Module, decay: float) -> dict[str, Tensor]:
     return {name: ((0 if p.grad is None else p.grad) + decay * p).detach().cpu() for name, p in net.named_parameters()}
 
 
-def backward(own: Networks, x: Tensor, y: Tensor, site: Site) -> dict[str, float]:
+def backward(own: Networks, x: Tensor, y: Tensor, site: Site[Either]) -> dict[str, float]:
     """Gradients of all losses of one mini-batch, each to the networks that it is to move alone; told in numbers.
 
     The class loss of step 1 is the first term of eq. 6 too: it counts once.
@@ -158,20 +157,20 @@ def backward(own: Networks, x: Tensor, y: Tensor, site: Site) -> dict[str, float
 
 
 def disentangled(
-    own: Networks, beside: Beside, f: tuple[Tensor, Tensor], y: Tensor, loss: Tensor, site: Site
+    own: Networks, beside: Beside, f: tuple[Tensor, Tensor], y: Tensor, loss: Tensor, site: Site[Either]
 ) -> Mapping[str, Tensor | float]:
     """Steps 3 and 4: eq. 6 to G, D, C and CI, eq. 7 to G and D, eq. 8 up to M and down to D, the reconstruction to D and R."""
     c, (f_conv, f_di) = site.config, f
     f_ds = beside.D(f_conv)
     named = functional.cross_entropy(beside.CI(f_ds), y)
     confused = confusion(held(beside.CI, f_ds))
-    (loss + c.lambda_ent * (named + confused)).backward(retain_graph=True)
+    (loss + c.lambda_ent * (named + confused)).backward(retain_graph=True)  # type: ignore[no-untyped-call]
     p, shuffled = f_di.detach(), torch.randperm(len(y), generator=site.rng)
     assert own.ascent is not None
     ascended(beside.M, own.ascent, p, f_ds.detach(), shuffled)
     told = mutual_information(beside.M(p, f_ds), beside.M(p, f_ds[shuffled]))
     undone = functional.mse_loss(beside.R(torch.cat([p, f_ds], 1)), f_conv.detach())
-    (c.lambda_mi * told + c.lambda_rec * undone).backward(inputs=[*beside.D.parameters(), *beside.R.parameters()])
+    (c.lambda_mi * told + c.lambda_rec * undone).backward(inputs=[*beside.D.parameters(), *beside.R.parameters()])  # type: ignore[no-untyped-call]
     information = told_information(float(told.detach()), len(y))
     return {"disentangling": named, "confusion": confused, "information": information, "reconstruction": undone}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from torch.optim import SGD
 from tideline import nets
 from tideline.algorithms.fada.client import IMPROVE, averaged, loaded, measure, minibatches
 from tideline.algorithms.fada.messages import Follow, Followed, Identifier, Mine
-from tideline.algorithms.fada.settings import FLATTENED, RAW, UNIFORM, aligns, forgets
+from tideline.algorithms.fada.settings import FLATTENED, RAW, UNIFORM, Either, aligns, forgets
 from tideline.algorithms.fada.transfer import Due, applied, extractor, fetched, opened, shifted, toward, trained, usable, weighed
 from tideline.core.errors import StepFailed
 from tideline.core.record import Weights
@@ -28,14 +27,14 @@ from tideline.numerics.clustering.projection import plane
 WEIGHTS = {FLATTENED: attention.flattened, RAW: attention.raw, UNIFORM: attention.uniform}
 
 
-def follow_metrics(c: Any) -> tuple[str, ...]:
+def follow_metrics(c: Either) -> tuple[str, ...]:
     """What a target tells beside its gains."""
     watched = () if c.attention == UNIFORM else ("looseness",)
     return (*(("alignment",) if aligns(c) else ()), *watched, "spread")
 
 
 @step(metrics=("alignment", "looseness", "spread"))
-def follow(order: Follow, memory: Mine, site: Site) -> Outcome[Followed, Mine]:
+def follow(order: Follow, memory: Mine, site: Site[Either]) -> Outcome[Followed, Mine]:
     """Eq. 5 at the target, of whose earlier work a share is forgotten, eq. 3, and step 6.
 
     Batch norm measures the target's rows under the new weights.
@@ -62,7 +61,7 @@ def follow(order: Follow, memory: Mine, site: Site) -> Outcome[Followed, Mine]:
     return Outcome(Followed(gained, now), pictured(replace(memory, model=model), net, site), told | crowd.told())
 
 
-def begun_anew(order: Follow, memory: Mine, site: Site) -> Mine:
+def begun_anew(order: Follow, memory: Mine, site: Site[Either]) -> Mine:
     """Where a guide is named, the sources' beginning in place of its own, whose changes of a round it lacks.
 
     What eq. 5 made of G_t stays: what is left of earlier rounds, and what came in this one.
@@ -79,7 +78,7 @@ def begun_anew(order: Follow, memory: Mine, site: Site) -> Mine:
     return replace(memory, model={**memory.model, **base, **shifted(base, pulled, 1.0)}, common=common)
 
 
-def pictured(memory: Mine, net: nn.Module, site: Site) -> Mine:
+def pictured(memory: Mine, net: nn.Module, site: Site[Either]) -> Mine:
     """The memory with where the watched rows lie by the network, in a plane, and what it takes them for. It stays here."""
     f = nets.features(net, site.data.x[memory.rows], site.device)
     with torch.no_grad():
@@ -87,7 +86,7 @@ def pictured(memory: Mine, net: nn.Module, site: Site) -> Mine:
     return replace(memory, points=plane(f), guess=guess)
 
 
-def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site) -> dict[str, float]:
+def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site[Either]) -> dict[str, float]:
     """Eq. 5's half of the target's rows over all its pairs, DI and C held; in place. Nothing where G has nothing to learn."""
     moving, weight = list(net.get_submodule("features").parameters()), site.config.weight(site.round)
     if not di or not moving:
@@ -106,7 +105,7 @@ def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site) -> dict[st
     return averaged(told)
 
 
-def forgotten(net: nn.Module, memory: Mine, c: Any) -> Mine:
+def forgotten(net: nn.Module, memory: Mine, c: Either) -> Mine:
     """G_t without a share of what eq. 5 made of it in earlier rounds, in place, and what that comes to by now.
 
     Nothing holds G_t to classes, which it has no labels of: what alignment adds up to moves it away from the sources' classifier.
@@ -134,7 +133,7 @@ def kept_of(memory: Mine, names: list[str]) -> dict[str, float]:
     return {name: memory.w.get(name, usual) for name in names}
 
 
-def weighed_anew(memory: Mine, names: list[str], gained: Mapping[str, float], c: Any) -> Mine:
+def weighed_anew(memory: Mine, names: list[str], gained: Mapping[str, float], c: Either) -> Mine:
     """The memory with new weights by the gains. Without any they stay, so that who was away comes back to what it had."""
     if not gained:
         return replace(memory, w={**memory.w, **kept_of(memory, names)})
@@ -158,10 +157,10 @@ class Crowd:
     x: Tensor
     f: Tensor
     labels: Tensor | None
-    site: Site
+    site: Site[Either]
 
     @classmethod
-    def of(cls, net: nn.Module, memory: Mine, site: Site) -> Crowd:
+    def of(cls, net: nn.Module, memory: Mine, site: Site[Either]) -> Crowd:
         """k-means, k = K, of features in evaluation mode, where weights depend on it."""
         x, K = site.data.x[memory.rows], site.world.classes
         f = nets.features(net, x, site.device)

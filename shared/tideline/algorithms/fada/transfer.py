@@ -9,7 +9,7 @@ from itertools import chain
 from torch import Tensor
 
 from tideline.algorithms.fada.messages import Contribution
-from tideline.algorithms.fada.settings import DELTA, GRAD, PARAM
+from tideline.algorithms.fada.settings import DELTA, GRAD, PARAM, Either
 from tideline.core.errors import Malformed, StepFailed
 from tideline.core.handle import Handle
 from tideline.core.record import Weights
@@ -65,13 +65,13 @@ class Due:
     like: Weights
 
 
-def fetched(handle: Handle[Contribution], holder: str, due: Due, site: Site) -> Weights | None:
+def fetched(handle: Handle[Contribution], holder: str, due: Due, site: Site[Either]) -> Weights | None:
     """What a source contributes; None where its numbers are not finite. Raises StepFailed as `opened` does."""
     given = opened(handle, holder, due, site)
     return None if given is None else given.theta
 
 
-def opened(handle: Handle[Contribution], holder: str, due: Due, site: Site) -> Contribution | None:
+def opened(handle: Handle[Contribution], holder: str, due: Due, site: Site[Either]) -> Contribution | None:
     """A source's contribution; None where its numbers are not finite.
 
     Raises StepFailed for one of another holder or exchange than is due, or of another network.
@@ -97,13 +97,13 @@ def alike(theirs: Weights, mine: Weights) -> bool:
     return same and all((w.shape, w.dtype) == (mine[name].shape, mine[name].dtype) for name, w in theirs.items())
 
 
-def usable(handles: Mapping[str, Handle[Contribution]], due: Due, site: Site) -> list[str]:
+def usable(handles: Mapping[str, Handle[Contribution]], due: Due, site: Site[Either]) -> list[str]:
     """The sources whose contributions can be used, sorted; one of them in memory at a time."""
     return [name for name in sorted(handles) if fetched(handles[name], name, due, site) is not None]
 
 
 def weighed(
-    handles: Mapping[str, Handle[Contribution]], w: Mapping[str, float], due: Due, site: Site
+    handles: Mapping[str, Handle[Contribution]], w: Mapping[str, float], due: Due, site: Site[Either]
 ) -> Iterator[tuple[float, Weights]]:
     """Each usable contribution with its weight, one of them in memory at a time."""
     for name in sorted(w):
@@ -112,7 +112,9 @@ def weighed(
         yield w[name], theta
 
 
-def together(mode: str, theta: Weights, handles: Mapping[str, Handle[Contribution]], due: Due, site: Site) -> dict[str, Tensor]:
+def together(
+    mode: str, theta: Weights, handles: Mapping[str, Handle[Contribution]], due: Due, site: Site[Either]
+) -> dict[str, Tensor]:
     """What all sources made, each counted alike; theta as it is where there is nothing to use."""
     names = usable(handles, due, site)
     if not names:

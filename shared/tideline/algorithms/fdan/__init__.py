@@ -43,7 +43,7 @@ class FDAN:
     label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
 
 
-def plan(c: FDAN) -> Plan:
+def plan(c: FDAN) -> Plan[FDAN, State]:
     """Warm up, measure the width once, then (share, train) x R."""
     warm = Phase("warm", client.warm, ask=server.to_sources, tell=server.average)
     width = Phase("width", client.width, ask=server.to_target, tell=server.take_width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor, nn
@@ -32,21 +32,21 @@ PAIRS = 500  # features whose distances are looked at
 Penalty = Callable[[Tensor], Tensor]
 
 
-def settle(config: FDAN, site: Site) -> Mine:
+def settle(config: FDAN, site: Site[FDAN]) -> Mine:
     """No statistics and no model yet. Raises DataRefused for a site with few rows."""
     check_rows(site)
     return Mine({}, {})
 
 
 @step(metrics=("loss",))
-def warm(order: Model, memory: Mine, site: Site) -> Outcome[Change, Mine]:
+def warm(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Change, Mine]:
     """E epochs of cross-entropy from w: features that nobody has trained have no width worth measuring."""
     check_rows(site)
     return changed(order.model, network(order, memory, site), memory, site, None)
 
 
 @step()
-def width(order: Model, memory: Mine, site: Site) -> Outcome[Width, Mine]:
+def width(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Width, Mine]:
     """s2: how far some of the target's features lie apart."""
     check_rows(site)
     net, mine = measured(order, memory, site)
@@ -56,7 +56,7 @@ def width(order: Model, memory: Mine, site: Site) -> Outcome[Width, Mine]:
 
 
 @step()
-def share(order: Waves, memory: Mine, site: Site) -> Outcome[Moment, Mine]:
+def share(order: Waves, memory: Mine, site: Site[FDAN]) -> Outcome[Moment, Mine]:
     """m: the mean of psi over the site's features by w, with batch-norm statistics of its own."""
     check_rows(site)
     net, mine = measured(order, memory, site)
@@ -68,7 +68,7 @@ def share(order: Waves, memory: Mine, site: Site) -> Outcome[Moment, Mine]:
 
 
 @step(metrics=("loss",))
-def train(order: Lesson, memory: Mine, site: Site) -> Outcome[Change, Mine]:
+def train(order: Lesson, memory: Mine, site: Site[FDAN]) -> Outcome[Change, Mine]:
     """E epochs from w: a source on CE + lambda |mean psi - m_T|^2, the target on lambda (1 / N) sum_i |mean psi - m_i|^2."""
     check_rows(site)
     net = network(order, memory, site)
@@ -76,26 +76,26 @@ def train(order: Lesson, memory: Mine, site: Site) -> Outcome[Change, Mine]:
 
 
 @step()
-def settle_in(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def settle_in(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, Mine]:
     """What batch norm measures at the site by w as it is now, for the scoring that follows. Nothing leaves."""
     _, mine = measured(order, memory, site)
     return Outcome(Nothing(), mine)
 
 
 @step(metrics=("accuracy",), view=View.HELD_OUT)
-def score(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def score(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, Mine]:
     """w with the site's own statistics. It keeps them, and its owner may take them out."""
     value = accuracy(predict, order, memory, site)
     mine = Mine(order.model, memory.buffers or order.buffers)
     return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
 
 
-def predict(order: Model, memory: Mine, site: Site, x: Tensor) -> Tensor:
+def predict(order: Model, memory: Mine, site: Site[FDAN], x: Tensor) -> Tensor:
     """Outputs of w."""
     return outputs(network(order, memory, site), x, site.device)
 
 
-def drawn_to(order: Lesson, d: int, site: Site) -> Penalty | None:
+def drawn_to(order: Lesson, d: int, site: Site[FDAN]) -> Penalty | None:
     """lambda |mean psi(f) - partner|^2 of features f (b, d), the partner a constant; None where lambda is 0 or nobody is there.
 
     The mean over i of |. - m_i|^2 is |. - mean m_i|^2 plus a spread, which no feature changes.
@@ -108,20 +108,21 @@ def drawn_to(order: Lesson, d: int, site: Site) -> Penalty | None:
     return lambda f: weight * ((psi(by, f).mean(0) - partner).square().sum() + order.spread)
 
 
-def waves(order: Waves | Lesson, d: int, site: Site) -> random_features.Waves:
+def waves(order: Waves | Lesson, d: int, site: Site[FDAN]) -> random_features.Waves:
     """The random features that all sites share."""
     return random_features.waves(site.config.features, d, order.s2, Generator().manual_seed(order.seed))
 
 
-def changed(w: Weights, net: nn.Module, memory: Mine, site: Site, penalty: Penalty | None) -> Outcome[Change, Mine]:
+def changed(w: Weights, net: nn.Module, memory: Mine, site: Site[FDAN], penalty: Penalty | None) -> Outcome[Change, Mine]:
     """What training makes of w. Where there is nothing to learn from, nothing changes. Statistics of the way are not kept."""
     loss, c = objective(site.data, penalty), site.config
     value = 0.0
     if loss is not None:
         by = torch.optim.SGD(net.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
         data = site.data if site.data.labelled else replace(site.data, y=torch.zeros(len(site.data), dtype=torch.int64))
-        how: dict[str, Any] = {"epochs": c.epochs, "batch": c.batch, "least": LEAST}
-        value = fit(net, data, loss, by, **how, rng=site.rng, device=site.device, tick=site.tick)
+        value = fit(
+            net, data, loss, by, epochs=c.epochs, batch=c.batch, least=LEAST, rng=site.rng, device=site.device, tick=site.tick
+        )
     made = nets.weights_of(net)
     delta = weighted_sum([(1.0, {name: made[name] for name in w}), (-1.0, w)])
     return Outcome(Change(delta), memory, {"loss": value})
@@ -140,7 +141,7 @@ def objective(data: Data, penalty: Penalty | None) -> Callable[[nn.Module, Tenso
     return loss
 
 
-def measured(order: Model | Waves, memory: Mine, site: Site) -> tuple[nn.Module, Mine]:
+def measured(order: Model | Waves, memory: Mine, site: Site[FDAN]) -> tuple[nn.Module, Mine]:
     """The network by w with batch-norm statistics of the site's own rows, which it keeps."""
     net = network(order, memory, site)
     remeasure(net, site.data.x, site.config.batch, site.rng, site.device, site.tick)
@@ -148,12 +149,12 @@ def measured(order: Model | Waves, memory: Mine, site: Site) -> tuple[nn.Module,
     return net, replace(memory, buffers={name: made[name] for name in order.buffers})
 
 
-def network(order: Model | Waves | Lesson, memory: Mine, site: Site) -> nn.Module:
+def network(order: Model | Waves | Lesson, memory: Mine, site: Site[FDAN]) -> nn.Module:
     """w with the site's own batch-norm statistics, or those of the beginning, on the site's device."""
     return nets.loaded(site.world, {**order.model, **(memory.buffers or order.buffers)}, site.device)
 
 
-def check_rows(site: Site) -> None:
+def check_rows(site: Site[FDAN]) -> None:
     """Raises DataRefused for a site with few rows: their moment would nearly be a row."""
     if len(site.data) < LEAST:
         raise DataRefused(
@@ -162,13 +163,13 @@ def check_rows(site: Site) -> None:
         )
 
 
-def predict_own(order: Nothing, memory: Mine, site: Site, x: Tensor) -> Tensor:
+def predict_own(order: Nothing, memory: Mine, site: Site[FDAN], x: Tensor) -> Tensor:
     """Outputs of the model that the site keeps."""
     net = nets.loaded(site.world, {**memory.model, **memory.buffers}, site.device)
     return outputs(net, x, site.device)
 
 
-def keepsakes(config: Any, memory: Mine) -> dict[str, dict[str, Tensor]]:
+def keepsakes(config: FDAN, memory: Mine) -> dict[str, dict[str, Tensor]]:
     """w with the site's own statistics as one state dict, once it was scored."""
     return {"model": {**memory.model, **memory.buffers}} if memory.model else {}
 

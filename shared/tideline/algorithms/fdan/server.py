@@ -34,48 +34,48 @@ def begin_with(config: FDAN, world: World, roster: Roster, rng: Generator, h: We
     return State(model, buffers, int(torch.randint(2**31, (), generator=rng)), 0.0, {})
 
 
-def to_sources(state: State, turn: Turn) -> dict[ClientId, Model]:
+def to_sources(state: State, turn: Turn[FDAN]) -> dict[ClientId, Model]:
     """w to the sources."""
     return dict.fromkeys(sources(turn), Model(state.model, state.buffers))
 
 
-def to_target(state: State, turn: Turn) -> dict[ClientId, Model]:
+def to_target(state: State, turn: Turn[FDAN]) -> dict[ClientId, Model]:
     """w to the target."""
     return dict.fromkeys(turn.members(Role.TARGET), Model(state.model, state.buffers))
 
 
-def to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
+def to_all(state: State, turn: Turn[FDAN]) -> dict[ClientId, Model]:
     """w to everybody who takes part."""
     return dict.fromkeys(everybody(turn), Model(state.model, state.buffers))
 
 
-def nothing_to_target(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+def nothing_to_target(state: State, turn: Turn[FDAN]) -> dict[ClientId, Nothing]:
     """A question without words."""
     return dict.fromkeys(turn.members(Role.TARGET), Nothing())
 
 
-def nothing_to_all(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+def nothing_to_all(state: State, turn: Turn[FDAN]) -> dict[ClientId, Nothing]:
     """The same to everybody."""
     return dict.fromkeys(everybody(turn), Nothing())
 
 
-def everybody(turn: Turn) -> tuple[ClientId, ...]:
+def everybody(turn: Turn[FDAN]) -> tuple[ClientId, ...]:
     """Sources with labels, and the target."""
     return tuple(sorted((*sources(turn), *turn.members(Role.TARGET))))
 
 
-def take_width(state: State, replies: Replies[Width], turn: Turn) -> State:
+def take_width(state: State, replies: Replies[Width], turn: Turn[FDAN]) -> State:
     """s2."""
     (reply,) = replies.values()
     return replace(state, s2=reply.s2)
 
 
-def waves_to_all(state: State, turn: Turn) -> dict[ClientId, Waves]:
+def waves_to_all(state: State, turn: Turn[FDAN]) -> dict[ClientId, Waves]:
     """What random features are drawn from."""
     return dict.fromkeys(everybody(turn), Waves(state.model, state.buffers, state.seed, state.s2))
 
 
-def take_moments(state: State, replies: Replies[Moment], turn: Turn) -> Told[State]:
+def take_moments(state: State, replies: Replies[Moment], turn: Turn[FDAN]) -> Told[State]:
     """m of those who answered, beside the last of the others. One that is no mean of psi is left out, and named."""
     told = {k: reply.m.float() for k, reply in replies.items()}
     moments: dict[str, Tensor] = {**state.moments, **{str(k): m for k, m in told.items() if is_mean(m)}}
@@ -88,7 +88,7 @@ def is_mean(m: Tensor) -> bool:
     return float(m.abs().max()) <= math.sqrt(2 / len(m)) * (1 + 1e-5)
 
 
-def distances(moments: dict[str, Tensor], turn: Turn) -> dict[str, Table]:
+def distances(moments: dict[str, Tensor], turn: Turn[FDAN]) -> dict[str, Table]:
     """What people are told: |m_i - m_T|^2 of each source."""
     target = target_of(moments, turn)
     names = tuple(k for k in sources(turn) if k in moments)[:MOST_VALUES]
@@ -98,12 +98,12 @@ def distances(moments: dict[str, Tensor], turn: Turn) -> dict[str, Table]:
     return {"distance from the target": Table(names, ("distance",), values)}
 
 
-def target_of(moments: dict[str, Tensor], turn: Turn) -> Tensor | None:
+def target_of(moments: dict[str, Tensor], turn: Turn[FDAN]) -> Tensor | None:
     """m_T."""
     return next((moments[k] for k in turn.members(Role.TARGET) if k in moments), None)
 
 
-def lessons(state: State, turn: Turn) -> dict[ClientId, Lesson]:
+def lessons(state: State, turn: Turn[FDAN]) -> dict[ClientId, Lesson]:
     """To each source m_T; to the target the mean of m_i, and by how much they differ."""
     given = state.model, state.buffers, state.seed, state.s2
     known = [state.moments[k] for k in sources(turn) if k in state.moments]
@@ -120,7 +120,7 @@ def centre(moments: list[Tensor]) -> tuple[Tensor | None, float]:
     return mean.float(), max(0.0, float(all_ND.square().sum(1).mean() - mean.square().sum()))
 
 
-def average(state: State, replies: Replies[Change], turn: Turn) -> State:
+def average(state: State, replies: Replies[Change], turn: Turn[FDAN]) -> State:
     """w <- w + the plain mean of changes."""
     changes = ((1 / len(replies), reply.delta) for reply in replies.values())
     return replace(state, model=weighted_sum([(1.0, state.model), *changes]))

@@ -16,7 +16,7 @@ from tideline.algorithms.source_free import method, scoring, source
 from tideline.algorithms.source_free.adapting import adapt, near, own_labels
 from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.settings import Adapting
-from tideline.core.algorithm import Supplied
+from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import Phase, Plan
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
@@ -31,7 +31,7 @@ class Config(Adapting):
 
 
 @step(metrics=("loss",))
-def adapt_near(order: Model, memory: Mine, site: Site) -> Outcome[Adapted, Mine]:
+def adapt_near(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Adapted, Mine]:
     """E epochs from u_i on L_IM + lambda L_CE + (prox / 2) |w_i - u_i|^2, labels by u_i."""
     net = source.network(site, order.f, order.g)
     loss = adapt(net, site, own_labels(site), penalty=near(site.config.prox, order.f))
@@ -39,7 +39,7 @@ def adapt_near(order: Model, memory: Mine, site: Site) -> Outcome[Adapted, Mine]
     return Outcome(Adapted(f), Mine(f, order.g), {"loss": loss})
 
 
-def plan(c: Config) -> Plan:
+def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, then rounds."""
     taught = (source.phase(server.take_source),) * c.source_rounds
     work = Phase("adapt", adapt_near, ask=server.clouds, tell=server.attend)
@@ -53,7 +53,7 @@ CLAIMS = (
     "Counts of rows are not sent: the weights are by distance alone.",
 )
 
-fedamp_pl = method(
+fedamp_pl: Algorithm[Config, State, Mine] = method(
     "fedamp_pl",
     "Huang et al.: Personalized Cross-Silo Federated Learning on Non-IID Data, 2021",
     "Sites without labels adapt a model each, drawn to those that are near",

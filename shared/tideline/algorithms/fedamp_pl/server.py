@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
@@ -18,6 +19,9 @@ from tideline.nets import layers
 from tideline.numerics.aggregation.attention import attention, typical
 from tideline.numerics.aggregation.robust import squared_distances
 from tideline.numerics.clustering.mixing import mixed
+
+if TYPE_CHECKING:
+    from tideline.algorithms.fedamp_pl import Config
 
 SHOWN = 100  # sites whose attention is told to people: a round's tables hold so many squared
 
@@ -37,12 +41,12 @@ def of_model(h: Model) -> State:
     return State(h.f, h.g, {}, torch.zeros(0, 0, dtype=torch.float64))
 
 
-def take_source(state: State, replies: Replies[Taught], turn: Turn) -> State:
+def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
     """h_S."""
     return of_model(source.mean_of(replies))
 
 
-def clouds(state: State, turn: Turn) -> dict[ClientId, Model]:
+def clouds(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     """u_i = sum_j xi_ij w_j to each target; f_S to one that has no model yet, as to all in the first round."""
     names = sorted(state.models)
     models = [state.models[k] for k in names]
@@ -51,12 +55,12 @@ def clouds(state: State, turn: Turn) -> dict[ClientId, Model]:
     return {k: made.get(k, none) for k in turn.members(Role.TARGET)}
 
 
-def own(state: State, turn: Turn) -> dict[ClientId, Model]:
+def own(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     """w_i back to its site, to be scored; h_S to one that has none."""
     return {k: Model(state.models.get(k, state.f), state.g) for k in turn.members(Role.TARGET)}
 
 
-def attend(state: State, replies: Replies[Adapted], turn: Turn) -> Told[State]:
+def attend(state: State, replies: Replies[Adapted], turn: Turn[Config]) -> Told[State]:
     """w_i of those who answered, beside the last of the others; then the attention between all of them."""
     models: dict[str, Weights] = {**state.models, **{str(k): reply.f for k, reply in replies.items()}}
     names = tuple(sorted(models))

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 from tideline.algorithms.feddadil import client, score, server, target
 from tideline.algorithms.feddadil.keepsakes import keepsakes
 from tideline.algorithms.feddadil.messages import Mine, State
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan, unchanged
-from tideline.core.settings import setting
+from tideline.core.settings import Plain, setting
 from tideline.numerics.alignment import scaling
 from tideline.numerics.transport.dictionary_update import OPTIMISERS
 
@@ -69,7 +68,7 @@ class Config:
     head_rounds: int = setting(60, low=0, doc="steps of the descent that learns linear layers on the features; 0 for none")
 
 
-def plan(c: Config) -> Plan:
+def plan(c: Config) -> Plan[Config, State]:
     """Encode and embed (step 1), learn (step 2) with an adaptation now and then (step 3), score."""
     encode = Phase("encode", client.train_encoder, ask=server.model_to_sources, tell=server.average_model)
     embed = Phase("embed", client.embed, ask=server.encoder_to_all, tell=unchanged)
@@ -87,12 +86,12 @@ def plan(c: Config) -> Plan:
     return (*encoded, *ready, *learnt, last, adapt, *(line,) * c.line, grade)
 
 
-def table_5(points: int, atoms: int, batch: int) -> Mapping[str, Any]:
+def table_5(points: int, atoms: int, batch: int) -> Mapping[str, Plain]:
     """A row of the paper's table 5."""
     return {"points": points, "atoms": atoms, "batch": batch}
 
 
-PRESETS: Mapping[str, Mapping[str, Any]] = {
+PRESETS: Mapping[str, Mapping[str, Plain]] = {
     "demo": {"rounds": 20, "adapt_every": 5, "encoder_rounds": 8, "encoder_rate": 0.03, "head_rounds": 30},
     "tiny": {
         "rounds": 2,

@@ -42,7 +42,7 @@ POWER_STEPS, TINY = 20, 1e-12
 ENOUGH = 10  # rows of a class below which its moments are not told: they would describe single samples
 
 
-def settle(config: Config, site: Site) -> Mine:
+def settle(config: Config, site: Site[Config]) -> Mine:
     """alpha = 1/K, and, where data are features already, the features."""
     blank = Mine(
         z=torch.zeros(0, 0),
@@ -68,7 +68,7 @@ def blank_heads(h: int, classes: int, d: int) -> Heads:
     return Heads(torch.zeros(h, classes, d), torch.zeros(h, classes), torch.zeros(d), torch.ones(d), 1.0, 0.0)
 
 
-def with_features(memory: Mine, x: Tensor, site: Site) -> Mine:
+def with_features(memory: Mine, x: Tensor, site: Site[Config]) -> Mine:
     """Z_Q, scaled by the site's own statistics, and Y_Q where the site has labels that it may use."""
     if not bool(torch.isfinite(x).all()):
         raise StepFailed(f"The features of {site.me} are not finite", "Check the data, or lower encoder_rate")
@@ -85,7 +85,7 @@ def own(memory: Mine, config: Config, z: Tensor | None = None) -> Tensor:
     return scaled(memory.z if z is None else z, memory.shift, memory.stretch, config.scaling)
 
 
-def embedded(memory: Mine, site: Site, x: Tensor) -> Tensor:
+def embedded(memory: Mine, site: Site[Config], x: Tensor) -> Tensor:
     """Other rows of this site as the encoder gives them. Raises StepFailed where the site has no encoder."""
     if site.config.encoder_rounds and not memory.model:
         raise StepFailed("This site has no encoder: it was away when it was sent", "Begin the run again with all sites")
@@ -103,7 +103,7 @@ def per_class(points: int, world: World) -> int:
 
 
 @step(metrics=("loss",))
-def train_encoder(order: Model, memory: Mine, site: Site) -> Outcome[Trained, Mine]:
+def train_encoder(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Trained, Mine]:
     """Eq. 8 at one source: local epochs of SGD from the common network."""
     c: Config = site.config
     net = nets.loaded(site.world, order.model, site.device)
@@ -112,7 +112,7 @@ def train_encoder(order: Model, memory: Mine, site: Site) -> Outcome[Trained, Mi
     return Outcome(Trained(nets.weights_of(net)), memory, {"loss": loss})
 
 
-def trained(net: nn.Module, sgd: Optimizer, data: Data, site: Site, device: str = "cpu") -> float:
+def trained(net: nn.Module, sgd: Optimizer, data: Data, site: Site[Config], device: str = "cpu") -> float:
     """The local epochs of encoder and head, in place; gives the mean loss of the last."""
     c: Config = site.config
     epochs, batch, rng = c.encoder_epochs, c.encoder_batch, site.rng
@@ -120,7 +120,7 @@ def trained(net: nn.Module, sgd: Optimizer, data: Data, site: Site, device: str 
 
 
 @step()
-def embed(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def embed(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
     """The encoder is frozen; each site embeds its own rows, once, and keeps the features."""
     net = nets.loaded(site.world, order.model, site.device)
     mine = with_features(memory, nets.features(net, site.data.x, site.device), site)
@@ -130,7 +130,7 @@ def embed(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
 
 
 @step(metrics=("loss",))
-def slope(order: Heads, memory: Mine, site: Site) -> Outcome[Slopes, Mine]:
+def slope(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[Slopes, Mine]:
     """The exact gradient of each linear layer's mean cross-entropy over this site's rows, without the decay.
 
     Averaged by the coordinator it is the gradient over all sources' rows: the layers become those that a fit on all rows
@@ -156,7 +156,7 @@ def top_eigenvalue(z: Tensor) -> float:
 
 
 @step()
-def describe(order: Nothing, memory: Mine, site: Site) -> Outcome[Described, Mine]:
+def describe(order: Nothing, memory: Mine, site: Site[Config]) -> Outcome[Described, Mine]:
     """Moments of this site's features for the linear layers, and of each class that has enough rows for the first atoms."""
     counts = torch.bincount(memory.y, minlength=site.world.classes)
     classes = (counts >= (ENOUGH if site.config.init == "class_gaussian" else len(memory.y) + 1)).nonzero().flatten()
@@ -169,7 +169,7 @@ def describe(order: Nothing, memory: Mine, site: Site) -> Outcome[Described, Min
 
 
 @step(metrics=("loss",))
-def learn(order: Atoms, memory: Mine, site: Site) -> Outcome[Learnt, Mine]:
+def learn(order: Atoms, memory: Mine, site: Site[Config]) -> Outcome[Learnt, Mine]:
     """Fit a copy of the atoms, and this site's own coordinates, to its cloud for E epochs (algorithm 2)."""
     atoms = Dictionary(order.z.float(), on_simplex(order.y))
     before = dictionary_update.Moments(*parts(memory.moments))
@@ -183,7 +183,7 @@ def learn(order: Atoms, memory: Mine, site: Site) -> Outcome[Learnt, Mine]:
 
 
 @step(metrics=("loss",))
-def learn_shown(order: Atoms, memory: Mine, site: Site) -> Outcome[Shown, Mine]:
+def learn_shown(order: Atoms, memory: Mine, site: Site[Config]) -> Outcome[Shown, Mine]:
     """The same, where this site's version may be shown to the others (figure 2a)."""
     done = learn.run(order, memory, site)
     return Outcome(Shown(done.message.z, done.message.y), done.memory, done.metrics)
@@ -213,7 +213,7 @@ def parts(moments: Moments | dictionary_update.Moments) -> list[Tensor]:
     return [getattr(moments, f.name) for f in fields(moments)]
 
 
-def labels(memory: Mine, site: Site) -> Tensor | None:
+def labels(memory: Mine, site: Site[Config]) -> Tensor | None:
     """Y_Q as (n_l, n_c), or None where the site has none to learn from."""
     return nn.functional.one_hot(memory.y, site.world.classes).float() if len(memory.y) else None
 
@@ -235,7 +235,7 @@ def settings(c: Config, world: World) -> dictionary.Fit:
 
 
 @step(metrics=tuple(f"line_{i}" for i in range(5)))
-def walk(order: Line, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def walk(order: Line, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
     """Figure 2a: this site's loss at each place between two sites' atoms, with its own coordinates and one draw of the noise."""
     found = {}
     for i, (z, y) in enumerate(zip(order.z, order.y, strict=True)):

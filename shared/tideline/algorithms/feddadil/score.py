@@ -42,7 +42,7 @@ def scoring(c: Config) -> AnyStep:
     return Step("score", score, Heads, Mine, Nothing, (*TOLD, *(f"distilled_{spc}" for spc in c.distil)), View.HELD_OUT)
 
 
-def score(order: Heads, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def score(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
     """Accuracies in [0, 1]. A source is scored with the unadapted model: the dictionary serves those without labels."""
     y = site.data.y
     if y is None or not len(y):
@@ -56,7 +56,7 @@ def score(order: Heads, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
     return Outcome(Nothing(), memory, told)
 
 
-def network(memory: Mine, site: Site) -> Tensor:
+def network(memory: Mine, site: Site[Config]) -> Tensor:
     """What the unadapted network makes of the held-out rows (b, n_c); no rows where data are features."""
     if not memory.model:
         return torch.zeros(0, site.world.classes)
@@ -68,7 +68,7 @@ def accuracy(guess: Tensor, y: Tensor) -> float:
     return float((guess.argmax(1) == y).double().mean())
 
 
-def distilled(memory: Mine, site: Site, z: Tensor) -> Iterator[tuple[str, Tensor]]:
+def distilled(memory: Mine, site: Site[Config], z: Tensor) -> Iterator[tuple[str, Tensor]]:
     """What classifiers learnt from the labelled summaries make of the held-out rows."""
     for spc, summary in memory.summaries.items():
         yield spc, softmax.probabilities(fitted(summary.z, summary.y, site.config), z)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
@@ -27,7 +27,7 @@ from tideline.algorithms.feddadil.messages import (
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Turn
 from tideline.core.record import Nothing
-from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.run import ClientId, Member, Role, Roster, World
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.transport import dictionary
 from tideline.numerics.transport.dictionary import Dictionary
@@ -69,7 +69,7 @@ def sizes(config: Config, world: World) -> dict[str, int]:
     return {"d": nets.width(world), "n_c": world.classes}
 
 
-def targets(roster: Roster) -> list[Any]:
+def targets(roster: Roster) -> list[Member]:
     """The members to adapt."""
     return [m for m in roster if m.role is Role.TARGET]
 
@@ -146,32 +146,32 @@ def balanced(config: Config, world: World) -> Tensor:
     return dictionary.soft_labels(logits).expand(config.atoms, -1, -1).clone()
 
 
-def sources(turn: Turn) -> tuple[ClientId, ...]:
+def sources(turn: Turn[Config]) -> tuple[ClientId, ...]:
     """Sources with labels, sorted."""
     return tuple(sorted(m.id for m in turn.roster if m.role is Role.SOURCE and m.labelled))
 
 
-def model_to_sources(state: State, turn: Turn) -> dict[ClientId, Model]:
+def model_to_sources(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     """The network to those who train it."""
     return dict.fromkeys(sources(turn), Model(state.model))
 
 
-def average_model(state: State, replies: Replies[Trained], turn: Turn) -> State:
+def average_model(state: State, replies: Replies[Trained], turn: Turn[Config]) -> State:
     """Eq. 9: the unweighted mean over the sources."""
     return replace(state, model=weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
 
 
-def encoder_to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
+def encoder_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     """The frozen network to everybody."""
     return dict.fromkeys(turn.members(), Model(state.model))
 
 
-def heads_to_sources(state: State, turn: Turn) -> dict[ClientId, Heads]:
+def heads_to_sources(state: State, turn: Turn[Config]) -> dict[ClientId, Heads]:
     """The linear layers to those who train them."""
     return dict.fromkeys(sources(turn), state.heads)
 
 
-def descend(state: State, replies: Replies[Slopes], turn: Turn) -> State:
+def descend(state: State, replies: Replies[Slopes], turn: Turn[Config]) -> State:
     """One step of accelerated gradient descent (Nesterov; strongly convex, since the weights decay) on each linear layer.
 
     The first layer's gradient is the mean over rows, the others' over sites. A softmax's Hessian is at most half of the features'
@@ -200,12 +200,12 @@ def descend(state: State, replies: Replies[Slopes], turn: Turn) -> State:
     return replace(state, heads=ahead, weight=weight, bias=bias)
 
 
-def nothing_to_sources(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+def nothing_to_sources(state: State, turn: Turn[Config]) -> dict[ClientId, Nothing]:
     """The question for moments needs no words."""
     return dict.fromkeys(sources(turn), Nothing())
 
 
-def first_atoms(state: State, replies: Replies[Described], turn: Turn) -> State:
+def first_atoms(state: State, replies: Replies[Described], turn: Turn[Config]) -> State:
     """Class-conditional Gaussian atoms: atom k is drawn from the moments of source k, the sources taking turns.
 
     A class that this source did not tell is drawn from the moments of all that did, and where nobody did, N(0, 1) stays.
@@ -257,18 +257,18 @@ def pooled(told: Iterable[Described], c: int) -> tuple[Tensor, Tensor] | None:
     return mean, (variances + (means - mean).square()).mean(0)
 
 
-def atoms(state: State, turn: Turn) -> Atoms:
+def atoms(state: State, turn: Turn[Config]) -> Atoms:
     """The dictionary in the type that goes over the wire."""
     wire = WIRE[turn.config.wire]
     return Atoms(client.narrowed(state.z, wire), state.y.to(wire))
 
 
-def atoms_to_all(state: State, turn: Turn) -> dict[ClientId, Atoms]:
+def atoms_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Atoms]:
     """The dictionary to everybody: sources and targets learn it together."""
     return dict.fromkeys(turn.members(Role.SOURCE, Role.TARGET), atoms(state, turn))
 
 
-def average_atoms(state: State, replies: Replies[Learnt] | Replies[Shown], turn: Turn) -> State:
+def average_atoms(state: State, replies: Replies[Learnt] | Replies[Shown], turn: Turn[Config]) -> State:
     """Eq. 12: the mean over clients, of points and of soft labels."""
     share = 1 / len(replies)
     most = torch.finfo(WIRE[turn.config.wire]).max  # a reply in a wider type than the wire's may hold more
@@ -278,18 +278,18 @@ def average_atoms(state: State, replies: Replies[Learnt] | Replies[Shown], turn:
     return replace(state, z=mean.z, y=mean.y, versions=versions)
 
 
-def two_versions(replies: Replies[Any]) -> tuple[Atoms, ...]:
+def two_versions(replies: Replies[Learnt] | Replies[Shown]) -> tuple[Atoms, ...]:
     """The versions of the first two clients, before the mean is taken."""
     return tuple(Atoms(replies[name].z.float(), replies[name].y.float()) for name in list(replies)[:2])
 
 
-def atoms_to_targets(state: State, turn: Turn) -> dict[ClientId, Adapting]:
+def atoms_to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Adapting]:
     """The dictionary to those who adapt."""
     sent = atoms(state, turn)
     return dict.fromkeys(turn.members(Role.TARGET), Adapting(sent.z, sent.y, state.heads))
 
 
-def line_to_all(state: State, turn: Turn) -> dict[ClientId, Line]:
+def line_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Line]:
     """Figure 2a: dictionaries at equal steps from one version to the other."""
     if len(state.versions) < 2:
         return {}
@@ -299,6 +299,6 @@ def line_to_all(state: State, turn: Turn) -> dict[ClientId, Line]:
     return dict.fromkeys(turn.members(Role.SOURCE, Role.TARGET), line)
 
 
-def heads_to_all(state: State, turn: Turn) -> Mapping[ClientId, Heads]:
+def heads_to_all(state: State, turn: Turn[Config]) -> Mapping[ClientId, Heads]:
     """What the sources know of unadapted features, to everybody who is scored."""
     return dict.fromkeys(turn.members(Role.SOURCE, Role.TARGET), state.heads)

@@ -31,7 +31,7 @@ KEPT = 3  # passes of adaptation whose classifiers are averaged
 
 
 @step()
-def adapt(order: Adapting, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def adapt(order: Adapting, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
     """Fit -R and -E on the dictionary as it is after this pass; choose; after the last pass, summarise."""
     c: Config = site.config
     z, y = order.z.float(), on_simplex(order.y)
@@ -54,7 +54,7 @@ def passes(c: Config) -> tuple[int, ...]:
     return tuple(r for r in range(1, c.rounds + 1) if r == c.rounds or r % c.adapt_every == 0)
 
 
-def support(z: Tensor, y: Tensor, alpha: Tensor, n_b: int, site: Site) -> Barycenter:
+def support(z: Tensor, y: Tensor, alpha: Tensor, n_b: int, site: Site[Config]) -> Barycenter:
     """B(alpha; P) with so many points."""
     c: Config = site.config
     return barycenter(*(z, y, alpha, n_b, site.rng), start=c.start, beta=c.beta, entropy=c.entropy, iterations=c.iterations)
@@ -141,7 +141,7 @@ def choice(guess: Mapping[str, Tensor], z: Tensor, c: Config, contrast: float) -
     return COMMITTEE if trusted else NONE, {"s": s, "rho": rho}
 
 
-def summaries(z: Tensor, y: Tensor, alpha: Tensor, site: Site) -> dict[str, Labelled]:
+def summaries(z: Tensor, y: Tensor, alpha: Tensor, site: Site[Config]) -> dict[str, Labelled]:
     """Distillation: for each SPC a barycenter of n_c * SPC points, a labelled summary of an unlabelled site."""
     made = {str(spc): support(z, y, alpha, spc * site.world.classes, site) for spc in site.config.distil}
     return {name: Labelled(b.z, b.y) for name, b in made.items()}

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tideline.algorithms.averaging import PRESETS, Averaging, averaging
 from tideline.algorithms.averaging.folds import Folding, shares
 from tideline.algorithms.averaging.messages import State, Update
 from tideline.core.phase import Replies, Turn
 from tideline.core.run import World
-from tideline.core.settings import setting
+from tideline.core.settings import Plain, setting
 from tideline.nets import layers
 from tideline.numerics.aggregation.sign_agreement import masked_mean
 
@@ -28,7 +27,7 @@ class FedGMA(Averaging):
     server_rate: float = setting(1.0, low=0.0, high=10.0, doc="the coordinator's step along the masked mean, eta_s")
 
 
-def fold(state: State, replies: Replies[Update], turn: Turn) -> State:
+def fold(state: State, replies: Replies[Update], turn: Turn[FedGMA]) -> State:
     """w <- w + eta_s m sum_i p_i Delta_i; buffers are the plain mean."""
     c: FedGMA = turn.config
     p = shares(replies, c)
@@ -45,7 +44,7 @@ def notes(config: FedGMA, world: World) -> tuple[str, ...]:
 
 
 # As the comparisons of hFedF have it (Bartholet and others, 2024, table 10): 200 rounds, tau and eta_s tuned for each data set.
-COMPARED: Mapping[str, Any] = {
+COMPARED: Mapping[str, Plain] = {
     "rounds": 200,
     "epochs": 2,
     "batch": 64,

@@ -37,7 +37,7 @@ class Config(Source):
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
 
 
-def plan(c: Config) -> Plan:
+def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, the first prototypes, then rounds."""
     taught = (source.phase(server.take_source, Kept),) * c.source_rounds
     first = (Phase("describe", client.describe, ask=server.to_targets, tell=server.collect),) if c.rounds else ()

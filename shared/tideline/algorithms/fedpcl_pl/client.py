@@ -28,13 +28,13 @@ HIDDEN, WIDTH = 512, 256
 LEAST = 5  # rows of a class that is sent: the mean of fewer would nearly be one of them
 
 
-def settle(config: Config, site: Site) -> Kept:
+def settle(config: Config, site: Site[Config]) -> Kept:
     """No head yet: its seed comes with the first order."""
     return Kept({}, {}, {}, torch.zeros(0, 0), torch.zeros(0, dtype=torch.bool))
 
 
 @step()
-def describe(order: Common, memory: Kept, site: Site) -> Outcome[Described, Kept]:
+def describe(order: Common, memory: Kept, site: Site[Config]) -> Outcome[Described, Kept]:
     """The first prototypes, by the head as it was drawn."""
     z, labels = labelled_rows(order, site)
     head = head_of(order, memory, site)
@@ -42,7 +42,7 @@ def describe(order: Common, memory: Kept, site: Site) -> Outcome[Described, Kept
 
 
 @step(metrics=("loss",))
-def learn(order: Lesson, memory: Kept, site: Site) -> Outcome[Described, Kept]:
+def learn(order: Lesson, memory: Kept, site: Site[Config]) -> Outcome[Described, Kept]:
     """E epochs of SGD on the head alone, and the prototypes by the head as it then is."""
     c: Config = site.config
     z, labels = labelled_rows(order.common, site)
@@ -61,14 +61,14 @@ def learn(order: Lesson, memory: Kept, site: Site) -> Outcome[Described, Kept]:
 
 
 @step(metrics=("accuracy",), view=View.HELD_OUT)
-def score(order: Common, memory: Kept, site: Site) -> Outcome[Nothing, Kept]:
+def score(order: Common, memory: Kept, site: Site[Config]) -> Outcome[Nothing, Kept]:
     """What the site would use now: its head, and the mean prototypes."""
     value = accuracy(predict, order, memory, site)
     kept = keeping(order, head_of(order, memory, site))
     return Outcome(Nothing(), kept, {} if value is None else {"accuracy": value})
 
 
-def predict(order: Common, memory: Kept, site: Site, x: Tensor) -> Tensor:
+def predict(order: Common, memory: Kept, site: Site[Config], x: Tensor) -> Tensor:
     """z . Cbar^c for the classes that have a prototype; the source model's outputs where none has."""
     net = network(site, order.f, order.g)
     if not bool(order.present.any()):
@@ -78,13 +78,13 @@ def predict(order: Common, memory: Kept, site: Site, x: Tensor) -> Tensor:
     return classified(z, aligned(order.mean, c), order.present)
 
 
-def labelled_rows(order: Common, site: Site) -> tuple[Tensor, Tensor]:
+def labelled_rows(order: Common, site: Site[Config]) -> tuple[Tensor, Tensor]:
     """f_S of the site's rows (n, q), and their prototype labels (n,): the same each round, as f_S is frozen."""
     given = seen(network(site, order.f, order.g), site)
     return given.z, pseudo_labels(given.z, given.p).labels
 
 
-def described(head: nn.Module, z: Tensor, labels: Tensor, site: Site) -> Described:
+def described(head: nn.Module, z: Tensor, labels: Tensor, site: Site[Config]) -> Described:
     """C_i^c of the classes with enough rows."""
     return Described(*class_means(aligned(projected(head, z, site), site.config), labels, site.world.classes, LEAST))
 
@@ -94,17 +94,17 @@ def aligned(z: Tensor, c: Config) -> Tensor:
     return functional.normalize(z, dim=-1) if c.normalise else z
 
 
-def sets(prototypes: Tensor, present: Tensor, site: Site) -> Sets:
+def sets(prototypes: Tensor, present: Tensor, site: Site[Config]) -> Sets:
     """Prototypes (S, M, w) as projections are compared with them, on the site's device."""
     return Sets(aligned(prototypes, site.config).to(site.device), present.to(site.device))
 
 
-def projected(head: nn.Module, z: Tensor, site: Site) -> Tensor:
+def projected(head: nn.Module, z: Tensor, site: Site[Config]) -> Tensor:
     """p(z) of features (n, q), without a gradient, on the CPU: (n, w)."""
     return outputs(head, z, site.device)
 
 
-def head_of(order: Common, memory: Kept, site: Site) -> nn.Module:
+def head_of(order: Common, memory: Kept, site: Site[Config]) -> nn.Module:
     """The site's own head, on its device; in the beginning that of the common seed."""
     head = drawn(order.seed, nets.width(site.world))
     if memory.head:

@@ -36,7 +36,7 @@ def of_model(h: Model, rng: Generator) -> State:
     return State(h.f, h.g, int(torch.randint(2**31, (), generator=rng)), {}, {})
 
 
-def take_source(state: State, replies: Replies[Taught], turn: Turn) -> State:
+def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
     """h_S."""
     h = source.mean_of(replies)
     return replace(state, f=h.f, g=h.g)
@@ -57,18 +57,18 @@ def common(state: State, each: Sets) -> Common:
     return Common(state.f, state.g, state.seed, mean.prototypes[0], mean.present[0])
 
 
-def to_targets(state: State, turn: Turn) -> dict[ClientId, Common]:
+def to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Common]:
     """What is common, to every target."""
     return dict.fromkeys(turn.members(Role.TARGET), common(state, gathered(state, turn.world)))
 
 
-def lessons(state: State, turn: Turn) -> dict[ClientId, Lesson]:
+def lessons(state: State, turn: Turn[Config]) -> dict[ClientId, Lesson]:
     """What is common and all sites' prototypes, to every target."""
     each = gathered(state, turn.world)
     return dict.fromkeys(turn.members(Role.TARGET), Lesson(common(state, each), each.prototypes, each.present))
 
 
-def collect(state: State, replies: Replies[Described], turn: Turn) -> State:
+def collect(state: State, replies: Replies[Described], turn: Turn[Config]) -> State:
     """The prototypes of those who answered, beside the last of the others."""
     prototypes: dict[str, Tensor] = {**state.prototypes, **{str(k): r.prototypes.float() for k, r in replies.items()}}
     counts: dict[str, Tensor] = {**state.counts, **{str(k): r.counts for k, r in replies.items()}}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -22,7 +21,7 @@ from tideline.algorithms.fedsr.messages import Mine, Update
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.run import Roster, World
-from tideline.core.settings import setting
+from tideline.core.settings import Plain, setting
 from tideline.learning.evaluate import evaluate
 from tideline.nets import probabilistic
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -43,12 +42,12 @@ def begin(config: FedSR, world: World, roster: Roster, rng: Generator) -> State:
     return State(nets.weights_of(probabilistic.build(world)))
 
 
-def mean(state: State, replies: Replies[Update], turn: Turn) -> State:
+def mean(state: State, replies: Replies[Update], turn: Turn[FedSR]) -> State:
     """The plain mean of encoders and classifiers."""
     return State(weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
 
 
-def plan(c: FedSR) -> Plan:
+def plan(c: FedSR) -> Plan[FedSR, State]:
     """(train, score) x R."""
     work = Phase("train", train, ask=model_to_learners, tell=mean)
     return scored(c, work, evaluate(model_to_all, predict, takes=Model, keeps=Mine, confidence=c.confidence))
@@ -72,7 +71,7 @@ CLAIMS = (
     "Not claimed: that noise in the representation hides rows. It is drawn anew in training and no bound on it is kept.",
 )
 # As the comparisons of hFedF have it (Bartholet and others, 2024, table 10): 200 rounds of Adam, tuned for each data set.
-COMPARED: Mapping[str, Any] = {
+COMPARED: Mapping[str, Plain] = {
     "rounds": 200,
     "epochs": 2,
     "batch": 64,

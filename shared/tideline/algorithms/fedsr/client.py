@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from tideline.algorithms.fedsr import FedSR
 
 
-def settle(config: FedSR, site: Site) -> Mine:
+def settle(config: FedSR, site: Site[FedSR]) -> Mine:
     """References before the first round: means of 0, scales of softplus(1), C = 1."""
     shape = site.world.classes, probabilistic.width(site.world)
     return Mine(torch.zeros(shape), torch.ones(shape), 1.0)
 
 
 @step(metrics=("loss",))
-def train(order: Model, memory: Mine, site: Site) -> Outcome[Update, Mine]:
+def train(order: Model, memory: Mine, site: Site[FedSR]) -> Outcome[Update, Mine]:
     """E epochs on CE + a_L2R L2R + a_CMI CMI, over encoder, classifier and the site's own references."""
     c: FedSR = site.config
     net = network(order, site)
@@ -54,12 +54,12 @@ def objective(c: FedSR, net: nn.Module, references: References, x: Tensor, y: Te
     return plain + c.a_l2r * short + c.a_cmi * class_divergence(mu, sigma, y, references)
 
 
-def noise(x: Tensor, references: References, site: Site) -> Tensor:
+def noise(x: Tensor, references: References, site: Site[FedSR]) -> Tensor:
     """One standard normal draw for each row of x: (b, m), the same on every device."""
     return torch.randn(len(x), references.r_mu.shape[1], generator=site.rng).to(x.device)
 
 
-def predict(order: Model, memory: Mine, site: Site, x: Tensor) -> Tensor:
+def predict(order: Model, memory: Mine, site: Site[FedSR], x: Tensor) -> Tensor:
     """log of the mean of the softmax over draws of z; of mu alone where `draws` is 0. x (n, *inputs) -> (n, classes)."""
     c: FedSR = site.config
     net = network(order, site).eval()
@@ -67,7 +67,7 @@ def predict(order: Model, memory: Mine, site: Site, x: Tensor) -> Tensor:
         return torch.cat([predicted(net, rows.to(site.device), c.draws, site).cpu() for rows in torch.split(x, nets.rows_of(x))])
 
 
-def predicted(net: nn.Module, x: Tensor, draws: int, site: Site) -> Tensor:
+def predicted(net: nn.Module, x: Tensor, draws: int, site: Site[FedSR]) -> Tensor:
     """`predict` for rows that pass through the network at once."""
     mu, sigma = encoded(net, x)
     eps = torch.randn(draws, *mu.shape, generator=site.rng).to(x.device)
@@ -75,7 +75,7 @@ def predicted(net: nn.Module, x: Tensor, draws: int, site: Site) -> Tensor:
     return log_mean_softmax(net.get_submodule("classifier")(z))
 
 
-def network(order: Model, site: Site) -> nn.Module:
+def network(order: Model, site: Site[FedSR]) -> nn.Module:
     """Encoder and classifier, on the site's device."""
     return nets.loaded(site.world, order.model, site.device, made=probabilistic.build)
 

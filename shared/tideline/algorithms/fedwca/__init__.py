@@ -46,13 +46,13 @@ class Config(Adapting):
     lost_after: int = setting(3, low=1, doc="rounds in a row without an answer after which a site leaves its cluster")
 
 
-def plan(c: Config) -> Plan:
+def plan(c: Config) -> Plan[Config, State]:
     """Source; the first round, which makes the clusters; then one full round in U, and light ones between."""
     first = Phase("first", client.adapt_from, ask=server.source_to_adapt, tell=server.cluster)
     full = Phase("full", client.mix, ask=server.models_to_mix, tell=server.fold_measured)
     light = Phase("light", client.adapt_from, ask=server.starts, tell=server.fold)
 
-    def of(r: int) -> Phase:
+    def of(r: int) -> Phase[Config, State]:
         if r == 1:
             return first
         return full if c.weights in server.MEASURED and (r - 2) % c.refresh_every == 0 else light

@@ -27,7 +27,7 @@ LOCAL = "local"
 
 
 @step(metrics=("loss", "agree"))
-def adapt_from(order: Start, memory: Mine, site: Site) -> Outcome[Adapted, Mine]:
+def adapt_from(order: Start, memory: Mine, site: Site[Config]) -> Outcome[Adapted, Mine]:
     """Adapt from f_init, or in the first round from f_S."""
     net = network(site, order.f, order.g)
     second = None if order.init is None else known(seen(net, site), site)
@@ -38,7 +38,7 @@ def adapt_from(order: Start, memory: Mine, site: Site) -> Outcome[Adapted, Mine]
 
 
 @step(metrics=("loss", "agree", "collapsed"))
-def mix(order: Mix, memory: Mine, site: Site) -> Outcome[Weighed, Mine]:
+def mix(order: Mix, memory: Mine, site: Site[Config]) -> Outcome[Weighed, Mine]:
     """alpha, beta and f_init, then adapt from there (algorithm 1, lines 13 to 16). One model is in memory; the rest are files."""
     net = network(site, order.f, order.g)
     if not order.soft:
@@ -73,12 +73,12 @@ def weights_of(shares: Tensor, order: Mix) -> list[tuple[float, Weights]]:
     return list(zip(shares.tolist(), order.soft, strict=True))
 
 
-def known(given: Seen, site: Site) -> Labelled | None:
+def known(given: Seen, site: Site[Config]) -> Labelled | None:
     """What the cluster's model says of the rows; nothing where one model labels alone."""
     return labelled(given, site.config) if site.config.two_models else None
 
 
-def cluster_weights(order: Mix, net: nn.Module, site: Site) -> Tensor:
+def cluster_weights(order: Mix, net: nn.Module, site: Site[Config]) -> Tensor:
     """alpha_k (C,) (eq. 1): each soft model is put into the network in turn."""
     vectors = layers.class_vectors(net).cpu()
     confidence = []
@@ -88,7 +88,7 @@ def cluster_weights(order: Mix, net: nn.Module, site: Site) -> Tensor:
     return softmax_weights(torch.stack(confidence), site.config.t_a)
 
 
-def own_share(order: Mix, alpha: Tensor, net: nn.Module, site: Site, own: Seen) -> tuple[Tensor, bool]:
+def own_share(order: Mix, alpha: Tensor, net: nn.Module, site: Site[Config], own: Seen) -> tuple[Tensor, bool]:
     """beta_k (2,) by soft neighbourhood density (eq. 3), and whether a model has collapsed.
 
     One that says the same of nearly all rows has the largest density of all: then each counts one half, which is ours.
@@ -103,7 +103,7 @@ def own_share(order: Mix, alpha: Tensor, net: nn.Module, site: Site, own: Seen) 
     return softmax_weights(torch.tensor([soft_density(own.p), soft_density(mean.p)]), c.t_b), False
 
 
-def adapted(net: nn.Module, site: Site, second: Labelled | None) -> tuple[dict[str, Tensor], dict[str, float]]:
+def adapted(net: nn.Module, site: Site[Config], second: Labelled | None) -> tuple[dict[str, Tensor], dict[str, float]]:
     """Adapt f_init, which is in the network: f_k and what is told. second: what the cluster's model says of the rows."""
     c: Config = site.config
     agreed: list[float] = []
@@ -111,7 +111,7 @@ def adapted(net: nn.Module, site: Site, second: Labelled | None) -> tuple[dict[s
     return layers.backbone_of(nets.weights_of(net)), {"loss": loss, "agree": round(agreed[-1], 2)}
 
 
-def aim_with(second: Labelled | None, site: Site, agreed: list[float]) -> Callable[[nn.Module], Aim]:
+def aim_with(second: Labelled | None, site: Site[Config], agreed: list[float]) -> Callable[[nn.Module], Aim]:
     """D_hat by the network's own labels and those of a second model; the share on which they agree goes into `agreed`."""
 
     def aim(net: nn.Module) -> Aim:
@@ -126,7 +126,7 @@ def aim_with(second: Labelled | None, site: Site, agreed: list[float]) -> Callab
     return aim
 
 
-def mixed_up(labels: Tensor, agree: Tensor, site: Site) -> Aim:
+def mixed_up(labels: Tensor, agree: Tensor, site: Site[Config]) -> Aim:
     """Each row in dispute is mixed with one of the same label that both models agree on, where there is one."""
     rows, others = partners(labels, agree, site.rng)
     partner = torch.arange(len(labels))

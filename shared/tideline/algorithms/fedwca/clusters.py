@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tideline.algorithms.fedwca.messages import State
+from tideline.algorithms.fedwca.messages import Adapted, State, Weighed
 from tideline.core.record import Weights
 from tideline.core.run import ClientId
 from tideline.nets import layers
@@ -40,7 +40,7 @@ def clustered(points: Mapping[str, Tensor], config: Config) -> dict[str, int]:
     return dict(zip(names, labels.tolist(), strict=True))
 
 
-def assigned(state: State, replies: Mapping[ClientId, Any], config: Config) -> State:
+def assigned(state: State, replies: Mapping[ClientId, Adapted | Weighed], config: Config) -> State:
     """Those who answered and have no cluster join that of the site with the nearest layer, or of their given group.
 
     A given group of whom nobody was here gets a cluster.

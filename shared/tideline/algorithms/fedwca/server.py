@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
@@ -43,17 +43,17 @@ def of_model(h: Model) -> State:
     return State(h.f, h.g, (), {}, {}, {}, torch.zeros(0, 0, dtype=torch.float64), {})
 
 
-def take_source(state: State, replies: Replies[Taught], turn: Turn) -> State:
+def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
     """h_S."""
     return of_model(source.mean_of(replies))
 
 
-def source_to_targets(state: State, turn: Turn) -> dict[ClientId, Model]:
+def source_to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     """h_S to every target, to be scored."""
     return dict.fromkeys(turn.members(Role.TARGET), Model(state.f, state.g))
 
 
-def own_to_targets(state: State, turn: Turn) -> dict[ClientId, Model]:
+def own_to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     """The model of its cluster to every target; h_S to one that has none."""
     made = [Model(f, state.g) for f in state.models]
     none = Model(state.f, state.g)
@@ -63,12 +63,12 @@ def own_to_targets(state: State, turn: Turn) -> dict[ClientId, Model]:
 # The first round
 
 
-def source_to_adapt(state: State, turn: Turn) -> dict[ClientId, Start]:
+def source_to_adapt(state: State, turn: Turn[Config]) -> dict[ClientId, Start]:
     """f_S to every target."""
     return dict.fromkeys(turn.members(Role.TARGET), Start(state.f, None, state.g))
 
 
-def cluster(state: State, replies: Replies[Adapted], turn: Turn) -> Told[State]:
+def cluster(state: State, replies: Replies[Adapted], turn: Turn[Config]) -> Told[State]:
     """Clusters of those who answered, by a layer of their f_k; the mean of each (lines 8 to 10)."""
     layers: dict[str, Tensor] = {k: point(reply.f, turn.config) for k, reply in replies.items()}
     members = clustered(layers, turn.config)
@@ -92,7 +92,7 @@ def mean_of(terms: list[tuple[int, Weights]]) -> dict[str, Tensor]:
 # Later rounds
 
 
-def models_to_mix(state: State, turn: Turn) -> dict[ClientId, Mix]:
+def models_to_mix(state: State, turn: Turn[Config]) -> dict[ClientId, Mix]:
     """C + 1 models to each site with a cluster. One that has none adapts from f_S as in the first round."""
     softs = tuple(mixed(state.models, state.soft[c]) for c in shown(state)) if len(state.models) > 1 else ()
     slots = torch.zeros(len(softs))
@@ -117,7 +117,7 @@ def by_cluster(alpha: Tensor, order: list[int]) -> Tensor:
     return torch.empty_like(alpha).index_copy_(0, torch.tensor(order, dtype=torch.int64), alpha)
 
 
-def starts(state: State, turn: Turn) -> dict[ClientId, Start]:
+def starts(state: State, turn: Turn[Config]) -> dict[ClientId, Start]:
     """f_init and the own cluster's model to each site (appendix D); f_S to one that has no cluster."""
     none = Start(state.f, None, state.g)
     return {k: start_of(state, k, turn.config) if k in state.members else none for k in turn.members(Role.TARGET)}
@@ -144,18 +144,18 @@ def shares(state: State, k: ClientId, config: Config) -> Tensor:
     return v
 
 
-def fold(state: State, replies: Replies[Adapted] | Replies[Weighed], turn: Turn) -> Told[State]:
+def fold(state: State, replies: Replies[Adapted] | Replies[Weighed], turn: Turn[Config]) -> Told[State]:
     """The clusters' models after a round in which nothing was measured."""
     return told(parted(averaged(assigned(state, replies, turn.config), replies), turn.config), before=state)
 
 
-def fold_measured(state: State, replies: Replies[Weighed], turn: Turn) -> Told[State]:
+def fold_measured(state: State, replies: Replies[Weighed], turn: Turn[Config]) -> Told[State]:
     """The clusters' models after a full round, v of each site, and S for the next (lines 17 to 20, eq. 8)."""
     measured = assigned(weighed(state, replies, turn.config), replies, turn.config)
     return told(parted(averaged(measured, replies), turn.config), before=state, with_weights=True)
 
 
-def averaged(state: State, replies: Mapping[ClientId, Any]) -> State:
+def averaged(state: State, replies: Mapping[ClientId, Adapted | Weighed]) -> State:
     """f_c: the mean over its members; one that did not answer counts as the model that it was to begin with.
 
     So a cluster of which one site answered is not that site's model, which the others would be sent.

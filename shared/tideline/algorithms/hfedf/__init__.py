@@ -45,7 +45,7 @@ class Config(Hyper):
     )
 
 
-def plan(c: Config) -> Plan:
+def plan(c: Config) -> Plan[Config, State]:
     """(train, score) x R; before it the autoencoder, where it makes the embeddings."""
     embed = (Phase("embed", embedding.embed, ask=embedding.to_learners, tell=embedding.take),)
     work = Phase("train", client.train_counted if c.weighting == "samples" else client.train, ask=to_learners, tell=server.fuse)

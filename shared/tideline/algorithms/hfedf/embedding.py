@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,9 @@ from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, step
+
+if TYPE_CHECKING:
+    from tideline.algorithms.hfedf import Config
 
 ROWS, STEPS, RATE, WIDTH = 100, 200, 1e-3, 64
 LEAST = 5  # rows whose mean is taken: of fewer it would nearly be one row's
@@ -41,14 +45,14 @@ class Embedding:
     nu: Tensor = field("e", Exposure.STATISTIC, doc="mean of the latent vectors of the site's rows")
 
 
-def to_learners(state: State, turn: Turn) -> dict[ClientId, Draw]:
+def to_learners(state: State, turn: Turn[Config]) -> dict[ClientId, Draw]:
     """One seed for all."""
     draw = Draw(int(torch.randint(2**31, (), generator=turn.rng)), torch.zeros(state.theta[NU].shape[1]))
     return dict.fromkeys(map(ClientId, state.clients), draw)
 
 
 @step(metrics=("reconstruction",))
-def embed(order: Draw, memory: Nothing, site: Site) -> Outcome[Embedding, Nothing]:
+def embed(order: Draw, memory: Nothing, site: Site[Config]) -> Outcome[Embedding, Nothing]:
     """Train on up to 100 rows; the mean latent vector of the others, or of all where others are few. Raises DataRefused."""
     if len(site.data) < LEAST:
         what = f"{len(site.data)} rows, whose mean would nearly be a row: embeddings by autoencoder want {LEAST} at least"
@@ -102,7 +106,7 @@ def of_features(e: int, inputs: tuple[int, ...]) -> tuple[nn.Module, nn.Module]:
     return encoder, nn.Sequential(nn.Linear(e, WIDTH), nn.ReLU(), nn.Linear(WIDTH, prod(inputs)), nn.Unflatten(1, inputs))
 
 
-def take(state: State, replies: Replies[Embedding], turn: Turn) -> State:
+def take(state: State, replies: Replies[Embedding], turn: Turn[Config]) -> State:
     """nu_i of those who answered; others keep the one that was drawn."""
     nu = state.theta[NU].clone()
     for client, reply in replies.items():

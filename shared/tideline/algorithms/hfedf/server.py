@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tideline.algorithms.hypernetworks.messages import State
+from tideline.algorithms.hypernetworks.messages import Counted, State, Update
 from tideline.algorithms.hypernetworks.server import NU, graded, gradients, moved, optimised, pulled, rows_of_nu
 from tideline.core.phase import Replies, Table, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import World
+from tideline.learning.evaluate import Histogram
 from tideline.numerics.aggregation.grad_align import alignment, clipping
 from tideline.numerics.aggregation.hypernetwork import Pulled
 from tideline.numerics.aggregation.server_step import step_
 
+if TYPE_CHECKING:
+    from tideline.algorithms.hfedf import Config
 
-def fuse(state: State, replies: Replies[Any], turn: Turn) -> Told[State]:
+
+def fuse(state: State, replies: Replies[Update | Counted], turn: Turn[Config]) -> Told[State]:
     """One step of the optimiser on sum_i w_i g_i, then the moving average; the rest is averaged. Consumes the state."""
     c = turn.config
     found = pulled(state, tuple(replies), [reply.delta for reply in replies.values()], turn)
@@ -45,31 +49,31 @@ def fuse(state: State, replies: Replies[Any], turn: Turn) -> Told[State]:
     return Told(made, tables={"weights of the clients (GradAlign)": told})
 
 
-def shares(replies: Replies[Any], weighting: str) -> Iterator[tuple[float, Weights]]:
+def shares(replies: Replies[Update | Counted], weighting: str) -> Iterator[tuple[float, Weights]]:
     """(p_i, Delta_i): n_i / n, or 1 / N."""
-    counts = [reply.samples if weighting == "samples" else 1 for reply in replies.values()]
+    counts = [reply.samples if weighting == "samples" and isinstance(reply, Counted) else 1 for reply in replies.values()]
     for count, reply in zip(counts, replies.values(), strict=True):
         yield count / sum(counts), reply.delta
 
 
-def weights(found: Pulled, c: Any) -> Tensor:
+def weights(found: Pulled, c: Config) -> Tensor:
     """softmax(gamma) (algorithm 3), or 1 / N."""
     if c.grad_align:
         return alignment(found.gram, c.align_sign)
     return torch.full((len(found.gram),), 1 / len(found.gram), dtype=torch.float64)
 
 
-def redrawn(theta: Any, turn: Turn) -> dict[str, Tensor]:
+def redrawn(theta: Weights, turn: Turn[Config]) -> dict[str, Tensor]:
     """Embeddings at random, anew after every step (appendix A.1.4)."""
     return {**theta, NU: torch.randn(theta[NU].shape, generator=turn.rng, dtype=theta[NU].dtype)}
 
 
-def grade(state: State, replies: Replies[Any], turn: Turn) -> Told[State]:
+def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Told[State]:
     """The state as it is, and what a scoring tells people."""
     return graded(state, replies, turn, state)
 
 
-def notes(c: Any, world: World) -> tuple[str, ...]:
+def notes(c: Config, world: World) -> tuple[str, ...]:
     """What is done otherwise than asked, and what nobody may take for granted."""
     said = "each site's change of its model is needed apart, so secure summation cannot be used"
     idle = f"the moving average begins after round {c.warm_up}, and there are {c.rounds}"

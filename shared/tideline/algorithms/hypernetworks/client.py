@@ -4,44 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Protocol, TypeVar
 
 from torch import Tensor, nn
 
 from tideline import nets
 from tideline.algorithms.hypernetworks.messages import Counted, Model, Models, Shared, Update
-from tideline.core.phase import Phase
+from tideline.algorithms.hypernetworks.settings import Hyper
+from tideline.core.phase import Phase, Replies, Told, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.evaluate import Offer, evaluate, outputs
+from tideline.learning.evaluate import Histogram, Offer, evaluate, outputs
 from tideline.learning.fit import cross_entropy, fit
-from tideline.learning.optimisers import optimiser
+from tideline.learning.optimisers import Descent, optimiser
 
+C = TypeVar("C", bound=Hyper)
+S = TypeVar("S")
 METRICS = ("first_loss", "loss", "samples")
 
 
+class Alone(Descent, Protocol):
+    """Settings of a client that is asked alone: so many mini-batches, or epochs, gradients cut to a norm."""
+
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def max_norm(self) -> float: ...
+
+
 @step(metrics=METRICS)
-def train(order: Model, memory: Nothing, site: Site) -> Outcome[Update, Nothing]:
+def train(order: Model, memory: Nothing, site: Site[Hyper]) -> Outcome[Update, Nothing]:
     """E local epochs from phi_i; Delta_i."""
     delta, metrics = trained(order, site)
     return Outcome(Update(delta), memory, metrics)
 
 
 @step(metrics=METRICS)
-def train_counted(order: Model, memory: Nothing, site: Site) -> Outcome[Counted, Nothing]:
+def train_counted(order: Model, memory: Nothing, site: Site[Hyper]) -> Outcome[Counted, Nothing]:
     """E local epochs from phi_i; Delta_i and n_i."""
     delta, metrics = trained(order, site)
     return Outcome(Counted(delta, len(site.data)), memory, metrics)
 
 
 @step(metrics=METRICS)
-def train_alone(order: Model, memory: Nothing, site: Site) -> Outcome[Shared, Nothing]:
+def train_alone(order: Model, memory: Nothing, site: Site[Alone]) -> Outcome[Shared, Nothing]:
     """So many mini-batches, or E epochs, from phi_i, gradients cut to a norm; Delta_i."""
     delta, metrics = trained(order, site, site.config.batches, site.config.max_norm)
     return Outcome(Shared(delta), memory, metrics)
 
 
-def trained(order: Model, site: Site, steps: int = 0, clip: float = 0.0) -> tuple[dict[str, Tensor], dict[str, float]]:
+def trained(
+    order: Model, site: Site[Hyper | Alone], steps: int = 0, clip: float = 0.0
+) -> tuple[dict[str, Tensor], dict[str, float]]:
     """Delta_i, and what is told: the loss of the first batch, which is phi_i's own, and the mean of the last epoch."""
     c, first = site.config, list[float]()
     net = nets.loaded(site.world, order.model, site.device)
@@ -66,12 +84,15 @@ def trained(order: Model, site: Site, steps: int = 0, clip: float = 0.0) -> tupl
     return delta, {"first_loss": first[0], "loss": last, "samples": len(site.data)}
 
 
-def scoring(offer: Offer, tell: Callable[..., Any], confidence: bool) -> Phase:
+def scoring(
+    offer: Offer[S, C, Models], tell: Callable[[S, Replies[Histogram], Turn[C]], Told[S]], confidence: bool
+) -> Phase[C, S]:
     """A phase that scores each site's held-out rows by the models that it is sent; its accuracy is their mean.
 
     So id is the mean over clients of their own models' accuracies, and ood, of a domain that nobody trained on, the mean of all.
     """
-    return replace(evaluate(offer, predict, takes=Models, confidence=confidence, each=models_in), tell=tell)
+    score: Phase[C, S] = evaluate(offer, predict, takes=Models, confidence=confidence, each=models_in)
+    return replace(score, tell=tell)
 
 
 def models_in(order: Models) -> tuple[Weights, ...]:
@@ -79,6 +100,6 @@ def models_in(order: Models) -> tuple[Weights, ...]:
     return order.models
 
 
-def predict(model: Weights, memory: Nothing, site: Site, x: Tensor) -> Tensor:
+def predict(model: Weights, memory: Nothing, site: Site[Hyper], x: Tensor) -> Tensor:
     """Outputs of one of them."""
     return outputs(nets.loaded(site.world, model, site.device), x, site.device)

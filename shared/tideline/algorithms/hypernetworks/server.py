@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Generator, Tensor
@@ -14,7 +14,7 @@ from tideline.algorithms.hypernetworks.settings import LINEAR, Hyper, chunk_of, 
 from tideline.core.phase import MOST_VALUES, Each, Replies, Table, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
-from tideline.learning.evaluate import histograms
+from tideline.learning.evaluate import Histogram, histograms
 from tideline.numerics.aggregation.chunked_heads import ChunkedPull, begin_chunked, generate_chunked, total
 from tideline.numerics.aggregation.hypernetwork import (
     LinearPull,
@@ -30,6 +30,7 @@ from tideline.numerics.aggregation.server_step import Optimised
 from tideline.numerics.aggregation.server_step import begin as fresh
 from tideline.numerics.aggregation.spread import spread
 
+S = TypeVar("S")
 NU = "nu"
 Gradients = Iterator[tuple[str, slice, Tensor]]
 
@@ -59,7 +60,7 @@ def first(c: Hyper, world: World, roster: Roster, rng: Generator, model: Weights
     return State(begun.theta, begun.m, begun.v, begun.steps, rest, clients)
 
 
-def phi(state: State, turn: Turn, client: str) -> dict[str, Tensor]:
+def phi(state: State, turn: Turn[Hyper], client: str) -> dict[str, Tensor]:
     """phi_i = h(nu_i; theta) with the rest: a whole state dict of the client's network."""
     # A copy of the row: how a tensor lies in memory changes the last digits of what is made of it.
     c, row = turn.config, state.theta[NU][state.clients.index(client)].clone()
@@ -67,12 +68,12 @@ def phi(state: State, turn: Turn, client: str) -> dict[str, Tensor]:
     return {**made(state.theta, trunk(state.theta, row), generated(c, turn.world)), **state.rest}
 
 
-def to_learners(state: State, turn: Turn) -> Each[Model]:
+def to_learners(state: State, turn: Turn[Hyper]) -> Each[Model]:
     """phi_i to each client that learns."""
     return Each(map(ClientId, state.clients), lambda client: Model(phi(state, turn, client)))
 
 
-def to_be_scored(state: State, turn: Turn) -> Each[Models]:
+def to_be_scored(state: State, turn: Turn[Hyper]) -> Each[Models]:
     """phi_i to client i; to every other member, such as a domain that nobody trains on, the models of all clients."""
 
     def made(client: ClientId) -> Models:
@@ -82,7 +83,7 @@ def to_be_scored(state: State, turn: Turn) -> Each[Models]:
     return Each(turn.members(), made)
 
 
-def pulled(state: State, clients: Sequence[str], deltas: Sequence[Weights], turn: Turn) -> Pulled:
+def pulled(state: State, clients: Sequence[str], deltas: Sequence[Weights], turn: Turn[Hyper]) -> Pulled:
     """What the deltas of these clients come to."""
     nu = state.theta[NU][[state.clients.index(client) for client in clients]]
     f, shapes = trunk(state.theta, nu), generated(turn.config, turn.world)
@@ -128,7 +129,7 @@ def embeddings(hyper: State, room: int) -> Mapping[str, Table]:
     return {"embeddings of the clients": Table(hyper.clients, columns, tuple(map(tuple, nu.double().tolist())), admins=True)}
 
 
-def graded(state: Any, replies: Replies[Any], turn: Turn, hyper: State) -> Told[Any]:
+def graded(state: S, replies: Replies[Histogram], turn: Turn[Hyper], hyper: State) -> Told[S]:
     """The state as it is; for people the spread of the clients' models, and confidences where sites tell them."""
     apart = spread(phi(hyper, turn, client) for client in hyper.clients)
     names = [name for name in apart if hyper.rest.get(name) is None]

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from tideline.algorithms.ifca_pl import client, server
 from tideline.algorithms.ifca_pl.messages import State
 from tideline.algorithms.source_free import method, scoring, source
+from tideline.algorithms.source_free.messages import Mine
 from tideline.algorithms.source_free.settings import Adapting
-from tideline.core.algorithm import Supplied
+from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import World
 from tideline.core.settings import setting
@@ -27,7 +28,7 @@ class Config(Adapting):
     noise: float = setting(0.01, low=0.0, doc="by how much the first k models differ, in units of each tensor's deviation")
 
 
-def plan(c: Config) -> Plan:
+def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, then rounds."""
     taught = (source.phase(server.take_source),) * c.source_rounds
     work = Phase("adapt", client.choose, ask=server.all_models, tell=server.fold)
@@ -46,7 +47,7 @@ CLAIMS = (
     "Counts of rows are not sent: all who chose a model count alike.",
 )
 
-ifca_pl = method(
+ifca_pl: Algorithm[Config, State, Mine] = method(
     "ifca_pl",
     "Ghosh et al.: An Efficient Framework for Clustered Federated Learning, 2020",
     "Sites without labels adapt the one of k models that suits them best",

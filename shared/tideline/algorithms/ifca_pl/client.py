@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +19,14 @@ from tideline.core.step import Outcome, Site, step
 from tideline.nets import layers
 from tideline.numerics.labels.prototypes import information_maximisation
 
+if TYPE_CHECKING:
+    from tideline.algorithms.ifca_pl import Config
+
 LEAST = torch.finfo(torch.float32).tiny  # of a probability, so that its logarithm is finite
 
 
 @step(metrics=("loss",))
-def choose(order: Models, memory: Mine, site: Site) -> Outcome[Chosen, Mine]:
+def choose(order: Models, memory: Mine, site: Site[Config]) -> Outcome[Chosen, Mine]:
     """E epochs from the model with the least F, the first of equals. One network is in memory; the models are files."""
     models = (order.f, *order.others)
     net = network(site, order.f, order.g)
@@ -44,7 +48,7 @@ def told(best: int, k: int) -> Tensor:
     return torch.zeros(k).index_fill(0, torch.tensor([best]), 1.0)
 
 
-def unfitness(net: nn.Module, site: Site) -> float:
+def unfitness(net: nn.Module, site: Site[Config]) -> float:
     """F(theta) = L_IM + the cross-entropy with theta's own pseudo-labels, over all rows, in evaluation mode.
 
     Infinite for a model whose outputs are not finite, so that one that another site spoilt is not chosen.

@@ -32,7 +32,7 @@ def begin_with(config: Config, world: World, roster: Roster, rng: Generator, h: 
     return of_model(source.parts(h), config, rng)
 
 
-def take_source(state: State, replies: Replies[Taught], turn: Turn) -> State:
+def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
     """h_S."""
     return of_model(source.mean_of(replies), turn.config, turn.rng)
 
@@ -52,20 +52,20 @@ def scattered(f: Weights, noise: float, rng: Generator) -> dict[str, Tensor]:
     return made
 
 
-def all_models(state: State, turn: Turn) -> dict[ClientId, Models]:
+def all_models(state: State, turn: Turn[Config]) -> dict[ClientId, Models]:
     """The k models to every target."""
     first, *others = state.models
     return dict.fromkeys(turn.members(Role.TARGET), Models(first, tuple(others), state.g))
 
 
-def own(state: State, turn: Turn) -> dict[ClientId, Model]:
+def own(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     """The model that it chose last, as it is now, to every target; h_S to one that has not chosen."""
     made = [Model(f, state.g) for f in state.models]
     none = Model(state.f, state.g)
     return {k: made[state.chosen[k]] if k in state.chosen else none for k in turn.members(Role.TARGET)}
 
 
-def fold(state: State, replies: Replies[Chosen], turn: Turn) -> Told[State]:
+def fold(state: State, replies: Replies[Chosen], turn: Turn[Config]) -> Told[State]:
     """theta_j: the plain mean of the replies that chose it, unchanged where none did. People are told who chose which, if that
     changed.
     """

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from tideline.algorithms.averaging import due
 from tideline.algorithms.kd3a import client, server
@@ -19,7 +18,8 @@ from tideline.algorithms.source_free.messages import Mine
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role
-from tideline.core.settings import setting
+from tideline.core.settings import Plain, setting
+from tideline.core.step import AnyStep
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class KD3A:
     label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
 
 
-def plan(c: KD3A) -> Plan:
+def plan(c: KD3A) -> Plan[KD3A, State]:
     """(train, distil) x R, scored; which classes are taken for which, if that is asked for."""
     train = Phase("train", counted(c, client.train_counted, client.train), ask=server.model_to_sources, tell=server.keep)
     last = counted(c, client.distil_counted, client.distil)
@@ -56,7 +56,7 @@ def plan(c: KD3A) -> Plan:
     return (*chain.from_iterable(rounds), *(scoring.confusion(),) * c.confusion, *(scoring.dealt(),) * c.label_shift)
 
 
-def counted(c: KD3A, yes: Any, no: Any) -> Any:
+def counted(c: KD3A, yes: AnyStep, no: AnyStep) -> AnyStep:
     """Counts leave a site only where they are used."""
     return yes if c.counted else no
 
@@ -69,7 +69,7 @@ CLAIMS = (
     "Not claimed: that weights tell nothing about the target. They say whose data its own are like.",
 )
 # As measured in benchmarks/README.md.
-DIGITS: Mapping[str, Any] = {"rounds": 20, "rate": 0.03, "gate": 0.8, "evaluate_every": 5}
+DIGITS: Mapping[str, Plain] = {"rounds": 20, "rate": 0.03, "gate": 0.8, "evaluate_every": 5}
 
 kd3a = Algorithm(
     "kd3a",

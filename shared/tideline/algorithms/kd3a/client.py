@@ -31,20 +31,20 @@ EXACT = 6  # sources up to which all 2^S sets are looked at
 
 
 @step(metrics=("loss",))
-def train(order: Model, memory: Mine, site: Site) -> Outcome[Trained, Mine]:
+def train(order: Model, memory: Mine, site: Site[KD3A]) -> Outcome[Trained, Mine]:
     """E epochs of cross-entropy from w on the source's rows."""
     made, kept, loss = taught(order, memory, site)
     return Outcome(Trained(made.f, made.g), kept, {"loss": loss})
 
 
 @step(metrics=("loss",))
-def train_counted(order: Model, memory: Mine, site: Site) -> Outcome[Counted, Mine]:
+def train_counted(order: Model, memory: Mine, site: Site[KD3A]) -> Outcome[Counted, Mine]:
     """The same, and how many rows there are."""
     made, kept, loss = taught(order, memory, site)
     return Outcome(Counted(made.f, made.g, len(site.data)), kept, {"loss": loss})
 
 
-def taught(order: Model, memory: Mine, site: Site) -> tuple[Model, Mine, float]:
+def taught(order: Model, memory: Mine, site: Site[KD3A]) -> tuple[Model, Mine, float]:
     """w_k, what the source keeps, and its mean loss of the last epoch."""
     net = begun(order.f, order.g, memory, site)
     loss = descended(net, site, cross_entropy)
@@ -53,20 +53,20 @@ def taught(order: Model, memory: Mine, site: Site) -> tuple[Model, Mine, float]:
 
 
 @step(metrics=("loss", "confident"))
-def distil(order: Lesson, memory: Mine, site: Site) -> Outcome[Distilled, Mine]:
+def distil(order: Lesson, memory: Mine, site: Site[KD3A]) -> Outcome[Distilled, Mine]:
     """Vote, distil, weigh."""
     made, kept, a, told = distilled(order, memory, site)
     return Outcome(Distilled(made.f, sent_head(made, site), a), kept, told)
 
 
 @step(metrics=("loss", "confident"))
-def distil_counted(order: Lesson, memory: Mine, site: Site) -> Outcome[DistilledCounted, Mine]:
+def distil_counted(order: Lesson, memory: Mine, site: Site[KD3A]) -> Outcome[DistilledCounted, Mine]:
     """The same, and how many rows there are."""
     made, kept, a, told = distilled(order, memory, site)
     return Outcome(DistilledCounted(made.f, sent_head(made, site), a, len(site.data)), kept, told)
 
 
-def distilled(order: Lesson, memory: Mine, site: Site) -> tuple[Model, Mine, Tensor, dict[str, float]]:
+def distilled(order: Lesson, memory: Mine, site: Site[KD3A]) -> tuple[Model, Mine, Tensor, dict[str, float]]:
     """The target's model, what it keeps, the weights of all models, and what it tells."""
     check_rows(site)
     gate = gate_of(site.config, site.round)
@@ -80,7 +80,7 @@ def distilled(order: Lesson, memory: Mine, site: Site) -> tuple[Model, Mine, Ten
     return made, keeping(made, memory, site), a, {"loss": loss, "confident": sure}
 
 
-def tables(sources: tuple[Model, ...], site: Site) -> Iterator[Tensor]:
+def tables(sources: tuple[Model, ...], site: Site[KD3A]) -> Iterator[Tensor]:
     """p_k (n, K) of each source on the target's rows, float32: one model in memory, the others are files."""
     for done, h in enumerate(sources, 1):
         yield knowledge.finite(outputs(network(site, h.f, h.g), site.data.x, site.device).softmax(1))
@@ -97,12 +97,12 @@ def focus(p: Tensor, gate: float, c: KD3A) -> Tensor:
     return (shapley if c.focus == SHAPLEY and len(p) <= EXACT else leave_one_out)(quality, len(p))
 
 
-def lesson(agreed: knowledge.Vote, site: Site) -> Loss:
+def lesson(agreed: knowledge.Vote, site: Site[KD3A]) -> Loss:
     """loss(net, x (b, *inputs), rows (b,)): distillation of the consensus, rows mixed in pairs or as the paper has it."""
     return mixed(agreed, site) if site.config.distillation == MIXED else as_printed(agreed)
 
 
-def mixed(agreed: knowledge.Vote, site: Site) -> Loss:
+def mixed(agreed: knowledge.Vote, site: Site[KD3A]) -> Loss:
     """Each row of a batch is mixed with another, by a share that the batch draws; it counts if the first of the two is sure."""
 
     def loss(net: nn.Module, x: Tensor, rows: Tensor) -> Tensor:
@@ -138,27 +138,27 @@ def rate_of(c: KD3A, r: int) -> float:
     return c.rate * (1 + math.cos(math.pi * (r - 1) / c.rounds)) / 2
 
 
-def begun(f: Weights, g: Weights, memory: Mine, site: Site) -> nn.Module:
+def begun(f: Weights, g: Weights, memory: Mine, site: Site[KD3A]) -> nn.Module:
     """Where a site begins: the common model; with the site's own classifier where heads are local."""
     return network(site, f, own_head(g, memory, site))
 
 
-def own_head(g: Weights, memory: Mine, site: Site) -> Weights:
+def own_head(g: Weights, memory: Mine, site: Site[KD3A]) -> Weights:
     """The classifier that the site uses: the common one, or its own once it has one."""
     return memory.g if site.config.heads == LOCAL and memory.g else g
 
 
-def keeping(made: Model, memory: Mine, site: Site) -> Mine:
+def keeping(made: Model, memory: Mine, site: Site[KD3A]) -> Mine:
     """The next memory: the site's own classifier where heads are local, and whatever it is scored with."""
     return replace(memory, g=made.g) if site.config.heads == LOCAL else memory
 
 
-def sent_head(made: Model, site: Site) -> Weights | None:
+def sent_head(made: Model, site: Site[KD3A]) -> Weights | None:
     """The classifier, unless it is the target's own."""
     return None if site.config.heads == LOCAL else made.g
 
 
-def descended(net: nn.Module, site: Site, loss: Loss) -> float:
+def descended(net: nn.Module, site: Site[KD3A], loss: Loss) -> float:
     """E epochs of SGD in place; the mean loss of the last."""
     c: KD3A = site.config
     check_rows(site)
@@ -167,7 +167,7 @@ def descended(net: nn.Module, site: Site, loss: Loss) -> float:
 
 
 @step(metrics=("accuracy",), view=View.HELD_OUT)
-def score(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def score(order: Model, memory: Mine, site: Site[KD3A]) -> Outcome[Nothing, Mine]:
     """The model that the site would use now. It keeps that, and its owner may take it out."""
     mine = Mine(order.f, own_head(order.g, memory, site))
     value = accuracy(scoring.predict, Model(mine.f, mine.g), memory, site)

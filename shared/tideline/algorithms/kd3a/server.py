@@ -39,31 +39,31 @@ def of_model(h: Model) -> State:
     return State(h.f, h.g, {}, {}, {})
 
 
-def model_to_sources(state: State, turn: Turn) -> dict[ClientId, Model]:
+def model_to_sources(state: State, turn: Turn[KD3A]) -> dict[ClientId, Model]:
     """w to the sources."""
     return dict.fromkeys(source.sources(turn), Model(state.f, state.g))
 
 
-def keep(state: State, replies: Replies[Trained | Counted], turn: Turn) -> State:
+def keep(state: State, replies: Replies[Trained | Counted], turn: Turn[KD3A]) -> State:
     """w_k, for the target."""
     taught = {str(k): Model(reply.f, reply.g) for k, reply in replies.items()}
     counts = {str(k): reply.samples for k, reply in replies.items() if isinstance(reply, Counted)}
     return replace(state, taught=taught, samples=counts)
 
 
-def models_to_target(state: State, turn: Turn) -> dict[ClientId, Lesson]:
+def models_to_target(state: State, turn: Turn[KD3A]) -> dict[ClientId, Lesson]:
     """w and all w_k, in the order of their sources' names, to the target."""
     sources = tuple(state.taught[k] for k in sorted(state.taught))
     order = Lesson(state.f, state.g, sources, torch.zeros(1 + len(sources), dtype=torch.float64))
     return dict.fromkeys(turn.members(Role.TARGET), order)
 
 
-def model_to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
+def model_to_all(state: State, turn: Turn[KD3A]) -> dict[ClientId, Model]:
     """w to everybody, to be scored."""
     return dict.fromkeys(turn.members(), Model(state.f, state.g))
 
 
-def average(state: State, replies: Replies[Distilled | DistilledCounted], turn: Turn) -> Told[State]:
+def average(state: State, replies: Replies[Distilled | DistilledCounted], turn: Turn[KD3A]) -> Told[State]:
     """w <- a_T w_T + sum_k a_k w_k, what batch norm measured included."""
     ((target, reply),) = replies.items()
     a = smoothed(state.weights, given(state, target, reply), turn.config.smoothing)

@@ -9,8 +9,8 @@ al. compare with.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import TypeVar
 
 from tideline import nets
 from tideline.algorithms.ladd import client, server
@@ -21,12 +21,15 @@ from tideline.algorithms.source_free.messages import Mine
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Local
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused
-from tideline.core.phase import Phase, Plan
-from tideline.core.run import EMPTY, Role, Roster, World
-from tideline.core.settings import setting
+from tideline.core.phase import Phase, Plan, Turn
+from tideline.core.record import Record
+from tideline.core.run import EMPTY, ClientId, Role, Roster, World
+from tideline.core.settings import Plain, setting
 from tideline.core.step import AnyStep, Site
 from tideline.nets import layers
 from tideline.numerics.clustering.styles import window_side
+
+M = TypeVar("M", bound=scoring.Kept)
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,17 @@ class LaddPL(Styled, Adapting):
     """Settings of LADD with prototype labels."""
 
 
-def plan_of(keeps: type[Any], adapt: AnyStep, ask: Callable[..., Mapping[Any, Any]]) -> Callable[[Any], Plan]:
+C = TypeVar("C", bound=Styled)
+
+
+def plan_of(
+    keeps: type[M], adapt: AnyStep, ask: Callable[[State, Turn[Styled]], Mapping[ClientId, Record]]
+) -> Callable[[Styled], Plan[Styled, State]]:
     """The plan of either: styles, the source model in their light, its score, rounds of adaptation."""
     work = Phase("adapt", adapt, ask=ask, tell=server.fold)
     own = server.models_to_targets
 
-    def plan(c: Styled) -> Plan:
+    def plan(c: Styled) -> Plan[Styled, State]:
         style = Phase("style", client.describing(c.style_transfer, keeps), ask=server.nothing_to_targets, tell=server.cluster)
         first = (style, *(taught(c, keeps),) * c.source_rounds, scoring.source_only(own, keeps))
         return (*first, *scoring.scored(c, lambda r: work, scoring.score(own, keeps)))
@@ -69,19 +77,19 @@ def plan_of(keeps: type[Any], adapt: AnyStep, ask: Callable[..., Mapping[Any, An
     return plan
 
 
-def taught(c: Styled, keeps: type[Any]) -> Phase:
+def taught(c: Styled, keeps: type[M]) -> Phase[Styled, State]:
     """One exchange with the sources."""
     if c.style_transfer:
         return Phase("source", client.teaching(keeps), ask=server.styles_to_sources, tell=server.take_source)
-    return Phase("source", replace(source.train, keeps=keeps), ask=server.model_to_sources, tell=server.take_source)
+    return Phase("source", source.training(keeps), ask=server.model_to_sources, tell=server.take_source)
 
 
-def settle(config: Any, site: Site) -> Pupil:
+def settle(config: Styled, site: Site[Styled]) -> Pupil:
     """No model and no teacher yet."""
     return Pupil({}, {}, {}, {}, 0)
 
 
-def sizes(config: Any, world: World) -> Mapping[str, int]:
+def sizes(config: Styled, world: World) -> Mapping[str, int]:
     """How large a style is."""
     if len(world.inputs) != 3:
         return EMPTY
@@ -128,19 +136,27 @@ CLAIMS = (
 )
 
 
-def method(name: str, paper: str, summary: str, config: type[Any], plan: Callable[[Any], Plan], **more: Any) -> Algorithm:
+def method(
+    name: str,
+    paper: str,
+    summary: str,
+    config: type[C],
+    plan: Callable[[C], Plan[C, State]],
+    memory: type[M],
+    settle: Callable[[C, Site[C]], M],
+    presets: Mapping[str, Mapping[str, Plain]],
+) -> Algorithm[C, State, M]:
     """Either of the two."""
-    given: dict[str, Any] = {
-        "fits": needs_both,
-        "supplied": Supplied(server.begin_with, needs_targets, without_source),
-        "keepsakes": scoring.keepsakes,
-        "cast": (Role.SOURCE, Role.TARGET, Role.TARGET),
-        "claims": CLAIMS,
-        "sizes": sizes,
-        "notes": notes,
-        "presets": {"tiny": TINY, "demo": DEMO},
-    }
-    return Algorithm(name, paper, summary, config, State, server.begin, plan, **{**given, **more})
+    return Algorithm(
+        *(name, paper, summary, config, State, server.begin, plan, memory, settle, needs_both),
+        presets=presets,
+        cast=(Role.SOURCE, Role.TARGET, Role.TARGET),
+        keepsakes=scoring.keepsakes,
+        notes=notes,
+        sizes=sizes,
+        claims=CLAIMS,
+        supplied=Supplied(server.begin_with, needs_targets, without_source),
+    )
 
 
 PAPER = (
@@ -168,4 +184,5 @@ ladd_pl = method(
     plan_of(Mine, client.by_prototypes, server.models_to_targets),
     memory=Mine,
     settle=source.settle,
+    presets={"tiny": TINY, "demo": DEMO},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,9 @@ from tideline.numerics.clustering.styles import mean_style, transfer
 from tideline.numerics.labels.confidence import NONE, confident
 
 if TYPE_CHECKING:
-    from tideline.algorithms.ladd import Ladd
+    from tideline.algorithms.ladd import Ladd, LaddPL, Styled
 
+M = TypeVar("M")
 IMAGES = 100  # of a site, for its style
 TRANSFERRED = 0.5  # of a source's images, on average
 
@@ -34,17 +35,17 @@ TRANSFERRED = 0.5  # of a source's images, on average
 # Style
 
 
-def describing(shared: bool, keeps: type[Any]) -> AnyStep:
+def describing(shared: bool, keeps: type[M]) -> AnyStep:
     """The step that tells a site's style: to the coordinator alone, or for sources too. keeps: the method's memory."""
     gives = SharedStyle if shared else Style
 
-    def run(order: Nothing, memory: Any, site: Site) -> Outcome[Any, Any]:
+    def run(order: Nothing, memory: M, site: Site[Styled]) -> Outcome[Style | SharedStyle, M]:
         return Outcome(gives(own_style(site)), memory)
 
     return Step("describe", run, Nothing, keeps, gives)
 
 
-def own_style(site: Site) -> Tensor:
+def own_style(site: Site[Styled]) -> Tensor:
     """The mean style of up to 100 training images, drawn at random: (c, s, s). Raises DataRefused for fewer than two.
 
     Of one image the style would be its own, and batch norm wants two or more later.
@@ -58,17 +59,17 @@ def own_style(site: Site) -> Tensor:
     return mean_style(site.data.x[chosen]).float()
 
 
-def teaching(keeps: type[Any]) -> AnyStep:
+def teaching(keeps: type[M]) -> AnyStep:
     """The step that trains the source model on images in the targets' styles. keeps: the method's memory."""
 
-    def run(order: Lesson, memory: Any, site: Site) -> Outcome[Taught, Any]:
+    def run(order: Lesson, memory: M, site: Site[Styled]) -> Outcome[Taught, M]:
         message, told = source.trained(order.f, order.g, site, restyled(order.styles, site))
         return Outcome(message, memory, told)
 
     return Step("train_in_styles", run, Lesson, keeps, Taught, ("loss", "samples"))
 
 
-def restyled(styles: Tensor, site: Site) -> Callable[[Tensor], Tensor]:
+def restyled(styles: Tensor, site: Site[Styled]) -> Callable[[Tensor], Tensor]:
     """What gives each image of a batch, every other time, the style of a client drawn for it.
 
     The valid range is that of the source's own images, channel by channel: they need not lie between 0 and 1.
@@ -90,7 +91,7 @@ def restyled(styles: Tensor, site: Site) -> Callable[[Tensor], Tensor]:
 
 
 @step(metrics=("loss", "labelled", "samples"))
-def follow(order: Start, memory: Pupil, site: Site) -> Outcome[Adapted, Pupil]:
+def follow(order: Start, memory: Pupil, site: Site[Ladd]) -> Outcome[Adapted, Pupil]:
     """E epochs from the cluster's model on the labels of which the teacher is sure, held to what h_S says."""
     memory, teacher = taught_by(order, memory, site)
     labels = confident(seen(source.network(site, teacher, order.g), site).p)
@@ -102,19 +103,19 @@ def follow(order: Start, memory: Pupil, site: Site) -> Outcome[Adapted, Pupil]:
 
 
 @step(metrics=("loss", "samples"))
-def by_prototypes(order: Model, memory: Mine, site: Site) -> Outcome[Adapted, Mine]:
+def by_prototypes(order: Model, memory: Mine, site: Site[LaddPL]) -> Outcome[Adapted, Mine]:
     """E epochs from the cluster's model on L_IM + lambda L_CE, with its own prototype labels for the whole round."""
     net = source.network(site, order.f, order.g)
     return answer(net, memory, site, {"loss": adapt(net, site, own_labels(site))})
 
 
-def answer(net: nn.Module, memory: Any, site: Site, told: dict[str, float]) -> Outcome[Adapted, Any]:
+def answer(net: nn.Module, memory: M, site: Site[Styled], told: dict[str, float]) -> Outcome[Adapted, M]:
     """f_i, n_i, and what is told of them."""
     f, n = layers.backbone_of(nets.weights_of(net)), len(site.data)
     return Outcome(Adapted(f, n), memory, {**told, "samples": n})
 
 
-def taught_by(order: Start, memory: Pupil, site: Site) -> tuple[Pupil, Weights]:
+def taught_by(order: Start, memory: Pupil, site: Site[Ladd]) -> tuple[Pupil, Weights]:
     """The teacher's f: the cluster's model as it came; from round t_s on the mean of those that came since, which is kept.
 
     A site that missed rounds has the mean of what it was sent.
@@ -132,7 +133,7 @@ def first_mean(c: Ladd) -> int:
     return c.teacher_from or max(1, c.rounds // 2)
 
 
-def distil(net: nn.Module, site: Site, labels: Tensor, before: Tensor) -> float:
+def distil(net: nn.Module, site: Site[Ladd], labels: Tensor, before: Tensor) -> float:
     """E epochs of SGD in place, g held: the mean loss of the last. labels (n,), -1 for none; before (n, M): outputs of h_S.
 
     Raises DataRefused for a site with a single row.
@@ -144,8 +145,8 @@ def distil(net: nn.Module, site: Site, labels: Tensor, before: Tensor) -> float:
         at = at.cpu()
         return followed(net(x), labels[at].to(x.device), before[at].to(x.device), c.lambda_kd)
 
-    many: dict[str, Any] = {"epochs": c.epochs, "batch": c.batch}
-    return fit(net, rows, loss, optimiser_of(net, site), **many, rng=site.rng, device=site.device, tick=site.tick)
+    by = optimiser_of(net, site)
+    return fit(net, rows, loss, by, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
 
 
 def followed(logits: Tensor, labels: Tensor, before: Tensor, lambda_kd: float) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
@@ -43,12 +43,12 @@ def of_model(h: Model) -> State:
 # Styles and the source
 
 
-def nothing_to_targets(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+def nothing_to_targets(state: State, turn: Turn[Styled]) -> dict[ClientId, Nothing]:
     """A site's style depends on nothing."""
     return dict.fromkeys(turn.members(Role.TARGET), Nothing())
 
 
-def cluster(state: State, replies: Replies[Style] | Replies[SharedStyle], turn: Turn) -> Told[State]:
+def cluster(state: State, replies: Replies[Style] | Replies[SharedStyle], turn: Turn[Styled]) -> Told[State]:
     """Clusters of those who answered, by k-means on their styles; people are told them."""
     styles: dict[str, Tensor] = {k: reply.style.float() for k, reply in replies.items()}
     seed = int(torch.randint(2**31, (), generator=turn.rng))
@@ -63,18 +63,18 @@ def of(members: Mapping[str, int], c: int) -> tuple[ClientId, ...]:
     return tuple(ClientId(k) for k in sorted(members) if members[k] == c)
 
 
-def styles_to_sources(state: State, turn: Turn) -> dict[ClientId, Lesson]:
+def styles_to_sources(state: State, turn: Turn[Styled]) -> dict[ClientId, Lesson]:
     """h and all styles to the sources; to nobody where the source model was brought."""
     stacked = torch.stack([state.styles[k].float() for k in sorted(state.styles)])
     return dict.fromkeys(source.sources(turn), Lesson(state.f, state.g, stacked))
 
 
-def model_to_sources(state: State, turn: Turn) -> dict[ClientId, Model]:
+def model_to_sources(state: State, turn: Turn[Styled]) -> dict[ClientId, Model]:
     """h to the sources; to nobody where the source model was brought."""
     return dict.fromkeys(source.sources(turn), Model(state.f, state.g))
 
 
-def take_source(state: State, replies: Replies[Taught], turn: Turn) -> State:
+def take_source(state: State, replies: Replies[Taught], turn: Turn[Styled]) -> State:
     """h_S."""
     h = source.mean_of(replies)
     return replace(state, f=h.f, g=h.g, source=h.f)
@@ -88,17 +88,17 @@ def own(state: State, k: ClientId) -> Weights:
     return state.models[state.members[k]] if state.models and k in state.members else state.f
 
 
-def models_to_targets(state: State, turn: Turn) -> dict[ClientId, Model]:
+def models_to_targets(state: State, turn: Turn[Styled]) -> dict[ClientId, Model]:
     """Its cluster's model to every target."""
     return {k: Model(own(state, k), state.g) for k in turn.members(Role.TARGET)}
 
 
-def starts(state: State, turn: Turn) -> dict[ClientId, Start]:
+def starts(state: State, turn: Turn[Styled]) -> dict[ClientId, Start]:
     """Its cluster's model to every target, with f_S."""
     return {k: Start(own(state, k), state.source, state.g) for k in turn.members(Role.TARGET)}
 
 
-def fold(state: State, replies: Replies[Adapted], turn: Turn) -> State:
+def fold(state: State, replies: Replies[Adapted], turn: Turn[Styled]) -> State:
     """The mean over all by n_i; for each cluster the same, but with the means of its members in the layers that are its own."""
     names = own_names(state.f, turn.config)
     rows = {k: reply.samples for k, reply in replies.items()}
@@ -111,7 +111,7 @@ def fold(state: State, replies: Replies[Adapted], turn: Turn) -> State:
 
 
 def weighted_mean(
-    replies: Mapping[Any, Adapted], rows: Mapping[Any, int], names: frozenset[str] | None = None
+    replies: Mapping[ClientId, Adapted], rows: Mapping[ClientId, int], names: frozenset[str] | None = None
 ) -> dict[str, Tensor]:
     """sum_i (n_i / n) f_i over the sites in rows, of all tensors or of some."""
     n = sum(rows.values())

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -22,7 +21,7 @@ from tideline.core.errors import RosterRefused
 from tideline.core.phase import Phase, Plan, Turn, unchanged
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Roster, World
-from tideline.core.settings import setting
+from tideline.core.settings import Plain, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate
 from tideline.learning.fit import cross_entropy, fit
@@ -45,7 +44,7 @@ class LocalConfig:
     confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too", late=True)
 
 
-def settle(config: LocalConfig, site: Site) -> Mine:
+def settle(config: LocalConfig, site: Site[LocalConfig]) -> Mine:
     """No model yet: the common seed comes with the first order."""
     return Mine({})
 
@@ -56,7 +55,7 @@ def begin(config: LocalConfig, world: World, roster: Roster, rng: Generator) -> 
 
 
 @step(metrics=("loss",))
-def train(order: Start, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def train(order: Start, memory: Mine, site: Site[LocalConfig]) -> Outcome[Nothing, Mine]:
     """E epochs on the site's own model. Nothing leaves."""
     c: LocalConfig = site.config
     net = nets.loaded(site.world, memory.model or initial(order, site.world), site.device)
@@ -74,22 +73,22 @@ def initial(order: Start, world: World) -> dict[str, Tensor]:
         return nets.weights_of(nets.build(world))
 
 
-def seed_to_labelled(state: Start, turn: Turn) -> dict[ClientId, Start]:
+def seed_to_labelled(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Start]:
     """The seed to all who have labels."""
     return dict.fromkeys(turn.labelled(), state)
 
 
-def nothing_to_labelled(state: Start, turn: Turn) -> dict[ClientId, Nothing]:
+def nothing_to_labelled(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Nothing]:
     """Memory has the model already."""
     return dict.fromkeys(turn.labelled(), Nothing())
 
 
-def predict(order: Nothing, memory: Mine, site: Site, x: Tensor) -> Tensor:
+def predict(order: Nothing, memory: Mine, site: Site[LocalConfig], x: Tensor) -> Tensor:
     """Outputs of the site's own model."""
     return score_one(memory.model, memory, site, x)
 
 
-def plan(c: LocalConfig) -> Plan:
+def plan(c: LocalConfig) -> Plan[LocalConfig, Start]:
     """(train, score) x R."""
     work = Phase("train", train, ask=seed_to_labelled, tell=unchanged)
     score = evaluate(nothing_to_labelled, predict, keeps=Mine, confidence=c.confidence)
@@ -104,7 +103,7 @@ def needs_labels(config: LocalConfig, world: World, roster: Roster) -> None:
         raise RosterRefused("No member has labels, so nobody can train", "Add a source or a peer with labels", path="roster")
 
 
-PRESETS: Mapping[str, Mapping[str, Any]] = {
+PRESETS: Mapping[str, Mapping[str, Plain]] = {
     "demo": {"rounds": 8, "epochs": 1, "batch": 32, "rate": 0.03},
     "tiny": {"rounds": 2, "epochs": 1, "batch": 16, "rate": 0.05},
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -15,26 +15,30 @@ from tideline.core.run import ClientId, Role
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate, outputs
 
+if TYPE_CHECKING:
+    from tideline.algorithms.personal import LocalConfig
 
-def last_look(confidence: bool) -> Plan:
+
+def last_look(confidence: bool) -> Plan[LocalConfig, Start]:
     """Every model up once, and all of them to each target."""
     send = Phase("share", share, ask=end_to_labelled, tell=gather)
-    how: dict[str, Any] = {"takes": Models, "keeps": Mine, "name": "unseen", "each": models_in}
-    return send, evaluate(models_to_targets, score_one, **how, confidence=confidence)
+    return send, evaluate(
+        models_to_targets, score_one, takes=Models, keeps=Mine, name="unseen", each=models_in, confidence=confidence
+    )
 
 
 @step()
-def share(order: Nothing, memory: Mine, site: Site) -> Outcome[Shared, Mine]:
+def share(order: Nothing, memory: Mine, site: Site[LocalConfig]) -> Outcome[Shared, Mine]:
     """The site's own model goes up, once; empty where the site has trained none."""
     return Outcome(Shared(memory.model), memory)
 
 
-def end_to_labelled(state: Start, turn: Turn) -> dict[ClientId, Nothing]:
+def end_to_labelled(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Nothing]:
     """That it is over, to all who have labels; to nobody where there is no target to score a model."""
     return dict.fromkeys(turn.labelled(), Nothing()) if turn.members(Role.TARGET) else {}
 
 
-def gather(state: Start, replies: Replies[Shared], turn: Turn) -> Told[Start]:
+def gather(state: Start, replies: Replies[Shared], turn: Turn[LocalConfig]) -> Told[Start]:
     """The models that are the network's by names, shapes and dtypes. A site that has trained none sent none."""
     like = nets.template(turn.world)
     there = {client: reply.model for client, reply in replies.items() if alike(reply.model, like)}
@@ -47,7 +51,7 @@ def alike(model: Weights, like: Weights) -> bool:
     return model.keys() == like.keys() and all((w.shape, w.dtype) == (like[k].shape, like[k].dtype) for k, w in model.items())
 
 
-def models_to_targets(state: Start, turn: Turn) -> dict[ClientId, Models]:
+def models_to_targets(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Models]:
     """All models, without names, to every target."""
     return dict.fromkeys(turn.members(Role.TARGET), Models(state.models)) if state.models else {}
 
@@ -57,6 +61,6 @@ def models_in(order: Models) -> tuple[Weights, ...]:
     return order.models
 
 
-def score_one(order: Weights, memory: Mine, site: Site, x: Tensor) -> Tensor:
+def score_one(order: Weights, memory: Mine, site: Site[LocalConfig], x: Tensor) -> Tensor:
     """Outputs of one site's model."""
     return outputs(nets.loaded(site.world, order, site.device), x, site.device)

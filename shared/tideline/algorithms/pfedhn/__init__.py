@@ -40,7 +40,7 @@ class Config(Hyper):
     server_clip: float = setting(50.0, low=1e-6, doc="largest norm of its gradient")
 
 
-def plan(c: Config) -> Plan:
+def plan(c: Config) -> Plan[Config, State]:
     """(step, score every so often) x R."""
     work = Phase("train", client.train_alone, ask=server.to_next, tell=server.descend, floor=0)
     score = client.scoring(server.to_be_scored, server.grade, c.confidence)

@@ -5,28 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator
 
 from tideline.algorithms.hypernetworks import server
-from tideline.algorithms.hypernetworks.messages import Model, Models
+from tideline.algorithms.hypernetworks.messages import Model, Models, Shared
 from tideline.algorithms.pfedhn.messages import State
 from tideline.core.phase import Each, Replies, Told, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, Roster, World
+from tideline.learning.evaluate import Histogram
 from tideline.numerics.aggregation.grad_align import clipping
 from tideline.numerics.aggregation.server_step import step_
 
+if TYPE_CHECKING:
+    from tideline.algorithms.pfedhn import Config
 
-def begin(c: Any, world: World, roster: Roster, rng: Generator) -> State:
+
+def begin(c: Config, world: World, roster: Roster, rng: Generator) -> State:
     """A hypernetwork at random, and the order of the first pass."""
     hyper = server.begin(c, world, roster, rng)
     return State(hyper, shuffled(hyper.clients, rng))
 
 
-def begin_from(c: Any, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
+def begin_from(c: Config, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
     """Around weights that were brought."""
     hyper = server.begin_from(c, world, roster, rng, weights)
     return State(hyper, shuffled(hyper.clients, rng))
@@ -37,13 +41,13 @@ def shuffled(clients: Sequence[str], rng: Generator) -> tuple[str, ...]:
     return tuple(clients[i] for i in torch.randperm(len(clients), generator=rng).tolist())
 
 
-def to_next(state: State, turn: Turn) -> dict[ClientId, Model]:
+def to_next(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     """phi_i to the one whose turn it is."""
     client = ClientId(state.queue[0])
     return {client: Model(server.phi(state.hyper, turn, client))}
 
 
-def descend(state: State, replies: Replies[Any], turn: Turn) -> State:
+def descend(state: State, replies: Replies[Shared], turn: Turn[Config]) -> State:
     """One step on J_i^T (phi_i - phi~_i), its norm clipped; of the rest a share, so that a pass is a mean. Consumes the state.
 
     Where the client did not answer, and the run goes on without it, its turn is over.
@@ -66,11 +70,11 @@ def descend(state: State, replies: Replies[Any], turn: Turn) -> State:
     return State(replace(state.hyper, theta=after.theta, steps=after.steps, rest=rest), queue)
 
 
-def to_be_scored(state: State, turn: Turn) -> Each[Models]:
+def to_be_scored(state: State, turn: Turn[Config]) -> Each[Models]:
     """As in the family."""
     return server.to_be_scored(state.hyper, turn)
 
 
-def grade(state: State, replies: Replies[Any], turn: Turn) -> Told[State]:
+def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Told[State]:
     """The state as it is, and what a scoring tells people."""
     return server.graded(state, replies, turn, state.hyper)

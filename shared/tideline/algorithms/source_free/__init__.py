@@ -6,26 +6,32 @@ Unlabeled Data): the source model as it is; SHOT at each site alone; SHOT under 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
+
+from torch import Generator, Tensor
 
 from tideline import nets
 from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
 from tideline.algorithms.source_free.messages import Adapted, Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Source
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, Supplied, no_sizes
 from tideline.core.data import View
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.record import Nothing
-from tideline.core.run import Role
-from tideline.core.settings import setting
+from tideline.core.run import Role, Roster, World
+from tideline.core.settings import Plain, Settings, setting
 from tideline.core.step import Outcome, Site, Step, step
 from tideline.learning.evaluate import accuracy
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 
+A = TypeVar("A", bound=Adapting)
+C = TypeVar("C", bound=Settings)
+S = TypeVar("S")
+M = TypeVar("M")
 CAST = (Role.SOURCE, Role.TARGET, Role.TARGET)
 SHOT_PAPER = "Liang, Hu, Feng: Do We Really Need to Access the Source Data? Source Hypothesis Transfer, 2020"
 
@@ -45,7 +51,7 @@ class FedProx(Adapting):
 
 
 @step(metrics=("loss", "samples"))
-def alone(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def alone(order: Model, memory: Mine, site: Site[Adapting]) -> Outcome[Nothing, Mine]:
     """E epochs of SHOT on the site's own model, labels anew before each; h_S is where it begins. Nothing leaves."""
     net = source.network(site, memory.f or order.f, order.g)
     loss = adapt(net, site, own_labels(site), fixed=False)
@@ -54,28 +60,29 @@ def alone(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
 
 
 @step(metrics=("accuracy",), view=View.HELD_OUT)
-def score_own(order: Model, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def score_own(order: Model, memory: Mine, site: Site[Source]) -> Outcome[Nothing, Mine]:
     """The model that the site has made; h_S, which came, where it has made none yet."""
     own = memory if memory.f else Mine(order.f, order.g)
     value = accuracy(scoring.predict, Model(own.f, own.g), own, site)
     return Outcome(Nothing(), own, {} if value is None else {"accuracy": value})
 
 
-def plan_of_shot(c: Adapting) -> Plan:
+def plan_of_shot(c: Adapting) -> Plan[Adapting, Model]:
     """Source, its score, then each target alone."""
-    work = Phase("adapt", alone, ask=scoring.to_targets)
-    return (*begun(c), *scoring.scored(c, lambda r: work, Phase("score", score_own, ask=scoring.to_targets)))
+    work: Phase[Adapting, Model] = Phase("adapt", alone, ask=scoring.to_targets)
+    grade: Phase[Adapting, Model] = Phase("score", score_own, ask=scoring.to_targets)
+    return (*begun(c), *scoring.scored(c, lambda r: work, grade))
 
 
-def begun(c: Source) -> Plan:
+def begun(c: Source) -> Plan[Source, Model]:
     """The source model, and what it is worth at the targets."""
     return (*(source.phase(),) * c.source_rounds, scoring.source_only())
 
 
-def averaged(penalty: Callable[[Any, Model], Penalty]) -> Callable[[Any], Plan]:
+def averaged(penalty: Callable[[A, Model], Penalty]) -> Callable[[A], Plan[A, Model]]:
     """The plan of SHOT under averaging: f down, f_k up, the mean by n_k; labels by the model that came, for the whole round."""
 
-    def run(order: Model, memory: Mine, site: Site) -> Outcome[Adapted, Mine]:
+    def run(order: Model, memory: Mine, site: Site[A]) -> Outcome[Adapted, Mine]:
         net = source.network(site, order.f, order.g)
         loss = adapt(net, site, own_labels(site), penalty=penalty(site.config, order))
         f = layers.backbone_of(nets.weights_of(net))
@@ -85,13 +92,13 @@ def averaged(penalty: Callable[[Any, Model], Penalty]) -> Callable[[Any], Plan]:
     return lambda c: (*begun(c), *scoring.scored(c, lambda r: work, scoring.score()))
 
 
-def mean(state: Model, replies: Replies[Adapted], turn: Turn) -> Model:
+def mean(state: Model, replies: Replies[Adapted], turn: Turn[Source]) -> Model:
     """f <- sum_k (n_k / n) f_k, buffers with the same shares; g stays."""
     n = sum(reply.samples for reply in replies.values())
     return Model(weighted_sum((reply.samples / n, reply.f) for reply in replies.values()), state.g)
 
 
-def none(config: Any, order: Model) -> Penalty:
+def none(config: Adapting, order: Model) -> Penalty:
     """FedAvg has no term of its own."""
     return lambda net: None
 
@@ -101,24 +108,39 @@ def proximal(config: FedProx, order: Model) -> Penalty:
     return near(config.mu, order.f)
 
 
-def method(name: str, paper: str, summary: str, config: type[Any], plan: Callable[[Any], Plan], **more: Any) -> Algorithm:
-    """A member of the family. Unless `more` says otherwise, its coordinator knows one model, h, and a site keeps one."""
-    given: dict[str, Any] = {
-        "state": Model,
-        "begin": source.drawn,
-        "cast": CAST,
-        "memory": Mine,
-        "settle": source.settle,
-        "keepsakes": scoring.keepsakes,
-        "fits": source.needs_both,
-        "supplied": Supplied(source.brought, source.needs_targets),
-        "presets": {"tiny": TINY, "demo": DEMO},
-        "network": "lenet_bn",
-    }
-    return Algorithm(name, paper, summary, config, plan=plan, **{**given, **more})
+def method(
+    name: str,
+    paper: str,
+    summary: str,
+    config: type[C],
+    plan: Callable[[C], Plan[C, S]],
+    *,
+    state: type[S] = Model,  # type: ignore[assignment]
+    begin: Callable[[C, World, Roster, Generator], S] = source.drawn,  # type: ignore[assignment]
+    memory: type[M] = Mine,  # type: ignore[assignment]
+    settle: Callable[[C, Site[C]], M] = source.settle,  # type: ignore[assignment]
+    keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = scoring.keepsakes,  # type: ignore[assignment]
+    fits: Callable[[C, World, Roster], None] = source.needs_both,
+    supplied: Supplied[C, S] | None = None,
+    presets: Mapping[str, Mapping[str, Plain]] | None = None,
+    sizes: Callable[[C, World], Mapping[str, int]] = no_sizes,
+    claims: tuple[str, ...] = (),
+) -> Algorithm[C, S, M]:
+    """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""
+    brought: Supplied[C, S] = Supplied(source.brought, source.needs_targets)  # type: ignore[arg-type]
+    return Algorithm(
+        *(name, paper, summary, config, state, begin, plan, memory, settle, fits),
+        presets=presets or {"tiny": TINY, "demo": DEMO},
+        cast=CAST,
+        network="lenet_bn",
+        keepsakes=keepsakes,
+        sizes=sizes,
+        claims=claims,
+        supplied=supplied or brought,
+    )
 
 
-source_model = method(
+source_model: Algorithm[SourceOnly, Model, Mine] = method(
     "source_model",
     "Reference point: the source model, applied to the target unchanged",
     "The model of a labelled source, as it is",
@@ -127,7 +149,7 @@ source_model = method(
     presets={name: {k: v for k, v in of.items() if k.startswith("source_")} for name, of in (("tiny", TINY), ("demo", DEMO))},
 )
 
-shot = method(
+shot: Algorithm[Adapting, Model, Mine] = method(
     "shot",
     SHOT_PAPER,
     "Each site without labels adapts the source model alone",
@@ -135,7 +157,7 @@ shot = method(
     plan_of_shot,
 )
 
-fedavg_shot = method(
+fedavg_shot: Algorithm[Adapting, Model, Mine] = method(
     "fedavg_shot",
     f"{SHOT_PAPER}; McMahan et al.: Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017",
     "Sites without labels adapt one common model",
@@ -143,7 +165,7 @@ fedavg_shot = method(
     averaged(none),
 )
 
-fedprox_pl = method(
+fedprox_pl: Algorithm[FedProx, Model, Mine] = method(
     "fedprox_pl",
     f"{SHOT_PAPER}; Li et al.: Federated Optimization in Heterogeneous Networks, 2020",
     "Sites without labels adapt one common model, kept near it",

@@ -20,6 +20,7 @@ from tideline import nets
 from tideline.algorithms.source_free.settings import PREDICTED, Adapting, Local
 from tideline.algorithms.source_free.source import check_rows
 from tideline.core.record import Weights
+from tideline.core.settings import Settings
 from tideline.core.step import Site
 from tideline.learning.fit import fit
 from tideline.numerics.labels.prototypes import Labelled, information_maximisation, pseudo_labels
@@ -60,7 +61,7 @@ def near(weight: float, f: Weights) -> Penalty:
     return term
 
 
-def seen(net: nn.Module, site: Site) -> Seen:
+def seen(net: nn.Module, site: Site[Settings]) -> Seen:
     """One pass over the site's rows."""
     z = nets.features(net, site.data.x, site.device)
     classifier = net.get_submodule("classifier")
@@ -82,14 +83,14 @@ def plain(labels: Tensor) -> Aim:
     return Aim(labels, torch.arange(len(labels)))
 
 
-def own_labels(site: Site) -> Callable[[nn.Module], Aim]:
+def own_labels(site: Site[Adapting]) -> Callable[[nn.Module], Aim]:
     """An aim by the network's own pseudo-labels."""
     return lambda net: plain(labelled(seen(net, site), site.config).labels)
 
 
 def adapt(
     net: nn.Module,
-    site: Site,
+    site: Site[Adapting],
     aim: Callable[[nn.Module], Aim],
     *,
     fixed: bool = True,
@@ -114,7 +115,7 @@ def adapt(
     return value
 
 
-def optimiser_of(net: nn.Module, site: Site) -> torch.optim.Optimizer:
+def optimiser_of(net: nn.Module, site: Site[Local]) -> torch.optim.Optimizer:
     """SGD over f, with g held. Raises DataRefused for a site with a single row."""
     c: Local = site.config
     check_rows(site)
@@ -129,7 +130,7 @@ def of_parts(tick: Callable[[float], None], part: int, parts: int, done: float) 
     tick((part + done) / parts)
 
 
-def objective(site: Site, aim: Aim, mu: float, penalty: Penalty) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+def objective(site: Site[Adapting], aim: Aim, mu: float, penalty: Penalty) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
     """loss(net, x (b, *inputs), rows (b,)).
 
     Rows that are mixed pass through the network beside the batch, which L_IM is of; the others once for both terms.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from typing import Protocol, TypeVar, overload
 
 import torch
 from torch import Generator, Tensor, nn
@@ -13,16 +12,32 @@ from tideline import nets
 from tideline.algorithms.source_free.messages import Mine, Model, Taught
 from tideline.algorithms.source_free.settings import Source
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
-from tideline.core.phase import Phase, Replies, Turn
-from tideline.core.record import Weights
+from tideline.core.phase import Phase, Replies, Told, Turn
+from tideline.core.record import Record, Weights
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.core.step import Outcome, Site, step
+from tideline.core.settings import Settings
+from tideline.core.step import AnyStep, Outcome, Site, Step
 from tideline.learning.fit import fit
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 
+C = TypeVar("C", bound=Source)
 
-def settle(config: Any, site: Site) -> Mine:
+
+class Whole(Protocol):
+    """A state that has the model h = g o f."""
+
+    @property
+    def f(self) -> Weights: ...
+    @property
+    def g(self) -> Weights: ...
+
+
+H = TypeVar("H", bound=Whole)
+M = TypeVar("M")
+
+
+def settle(config: Settings, site: Site[Settings]) -> Mine:
     """No model yet."""
     return Mine({}, {})
 
@@ -32,26 +47,29 @@ def parts(h: Weights) -> Model:
     return Model(layers.backbone_of(h), layers.classifier_of(h))
 
 
-def network(site: Site, f: Weights, g: Weights) -> nn.Module:
+def network(site: Site[Settings], f: Weights, g: Weights) -> nn.Module:
     """g o f, on the site's device."""
     return nets.loaded(site.world, {**f, **g}, site.device)
 
 
-def drawn(config: Source, world: World, roster: Roster, rng: Generator) -> Model:
+def drawn(config: Settings, world: World, roster: Roster, rng: Generator) -> Model:
     """The first state: a network at random, which the sources train."""
     return parts(nets.weights_of(nets.build(world)))
 
 
-def brought(config: Source, world: World, roster: Roster, rng: Generator, h: Weights) -> Model:
+def brought(config: Settings, world: World, roster: Roster, rng: Generator, h: Weights) -> Model:
     """The first state: a source model that was brought, or that sources of the run go on from."""
     return parts(h)
 
 
-@step(metrics=("loss", "samples"))
-def train(order: Model, memory: Mine, site: Site) -> Outcome[Taught, Mine]:
-    """Cross-entropy with smoothed labels on the source's rows."""
-    message, told = trained(order.f, order.g, site)
-    return Outcome(message, memory, told)
+def training(keeps: type[M]) -> AnyStep:
+    """Cross-entropy with smoothed labels on the source's rows. keeps: the method's memory, which stays as it is."""
+
+    def run(order: Model, memory: M, site: Site[Source]) -> Outcome[Taught, M]:
+        message, told = trained(order.f, order.g, site)
+        return Outcome(message, memory, told)
+
+    return Step("train", run, Model, keeps, Taught, ("loss", "samples"))
 
 
 def as_it_is(x: Tensor) -> Tensor:
@@ -59,7 +77,9 @@ def as_it_is(x: Tensor) -> Tensor:
     return x
 
 
-def trained(f: Weights, g: Weights, site: Site, change: Callable[[Tensor], Tensor] = as_it_is) -> tuple[Taught, dict[str, float]]:
+def trained(
+    f: Weights, g: Weights, site: Site[Source], change: Callable[[Tensor], Tensor] = as_it_is
+) -> tuple[Taught, dict[str, float]]:
     """What a source sends after its epochs, and what it tells. change(x (b, *inputs)): what each batch is trained on instead."""
     c: Source = site.config
     check_rows(site)
@@ -70,13 +90,13 @@ def trained(f: Weights, g: Weights, site: Site, change: Callable[[Tensor], Tenso
     def smoothed(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return nn.functional.cross_entropy(net(change(x)), y, label_smoothing=c.smoothing)
 
-    how: dict[str, Any] = {"epochs": c.source_epochs, "batch": c.source_batch, "rng": site.rng, "device": site.device}
-    loss = fit(net, site.data, smoothed, optimiser, **how, tick=site.tick)
+    epochs, batch = c.source_epochs, c.source_batch
+    loss = fit(net, site.data, smoothed, optimiser, epochs=epochs, batch=batch, rng=site.rng, device=site.device, tick=site.tick)
     made = parts(nets.weights_of(net))
     return Taught(made.f, made.g, len(site.data)), {"loss": loss, "samples": len(site.data)}
 
 
-def check_rows(site: Site) -> None:
+def check_rows(site: Site[Settings]) -> None:
     """Raises DataRefused for a site with a single row, whose batch has no variance."""
     if len(site.data) < 2:
         raise DataRefused(
@@ -84,12 +104,12 @@ def check_rows(site: Site) -> None:
         )
 
 
-def sources(turn: Turn) -> tuple[ClientId, ...]:
+def sources(turn: Turn[Settings]) -> tuple[ClientId, ...]:
     """Who has the source's data, sorted."""
     return tuple(sorted(m.id for m in turn.roster if m.role is Role.SOURCE and m.labelled))
 
 
-def to_sources(state: Model, turn: Turn) -> dict[ClientId, Model]:
+def to_sources(state: Whole, turn: Turn[Settings]) -> dict[ClientId, Model]:
     """h to the sources; to nobody where the source model was brought, so that the phase passes by."""
     return dict.fromkeys(sources(turn), Model(state.f, state.g))
 
@@ -101,17 +121,24 @@ def mean_of(replies: Replies[Taught]) -> Model:
     return Model(f, weighted_sum((reply.samples / n, reply.g) for reply in replies.values()))
 
 
-def taught(state: Model, replies: Replies[Taught], turn: Turn) -> Model:
+def taught(state: Model, replies: Replies[Taught], turn: Turn[Settings]) -> Model:
     """The coordinator's `tell` for methods whose state is h."""
     return mean_of(replies)
 
 
-def phase(tell: Any = taught, keeps: type[Any] = Mine) -> Phase:
+@overload
+def phase() -> Phase[Source, Model]: ...
+@overload
+def phase(tell: Callable[[H, Replies[Taught], Turn[C]], H | Told[H]], keeps: type[Record] = Mine) -> Phase[C, H]: ...
+def phase(
+    tell: Callable[[H, Replies[Taught], Turn[C]], H | Told[H]] = taught,  # type: ignore[assignment]
+    keeps: type[Record] = Mine,
+) -> Phase[C, H]:
     """One exchange with the sources. keeps: the method's memory, which stays as it is."""
-    return Phase("source", replace(train, keeps=keeps), ask=to_sources, tell=tell)
+    return Phase("source", training(keeps), ask=to_sources, tell=tell)
 
 
-def needs_both(config: Any, world: World, roster: Roster) -> None:
+def needs_both(config: Settings, world: World, roster: Roster) -> None:
     """A network with a classifier of its own, a source with labels, and a site to adapt. Raises ConfigRefused, RosterRefused."""
     needs_targets(config, world, roster)
     if not any(m.role is Role.SOURCE and m.labelled for m in roster):
@@ -122,7 +149,7 @@ def needs_both(config: Any, world: World, roster: Roster) -> None:
         )
 
 
-def needs_targets(config: Any, world: World, roster: Roster) -> None:
+def needs_targets(config: Settings, world: World, roster: Roster) -> None:
     """What a run needs that brings its source model. Raises ConfigRefused, RosterRefused."""
     check_network(world)
     peers = sorted(m.id for m in roster if m.role is Role.PEER)
@@ -136,7 +163,7 @@ def needs_targets(config: Any, world: World, roster: Roster) -> None:
         raise RosterRefused("No member of the roster is a target, so nobody adapts", "Add a site as target", path="roster")
 
 
-def needs_one_target(config: Any, world: World, roster: Roster) -> None:
+def needs_one_target(config: Settings, world: World, roster: Roster) -> None:
     """What methods need that adapt to one target and train their sources to the end. Raises ConfigRefused, RosterRefused."""
     needs_targets(config, world, roster)
     targets = sorted(m.id for m in roster if m.role is Role.TARGET)

@@ -24,7 +24,7 @@ from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role, Roster, World
 
 
-def plan(c: STLF) -> Plan:
+def plan(c: STLF) -> Plan[STLF, State]:
     """Warm up, train alone, tell apart, link, offer, transfer, score."""
     warm = Phase("warm", client.warm, ask=server.model_to_labelled, tell=server.averaged)
     train = Phase("train", client.train, ask=server.model_to_all, tell=server.told)
@@ -35,7 +35,7 @@ def plan(c: STLF) -> Plan:
     return ((warm,) * c.rounds) + (train,) + told_apart(c) + (link,) + (offer,) * OFFERS + (transfer, score)
 
 
-def told_apart(c: STLF) -> Plan:
+def told_apart(c: STLF) -> Plan[STLF, State]:
     """How divergences are measured."""
     if c.divergence == "statistics":
         return (Phase("describe", client.describe, ask=server.everybody, tell=server.kept_moments),)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -30,9 +29,10 @@ from tideline.algorithms.stlf.messages import (
     Update,
     Whose,
 )
+from tideline.algorithms.stlf.settings import STLF
 from tideline.core.data import Data, View
 from tideline.core.errors import StepFailed
-from tideline.core.handle import Handle
+from tideline.core.handle import AnyHandle, Handle
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, World
 from tideline.core.step import AnyStep, Moved, Outcome, Site, Step, step
@@ -46,7 +46,7 @@ MAIN = "plan"  # the rule that is the method's own
 OFFERS = 2  # times that sources are asked for their models: again only for links that were made anew as others did not answer
 
 
-def settle(config: Any, site: Site) -> Mine:
+def settle(config: STLF, site: Site[STLF]) -> Mine:
     """Which labelled rows measure the error, drawn once: never all of them, and none where there are but two."""
     n = len(site.data) if site.data.labelled else 0
     held = min(round(n * config.validation), n - 1) if n > 2 else 0
@@ -62,16 +62,16 @@ def teaching(memory: Mine, data: Data) -> Data:
     return data if bool(kept.all()) else replace(data, x=data.x[kept], y=data.y[kept], domain=data.domain[kept])
 
 
-def trained(model: Weights, memory: Mine, site: Site, epochs: int) -> tuple[nn.Module, float]:
+def trained(model: Weights, memory: Mine, site: Site[STLF], epochs: int) -> tuple[nn.Module, float]:
     """A network after so many epochs on the labelled rows, and its last mean loss."""
     c, net = site.config, nets.loaded(site.world, model, site.device)
     by, data = optimiser(c, net.parameters()), teaching(memory, site.data)
-    how: dict[str, Any] = {"batch": c.batch, "rng": site.rng, "device": site.device, "tick": site.tick}
-    return net, fit(net, data, cross_entropy, by, epochs=epochs, **how)
+    loss = fit(net, data, cross_entropy, by, epochs=epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
+    return net, loss
 
 
 @step(metrics=("loss", "samples"))
-def warm(order: Model, memory: Mine, site: Site) -> Outcome[Update, Mine]:
+def warm(order: Model, memory: Mine, site: Site[STLF]) -> Outcome[Update, Mine]:
     """A round of federated averaging: weights that are to be averaged later must not have drifted apart (section VI)."""
     net, loss = trained(order.model, memory, site, site.config.epochs)
     count = len(teaching(memory, site.data))
@@ -79,7 +79,7 @@ def warm(order: Model, memory: Mine, site: Site) -> Outcome[Update, Mine]:
 
 
 @step(metrics=("error",))
-def train(order: Model, memory: Mine, site: Site) -> Outcome[Trained, Mine]:
+def train(order: Model, memory: Mine, site: Site[STLF]) -> Outcome[Trained, Mine]:
     """h_i from the common model, and eps_i of eq. 3. Without labels there is no h_i, and every row counts as wrong."""
     data = site.data
     if not data.labelled:
@@ -90,7 +90,7 @@ def train(order: Model, memory: Mine, site: Site) -> Outcome[Trained, Mine]:
     return Outcome(Trained(data.count, len(data), error), replace(memory, h=nets.weights_of(net)), {"error": error})
 
 
-def wrong(net: nn.Module, memory: Mine, site: Site) -> float:
+def wrong(net: nn.Module, memory: Mine, site: Site[STLF]) -> float:
     """The share of wrong predictions on the rows kept for that; on all labelled ones where none are."""
     data = site.data
     assert data.y is not None
@@ -100,7 +100,7 @@ def wrong(net: nn.Module, memory: Mine, site: Site) -> float:
 
 
 @step(metrics=("separation",))
-def separate(order: Pairs, memory: Mine, site: Site) -> Outcome[Separated, Mine]:
+def separate(order: Pairs, memory: Mine, site: Site[STLF]) -> Outcome[Separated, Mine]:
     """One exchange of algorithm 1 with each partner: both set w to the mean of their halves, and train it on own rows."""
     own: dict[str, Weights] = {}
     losses = []
@@ -113,7 +113,7 @@ def separate(order: Pairs, memory: Mine, site: Site) -> Outcome[Separated, Mine]
     return Outcome(Separated(handles), replace(timed(memory, site), own=own), told)
 
 
-def timed(memory: Mine, site: Site) -> Mine:
+def timed(memory: Mine, site: Site[STLF]) -> Mine:
     """The memory with what this exchange's transfers took, if the run is to measure that."""
     if not site.config.measured:
         return memory
@@ -131,21 +131,21 @@ def rate_of(span: Span) -> float:
     return 8 * span.size / span.seconds if span.seconds > 0 else 0.0
 
 
-def start_of(order: Pairs, partner: str, memory: Mine, site: Site) -> Weights:
+def start_of(order: Pairs, partner: str, memory: Mine, site: Site[STLF]) -> Weights:
     """Where an exchange begins: the common start, or w = (w_i + w_j) / 2."""
     if partner not in order.theirs:
         return order.start
     return met(order.theirs[partner], partner, memory, site, site.round - 1)
 
 
-def met(handle: Handle[Separator], partner: str, memory: Mine, site: Site, number: int) -> Weights:
+def met(handle: Handle[Separator], partner: str, memory: Mine, site: Site[STLF], number: int) -> Weights:
     """The mean of both halves. Raises StepFailed for a half of another, or of another exchange than is due, or network."""
     due(handle, partner, "separate", number)
     mine, theirs = memory.own[partner], site.fetch(handle).w
     return weighted_sum([(0.5, mine), (0.5, same_network(theirs, mine, handle, "classifier"))])
 
 
-def due(handle: Handle[Any], holder: str, phase: str, *rounds: int) -> None:
+def due(handle: AnyHandle, holder: str, phase: str, *rounds: int) -> None:
     """Raises StepFailed for a value that is not the one of this site and exchange: it is signed, but it was not asked for."""
     if (handle.holder, handle.phase) != (holder, phase) or handle.round not in rounds:
         given = f"that of {handle.holder}, of round {handle.round} of {handle.phase}"
@@ -154,7 +154,7 @@ def due(handle: Handle[Any], holder: str, phase: str, *rounds: int) -> None:
         raise StepFailed(what, "The coordinator hands out what is not asked for: do not trust it")
 
 
-def same_network(theirs: Weights, mine: Weights, handle: Handle[Any], what: str) -> Weights:
+def same_network(theirs: Weights, mine: Weights, handle: AnyHandle, what: str) -> Weights:
     """What a peer gave. Raises StepFailed where it does not fit this site's network."""
     if not alike(theirs, mine):
         raise StepFailed(f"The {what} of {handle.holder} is of another network", "Install the same version at both sites")
@@ -172,14 +172,14 @@ def two(world: World) -> nn.Module:
     return nets.build(replace(world, classes=2, class_names=()))
 
 
-def halved(start: Weights, partner: str, site: Site) -> tuple[dict[str, Tensor], float]:
+def halved(start: Weights, partner: str, site: Site[STLF]) -> tuple[dict[str, Tensor], float]:
     """An epoch on a share of all own rows, labelled or not, which all have this device's label; and the mean loss."""
     net = nets.loaded(site.world, start, site.device, two)
     loss = told_apart(net, int(site.me > partner), site)
     return nets.weights_of(net), loss
 
 
-def told_apart(net: nn.Module, label: int, site: Site) -> float:
+def told_apart(net: nn.Module, label: int, site: Site[STLF]) -> float:
     """An epoch of plain SGD on a share of own rows with one label, in place; the mean loss."""
     by, losses = torch.optim.SGD(net.parameters(), lr=site.config.rate), []
     net.train()
@@ -217,7 +217,7 @@ def every(data: Data) -> Iterator[Tensor]:
 
 
 @step()
-def measure(order: Pairs, memory: Mine, site: Site) -> Outcome[Errors, Mine]:
+def measure(order: Pairs, memory: Mine, site: Site[STLF]) -> Outcome[Errors, Mine]:
     """err_i of algorithm 1 for each partner: how often the finished classifier takes own rows for the partner's."""
     errors: dict[str, Curve] = {}
     for partner in order.partners:
@@ -229,19 +229,19 @@ def measure(order: Pairs, memory: Mine, site: Site) -> Outcome[Errors, Mine]:
     return Outcome(Errors(errors, rates, rate_of(memory.sent)), replace(memory, own={}))
 
 
-def mistaken(net: nn.Module, theirs: int, mine: int, site: Site) -> Curve:
+def mistaken(net: nn.Module, theirs: int, mine: int, site: Site[STLF]) -> Curve:
     """The share of own rows whose output for the partner is larger than that for this device, by so much."""
     found = [o[:, theirs] - o[:, mine] for o in (outputs(net, x, site.device) for x in every(site.data))]
     return Curve(exceeding(torch.cat(found)))
 
 
-def many(names: tuple[str, ...]) -> Any:
+def many(names: tuple[str, ...]) -> Callable[[World], nn.Module]:
     """What builds the world's network with an output for each device."""
     return lambda world: nets.build(replace(world, classes=max(len(names), 2), class_names=()))
 
 
 @step(metrics=("separation",))
-def tell_apart(order: Whose, memory: Mine, site: Site) -> Outcome[messages.Told, Mine]:
+def tell_apart(order: Whose, memory: Mine, site: Site[STLF]) -> Outcome[messages.Told, Mine]:
     """The cheaper way: one classifier of all devices, by federated averaging."""
     net = nets.loaded(site.world, order.model, site.device, many(order.names))
     loss = told_apart(net, order.names.index(site.me), site)
@@ -249,7 +249,7 @@ def tell_apart(order: Whose, memory: Mine, site: Site) -> Outcome[messages.Told,
 
 
 @step()
-def measure_all(order: Whose, memory: Mine, site: Site) -> Outcome[Errors, Mine]:
+def measure_all(order: Whose, memory: Mine, site: Site[STLF]) -> Outcome[Errors, Mine]:
     """For each other device, how often its output is larger than this one's."""
     net = nets.loaded(site.world, order.model, site.device, many(order.names))
     me = order.names.index(site.me)
@@ -257,7 +257,7 @@ def measure_all(order: Whose, memory: Mine, site: Site) -> Outcome[Errors, Mine]
 
 
 @step()
-def describe(order: Nothing, memory: Mine, site: Site) -> Outcome[Summary, Mine]:
+def describe(order: Nothing, memory: Mine, site: Site[STLF]) -> Outcome[Summary, Mine]:
     """Mean and variance of each number of a row, over all rows."""
     total, squares = (torch.zeros(math.prod(site.world.inputs), dtype=torch.float64) for _ in range(2))
     for x in every(site.data):
@@ -269,7 +269,7 @@ def describe(order: Nothing, memory: Mine, site: Site) -> Outcome[Summary, Mine]
 
 
 @step()
-def offer(order: Targets, memory: Mine, site: Site) -> Outcome[Offered, Mine]:
+def offer(order: Targets, memory: Mine, site: Site[STLF]) -> Outcome[Offered, Mine]:
     """h_i, for the devices that are to get it and for nobody else."""
     if not memory.h:
         raise StepFailed("This device has no labels, so no model to offer", "The coordinator asks for what is not there")
@@ -277,13 +277,13 @@ def offer(order: Targets, memory: Mine, site: Site) -> Outcome[Offered, Mine]:
 
 
 @step()
-def transfer(order: Assignment, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+def transfer(order: Assignment, memory: Mine, site: Site[STLF]) -> Outcome[Nothing, Mine]:
     """h_j = sum_i alpha_ij h_i (eq. 12) for each rule by which this device is a target; else it keeps its own."""
     models = {rule: mixed(order, rule, site) if target else memory.h for rule, target in order.target.items()}
     return Outcome(Nothing(), replace(memory, models={rule: model for rule, model in models.items() if model}))
 
 
-def mixed(order: Assignment, rule: str, site: Site) -> dict[str, Tensor]:
+def mixed(order: Assignment, rule: str, site: Site[STLF]) -> dict[str, Tensor]:
     """The weighted mean of a target's sources, one of them in memory at a time."""
     found = [(name, share) for name, share in sorted(order.sources.items()) if share.weight.get(rule, 0.0) > 0]
     if not found:
@@ -298,18 +298,18 @@ def score(rules: tuple[str, ...]) -> AnyStep:
     """Each rule's model on held-out rows; the method's own under the name accuracy."""
     named = {rule: "accuracy" if rule == MAIN else f"accuracy_{rule}" for rule in rules}
 
-    def run(order: Nothing, memory: Mine, site: Site) -> Outcome[Nothing, Mine]:
+    def run(order: Nothing, memory: Mine, site: Site[STLF]) -> Outcome[Nothing, Mine]:
         found = {named[rule]: accuracy(predict, model, memory, site) for rule, model in memory.models.items() if rule in named}
         return Outcome(Nothing(), memory, {name: value for name, value in found.items() if value is not None})
 
     return Step("score", run, Nothing, Mine, Nothing, tuple(named.values()), View.HELD_OUT)
 
 
-def predict(model: Weights, memory: Mine, site: Site, x: Tensor) -> Tensor:
+def predict(model: Weights, memory: Mine, site: Site[STLF], x: Tensor) -> Tensor:
     """Outputs of a model."""
     return outputs(nets.loaded(site.world, model, site.device), x, site.device)
 
 
-def keepsakes(config: Any, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:
+def keepsakes(config: STLF, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:
     """The device's model: its own, or the mean of its sources'."""
     return {"model": memory.models[MAIN]} if MAIN in memory.models else {}

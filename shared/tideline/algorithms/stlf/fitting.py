@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from tideline import nets
-from tideline.algorithms.stlf.settings import GIVEN, RULES
+from tideline.algorithms.stlf.settings import GIVEN, RULES, STLF
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import Role, Roster, World
 from tideline.core.settings import nearest
 
 
-def fits(config: Any, world: World, roster: Roster) -> None:
+def fits(config: STLF, world: World, roster: Roster) -> None:
     """Raises ConfigRefused for powers, rates and rules that mean nothing, RosterRefused where nobody can teach or be reached."""
     nets.check(world)
     check_rules(config.compare)
@@ -45,14 +44,14 @@ def check_rules(rules: Iterable[str]) -> None:
         raise ConfigRefused("config.compare names a rule twice", "Name each once", path="config.compare")
 
 
-def check_measured(config: Any) -> None:
+def check_measured(config: STLF) -> None:
     """Raises ConfigRefused where rates are to be measured and nothing passes from site to site before links are formed."""
     if config.measured and config.divergence != "pairs":
         what = f"config.measured is true, but with divergence: {config.divergence} nothing is sent from site to site"
         raise ConfigRefused(what, "Use divergence: pairs, or give rates", path="config.measured")
 
 
-def check_attention(config: Any) -> None:
+def check_attention(config: STLF) -> None:
     """Raises ConfigRefused where weights are wanted and not given, or given and not wanted."""
     wanted = [rule for rule in config.compare if rule in GIVEN]
     if wanted and not config.attention:
@@ -65,7 +64,7 @@ def check_attention(config: Any) -> None:
         raise ConfigRefused("config.attention gives weights that no rule looks at", todo, path="config.attention")
 
 
-def named(config: Any) -> Iterator[tuple[str, str]]:
+def named(config: STLF) -> Iterator[tuple[str, str]]:
     """Every site that the settings name, and where."""
     yield from (("config.watts", name) for name in config.watts)
     for sender, rates in config.rates.items():
@@ -100,7 +99,7 @@ def check_reached(rates: Mapping[str, Mapping[str, float]], roster: Roster) -> N
             raise RosterRefused(what, "Give a rate above 0 from one of them, or leave it out", path=f"roster.{member.id}")
 
 
-def notes(config: Any, world: World) -> tuple[str, ...]:
+def notes(config: STLF, world: World) -> tuple[str, ...]:
     """What is drawn, and what is of no use."""
     said = []
     missing = [word for word, known in (("powers", config.watts), ("rates", config.rates or config.measured)) if not known]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -13,13 +13,14 @@ from torch import Generator, Tensor
 from tideline.algorithms.stlf.client import MAIN
 from tideline.algorithms.stlf.comparing import BY_RULE, Beside, attention_of
 from tideline.algorithms.stlf.messages import Chosen, Curve, State
+from tideline.algorithms.stlf.settings import STLF
 from tideline.core.errors import RosterRefused
 from tideline.core.phase import Turn
 from tideline.core.run import Roster
 from tideline.numerics.alignment.h_divergence import from_curves, separability
 from tideline.numerics.links import bounds, link_problem, wireless
 from tideline.numerics.links.bounds import LARGEST_DIVERGENCE, Bools
-from tideline.numerics.links.link_problem import Phi, Plan, Problem
+from tideline.numerics.links.link_problem import EnergyMode, Phi, Plan, Problem
 
 NO_LINK = -1.0  # joules: what is kept is finite
 MOST_NAMED = 10  # devices in an error
@@ -30,7 +31,7 @@ def numpy_rng(rng: Generator) -> np.random.Generator:
     return np.random.default_rng(int(torch.randint(2**62, (1,), generator=rng)))
 
 
-def joules(config: Any, roster: Roster, bits: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def joules(config: STLF, roster: Roster, bits: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """P (n,) and K (n, n), K_ij = P_i M / R_ij, in the roster's order. What is not given is drawn; what is changes no draw."""
     names = [member.id for member in roster]
     power, rate = wireless.draw_power(len(names), rng), wireless.draw_rate(len(names), rng)
@@ -73,7 +74,7 @@ def names_of(state: State, divergence: str) -> tuple[str, ...]:
     return tuple(name for name in there if name in known) if len(there) > 1 else tuple(there)
 
 
-def divergences(state: State, names: tuple[str, ...], config: Any) -> Tensor:
+def divergences(state: State, names: tuple[str, ...], config: STLF) -> Tensor:
     """d (N, N) float64, zero on the diagonal."""
     if config.divergence == "statistics":
         rows = [state.moments[name] for name in names]
@@ -86,7 +87,7 @@ def divergences(state: State, names: tuple[str, ...], config: Any) -> Tensor:
     return d
 
 
-def pair_divergence(state: State, one: str, other: str, config: Any) -> float:
+def pair_divergence(state: State, one: str, other: str, config: STLF) -> float:
     """d of a pair; of one that a device told nothing of, 2: as far apart as can be."""
     if other not in state.errors[one] or one not in state.errors[other]:
         return LARGEST_DIVERGENCE
@@ -94,7 +95,7 @@ def pair_divergence(state: State, one: str, other: str, config: Any) -> float:
     return float(from_curves(mine, theirs, config.calibrated, config.one_sided))
 
 
-def problem(state: State, names: tuple[str, ...], d: Tensor, turn: Turn, phi_energy: float | None = None) -> Problem:
+def problem(state: State, names: tuple[str, ...], d: Tensor, turn: Turn[STLF], phi_energy: float | None = None) -> Problem:
     """(P) of the devices. Raises RosterRefused where those that are left cannot be linked."""
     c, order = turn.config, [m.id for m in turn.roster]
     at = [order.index(name) for name in names]  # type: ignore[arg-type]
@@ -104,9 +105,11 @@ def problem(state: State, names: tuple[str, ...], d: Tensor, turn: Turn, phi_ene
     K = np.where(K == NO_LINK, np.inf, K)
     check_left(state, names, labelled > 0, np.isfinite(K))
     told = bounds.Measured(error, count, labelled, d.numpy())
-    S, T = bounds.bounds(told, delta=c.delta, complexity=c.complexity, divergence_scale=c.divergence_scale)
+    S, T = bounds.bounds(
+        told, delta=c.delta, complexity=cast(bounds.Complexity, c.complexity), divergence_scale=c.divergence_scale
+    )
     phi = Phi(c.phi_source, c.phi_target, c.phi_energy if phi_energy is None else phi_energy)
-    return Problem(S, T, K, phi, told.pinned, c.energy_mode)
+    return Problem(S, T, K, phi, told.pinned, cast(EnergyMode, c.energy_mode))
 
 
 def check_left(state: State, names: Sequence[str], able: Bools, reaches: Bools) -> None:
@@ -131,7 +134,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def solved(of: Problem, config: Any) -> Plan:
+def solved(of: Problem, config: STLF) -> Plan:
     """The plan by the solver and the weights that are asked for."""
     if config.solver == "sca":
         from tideline.numerics.links.signomial import sca
@@ -145,7 +148,7 @@ def solved(of: Problem, config: Any) -> Plan:
     return replace(made, objectives=found.objectives, iterations=found.iterations, status=found.status, flags=found.flags)
 
 
-def formed(state: State, turn: Turn) -> State:
+def formed(state: State, turn: Turn[STLF]) -> State:
     """The state with divergences, the plan, the rules to compare it with, and the sweep over phi_E."""
     if turn.config.measured:
         state = measured(state, turn.config.bits or size_in_bits(state.model))
@@ -174,7 +177,7 @@ def chosen(rule: str, plan: Plan) -> Chosen:
     return Chosen(rule, psi, alpha, plan.energy, plan.links, plan.objective)
 
 
-def costs(state: State, names: tuple[str, ...], d: Tensor, turn: Turn, phi_energy: float) -> list[float]:
+def costs(state: State, names: tuple[str, ...], d: Tensor, turn: Turn[STLF], phi_energy: float) -> list[float]:
     """phi_E, joules, links and sources of the plan at another weight of energy."""
     plan = solved(problem(state, names, d, turn, phi_energy), turn.config)
     return [phi_energy, plan.energy, float(plan.links), float((plan.psi == 0).sum())]

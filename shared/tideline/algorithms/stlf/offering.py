@@ -12,6 +12,7 @@ import torch
 from tideline.algorithms.stlf.client import OFFERS
 from tideline.algorithms.stlf.linking import NO_LINK, chosen, problem
 from tideline.algorithms.stlf.messages import Chosen, Offered, State, Targets
+from tideline.algorithms.stlf.settings import STLF
 from tideline.core.phase import Replies, Told, Turn
 from tideline.core.run import ClientId
 from tideline.numerics.links.link_problem import Problem, mended
@@ -24,13 +25,13 @@ def readers(state: State) -> dict[str, tuple[str, ...]]:
     return {source: to for source, to in found.items() if to}
 
 
-def unsealed(state: State, turn: Turn) -> dict[ClientId, Targets]:
+def unsealed(state: State, turn: Turn[STLF]) -> dict[ClientId, Targets]:
     """To each source its targets, where one of them has no sealed model of it yet. Nobody where there are no links."""
     to_be = readers(state).items()
     return {ClientId(source): Targets(to) for source, to in to_be if not set(to) <= set(state.readers.get(source, ()))}
 
 
-def sealed(state: State, replies: Replies[Offered], turn: Turn) -> State | Told[State]:
+def sealed(state: State, replies: Replies[Offered], turn: Turn[STLF]) -> State | Told[State]:
     """Handles of the models that came. Without an answer a source's links are made anew, or done without when asking is over."""
     asked = unsealed(state, turn)
     came = {c: reply.h for c, reply in replies.items() if c in asked}
@@ -39,7 +40,7 @@ def sealed(state: State, replies: Replies[Offered], turn: Turn) -> State | Told[
     return anew(state, silent, turn) if silent else state
 
 
-def anew(state: State, silent: Sequence[ClientId], turn: Turn) -> Told[State]:
+def anew(state: State, silent: Sequence[ClientId], turn: Turn[STLF]) -> Told[State]:
     """Links without those who gave no model. Marked are they, whose links were made anew, and who is left without any model."""
     lost, over = [c for c in silent if c not in state.h], turn.round == OFFERS
     names = [n for n in state.names if n not in lost and not alone(state, n, lost, over)]
@@ -63,7 +64,7 @@ def reaches(state: State, source: str, name: str, over: bool) -> bool:
     return float(state.K[state.roster.index(source), state.roster.index(name)]) != NO_LINK
 
 
-def relinked(state: State, names: Sequence[str], turn: Turn, over: bool) -> State:
+def relinked(state: State, names: Sequence[str], turn: Turn[STLF], over: bool) -> State:
     """The plans between these devices: what is left of each target's weights, or its cheapest source where nothing is.
 
     over: only what is sealed for a device can reach it. One with labels that nothing reaches keeps its own model, as a source.

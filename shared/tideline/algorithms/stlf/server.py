@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from tideline.algorithms.stlf.client import MAIN
 from tideline.algorithms.stlf.linking import errors_of, formed
@@ -15,6 +14,7 @@ from tideline.algorithms.stlf.messages import (
     Model,
     Pairs,
     Separated,
+    Separator,
     Share,
     State,
     Summary,
@@ -23,7 +23,9 @@ from tideline.algorithms.stlf.messages import (
     Whose,
 )
 from tideline.algorithms.stlf.messages import Told as Answer
+from tideline.algorithms.stlf.settings import STLF
 from tideline.algorithms.stlf.tables import comparison, of_links
+from tideline.core.handle import Handle
 from tideline.core.phase import Each, Replies, Told, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId
@@ -34,24 +36,24 @@ EMPTY: Weights = {}
 SLOWEST, FASTEST = 1.0, 1e14  # bit/s that a line can have
 
 
-def model_to_labelled(state: State, turn: Turn) -> dict[ClientId, Model]:
+def model_to_labelled(state: State, turn: Turn[STLF]) -> dict[ClientId, Model]:
     """The common model to who has labels."""
     return dict.fromkeys(turn.labelled(), Model(state.model))
 
 
-def averaged(state: State, replies: Replies[Update], turn: Turn) -> State:
+def averaged(state: State, replies: Replies[Update], turn: Turn[STLF]) -> State:
     """The mean, weighted by labelled rows."""
     counts = {client: reply.count for client, reply in replies.items()}
     total = sum(counts.values())
     return replace(state, model=weighted_sum((counts[c] / total, reply.model) for c, reply in replies.items()))
 
 
-def model_to_all(state: State, turn: Turn) -> dict[ClientId, Model]:
+def model_to_all(state: State, turn: Turn[STLF]) -> dict[ClientId, Model]:
     """The common model to everybody."""
     return dict.fromkeys(turn.members(), Model(state.model))
 
 
-def told(state: State, replies: Replies[Trained], turn: Turn) -> State | Told[State]:
+def told(state: State, replies: Replies[Trained], turn: Turn[STLF]) -> State | Told[State]:
     """What each device tells of itself. Who tells nothing, or what cannot be, is out."""
     read = {c: r for c, r in replies.items() if r.labelled <= r.count}
     told = replace(
@@ -63,7 +65,7 @@ def told(state: State, replies: Replies[Trained], turn: Turn) -> State | Told[St
     return without(told, [c for c in turn.members() if c not in read])
 
 
-def partners(state: State, turn: Turn, block: int) -> dict[str, tuple[str, ...]]:
+def partners(state: State, turn: Turn[STLF], block: int) -> dict[str, tuple[str, ...]]:
     """Whom each device meets in a block of the tournament, in its order; who was lost meets nobody."""
     names = tuple(sorted(state.count))
     met: dict[str, list[str]] = {name: [] for name in names}
@@ -74,7 +76,7 @@ def partners(state: State, turn: Turn, block: int) -> dict[str, tuple[str, ...]]
     return {name: tuple(others) for name, others in met.items() if others}
 
 
-def halves(state: State, turn: Turn) -> Mapping[ClientId, Pairs]:
+def halves(state: State, turn: Turn[STLF]) -> Mapping[ClientId, Pairs]:
     """To each device the start, or what its partners made in the exchange before."""
     block, exchange = divmod(turn.round - 1, turn.config.exchanges)
     meets = partners(state, turn, block)
@@ -83,7 +85,7 @@ def halves(state: State, turn: Turn) -> Mapping[ClientId, Pairs]:
     return {ClientId(name): Pairs(others, received(state, name, others), EMPTY) for name, others in meets.items()}
 
 
-def received(state: State, name: str, others: tuple[str, ...]) -> dict[str, Any]:
+def received(state: State, name: str, others: tuple[str, ...]) -> dict[str, Handle[Separator]]:
     """The partners' halves for a device."""
     return {other: state.separators[pair(other, name)] for other in others}
 
@@ -93,7 +95,7 @@ def pair(maker: str, reader: str) -> str:
     return f"{maker} for {reader}"
 
 
-def kept_halves(state: State, replies: Replies[Separated], turn: Turn) -> State | Told[State]:
+def kept_halves(state: State, replies: Replies[Separated], turn: Turn[STLF]) -> State | Told[State]:
     """Handles of the newest halves. A device that did not answer is out of the tournament, and of the links."""
     asked = partners(state, turn, (turn.round - 1) // turn.config.exchanges)
     read = {c: reply.own for c, reply in replies.items() if reply.own.keys() >= set(asked.get(c, ()))}
@@ -108,13 +110,13 @@ def without(state: State, gone: Sequence[str]) -> State | Told[State]:
     return Told(replace(state, lost=(*state.lost, *gone)), {"left out": tuple(map(ClientId, gone))})
 
 
-def finished(state: State, turn: Turn) -> dict[ClientId, Pairs]:
+def finished(state: State, turn: Turn[STLF]) -> dict[ClientId, Pairs]:
     """The last halves of a block's pairs."""
     meets = partners(state, turn, turn.round - 1)
     return {ClientId(name): Pairs(others, received(state, name, others), EMPTY) for name, others in meets.items()}
 
 
-def noted(state: State, replies: Replies[Errors], turn: Turn) -> State | Told[State]:
+def noted(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Told[State]:
     """Errors of finished classifiers, of each device for each partner."""
     known = {name: dict(errors) for name, errors in state.errors.items()}
     for client, reply in replies.items():
@@ -131,40 +133,40 @@ def rates_of(told: Mapping[str, float], known: Mapping[str, int]) -> dict[str, f
     return {name: rate for name, rate in told.items() if name in known and SLOWEST <= rate <= FASTEST}
 
 
-def classifier_to_all(state: State, turn: Turn) -> dict[ClientId, Whose]:
+def classifier_to_all(state: State, turn: Turn[STLF]) -> dict[ClientId, Whose]:
     """The classifier of all devices."""
     names = tuple(sorted(set(state.count) - set(state.lost)))
     return dict.fromkeys(map(ClientId, names), Whose(state.start, names)) if len(names) > 1 else {}
 
 
-def averaged_classifier(state: State, replies: Replies[Answer], turn: Turn) -> State:
+def averaged_classifier(state: State, replies: Replies[Answer], turn: Turn[STLF]) -> State:
     """The plain mean: no device's rows count more than another's."""
     return replace(state, start=weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
 
 
-def noted_all(state: State, replies: Replies[Errors], turn: Turn) -> State | Told[State]:
+def noted_all(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Told[State]:
     """Errors of the one classifier."""
     known = {str(client): errors_of(reply.errors, state.count) for client, reply in replies.items()}
     return without(replace(state, errors=known), [n for n in state.count if n not in replies and n not in state.lost])
 
 
-def everybody(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+def everybody(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
     """A question without words, to all who take part."""
     return dict.fromkeys(map(ClientId, sorted(set(state.count) - set(state.lost))), Nothing())
 
 
-def kept_moments(state: State, replies: Replies[Summary], turn: Turn) -> State | Told[State]:
+def kept_moments(state: State, replies: Replies[Summary], turn: Turn[STLF]) -> State | Told[State]:
     """The summaries, until divergences are made of them."""
     gone = [name for name in everybody(state, turn) if name not in replies]
     return without(replace(state, moments=dict(replies.items())), gone)
 
 
-def link(state: State, replies: Replies[Nothing], turn: Turn) -> State:
+def link(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> State:
     """Divergences, and the plan of the problem (P)."""
     return formed(state, turn)
 
 
-def assignments(state: State, turn: Turn) -> Mapping[ClientId, Assignment]:
+def assignments(state: State, turn: Turn[STLF]) -> Mapping[ClientId, Assignment]:
     """To each device what it is, and the models that it gets."""
     return Each(map(ClientId, state.names), lambda name: assignment(state, name))
 
@@ -182,7 +184,7 @@ def weights_of(plans: tuple[Chosen, ...], i: int, j: int) -> dict[str, float]:
     return {plan.rule: float(plan.alpha[i, j]) for plan in plans if plan.alpha[i, j] > 0}
 
 
-def linked(state: State, replies: Replies[Nothing], turn: Turn) -> Told[State]:
+def linked(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> Told[State]:
     """Who is what, and what people are told of the links."""
     main = next(plan for plan in state.plans if plan.rule == MAIN)
     sides = {"sources": 0, "targets": 1}
@@ -193,12 +195,12 @@ def linked(state: State, replies: Replies[Nothing], turn: Turn) -> Told[State]:
     return Told(state, groups={side: members for side, members in groups.items() if members}, tables=of_links(state))
 
 
-def all_linked(state: State, turn: Turn) -> dict[ClientId, Nothing]:
+def all_linked(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
     """Everybody with a model is scored."""
     return dict.fromkeys(map(ClientId, state.names), Nothing())
 
 
-def scored(state: State, replies: Replies[Nothing], turn: Turn) -> State | Told[State]:
+def scored(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> State | Told[State]:
     """The mean accuracy of each rule's targets, beside what its links cost."""
     tables = comparison(state, replies.metrics)
     return Told(state, tables=tables) if tables else state

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tideline.core.run import EMPTY
-from tideline.core.settings import setting
+from tideline.core.settings import Plain, setting
 from tideline.learning.optimisers import OPTIMISERS
 
 GIVEN = ("attention_alpha", "attention_psi")  # rules whose weights the experiment gives
@@ -71,12 +70,12 @@ class STLF:
     )
 
 
-PUBLISHED: Mapping[str, Any] = {}
-EARLY: Mapping[str, Any] = {"divergence_scale": 1.0, "complexity": "early", "phi_target": 50.0}
-THEORY: Mapping[str, Any] = {"divergence_scale": 1.0, "complexity": "natural"}
-DEMO: Mapping[str, Any] = {"rounds": 2, "epochs": 2, "alone": 4, "batch": 32, "rate": 0.05, "momentum": 0.9, "exchanges": 4}
-TINY: Mapping[str, Any] = {"rounds": 1, "epochs": 1, "alone": 1, "batch": 16, "rate": 0.05, "exchanges": 2}
-PRESETS: Mapping[str, Mapping[str, Any]] = {
+PUBLISHED: Mapping[str, Plain] = {}
+EARLY: Mapping[str, Plain] = {"divergence_scale": 1.0, "complexity": "early", "phi_target": 50.0}
+THEORY: Mapping[str, Plain] = {"divergence_scale": 1.0, "complexity": "natural"}
+DEMO: Mapping[str, Plain] = {"rounds": 2, "epochs": 2, "alone": 4, "batch": 32, "rate": 0.05, "momentum": 0.9, "exchanges": 4}
+TINY: Mapping[str, Plain] = {"rounds": 1, "epochs": 1, "alone": 1, "batch": 16, "rate": 0.05, "exchanges": 2}
+PRESETS: Mapping[str, Mapping[str, Plain]] = {
     "demo": DEMO,
     "early": EARLY,
     "published": PUBLISHED,

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class Head:
     """What the header of one array says."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     fortran: bool = False
 
 
@@ -55,7 +55,7 @@ def survey(place: Place, world: World, role: Role) -> Survey:
     return Survey(path, place.transform, sides, lambda: whole(place), lambda row: f"row {row}")
 
 
-def sides_of(rows: tuple[Rows, Rows], y: NDArray[Any], world: World, role: Role) -> Sides:
+def sides_of(rows: tuple[Rows, Rows], y: NDArray[np.generic], world: World, role: Role) -> Sides:
     """The sides of a domain, (train, held out) by its split; at a source or a peer rows of label -1 lie apart."""
     if role is Role.TARGET and known(y) is None:
         return Sides(*rows)
@@ -70,7 +70,7 @@ def whole(place: Place) -> Iterator[Piece]:
     yield Piece(0, read_array(place.path, "x"), place.transform)
 
 
-def streamed(path: Path) -> Iterator[tuple[int, NDArray[Any]]]:
+def streamed(path: Path) -> Iterator[tuple[int, NDArray[np.generic]]]:
     """The samples some rows at a time, each time with the number of the first; an array in Fortran's order comes at once."""
     with readable(path, *AS), zipfile.ZipFile(path) as archive, archive.open("x.npy") as stream:
         head = header(stream)
@@ -107,10 +107,10 @@ def header(stream: IO[bytes]) -> Head:
     return Head(tuple(shape), dtype, fortran)
 
 
-def read_array(path: Path, key: str) -> NDArray[Any]:
+def read_array(path: Path, key: str) -> NDArray[np.generic]:
     """One array of the file; pickled objects are never loaded."""
     with readable(path, *AS), zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as stream:
-        array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+        array: NDArray[np.generic] = np.lib.format.read_array(stream, allow_pickle=False)
         drain(stream)
         return array
 

@@ -108,7 +108,7 @@ def read_lines(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def known(y: NDArray[Any]) -> NDArray[Any] | None:
+def known(y: NDArray[np.generic]) -> NDArray[np.generic] | None:
     """Labels, or None where every one is -1, as people write it for what is not known."""
     return None if y.dtype.kind in "if" and np.all(y == UNKNOWN) else y
 

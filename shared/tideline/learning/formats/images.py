@@ -150,12 +150,12 @@ def pieces(place: Place, files: tuple[str, ...]) -> Iterator[Piece]:
             yield Piece(i, x[None], white(x, place.transform))
 
 
-def white(x: NDArray[Any], transform: Transform) -> Transform:
+def white(x: NDArray[np.generic], transform: Transform) -> Transform:
     """Where nothing else is said, 16-bit pixels are white at the largest number that they can hold."""
     return replace(transform, scale=WHITE_16) if x.dtype == np.uint16 and transform.scale is None else transform
 
 
-def decode(path: Path) -> NDArray[Any]:
+def decode(path: Path) -> NDArray[np.generic]:
     """One image, (H, W) or (H, W, 3), upright, as uint8, uint16, int32 or float32. Raises what Pillow raises, or ValueError."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("not a file")
@@ -171,7 +171,7 @@ def decode(path: Path) -> NDArray[Any]:
         return x.astype(np.uint16) if short else x
 
 
-def as_array(image: Image.Image) -> NDArray[Any]:
+def as_array(image: Image.Image) -> NDArray[np.generic]:
     """An image's pixels: grey stays grey, of whatever depth; all else becomes RGB of 8 bits. What is transparent is black."""
     if image.mode in SIXTEEN:
         return np.asarray(image).astype(np.uint16)

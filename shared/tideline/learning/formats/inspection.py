@@ -102,7 +102,7 @@ class Tally:
     lost: list[tuple[int, str]] = field(default_factory=list)
     refused: DataRefused | None = None
 
-    def add(self, x: NDArray[Any]) -> None:
+    def add(self, x: NDArray[np.generic]) -> None:
         """One piece (k, ...)."""
         self.shapes[times(x.shape[1:])] += len(x)
         self.types[TYPES.get(x.dtype.str[1:], str(x.dtype))] += len(x)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tideline.core.errors import DataRefused
@@ -36,7 +36,7 @@ class Piece:
     """Consecutive samples as they are stored. `x` (k, ...) begins at row `start`; None: that one cannot be read, and `why`."""
 
     start: int
-    x: NDArray[Any] | None
+    x: NDArray[np.generic] | None
     transform: Transform
     why: str = ""
 

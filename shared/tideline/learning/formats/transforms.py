@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +39,7 @@ class Transform:
 PLAIN = Transform()
 
 
-def prepare(x: NDArray[Any], inputs: tuple[int, ...], transform: Transform = PLAIN) -> Tensor:
+def prepare(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transform = PLAIN) -> Tensor:
     """x (n, d), (n, H, W) or (n, H, W, C) as (n, *inputs) float32, images in [0, 1] before mean and std.
 
     Raises DataRefused if shape, type or values of x do not fit.
@@ -50,7 +49,7 @@ def prepare(x: NDArray[Any], inputs: tuple[int, ...], transform: Transform = PLA
     return convert(x, inputs, transform)
 
 
-def convert(x: NDArray[Any], inputs: tuple[int, ...], transform: Transform) -> Tensor:
+def convert(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transform) -> Tensor:
     """`prepare` for arrays that are already checked."""
     values = torch.from_numpy(np.array(x, dtype=np.float32, order="C"))
     values /= scale_of(x.dtype, inputs, transform)
@@ -82,7 +81,7 @@ def recolour(planes: Tensor, channels: int) -> Tensor:
     return planes.expand(-1, channels, -1, -1)
 
 
-def scale_of(dtype: np.dtype[Any], inputs: tuple[int, ...], transform: Transform) -> float:
+def scale_of(dtype: np.dtype[np.generic], inputs: tuple[int, ...], transform: Transform) -> float:
     """The raw value that means 1.0. Raises DataRefused where the type of the pixels does not tell."""
     if transform.scale is not None:
         return transform.scale
@@ -93,7 +92,7 @@ def scale_of(dtype: np.dtype[Any], inputs: tuple[int, ...], transform: Transform
     raise DataRefused(f"the pixels are {dtype}, whose white is unknown", "Set scale in transforms.toml")
 
 
-def check_kind(shape: tuple[int, ...], dtype: np.dtype[Any], inputs: tuple[int, ...], transform: Transform) -> None:
+def check_kind(shape: tuple[int, ...], dtype: np.dtype[np.generic], inputs: tuple[int, ...], transform: Transform) -> None:
     """Raises DataRefused (`expected`, `got`) unless arrays of this shape and type can become the world's inputs."""
     if dtype.kind not in "biuf":
         raise DataRefused(
@@ -129,7 +128,7 @@ def check_images(shape: tuple[int, ...]) -> None:
         raise DataRefused(what, "Save x with shape (n, H, W) or (n, H, W, 3)", expected="H x W [x 3]", got=list(shape[1:]))
 
 
-def check_values(x: NDArray[Any], inputs: tuple[int, ...], transform: Transform, first: int = 0) -> None:
+def check_values(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transform, first: int = 0) -> None:
     """Raises DataRefused for NaN, infinity, and values that scale, mean and std cannot have meant. x begins at row `first`."""
     low, high = float(x.min()), float(x.max())
     # Bounds carry NaN and infinity along, so that no mask as large as x is needed.

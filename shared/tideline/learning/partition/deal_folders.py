@@ -178,7 +178,7 @@ def write_arrays(place: Place, sites: Shares) -> Settings:
     return {}
 
 
-def hidden(y: NDArray[Any], bare: Rows) -> NDArray[Any]:
+def hidden(y: NDArray[np.generic], bare: Rows) -> NDArray[np.generic]:
     """Labels (n,), those at the places `bare` gone."""
     if not bare.size:
         return y
