@@ -178,7 +178,7 @@ def heavy(source: Source) -> Iterator[str]:
     """Imports beyond the standard library; torch at import."""
     for each in imports(source):
         package = each.name.split(".")[0]
-        if package not in sys.stdlib_module_names and package not in ("torch", "tideline", "typing_extensions"):
+        if package not in sys.stdlib_module_names and package not in ("torch", "tideline"):
             yield f"{place(source, each.line)} imports {each.name}"
     for node in source.tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom) and "torch" in ast.unparse(node):

@@ -20,14 +20,9 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar as Variable
-
-    C = Variable("C", default=Any)
-    S = Variable("S", default=Any)
-    M = Variable("M", default=Any)
-else:
-    C, S, M = TypeVar("C"), TypeVar("S"), TypeVar("M")
+C = TypeVar("C")
+S = TypeVar("S")
+M = TypeVar("M")
 
 
 def settle_nothing(config: C, site: Site[C]) -> Nothing:

@@ -14,16 +14,10 @@ if TYPE_CHECKING:
     from torch import Generator
 
 G = TypeVar("G", covariant=True)
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar as Variable
-
-    C = Variable("C", default=Any)
-    C_contra = Variable("C_contra", contravariant=True, default=Any)
-    C_co = Variable("C_co", covariant=True, default=Any)
-    S = Variable("S", default=Any)
-else:
-    S, C, C_co = TypeVar("S"), TypeVar("C"), TypeVar("C_co", covariant=True)
-    C_contra = TypeVar("C_contra", contravariant=True)
+S = TypeVar("S")
+C = TypeVar("C")
+C_co = TypeVar("C_co", covariant=True)
+C_contra = TypeVar("C_contra", contravariant=True)
 DRAWN = ("", "graph")  # how a table may ask to be drawn
 MOST_TABLES, MOST_VALUES = 32, 10_000  # that are kept of one round, so that no method fills the database
 # The two tables of a scoring that tells confidences: a row for each site, a column for each of the bins of equal width over

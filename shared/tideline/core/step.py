@@ -17,13 +17,8 @@ if TYPE_CHECKING:
     from torch import Generator
 
 T = TypeVar("T")
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar as Variable
-
-    C = Variable("C", default=Any)
-    C_co = Variable("C_co", covariant=True, default=Any)
-else:
-    C, C_co = TypeVar("C"), TypeVar("C_co", covariant=True)
+C = TypeVar("C")
+C_co = TypeVar("C_co", covariant=True)
 T_in = TypeVar("T_in")
 G = TypeVar("G")
 M = TypeVar("M")

@@ -16,6 +16,7 @@ from tideline.algorithms.central import client, server
 from tideline.algorithms.central.messages import State
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import Phase, Plan
+from tideline.core.record import Nothing
 from tideline.core.run import Roster, World
 from tideline.core.settings import setting
 from tideline.learning.evaluate import evaluate
@@ -69,7 +70,7 @@ CLAIMS = (
     "No other site is told anything of them but the model that was trained on all.",
 )
 
-central = Algorithm(
+central: Algorithm[Central, State, Nothing] = Algorithm(
     "central",
     "Reference point: one model on the pooled data, as in the comparisons of federated learning",
     "One model, trained at the coordinator on the labelled sites' rows, which leave them",
