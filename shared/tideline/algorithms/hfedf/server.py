@@ -51,9 +51,15 @@ def fuse(state: State, replies: Replies[Update | Counted], turn: Turn[Config]) -
 
 def shares(replies: Replies[Update | Counted], weighting: str) -> Iterator[tuple[float, Weights]]:
     """(p_i, Delta_i): n_i / n, or 1 / N."""
-    counts = [reply.samples if weighting == "samples" and isinstance(reply, Counted) else 1 for reply in replies.values()]
+    counts = [counted(reply).samples if weighting == "samples" else 1 for reply in replies.values()]
     for count, reply in zip(counts, replies.values(), strict=True):
         yield count / sum(counts), reply.delta
+
+
+def counted(reply: Update | Counted) -> Counted:
+    """A reply with its number of rows, which those that are weighed by it have."""
+    assert isinstance(reply, Counted), "weighting: samples asks for counts"
+    return reply
 
 
 def weights(found: Pulled, c: Config) -> Tensor:
