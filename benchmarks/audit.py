@@ -68,7 +68,7 @@ def play(journal: SqlJournal, sites: int, rounds: int, parts: int) -> float:
 def unlogged() -> Iterator[None]:
     """As long as the block lasts, nothing is written into the log."""
     write: Callable[..., None] = audit.append
-    audit.append = lambda connection, deeds: None
+    audit.append = lambda connection, events: None
     try:
         yield
     finally:

@@ -67,7 +67,7 @@ def average(state: Model, replies: Replies[Changed], turn: Turn) -> Model:
 
 def plan(config: Config) -> Plan:
     """The same exchange, over and over."""
-    return (Phase("echo", change, ask=to_all, tell=average),) * config.rounds
+    return (Phase("echo", change, ask=to_all, fold=average),) * config.rounds
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {}

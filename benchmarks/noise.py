@@ -84,7 +84,7 @@ def combine(state: Kept, replies: Replies[Noise], turn: Turn) -> Kept:
 
 def plan(config: Config) -> Plan:
     """The same exchange, over and over."""
-    return (Phase("noise", draw, ask=to_all, tell=combine),) * config.rounds
+    return (Phase("noise", draw, ask=to_all, fold=combine),) * config.rounds
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {}

@@ -188,7 +188,7 @@ class SchedulerLoop:
         row = self.scheduler.journal.run(run)
         if row is not None and seconds > GIVEN_UP_SECONDS and self.scheduler.clock.now() > row.deadline_at:
             cause = f"Held up for {duration(seconds)}: {error}"
-            self.scheduler.journal.settle(run, OPEN, Status.STALLED, cause, self.scheduler.clock.now(), token)
+            self.scheduler.journal.set_status(run, OPEN, Status.STALLED, cause, self.scheduler.clock.now(), token)
             self.scheduler.bell.ring(f"run:{run}")
             del self._held[run]
 

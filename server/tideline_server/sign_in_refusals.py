@@ -19,12 +19,12 @@ class Refusing:
 
     async def note(self, who: str, address: str, why: str) -> None:
         """Have a refusal written, if it is to be. What was counted as told is told, whatever becomes of the call."""
-        deed = self._refusals.seen(who, network_of(address), why)
-        if deed is None:
+        event = self._refusals.seen(who, network_of(address), why)
+        if event is None:
             return
 
         async def write() -> None:
-            await self._run(self._refusals.write, deed)
+            await self._run(self._refusals.write, event)
 
         task = asyncio.ensure_future(write())
         self._writing.add(task)

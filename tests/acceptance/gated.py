@@ -53,7 +53,7 @@ def begin(config: Config, world: World, roster: Roster, rng: Generator) -> Vecto
     return Vector(torch.randn(config.size, generator=rng))
 
 
-def settle(config: Config, site: Site) -> Count:
+def prepare(config: Config, site: Site) -> Count:
     """None so far."""
     return Count(0)
 
@@ -104,7 +104,7 @@ def mean(state: Vector, replies: Replies[Vector], turn: Turn) -> Vector:
 
 def plan(config: Config) -> Plan:
     """The same exchange, over and over."""
-    return (Phase("add", add, ask=to_all, tell=mean),) * config.rounds
+    return (Phase("add", add, ask=to_all, fold=mean),) * config.rounds
 
 
 gated = Algorithm(
@@ -116,7 +116,7 @@ gated = Algorithm(
     begin,
     plan,
     memory=Count,
-    settle=settle,
+    prepare=prepare,
     presets={"tiny": {"rounds": 3}},
 )
 METHODS = (("gated", "tests.acceptance.gated:gated"),)

@@ -44,9 +44,9 @@ class StoppingJournal(SqlJournal):
         super().add_invite(invite, by, now)
         stop("add_invite")
 
-    def settle(self, *args: Any, **more: Any) -> bool:
-        done = super().settle(*args, **more)
-        stop("settle")
+    def set_status(self, *args: Any, **more: Any) -> bool:
+        done = super().set_status(*args, **more)
+        stop("set_status")
         return done
 
     def reopen(self, *args: Any, **more: Any) -> bool:

@@ -46,9 +46,9 @@ def test_a_kill_leaves_a_whole_chain_and_a_forgery_is_found(tmp_path: Path, data
             answered = [o.id for o in journal.orders(run) if o.status is OrderStatus.ANSWERED]  # type: ignore[arg-type]
             rounds = journal.rounds(run)  # type: ignore[arg-type]
             assert follow(Tip(), journal.audit()) == journal.audit_tip()
-        assert sorted(e.told["order"] for e in entries if e.kind == "reply_accepted") == sorted(answered)
-        assert [e.told["cursor"] for e in entries if e.kind == "round_closed"] == [closed.cursor for closed in rounds]
-        assert [e.told["result"]["files"][0][0] for e in entries if e.kind == "run_completed"] == [
+        assert sorted(e.details["order"] for e in entries if e.kind == "reply_accepted") == sorted(answered)
+        assert [e.details["cursor"] for e in entries if e.kind == "round_closed"] == [closed.cursor for closed in rounds]
+        assert [e.details["result"]["files"][0][0] for e in entries if e.kind == "run_completed"] == [
             made.result(run)["state_digest"]
         ]
         assert [(e.kind, e.by) for e in entries[:1]] == [("run_started", "admin")]

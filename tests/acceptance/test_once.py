@@ -145,7 +145,7 @@ def test_a_run_is_cancelled_once(gates: Net) -> None:
     """The repeat is told of the success, not that there is nothing left to cancel."""
     run = gates.run(GIVEN)
     call = Call(gates, f"/runs/{run}/cancel")
-    call.die_at("settle")
+    call.die_at("set_status")
     assert call.answered().json()["status"] == "cancelled"
     with gates.journal() as journal:
         assert [e.data.get("cause") for e in journal.events(RunId(run))].count(CANCELLED) == 1

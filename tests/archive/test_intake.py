@@ -48,7 +48,7 @@ def test_parts_are_synced_while_more_come_in(tmp_path: Path) -> None:
         intake.write(WHOLE)
         intake.end()
         assert [upload.commit() for upload in intake.whole] == [digest for digest, _ in FILES]
-    parts.settle(parts.digests())
+    parts.sync(parts.digests())
     assert [bytes(parts.view(digest)) for digest, _ in FILES] == list(CONTENTS)
 
 

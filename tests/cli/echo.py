@@ -79,7 +79,7 @@ def first(state: Model, replies: Replies[Echo], turn: Turn) -> Model:
 
 def plan(c: Config) -> Plan:
     """Exchanges, then two scorings."""
-    return (Phase("send", send, ask=to_all, tell=first),) * c.rounds + (Phase("score", score, ask=to_all),) * 2
+    return (Phase("send", send, ask=to_all, fold=first),) * c.rounds + (Phase("score", score, ask=to_all),) * 2
 
 
 echo = Algorithm("echo", "No paper", "Tells much", Config, Model, begin, plan, presets={"tiny": {}})

@@ -73,7 +73,7 @@ def predict(order: Guess, memory: Nothing, site: Site, x: Tensor) -> Tensor:
 
 def plan(config: Config) -> Plan:
     """(wait, score) x R."""
-    return (Phase("wait", wait, ask=nothing_to_all, tell=unchanged), evaluate(guess_to_all, predict, takes=Guess)) * config.rounds
+    return (Phase("wait", wait, ask=nothing_to_all, fold=unchanged), evaluate(guess_to_all, predict, takes=Guess)) * config.rounds
 
 
 gate = Algorithm("gate", "no paper", "Waits at a gate", Config, Guess, begin, plan, presets={"tiny": {}})

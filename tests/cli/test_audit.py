@@ -13,7 +13,7 @@ import pytest
 from tests.cli.world import KEY, Coordinator, tide
 from tideline.client import audit_tips
 from tideline.client.audit_tips import Verified
-from tideline.engine.audit.log import UNREADABLE, Deed, Entry, Tip, chained, line_of, read_line
+from tideline.engine.audit.log import UNREADABLE, AuditEvent, Entry, Tip, chained, line_of, read_line
 from tideline.engine.simulation.journal import MemoryJournal
 
 
@@ -65,8 +65,8 @@ def test_a_log_that_was_changed_is_told(busy: Coordinator) -> None:
     broken(verify(busy, "--json"), 3, "Entry 3 is not as it was written")
     log[:] = kept[:3] + kept[4:]
     broken(verify(busy, "--json"), 4, "Entry 4 is not where it belongs: entry 5 stands there")
-    log[2] = replace(kept[2], told={UNREADABLE: {"told": "[1]"}})
-    broken(verify(busy, "--json"), 3, "Entry 3 is not as it was written and cannot be read: {'told': '[1]'}")
+    log[2] = replace(kept[2], details={UNREADABLE: {"details": "[1]"}})
+    broken(verify(busy, "--json"), 3, "Entry 3 is not as it was written and cannot be read: {'details': '[1]'}")
     log[:] = kept
     assert verify(busy).exit_code == 0
 
@@ -140,7 +140,7 @@ def test_a_list(busy: Coordinator) -> None:
     shown = tide("audit", "list", "--home", busy.home).stdout
     assert all(word in shown for word in ("log_begun", "enrolled", "run_completed", "revoked", "reason left"))
     rows = json.loads(tide("audit", "list", "--client", "bert", "--kind", "revoked", "--json", "--home", busy.home).stdout)
-    assert [(row["by"], row["told"]) for row in rows] == [("admin", {"reason": "left"})]
+    assert [(row["by"], row["details"]) for row in rows] == [("admin", {"reason": "left"})]
     assert tide("audit", "list", "--run", "none", "--home", busy.home).stdout == "No such entry\n"
     assert tide("audit", "list", "--since", "2h", "--home", busy.home).stdout == "No such entry\n"  # its clock begins at 0
     assert tide("audit", "list", "--since", "1960-01-01", "--home", busy.home).stdout == shown
@@ -195,7 +195,7 @@ def test_an_export_ends_where_the_log_ended_when_it_began(busy: Coordinator, tmp
     journal, file = busy.federation.journal, tmp_path / "log.jsonl"
     tip = journal.audit_tip()
     journal.audit_tip = lambda: tip  # type: ignore[method-assign]
-    journal.record([Deed("approved", 1.0)])
+    journal.record([AuditEvent("approved", 1.0)])
     told = json.loads(tide("audit", "export", "--out", file, "--json", "--home", busy.home).stdout)
     assert (told["entries"], told["hash"]) == (tip.seq, tip.hash) and len(file.read_text().splitlines()) == tip.seq
 
@@ -217,7 +217,7 @@ def test_an_export_that_was_cut(busy: Coordinator, tmp_path: Path) -> None:
 
 def test_lines_with_numbers_that_are_none(tmp_path: Path) -> None:
     """Each is named."""
-    file, entry = tmp_path / "log.jsonl", chained(Tip(), [Deed("log_begun", 1.5)])[0]
+    file, entry = tmp_path / "log.jsonl", chained(Tip(), [AuditEvent("log_begun", 1.5)])[0]
     for number in ("NaN", "Infinity", "1" + "0" * 400):
         file.write_text(line_of(entry).replace("1.5", number) + "\n")
         broken(tide("audit", "verify", "--file", file, "--json"), 1, "Line 1 is no entry")

@@ -40,7 +40,7 @@ class Config:
 
 
 @step(metrics=("loss",))
-def tell(order: Nothing, memory: Nothing, site: Site) -> Outcome[Answer, Nothing]:
+def fold(order: Nothing, memory: Nothing, site: Site) -> Outcome[Answer, Nothing]:
     """A step that answers."""
     raise NotImplementedError
 
@@ -53,7 +53,7 @@ def hush(order: Nothing, memory: Nothing, site: Site) -> Outcome[Nothing, Nothin
 
 def plan(config: Config) -> Plan:
     """Work and rest, some rounds, then a computation on the coordinator."""
-    work, rest = Phase("work", tell), Phase("rest", hush)
+    work, rest = Phase("work", fold), Phase("rest", hush)
     return (rest,) if config.quiet else (work, rest) * config.rounds + (Phase("fold", None),)
 
 

@@ -27,7 +27,7 @@ from tests.docs.manual import DOCS, blocks, name_of, section, tables, text_of, t
 from tests.logs import own_log
 from tideline.cli import guard
 from tideline.cli.app import app
-from tideline.engine.audit.log import Deed, Tip, chained, line_of
+from tideline.engine.audit.log import AuditEvent, Tip, chained, line_of
 from tideline.learning.datasets import digits
 
 FOLDER = DOCS / "exit-codes"
@@ -114,7 +114,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     for name, domain in (("anna", "mnist"), ("bert", "usps")):
         digits.write_site(sites[name], domain, rows=40)
     (machine / "clinic").mkdir()
-    first, second = chained(Tip(), [Deed("log_begun", 1.0), Deed("approved", 2.0, "alice", "carl")])
+    first, second = chained(Tip(), [AuditEvent("log_begun", 1.0), AuditEvent("approved", 2.0, "alice", "carl")])
     (machine / "log.jsonl").write_text("".join(f"{line_of(each)}\n" for each in (first, replace(second, by="bob"))))
     home = machine / ".tideline" / "coordinator"
     home.parent.mkdir()

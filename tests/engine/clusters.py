@@ -11,7 +11,7 @@ from torch import Generator
 from tests.laws.stage import Stage, registered
 from tests.synthetic import NAMES, experiment, sites
 from tideline.core.algorithm import Algorithm
-from tideline.core.phase import Phase, Plan, Replies, Table, Told, Turn
+from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import ClientId, Role, Roster, World
@@ -81,19 +81,19 @@ def secret(turn: Turn) -> Table:
     return Table((DEPTH, WIDTH), ("at",), ((NUMBER + turn.round,), (NUMBER,)), admins=True)
 
 
-def tell(state: Count, replies: Replies[Size], turn: Turn) -> Told[Count]:
+def fold(state: Count, replies: Replies[Size], turn: Turn) -> Folded[Count]:
     """Groups and a table, or a fault; the mark says who came first."""
     given: dict[str, Any] = {"groups": groups(turn), "tables": {WEIGHT: weights(turn)}}
     if turn.config.secret:
         given["tables"] |= {SECRET: secret(turn)}
     if turn.round == turn.config.rounds and turn.config.fault:
         given |= FAULTS[turn.config.fault]
-    return Told(Count(state.n + len(replies)), {"first": (next(iter(replies)),)}, **given)
+    return Folded(Count(state.n + len(replies)), {"first": (next(iter(replies)),)}, **given)
 
 
 def plan(c: Config) -> Plan:
     """Exchanges with words for people, then one that has none."""
-    return (Phase("count", count, ask=to_all, tell=tell),) * c.rounds + (Phase("quiet", count, ask=to_all),)
+    return (Phase("count", count, ask=to_all, fold=fold),) * c.rounds + (Phase("quiet", count, ask=to_all),)
 
 
 def wide(rows: int, columns: int, value: float = 0.5) -> Table:

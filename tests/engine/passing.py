@@ -69,7 +69,7 @@ def begin(config: Config, world: World, roster: Any, rng: Any) -> State:
     return State({}, {})
 
 
-def settle(config: Config, site: Site) -> Mine:
+def prepare(config: Config, site: Site) -> Mine:
     return Mine(torch.full((8,), CANARY + len(site.me)))
 
 
@@ -107,5 +107,5 @@ def plan(config: Config) -> Plan:
     return (Phase("pass", work, passed_on, kept),) * config.rounds
 
 
-METHOD = Algorithm("passing", "nobody", "sites that pass values on", Config, State, begin, plan, Mine, settle)
+METHOD = Algorithm("passing", "nobody", "sites that pass values on", Config, State, begin, plan, Mine, prepare)
 METHODS = (("passing", "tests.engine.passing:METHOD"),)

@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 from tideline.core.errors import ChainBroken, Unreachable
 from tideline.engine.audit.log import (
     UNREADABLE,
-    Deed,
+    AuditEvent,
     Entry,
     Tip,
     canonical,
@@ -33,8 +33,8 @@ TEXTS = some.text(some.characters(codec="utf-8"), max_size=8)
 DATA = some.dictionaries(
     TEXTS, some.none() | some.booleans() | some.integers() | TEXTS | some.lists(some.integers(), max_size=2), max_size=3
 )
-DEEDS = some.builds(Deed, TEXTS, some.floats(allow_nan=False, allow_infinity=False), TEXTS, TEXTS, TEXTS, DATA)
-CHAINS = some.lists(DEEDS, min_size=1, max_size=6).map(lambda deeds: chained(Tip(), deeds))
+EVENTS = some.builds(AuditEvent, TEXTS, some.floats(allow_nan=False, allow_infinity=False), TEXTS, TEXTS, TEXTS, DATA)
+CHAINS = some.lists(EVENTS, min_size=1, max_size=6).map(lambda events: chained(Tip(), events))
 
 
 def walked(lines: list[str]) -> Tip:
@@ -56,8 +56,8 @@ def place(lines: list[str]) -> object:
 
 def test_the_canonical_text_is_what_the_manual_says() -> None:
     """Names sorted, no spaces, ASCII; the hash is of the one before and of it. Anybody can work it out again."""
-    [entry] = chained(Tip(), [Deed("approved", 5.5, "alice", "ann", told={"b": [1, "é"], "a": None})])
-    said = b'{"at":5.5,"by":"alice","client":"ann","kind":"approved","run":"","seq":1,"told":{"a":null,"b":[1,"\\u00e9"]}}'
+    [entry] = chained(Tip(), [AuditEvent("approved", 5.5, "alice", "ann", details={"b": [1, "é"], "a": None})])
+    said = b'{"at":5.5,"by":"alice","client":"ann","details":{"a":null,"b":[1,"\\u00e9"]},"kind":"approved","run":"","seq":1}'
     assert canonical(entry) == said
     assert (
         entry.hash
@@ -71,7 +71,7 @@ def test_a_chain_that_nobody_touched_is_whole(chain: list[Entry]) -> None:
     """Also after it went through a file, and through JSON that sorts otherwise."""
     tip = follow(Tip(), chain)
     assert walked([line_of(entry) for entry in chain]) == tip == Tip(len(chain), chain[-1].hash)
-    again = [replace(e, told=json.loads(json.dumps(e.told))) for e in chain]
+    again = [replace(e, details=json.loads(json.dumps(e.details))) for e in chain]
     assert follow(Tip(), again) == tip
     ends_at(tip, tip)
 
@@ -101,12 +101,12 @@ def test_an_entry_that_is_taken_out_is_found(chain: list[Entry], data: some.Data
     assert told.value.context["entry"] == at + 1
 
 
-@given(CHAINS, DEEDS, some.data())
-def test_an_entry_that_is_put_in_is_found(chain: list[Entry], deed: Deed, data: some.DataObject) -> None:
+@given(CHAINS, EVENTS, some.data())
+def test_an_entry_that_is_put_in_is_found(chain: list[Entry], event: AuditEvent, data: some.DataObject) -> None:
     """Also one whose own number and hash fit: then it is the next that does not follow, or the tip."""
     at = data.draw(some.integers(0, len(chain)))
     before = Tip() if at == 0 else Tip(chain[at - 1].seq, chain[at - 1].hash)
-    [forged] = chained(before, [deed])
+    [forged] = chained(before, [event])
     forgery = [*chain[:at], forged, *chain[at:]]
     tip = follow(Tip(), chain)
     with pytest.raises(ChainBroken) as told:
@@ -114,7 +114,7 @@ def test_an_entry_that_is_put_in_is_found(chain: list[Entry], deed: Deed, data: 
     assert told.value.context["entry"] in (at + 1, at + 2)
 
 
-@given(some.lists(DEEDS, min_size=2, max_size=6).map(lambda deeds: chained(Tip(), deeds)), some.data())
+@given(some.lists(EVENTS, min_size=2, max_size=6).map(lambda events: chained(Tip(), events)), some.data())
 def test_entries_that_are_swapped_are_found(chain: list[Entry], data: some.DataObject) -> None:
     """At the first of them."""
     lines = [line_of(entry) for entry in chain]
@@ -135,20 +135,23 @@ def test_lines_that_are_no_entries(line: str) -> None:
 @pytest.mark.parametrize(
     "number", ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400, "1" * 5000], ids=lambda number: str(number)[:9]
 )
-@pytest.mark.parametrize("place", ["at", "told"])
+@pytest.mark.parametrize("place", ["at", "details"])
 def test_numbers_that_no_log_has(number: str, place: str) -> None:
     """Wherever one stands in a line, the line is refused with its number; so is an entry that was read elsewhere."""
-    [entry] = chained(Tip(), [Deed("test", 5.5, told={"x": 7.5})])
+    [entry] = chained(Tip(), [AuditEvent("test", 5.5, details={"x": 7.5})])
     line = line_of(entry).replace("5.5" if place == "at" else "7.5", number)
     with pytest.raises(ChainBroken) as told:
         check_next(Tip(), read_line(1, line))
     assert told.value.context["entry"] == 1
 
 
-@pytest.mark.parametrize("changes", [{"at": float("nan")}, {"told": {"x": float("inf")}}, {"told": {"x": {1}}}, {"hash": "x"}])
+BROKEN: list[dict[str, Any]] = [{"at": float("nan")}, {"details": {"x": float("inf")}}, {"details": {"x": {1}}}, {"hash": "x"}]
+
+
+@pytest.mark.parametrize("changes", BROKEN)
 def test_an_entry_that_has_no_hash_is_none(changes: dict[str, Any]) -> None:
     """It is named like any other that was changed."""
-    [entry] = chained(Tip(), [Deed("test", 5.5)])
+    [entry] = chained(Tip(), [AuditEvent("test", 5.5)])
     with pytest.raises(ChainBroken, match="Entry 1 is not as it was written") as told:
         check_next(Tip(), replace(entry, **changes))
     assert told.value.context["entry"] == 1
@@ -156,7 +159,7 @@ def test_an_entry_that_has_no_hash_is_none(changes: dict[str, Any]) -> None:
 
 def test_what_could_not_be_read_is_said() -> None:
     """Even where a hash follows from it: no log tells such a thing."""
-    [entry] = chained(Tip(), [Deed("test", 5.5, told={UNREADABLE: {"told": "[1]"}})])
+    [entry] = chained(Tip(), [AuditEvent("test", 5.5, details={UNREADABLE: {"details": "[1]"}})])
     with pytest.raises(ChainBroken, match=r"Entry 1 is not as it was written and cannot be read: .*\[1\]"):
         check_next(Tip(), entry)
 
@@ -167,26 +170,26 @@ def test_a_stranger_cannot_fill_the_log() -> None:
     door = Refusals(journal, clock, "agents")
     for _ in range(3):
         for turn in range(MOST + 40):
-            deed = door.seen(f"name{turn}", "10.0.0.1", "who are you")
-            if deed:
-                door.write(deed)
+            event = door.seen(f"name{turn}", "10.0.0.1", "who are you")
+            if event:
+                door.write(event)
     assert len(journal.audit()) == 1 + MOST
-    assert journal.audit()[1].client == "name0" and journal.audit()[1].told["door"] == "agents"
+    assert journal.audit()[1].client == "name0" and journal.audit()[1].details["door"] == "agents"
     clock.advance(HOUR + 1)
-    deed = door.seen("../etc", "10.0.0.1", "who are you")
-    assert deed is not None and deed.told["untold"] == 3 * 40 and deed.client == "" and deed.told["claimed"] == "../etc"
+    event = door.seen("../etc", "10.0.0.1", "who are you")
+    assert event is not None and event.details["untold"] == 3 * 40 and event.client == "" and event.details["claimed"] == "../etc"
 
 
 def test_a_refusal_needs_no_journal() -> None:
     """One that cannot be written is counted, and told later."""
 
     class Away(MemoryJournal):
-        def record(self, deeds: object) -> None:
+        def record(self, events: object) -> None:
             raise Unreachable("The store is away")
 
     door = Refusals(Away(), ManualClock(), "people")
-    deed = door.seen("", "10.0.0.1", "wrong key")
-    assert deed is not None
-    door.write(deed)
+    event = door.seen("", "10.0.0.1", "wrong key")
+    assert event is not None
+    door.write(event)
     later = door.seen("", "10.0.0.2", "wrong key")
-    assert later is not None and later.told["untold"] == 1
+    assert later is not None and later.details["untold"] == 1

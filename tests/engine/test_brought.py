@@ -109,7 +109,7 @@ def test_what_is_told_of_it(federation: Federation) -> None:
     assert row is not None and other is not None
     assert (row.spec.weights, row.spec.weights_bytes) == (result["weights"], len(save(weights())))
     assert plain_one["weights"] is None and (other.spec.weights, other.spec.weights_bytes) == (None, 0)
-    told = {entry.run: entry.told for entry in federation.journal.audit() if entry.kind == "run_started"}
+    told = {entry.run: entry.details for entry in federation.journal.audit() if entry.kind == "run_started"}
     assert told[row.id]["weights"] == result["weights"] and "weights" not in told[other.id]
 
 

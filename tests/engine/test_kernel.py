@@ -58,10 +58,10 @@ def to_everybody(state: Log, turn: Any) -> Any:
 
 def test_phases_that_ask_nobody_are_passed() -> None:
     """A computation is told at once, an empty ask is skipped without being told, and a skipped phase leaves no trace."""
-    fold = Phase("fold", None, tell=told("fold"))
-    empty = Phase("empty", idle, tell=told("empty"))
-    ask = Phase("ask", idle, ask=to_everybody, tell=told("ask"))
-    over = Phase("over", idle, ask=to_everybody, tell=told("over"), skip=lambda state: "fold2" in state.said)
+    fold = Phase("fold", None, fold=told("fold"))
+    empty = Phase("empty", idle, fold=told("empty"))
+    ask = Phase("ask", idle, ask=to_everybody, fold=told("ask"))
+    over = Phase("over", idle, ask=to_everybody, fold=told("over"), skip=lambda state: "fold2" in state.said)
     plan = game(fold, empty, fold, over, ask, fold, over)
     turned = advance.begin(plan)
     assert (turned.state.said, turned.cursor) == ("begun fold1(0) fold2(0)", 4)

@@ -87,7 +87,7 @@ def test_a_failed_step_is_survived_with_a_quorum(on: Stage) -> None:
     [
         ("begin", "Gathering the sites: The method's begin raised ValueError: begin is broken"),
         ("ask", "Round 1 of move: The method's ask of move raised KeyError: 'ask is broken'"),
-        ("tell", "Round 2 of move: The method's tell of move raised ZeroDivisionError: tell is broken"),
+        ("tell", "Round 2 of move: The method's fold of move raised ZeroDivisionError: tell is broken"),
         ("stranger", "Gathering the sites: The phase move asks 'nobody', who is no member"),
     ],
 )
@@ -103,7 +103,7 @@ def test_an_error_of_the_coordinators_half_ends_the_run_with_a_cause(on: Stage, 
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("tell", "Round 2 of move: The method's tell of move raised ZeroDivisionError: tell is broken. "),
+        ("tell", "Round 2 of move: The method's fold of move raised ZeroDivisionError: tell is broken. "),
         ("infinite", "Round 2 of move: What the method made cannot be kept or sent: v holds a NaN or an infinity. "),
     ],
 )

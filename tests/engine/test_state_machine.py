@@ -45,7 +45,7 @@ RULES = (
 SECONDS = (6.0, 16.0, 61.0, 101.0, 101.0, 4000.0)  # signs of life, a lease, deadlines, the time for which loose parts are kept
 OFTEN, SELDOM = ("sites answer", "others wait", "time is up"), ("parts are forgotten", "a site dies", "a person cancels")
 PERSONS = ("a person cancels", "a person resumes")
-CLOSING = ("advance", "advance", "close", "begin", "rounds", "last_answer", "settle", "settle")  # on the way of a turn
+CLOSING = ("advance", "advance", "close", "begin", "rounds", "last_answer", "set_status", "set_status")  # on the way of a turn
 CONDUCTING = (*CLOSING, "advance", "advance", "claim", "run", "orders", "collect", "event")
 LOOKING = ("claim", "claim", "renew", "leases", "release")
 DELIVERING = ("committed", "pushed", "report", "order", "check", "answer")  # on the way of an answer
@@ -77,7 +77,7 @@ TURNS = fates(ANY, CONDUCTING)
 TWICE = st.just(Fate("twice", "advance"))  # the write that must count once
 LOOKS = fates(ANY, LOOKING)
 ORDERS = fates((*ANY, "fail"), ANSWERING)
-PEOPLE = fates(ANY, ("run", "orders", "settle", "reopen"))
+PEOPLE = fates(ANY, ("run", "orders", "set_status", "reopen"))
 
 
 def pick(options: Any, at: int) -> Any:

@@ -92,7 +92,7 @@ def test_what_a_person_had_destroyed_is_told() -> None:
     assert room.sweep("alice") == Swept(kept=0, bytes=0, found=2, dropped=2, freed=6)
     room.sweep("alice")
     [_, told] = journal.audit()
-    assert (told.kind, told.by, told.at, told.told) == ("parts_swept", "alice", 1e6, {"dropped": 2, "freed": 6})
+    assert (told.kind, told.by, told.at, told.details) == ("parts_swept", "alice", 1e6, {"dropped": 2, "freed": 6})
 
 
 def test_a_sweep_that_fails_amid_tells_what_went() -> None:
@@ -116,5 +116,5 @@ def test_a_sweep_that_fails_amid_tells_what_went() -> None:
     with pytest.raises(Unreachable):
         room.sweep("alice")
     assert room.sweep("bob").dropped == 1
-    told = [(e.by, e.told) for e in journal.audit(about=About(kind="parts_swept"))]
+    told = [(e.by, e.details) for e in journal.audit(about=About(kind="parts_swept"))]
     assert told == [("alice", {"dropped": MOST_DROPPED, "freed": 3 * MOST_DROPPED}), ("bob", {"dropped": 1, "freed": 3})]

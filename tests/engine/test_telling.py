@@ -10,7 +10,7 @@ import pytest
 from tests.engine.clusters import DEPTH, FAULTS, NORTH, NUMBER, ROSTER, SECRET, SOUTH, WEIGHT, WIDTH, clusters, played
 from tests.laws.stage import Cuts, Stage, registered
 from tests.synthetic import NAMES, experiment, sites
-from tideline.core.phase import Table, Told, told
+from tideline.core.phase import Folded, Table, folded
 from tideline.core.settings import plain
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.fold_report import groups_in, tables_in
@@ -81,7 +81,7 @@ def test_what_is_not_kept_ends_the_run(fault: str, said: str) -> None:
     """With the method's phase and what was wrong; the rounds before it stand as they were told."""
     on, run = played(fault=fault)
     row = on.row(run)
-    assert row.status == "failed" and said in row.cause and "tell of count" in row.cause, row.cause
+    assert row.status == "failed" and said in row.cause and "fold of count" in row.cause, row.cause
     assert len(row.cause) < 600 and on.result(run)["groups"]["last"] == EARLY
 
 
@@ -122,8 +122,8 @@ def test_a_killed_coordinator_tells_the_same() -> None:
 def test_plain_data_come_back() -> None:
     """Groups and tables through JSON, and what rounds of before have: nothing."""
     table = Table(("a", "b"), ("x",), ((0.1,), (1e300,)))
-    given = Told(None, groups=groups_in({"one": ["a"]}), tables={"t": table})
-    assert told(given) is given and told(3) == Told(3)
+    given = Folded(None, groups=groups_in({"one": ["a"]}), tables={"t": table})
+    assert folded(given) is given and folded(3) == Folded(3)
     assert tables_in(json.loads(json.dumps(plain(given.tables)))) == given.tables
     assert groups_in(json.loads(json.dumps(plain(given.groups)))) == given.groups == {"one": ("a",)}
     assert (groups_in(None), tables_in(None)) == ({}, {})

@@ -63,7 +63,7 @@ def begin(config: Config, world: World, roster: Roster, rng: Generator) -> Sum:
     return Sum(torch.randn(4, generator=rng), {"w": torch.randn(3, 2, generator=rng)})
 
 
-def settle(config: Config, site: Site) -> Diary:
+def prepare(config: Config, site: Site) -> Diary:
     return Diary(0, torch.zeros(4))
 
 
@@ -134,13 +134,13 @@ def predict(order: Sum, memory: Diary, site: Site, x: Tensor) -> Tensor:
 
 
 def plan(c: Config) -> Plan:
-    move = Phase("move", work, ask=to_all, tell=mean, floor=c.floor)
+    move = Phase("move", work, ask=to_all, fold=mean, floor=c.floor)
     score = evaluate(lambda state, turn: dict.fromkeys(turn.members(), state), predict, takes=Sum, keeps=Diary)
     return (move,) * c.rounds + (score,)
 
 
 toy = Algorithm(
-    "toy", "No paper", "Moves a vector about", Config, Sum, begin, plan, Diary, settle, presets={"tiny": {"rounds": 3}}
+    "toy", "No paper", "Moves a vector about", Config, Sum, begin, plan, Diary, prepare, presets={"tiny": {"rounds": 3}}
 )
 METHODS: Methods = (("toy", "tests.engine.toys:toy"), ("fedavg", "tideline.algorithms.averaging:fedavg"))
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}

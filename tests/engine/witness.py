@@ -270,7 +270,7 @@ class Witnessed:
             self._witness.waits(step.run, step.closed.closed)
         return done
 
-    def settle(
+    def set_status(
         self,
         run: RunId,
         among: Iterable[Status],
@@ -282,8 +282,8 @@ class Witnessed:
     ) -> bool:
         task, before = current(), self._witness.truth.run(run)
         if task is None or task.kind != "turn":
-            return self._journal.settle(run, among, status, cause, now, token, by)
-        done = self._witness.written(run, token, lambda: self._journal.settle(run, among, status, cause, now, token))
+            return self._journal.set_status(run, among, status, cause, now, token, by)
+        done = self._witness.written(run, token, lambda: self._journal.set_status(run, among, status, cause, now, token))
         if done and status is Status.STALLED and before is not None:
             self._witness.stalled(before, self._clock.now())
         return done

@@ -81,7 +81,7 @@ def files_hold_records(case: Case, stage: Stage, run: RunId) -> None:
 
 
 def functions_are_pure(case: Case) -> None:
-    """begin, settle, ask, tell and step give equal bytes when they are called again, and leave their arguments alone."""
+    """begin, prepare, ask, fold and step give equal bytes when they are called again, and leave their arguments alone."""
     stage, run = case.played(case.stage(registered(repeated(case.algorithm))))
     plain, other = case.played()
     # Being called twice changes nothing either.

@@ -80,7 +80,7 @@ def tells_a_number() -> Algorithm:
     def work(order: Box, memory: Mine, site: Site) -> Outcome[Answer, Mine]:
         return Outcome(Answer(good(order, memory, site)), memory, {"loss": float(site.data.x[0].flatten()[0])})
 
-    return replace(method(), plan=lambda c: (Phase("work", work, ask=to_all, tell=mean),) * c.rounds)
+    return replace(method(), plan=lambda c: (Phase("work", work, ask=to_all, fold=mean),) * c.rounds)
 
 
 def mean(state: Box, replies: Replies[Answer], turn: Turn) -> Box:
@@ -90,11 +90,11 @@ def mean(state: Box, replies: Replies[Answer], turn: Turn) -> Box:
     return Box(total, {})
 
 
-def method(v: Any = good, ask: Any = to_all, tell: Any = mean) -> Algorithm:
+def method(v: Any = good, ask: Any = to_all, fold: Any = mean) -> Algorithm:
     """A method of which one part may be bad."""
 
     def plan(c: Config) -> Plan:
-        return (Phase("work", answer(v, "work"), ask=ask, tell=tell),) * c.rounds
+        return (Phase("work", answer(v, "work"), ask=ask, fold=fold),) * c.rounds
 
     return Algorithm(
         "bad",
@@ -161,7 +161,7 @@ BAD: Mapping[str, tuple[Algorithm, Law]] = {
     "a step that sends its memory": (method(sends_its_memory), laws.site_data_stay),
     "a step that sends a number for each row": (method(sends_a_number_a_row), laws.site_data_stay),
     "a metric that is a number of a row": (tells_a_number(), laws.site_data_stay),
-    "a tell that hands one reply to all": (method(tell=hands_one_reply_to_all), laws.peers_see_what_is_declared),
+    "a tell that hands one reply to all": (method(fold=hands_one_reply_to_all), laws.peers_see_what_is_declared),
 }
 LAWS = [
     laws.archive_keeps_all,

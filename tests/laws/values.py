@@ -15,7 +15,7 @@ from tideline.archive.codec import Rules, decode, encode
 from tideline.archive.parts import MemoryParts
 from tideline.core.algorithm import Algorithm
 from tideline.core.handle import Handle, Maker
-from tideline.core.phase import Phase, Replies, Turn, told
+from tideline.core.phase import Phase, Replies, Turn, folded
 from tideline.core.record import is_record, specs
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site
@@ -114,9 +114,9 @@ def seen(algorithm: Algorithm, look: Check) -> Algorithm:
                 look("order", order)
             return orders
 
-        def tell(state: Any, replies: Replies[Any], turn: Turn) -> Any:
-            given = p.tell(state, replies, turn)
-            look("state", told(given).state)
+        def fold(state: Any, replies: Replies[Any], turn: Turn) -> Any:
+            given = p.fold(state, replies, turn)
+            look("state", folded(given).state)
             return given
 
         def run(order: Any, memory: Any, site: Site) -> Outcome[Any, Any]:
@@ -127,7 +127,7 @@ def seen(algorithm: Algorithm, look: Check) -> Algorithm:
             look("memory", outcome.memory)
             return outcome
 
-        return replace(p, ask=ask, tell=tell, step=replace(p.step, run=run) if p.step else None)
+        return replace(p, ask=ask, fold=fold, step=replace(p.step, run=run) if p.step else None)
 
     return replace(algorithm, plan=lambda c: tuple(phase(p) for p in algorithm.plan(c)))
 
@@ -140,12 +140,12 @@ def repeated(algorithm: Algorithm) -> Algorithm:
         assert digest(first) == digest(second), "begin gives other bytes the second time"
         return first
 
-    def settle(config: Any, site: Site) -> Any:
-        first, second = twice(site.rng, lambda: algorithm.settle(config, site))
-        assert digest(first) == digest(second), "settle gives other bytes the second time"
+    def prepare(config: Any, site: Site) -> Any:
+        first, second = twice(site.rng, lambda: algorithm.prepare(config, site))
+        assert digest(first) == digest(second), "prepare gives other bytes the second time"
         return first
 
-    return replace(algorithm, begin=begin, settle=settle, plan=lambda c: tuple(repeated_phase(p) for p in algorithm.plan(c)))
+    return replace(algorithm, begin=begin, prepare=prepare, plan=lambda c: tuple(repeated_phase(p) for p in algorithm.plan(c)))
 
 
 def repeated_phase(p: Phase) -> Phase:
@@ -158,13 +158,13 @@ def repeated_phase(p: Phase) -> Phase:
         assert {c: digest(o) for c, o in first.items()} == {c: digest(o) for c, o in second.items()}
         return first
 
-    def tell(state: Any, replies: Replies[Any], turn: Turn) -> Any:
+    def fold(state: Any, replies: Replies[Any], turn: Turn) -> Any:
         # A tell may consume its state: it is called on copies.
         spare, before = copied(state), {c: digest(r) for c, r in replies.items()}
-        first, second = twice(turn.rng, lambda: p.tell(state, replies, turn), lambda: p.tell(spare, replies, turn))
-        assert digest(told(first).state) == digest(told(second).state), f"tell of {p.name} gives other bytes the second time"
-        assert replace(told(first), state=None) == replace(told(second), state=None)
-        assert {c: digest(r) for c, r in replies.items()} == before, f"tell of {p.name} changes the replies"
+        first, second = twice(turn.rng, lambda: p.fold(state, replies, turn), lambda: p.fold(spare, replies, turn))
+        assert digest(folded(first).state) == digest(folded(second).state), f"fold of {p.name} gives other bytes the second time"
+        assert replace(folded(first), state=None) == replace(folded(second), state=None)
+        assert {c: digest(r) for c, r in replies.items()} == before, f"fold of {p.name} changes the replies"
         return first
 
     def run(order: Any, memory: Any, site: Site) -> Outcome[Any, Any]:
@@ -176,7 +176,7 @@ def repeated_phase(p: Phase) -> Phase:
         assert outcome(first) == outcome(second), f"the step of {p.name} gives other bytes the second time"
         return first
 
-    return replace(p, ask=ask, tell=tell, step=replace(p.step, run=run) if p.step else None)
+    return replace(p, ask=ask, fold=fold, step=replace(p.step, run=run) if p.step else None)
 
 
 def twice(rng: Generator, first: Callable[[], Any], second: Callable[[], Any] | None = None) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tests.budgets import examples
 from tideline.core.data import Data
-from tideline.core.phase import Replies, Told, Turn
+from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
@@ -69,14 +69,14 @@ def test_classes_have_their_names() -> None:
 def told(**counts: list[list[int]]) -> Any:
     phase = confused(offer, shifted)
     replies = {ClientId(name): lambda c=c: Confusion(torch.tensor(c)) for name, c in counts.items()}  # type: ignore[misc]
-    return phase.tell("state", Replies(replies), Turn(None, WORLD, (), 1, torch.Generator()))
+    return phase.fold("state", Replies(replies), Turn(None, WORLD, (), 1, torch.Generator()))
 
 
 def test_people_see_each_site_and_all_together() -> None:
     """Sites without a row stand nowhere; of one site alone there is no sum."""
     one, other = [[1, 2, 0], [0, 3, 0], [0, 0, 4]], [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
     seen = told(anna=one, bert=other, carl=[[0] * 3] * 3)
-    assert isinstance(seen, Told)
+    assert isinstance(seen, Folded)
     assert set(seen.tables) == {"confusion of anna", "confusion of bert", OF_ALL}
     assert seen.tables[OF_ALL].values == ((1, 3, 1), (0, 3, 0), (1, 0, 4))
     assert seen.tables[OF_ALL].rows == ("is 0", "is 1", "is 2")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tests.budgets import examples
 from tideline.core.data import Data, View
-from tideline.core.phase import RIGHT, WRONG, Replies, Told
+from tideline.core.phase import RIGHT, WRONG, Folded, Replies
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
@@ -63,7 +63,7 @@ def test_the_step_sends_nothing_and_keeps_its_memory() -> None:
     assert outcome.memory is memory
     assert dict(outcome.metrics) == {"accuracy": 0.5, "source_only": 0.5}
     state = Nothing()
-    assert phase.tell(state, {}, None) is state  # type: ignore[arg-type]
+    assert phase.fold(state, {}, None) is state  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("confidence", [False, True])
@@ -129,8 +129,8 @@ def test_the_histograms_are_told_to_people_as_tables() -> None:
     assert phase.step is not None
     answers = {name: phase.step.run(Nothing(), Nothing(), site(given)) for name, given in (("b", data(7)), ("a", data(3, False)))}
     assert dict(answers["a"].metrics) == {}
-    told = phase.tell("state", Replies({ClientId(k): lambda each=each: each.message for k, each in answers.items()}), None)
-    assert isinstance(told, Told) and told.state == "state" and set(told.tables) == {RIGHT, WRONG}
+    told = phase.fold("state", Replies({ClientId(k): lambda each=each: each.message for k, each in answers.items()}), None)
+    assert isinstance(told, Folded) and told.state == "state" and set(told.tables) == {RIGHT, WRONG}
     assert told.tables[RIGHT].rows == ("b",) and sum(told.tables[RIGHT].values[0]) == 4 and sum(told.tables[WRONG].values[0]) == 3
     assert len(told.tables[RIGHT].columns) == BINS
-    assert phase.tell("state", Replies({}), None) == "state"
+    assert phase.fold("state", Replies({}), None) == "state"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tests.budgets import examples
 from tideline.core.data import Data
-from tideline.core.phase import MOST_VALUES, Replies, Told, Turn
+from tideline.core.phase import MOST_VALUES, Folded, Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Member, Role, World
 from tideline.core.step import Site
@@ -58,13 +58,13 @@ def told(**counts: list[int]) -> Any:
     replies = {ClientId(name): lambda c=c: Classes(torch.tensor(c)) for name, c in counts.items()}  # type: ignore[misc]
     roster = tuple(Member(ClientId(name), role, True) for name, role in ROLES.items())
     world = World(inputs=(1,), classes=len(next(iter(counts.values()))))
-    return phase.tell("state", Replies(replies), Turn(None, world, roster, 1, torch.Generator()))
+    return phase.fold("state", Replies(replies), Turn(None, world, roster, 1, torch.Generator()))
 
 
 def test_people_see_shares_and_how_far_they_are_apart() -> None:
     """Of the same shares none, of others half the sum of differences, of no class in common 1; sources count by their rows."""
     seen = told(anna=[4, 0, 0], bert=[2, 6, 4], carl=[0, 30, 10])
-    assert isinstance(seen, Told) and seen.state == "state"
+    assert isinstance(seen, Folded) and seen.state == "state"
     assert seen.tables[SHARES].columns == ("anna", "bert", "carl")
     assert [row[2] for row in seen.tables[SHARES].values] == [0, 0.75, 0.25]
     far = seen.tables[SHIFT]

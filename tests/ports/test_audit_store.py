@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.postgres import own_schema
 from tideline.core.errors import ChainBroken
-from tideline.engine.audit.log import Deed, Tip, follow
+from tideline.engine.audit.log import AuditEvent, Tip, follow
 from tideline_server.store import SqlJournal
 from tideline_server.store.database.address import read_address
 from tideline_server.store.database.versions import configured
@@ -56,7 +56,7 @@ def tampered(engine: Engine, statement: str) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE audit SET told = '{}' WHERE seq = 1",
+        "UPDATE audit SET details = '{}' WHERE seq = 1",
         "DELETE FROM audit",
         f"INSERT {FORGED} ON CONFLICT (seq) DO UPDATE SET by = excluded.by",
     ],
@@ -82,7 +82,7 @@ def test_sqlite_replaces_no_entry(tmp_path: Path) -> None:
         for statement in (f"INSERT OR REPLACE {FORGED}", f"REPLACE {FORGED}"):
             with pytest.raises(DBAPIError, match="only added to"), made.begin() as connection:
                 connection.execute(text(statement))
-        journal.record([Deed("test", 1.0)])
+        journal.record([AuditEvent("test", 1.0)])
         assert journal.audit()[:-1] == before and len(before) == 2
     made.dispose()
 
@@ -93,7 +93,7 @@ def test_sqlite_replaces_no_entry(tmp_path: Path) -> None:
         ("UPDATE audit SET by = 'mallory' WHERE seq = 2", 2),
         ("UPDATE audit SET at = at + 1 WHERE seq = 3", 3),
         ("DELETE FROM audit WHERE seq = 2", 2),
-        ('UPDATE audit SET told = \'{"reason": ""}\' WHERE seq = 4', 4),
+        ('UPDATE audit SET details = \'{"reason": ""}\' WHERE seq = 4', 4),
     ],
 )
 def test_who_takes_the_triggers_away_is_found_out(where: str, engine: Engine, statement: str, entry: int) -> None:
@@ -109,29 +109,29 @@ def test_who_takes_the_triggers_away_is_found_out(where: str, engine: Engine, st
 
 
 BOTH = {
-    "no object": "told = '[1]'",
-    "nothing": "told = 'null'",
-    "no value": "told = NULL",
-    "spaced": "told = '{\"a\": 1}'",
-    "half a character": """told = '{"a":"\\ud800"}'""",
-    "deep": 'told = \'{"a":' + "[" * 300 + "]" * 300 + "}'",
+    "no object": "details = '[1]'",
+    "nothing": "details = 'null'",
+    "no value": "details = NULL",
+    "spaced": "details = '{\"a\": 1}'",
+    "half a character": """details = '{"a":"\\ud800"}'""",
+    "deep": 'details = \'{"a":' + "[" * 300 + "]" * 300 + "}'",
     "a hash that is none": "hash = 'x'",
 }
-TWICE = """replace(CAST(told AS TEXT), '{', '{"invite":"forged",')"""
+TWICE = """replace(CAST(details AS TEXT), '{', '{"invite":"forged",')"""
 LITE = {
-    "a name twice": f"told = {TWICE}",
-    "cut": "told = substr(told, 1, length(told) - 1)",
-    "empty": "told = ''",
-    "too deep": 'told = \'{"a":' + "[" * 5000 + "]" * 5000 + "}'",
-    "no number": """told = '{"a":NaN}'""",
-    "no UTF-8 in told": "told = CAST(X'7BFF' AS TEXT)",
+    "a name twice": f"details = {TWICE}",
+    "cut": "details = substr(details, 1, length(details) - 1)",
+    "empty": "details = ''",
+    "too deep": 'details = \'{"a":' + "[" * 5000 + "]" * 5000 + "}'",
+    "no number": """details = '{"a":NaN}'""",
+    "no UTF-8 in details": "details = CAST(X'7BFF' AS TEXT)",
     "no UTF-8": "client = CAST(X'FF' AS TEXT)",
     "bytes": "client = CAST(client AS BLOB)",
     "a text for a time": "at = 'x'",
     "no UTF-8 for a time": "at = CAST(X'FF' AS TEXT)",
     "no time": "at = 9e999",
 }
-LARGE = {"a name twice": f"told = CAST({TWICE} AS JSON)", "no time": "at = 'Infinity'", "no number for a time": "at = 'NaN'"}
+LARGE = {"a name twice": f"details = CAST({TWICE} AS JSON)", "no time": "at = 'Infinity'", "no number for a time": "at = 'NaN'"}
 WAYS = [("sqlite", *each) for each in (BOTH | LITE).items()] + [("postgres", *each) for each in (BOTH | LARGE).items()]
 
 
@@ -149,7 +149,7 @@ def test_an_entry_that_cannot_be_read_is_named(where: str, engine: Engine, chang
     with closing(SqlJournal(where)) as journal:
         after = journal.audit()
         assert after[:2] + after[3:] == before[:2] + before[3:]
-        assert after[2].told != before[2].told or after[2].hash != before[2].hash
+        assert after[2].details != before[2].details or after[2].hash != before[2].hash
         json.dumps(asdict(after[2]), ensure_ascii=False, allow_nan=False).encode()
         with pytest.raises(ChainBroken) as told:
             follow(Tip(), after)
@@ -182,6 +182,6 @@ def test_an_old_store_begins_its_log_with_what_is_there(where: str, engine: Engi
     with closing(SqlJournal(where)) as journal:
         journal.revoke(ANN, "left", 5.0, "alice")
         begun, revoked = journal.audit()
-        assert (begun.kind, begun.told["clients"], begun.told["runs"]) == ("log_begun", 2, 0)
+        assert (begun.kind, begun.details["clients"], begun.details["runs"]) == ("log_begun", 2, 0)
         assert (revoked.kind, revoked.by) == ("revoked", "alice")
         assert follow(Tip(), [begun, revoked]) == journal.audit_tip()

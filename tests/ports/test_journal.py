@@ -64,7 +64,7 @@ def test_a_headline_says_how_far_a_run_is(journal: Journal) -> None:
     """All that a row says, but for the plan its length: of a new run, of one that goes on, and of one that has ended."""
     journal.create([run_row(), run_row(OTHER, created=2.5, reference_of=RUN, plan=())], joins())
     journal.advance(advance(JOIN))
-    journal.settle(OTHER, OPEN, Status.CANCELLED, "by a person", 9.0)
+    journal.set_status(OTHER, OPEN, Status.CANCELLED, "by a person", 9.0)
     row = journal.run(RUN)
     assert row is not None and (row.cursor, row.status) == (0, Status.RUNNING)
     told = Headline(RUN, f"name of {RUN}", "fedavg", Status.RUNNING, "", 0, 6, 1.5, None, None)
@@ -77,14 +77,14 @@ def test_settling_needs_one_of_the_named_statuses(journal: Journal) -> None:
     """A run in another status is left alone, without an event."""
     began(journal)
     before = visible(journal)
-    assert not journal.settle(RUN, (Status.STALLED,), Status.RUNNING, "resumed", 9.0)
+    assert not journal.set_status(RUN, (Status.STALLED,), Status.RUNNING, "resumed", 9.0)
     assert visible(journal) == before
 
 
 def test_a_stalled_run_keeps_its_open_orders(journal: Journal) -> None:
     """Stalling and going on change status, cause and deadline, and say so; new attempts are offered, known ones left alone."""
     began(journal)
-    assert journal.settle(RUN, OPEN, Status.STALLED, "too few", 9.0)
+    assert journal.set_status(RUN, OPEN, Status.STALLED, "too few", 9.0)
     assert journal.run(RUN) == run_row(status=Status.STALLED, cause="too few")
     again = order_row(JOIN, BOB, files("m"), attempt=2)
     assert journal.reopen(RUN, Status.WAITING, "resumed", 10.0, 70.0, [again, order_row(JOIN, ANN, files("other"))])
@@ -99,7 +99,7 @@ def test_a_stalled_run_keeps_its_open_orders(journal: Journal) -> None:
 def test_only_a_stalled_run_is_reopened(journal: Journal, status: Status) -> None:
     """Another has gone on or ended meanwhile: nothing is written, no order either."""
     began(journal)
-    journal.settle(RUN, OPEN, status, "", 9.0)
+    journal.set_status(RUN, OPEN, status, "", 9.0)
     before = visible(journal)
     assert not journal.reopen(RUN, Status.WAITING, "resumed", 10.0, 70.0, [order_row(JOIN, BOB, attempt=2)])
     assert visible(journal) == before
@@ -108,9 +108,9 @@ def test_only_a_stalled_run_is_reopened(journal: Journal, status: Status) -> Non
 def test_of_a_cancel_and_a_resume_at_once_both_are_whole(journal: Journal) -> None:
     """Whichever comes first, a cancelled run has no open order."""
     began(journal)
-    journal.settle(RUN, OPEN, Status.STALLED, "", 9.0)
+    journal.set_status(RUN, OPEN, Status.STALLED, "", 9.0)
     again = order_row(JOIN, BOB, attempt=2)
-    cancel = partial(journal.settle, RUN, (*OPEN, Status.STALLED), Status.CANCELLED, "", 10.0)
+    cancel = partial(journal.set_status, RUN, (*OPEN, Status.STALLED), Status.CANCELLED, "", 10.0)
     assert together(cancel, partial(journal.reopen, RUN, Status.WAITING, "", 10.0, 70.0, [again]))[0]
     run = journal.run(RUN)
     assert run is not None and run.status is Status.CANCELLED
@@ -122,17 +122,17 @@ def test_a_final_status_cancels_what_is_open(journal: Journal) -> None:
     began(journal)
     began(journal, OTHER)
     answer(journal, first(ANN))
-    assert journal.settle(RUN, OPEN, Status.CANCELLED, "by a person", 40.0)
+    assert journal.set_status(RUN, OPEN, Status.CANCELLED, "by a person", 40.0)
     assert journal.run(RUN) == run_row(status=Status.CANCELLED, cause="by a person", ended=40.0)
     assert [o.status for o in journal.orders(RUN)] == [OrderStatus.ANSWERED, OrderStatus.CANCELLED, OrderStatus.CANCELLED]
     assert len(journal.open_orders(BOB)) == 1
-    assert not journal.settle(RUN, OPEN, Status.FAILED, "again", 41.0)
+    assert not journal.set_status(RUN, OPEN, Status.FAILED, "again", 41.0)
 
 
 def test_an_unknown_run_or_order_is_a_key_error(journal: Journal) -> None:
     """Whoever changes what is not there has a fault of its own."""
     with pytest.raises(KeyError):
-        journal.settle(RUN, OPEN, Status.FAILED, "", 1.0)
+        journal.set_status(RUN, OPEN, Status.FAILED, "", 1.0)
     with pytest.raises(KeyError):
         journal.advance(advance(JOIN))
     with pytest.raises(KeyError):
@@ -173,7 +173,7 @@ def test_a_round_is_closed_once(journal: Journal) -> None:
 def test_a_run_that_is_not_open_does_not_advance(journal: Journal, status: Status) -> None:
     """Stalled and ended runs stay where they are."""
     began(journal)
-    journal.settle(RUN, OPEN, status, "", 5.0)
+    journal.set_status(RUN, OPEN, status, "", 5.0)
     before = visible(journal)
     assert not journal.advance(advance(JOIN))
     assert visible(journal) == before

@@ -33,7 +33,7 @@ from journal_values import (
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest, OrderId
 from tideline.engine.audit.entries import KINDS, MOST_FILES
-from tideline.engine.audit.log import About, Deed, Entry, Tip, follow
+from tideline.engine.audit.log import About, AuditEvent, Entry, Tip, follow
 from tideline.engine.coordinator.idempotency import IdempotencyRecord
 from tideline.engine.model.api_keys import ApiKey, KeyRole
 from tideline.engine.model.clients import Keys
@@ -65,7 +65,7 @@ def test_a_log_begins_with_an_entry_that_says_so(journal: Journal) -> None:
     """The first entry tells this chain from others, and what was there before."""
     [begun] = journal.audit()
     assert (begun.seq, begun.kind) == (1, "log_begun")
-    assert {"chain", "clients", "runs", "keys"} == set(begun.told) and begun.told["clients"] == 0
+    assert {"chain", "clients", "runs", "keys"} == set(begun.details) and begun.details["clients"] == 0
     assert journal.audit_tip() == Tip(1, begun.hash) == follow(Tip(), [begun])
 
 
@@ -84,10 +84,10 @@ def test_who_came_and_by_which_invitation(journal: Journal) -> None:
         ("rotated", 7.0, "", ANN),
         ("revoked", 8.0, "carl", ANN),
     ]
-    invited, enrolled = only(journal, "invited").told, only(journal, "enrolled").told
+    invited, enrolled = only(journal, "invited").details, only(journal, "enrolled").details
     assert invited == {"invite": "token", "expires": 99.5, "hold": True, "labels": {"site": "north"}}
-    assert enrolled["invite"] == "token" and enrolled["keys"] != only(journal, "rotated").told["keys"]
-    assert only(journal, "revoked").told == {"reason": "left"}
+    assert enrolled["invite"] == "token" and enrolled["keys"] != only(journal, "rotated").details["keys"]
+    assert only(journal, "revoked").details == {"reason": "left"}
 
 
 def test_other_roles_are_told(journal: Journal) -> None:
@@ -97,7 +97,7 @@ def test_other_roles_are_told(journal: Journal) -> None:
     for at, roles in enumerate([("source",), None, ("target", "source"), ("source", "target"), (), ("target",)], 10):
         journal.saw(ANN, float(at), "2", roles)
     journal.saw(BOB, 20.0, "2", ("target",))
-    told = [(e.at, e.by, e.client, e.told) for e in since(journal, 3)]
+    told = [(e.at, e.by, e.client, e.details) for e in since(journal, 3)]
     assert told == [
         (12.0, "", ANN, {"before": ["source"], "roles": ["target", "source"]}),
         (15.0, "", ANN, {"before": ["source", "target"], "roles": ["target"]}),
@@ -131,8 +131,8 @@ def test_keys_of_people(journal: Journal) -> None:
     journal.revoke_key("alice", 3.0, "bob")
     made, ended = since(journal)
     assert (made.kind, made.at, made.by) == ("key_made", 2.0, "admin")
-    assert made.told == {"name": "alice", "id": "1", "role": "operator", "expires": 9.5}
-    assert (ended.kind, ended.by, ended.told) == ("key_ended", "bob", {"name": "alice"})
+    assert made.details == {"name": "alice", "id": "1", "role": "operator", "expires": 9.5}
+    assert (ended.kind, ended.by, ended.details) == ("key_ended", "bob", {"name": "alice"})
 
 
 def test_a_run_from_its_start_to_its_result(journal: Journal) -> None:
@@ -144,13 +144,13 @@ def test_a_run_from_its_start_to_its_result(journal: Journal) -> None:
     journal.advance(advance(0, state=files("end", "more"), status=Status.COMPLETED))
     started, joined, replied, closed, completed = since(journal)
     assert (started.kind, started.by, started.run) == ("run_started", "alice", RUN)
-    assert started.told["roster"] == dict.fromkeys(TEAM, "peer")
+    assert started.details["roster"] == dict.fromkeys(TEAM, "peer")
     assert joined.kind == closed.kind == "round_closed"
-    assert joined.told["sent"] == [{"to": sorted(TEAM), "files": [[digest("m"), 100]]}]
+    assert joined.details["sent"] == [{"to": sorted(TEAM), "files": [[digest("m"), 100]]}]
     assert (replied.kind, replied.client, replied.at) == ("reply_accepted", ANN, 30.0)
-    assert replied.told == {"order": first(ANN, 0), "cursor": 0, "files": [[digest("r"), 100], [digest("r2"), 101]]}
-    assert closed.told["folded"] == [ANN, BOB] and closed.told["sent"] == []
-    assert (completed.kind, completed.told["result"]["files"][0]) == ("run_completed", [digest("end"), 100])
+    assert replied.details == {"order": first(ANN, 0), "cursor": 0, "files": [[digest("r"), 100], [digest("r2"), 101]]}
+    assert closed.details["folded"] == [ANN, BOB] and closed.details["sent"] == []
+    assert (completed.kind, completed.details["result"]["files"][0]) == ("run_completed", [digest("end"), 100])
 
 
 def test_each_is_told_what_he_was_sent(journal: Journal) -> None:
@@ -159,7 +159,7 @@ def test_each_is_told_what_he_was_sent(journal: Journal) -> None:
     long = files(*range(MOST_FILES + 1))
     orders = (order_row(0, ANN, files("a")), order_row(0, BOB, long), order_row(0, CYD, files("a")))
     journal.advance(advance(JOIN, state=files("s"), orders=orders))
-    same, big = only(journal, "round_closed").told["sent"]
+    same, big = only(journal, "round_closed").details["sent"]
     assert (same["to"], big["to"]) == ([ANN, CYD], [BOB])
     assert big["files"] == [[digest(0), 100]] and big["count"] == len(long) and big["bytes"] == sum(n for _, n in long)
     assert len(big["listing"]) == 64
@@ -175,24 +175,24 @@ def test_replies_that_are_none(journal: Journal) -> None:
     journal.advance(advance(JOIN))
     answer(journal, first(CYD))
     failed, refused, late = (only(journal, f"reply_{kind}") for kind in ("failed", "refused", "late"))
-    assert failed.client == ANN and failed.told["reason"] == "StepFailed" and len(failed.told["what"]) == 500
-    assert (refused.client, refused.told["what"]) == (BOB, "The metric 'x' is not declared")
-    assert (late.client, late.told) == (CYD, {"order": first(CYD), "cursor": JOIN})
+    assert failed.client == ANN and failed.details["reason"] == "StepFailed" and len(failed.details["what"]) == 500
+    assert (refused.client, refused.details["what"]) == (BOB, "The metric 'x' is not declared")
+    assert (late.client, late.details) == (CYD, {"order": first(CYD), "cursor": JOIN})
     push(journal, files("r"), CYD)
     answer(journal, first(CYD, 0), files("r"))
     journal.advance(advance(0))
-    assert journal.audit(about=About(kind="round_closed"))[-1].told["late"] == [CYD]
+    assert journal.audit(about=About(kind="round_closed"))[-1].details["late"] == [CYD]
 
 
 def test_what_people_and_conductors_do_to_a_run(journal: Journal) -> None:
     """Stalled, resumed, asked again, cancelled: by whom and why."""
     began(journal)
-    journal.settle(RUN, OPEN, Status.STALLED, "too few", 40.0)
+    journal.set_status(RUN, OPEN, Status.STALLED, "too few", 40.0)
     again = order_row(JOIN, ANN, attempt=2)
     journal.reopen(RUN, Status.WAITING, "resumed by a person", 50.0, 99.0, [again], "alice")
     journal.reissue([again, order_row(JOIN, BOB, attempt=3)])
-    journal.settle(RUN, OPEN, Status.CANCELLED, "cancelled by a person", 60.0, by="bob")
-    assert not journal.settle(RUN, OPEN, Status.CANCELLED, "", 61.0) and not journal.reopen(
+    journal.set_status(RUN, OPEN, Status.CANCELLED, "cancelled by a person", 60.0, by="bob")
+    assert not journal.set_status(RUN, OPEN, Status.CANCELLED, "", 61.0) and not journal.reopen(
         RUN, Status.WAITING, "", 62.0, 1.0, []
     )
     told = [(e.kind, e.by, e.client) for e in since(journal)[1:]]
@@ -202,8 +202,8 @@ def test_what_people_and_conductors_do_to_a_run(journal: Journal) -> None:
         ("asked_again", "", BOB),
         ("run_cancelled", "bob", ""),
     ]
-    assert only(journal, "run_stalled").told["cause"] == "too few"
-    assert only(journal, "run_resumed").told["sent"] == [{"to": [ANN], "files": []}]
+    assert only(journal, "run_stalled").details["cause"] == "too few"
+    assert only(journal, "run_resumed").details["sent"] == [{"to": [ANN], "files": []}]
 
 
 def test_a_revocation_ends_what_was_asked(journal: Journal) -> None:
@@ -213,7 +213,7 @@ def test_a_revocation_ends_what_was_asked(journal: Journal) -> None:
     began(journal)
     journal.revoke(ANN, "left", 5.0)
     assert kinds(journal)[-2:] == ["revoked", "reply_failed"]
-    assert only(journal, "reply_failed").told["reason"] == "Revoked"
+    assert only(journal, "reply_failed").details["reason"] == "Revoked"
 
 
 def test_a_call_with_a_key_is_told_once(journal: Journal) -> None:
@@ -229,7 +229,7 @@ def broken(digest: Digest) -> bool:
     raise Unreachable("The bucket is away", "Wait")
 
 
-@pytest.mark.parametrize("what", ["advance", "answer", "settle", "overtaken"])
+@pytest.mark.parametrize("what", ["advance", "answer", "set_status", "overtaken"])
 def test_an_act_that_fails_leaves_no_entry(journal: Journal, what: str) -> None:
     """Whatever is undone is untold, and the chain is whole."""
     two_rounds_old(journal)
@@ -239,7 +239,7 @@ def test_an_act_that_fails_leaves_no_entry(journal: Journal, what: str) -> None:
     acts: dict[str, Callable[[], Any]] = {
         "advance": partial(journal.advance, advance(1, files("gone"), files("s3")), broken),
         "answer": partial(journal.answer, nobodys, reply(nobodys), OrderStatus.ANSWERED, 1.0, 0, 0),
-        "settle": partial(journal.settle, RUN, OPEN, Status.FAILED, "", 1.0, token=9),
+        "set_status": partial(journal.set_status, RUN, OPEN, Status.FAILED, "", 1.0, token=9),
         "overtaken": partial(journal.advance, advance(1, token=7)),
     }
     with pytest.raises((Unreachable, KeyError, Overtaken)):
@@ -250,7 +250,7 @@ def test_an_act_that_fails_leaves_no_entry(journal: Journal, what: str) -> None:
 
 def test_entries_are_found(journal: Journal) -> None:
     """By run, client, kind and time, behind a number, at most so many."""
-    journal.record(Deed("test", float(at), client=ANN if at % 2 else BOB, run=RUN if at < 4 else "") for at in range(8))
+    journal.record(AuditEvent("test", float(at), client=ANN if at % 2 else BOB, run=RUN if at < 4 else "") for at in range(8))
     assert [e.at for e in journal.audit(about=About(client=ANN))] == [1.0, 3.0, 5.0, 7.0]
     assert [e.at for e in journal.audit(about=About(client=ANN, run=RUN))] == [1.0, 3.0]
     assert [e.at for e in journal.audit(about=About(kind="test", since=6.0))] == [6.0, 7.0]
@@ -261,9 +261,11 @@ def test_entries_are_found(journal: Journal) -> None:
 def test_odd_texts_come_back(journal: Journal) -> None:
     """What people typed is told as it was, and the chain holds."""
     odd = {"reason": 'a "quote", \\, ümläut, 漢字, \n, \x00, 💧', "n": -(2**62), "x": 0.1 + 0.2, "deep": {"a": [1, None, True]}}
-    journal.record([Deed("test", 1e-7, told=odd), Deed("test", 1.7e9 + 0.1234567, told=dict(reversed(odd.items())))])
+    journal.record(
+        [AuditEvent("test", 1e-7, details=odd), AuditEvent("test", 1.7e9 + 0.1234567, details=dict(reversed(odd.items())))]
+    )
     one, other = since(journal)
-    assert one.told == other.told == odd and one.at == 1e-7
+    assert one.details == other.details == odd and one.at == 1e-7
 
 
 def test_writers_at_once_write_one_chain(journal: Journal) -> None:
@@ -277,7 +279,7 @@ def test_writers_at_once_write_one_chain(journal: Journal) -> None:
 
     def site(who: Any) -> None:
         answer(journal, first(who))
-        journal.record([Deed("test", 1.0, client=who)])
+        journal.record([AuditEvent("test", 1.0, client=who)])
 
     together(*(partial(person, n) for n in "pq"), *(partial(site, who) for who in TEAM))
     told = since(journal)

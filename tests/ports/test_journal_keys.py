@@ -57,9 +57,9 @@ def test_the_last_use_only_grows(journal: Journal) -> None:
 def test_events_say_who_asked(journal: Journal) -> None:
     """Of what a person did; what happens by itself has no name."""
     journal.create([run_row()], joins(), "alice")
-    journal.settle(RUN, OPEN, Status.STALLED, "too few", 9.0)
+    journal.set_status(RUN, OPEN, Status.STALLED, "too few", 9.0)
     assert journal.reopen(RUN, Status.WAITING, "resumed", 10.0, 70.0, [order_row(JOIN, "ann", attempt=2)], "bob")  # type: ignore[arg-type]
-    journal.settle(RUN, OPEN, Status.CANCELLED, "by a person", 11.0, by="cyd")
+    journal.set_status(RUN, OPEN, Status.CANCELLED, "by a person", 11.0, by="cyd")
     told = [(event.kind, event.data.get("by")) for event in journal.events(RUN)]
     assert told == [("created", "alice"), ("stalled", None), ("waiting", "bob"), ("cancelled", "cyd")]
     row = journal.run(RUN)

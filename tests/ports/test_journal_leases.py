@@ -33,7 +33,7 @@ def test_a_run_begins_with_a_lease_that_nobody_holds(journal: Journal) -> None:
     """Each has its own, and one that has ended shows none."""
     assert journal.leases() == (Lease(RUN), Lease(OTHER))
     assert journal.leases(OTHER) == (Lease(OTHER),)
-    journal.settle(RUN, OPEN, Status.CANCELLED, "", 9.0)
+    journal.set_status(RUN, OPEN, Status.CANCELLED, "", 9.0)
     assert journal.leases() == (Lease(OTHER),)
     assert journal.leases(RUN) == () == journal.leases(RunId("unknown"))
 
@@ -79,8 +79,8 @@ def test_a_lease_with_an_older_token_is_neither_renewed_nor_left(journal: Journa
 WRITES: dict[str, Callable[[Journal, int], object]] = {
     "a closed round": lambda journal, token: journal.advance(advance(JOIN, files("m"), files("s"), token=token)),
     "the last round": lambda journal, token: journal.advance(advance(JOIN, status=Status.COMPLETED, token=token)),
-    "a stall": lambda journal, token: journal.settle(RUN, OPEN, Status.STALLED, "too few", 9.0, token),
-    "a failure": lambda journal, token: journal.settle(RUN, OPEN, Status.FAILED, "broken", 9.0, token),
+    "a stall": lambda journal, token: journal.set_status(RUN, OPEN, Status.STALLED, "too few", 9.0, token),
+    "a failure": lambda journal, token: journal.set_status(RUN, OPEN, Status.FAILED, "broken", 9.0, token),
 }
 
 
@@ -107,7 +107,7 @@ def test_an_older_token_is_refused_before_the_cursor_is_looked_at(journal: Journ
 def test_a_persons_word_needs_no_lease(journal: Journal) -> None:
     """Cancelling a run that somebody conducts."""
     held(journal, "one")
-    assert journal.settle(RUN, OPEN, Status.CANCELLED, "by a person", 9.0)
+    assert journal.set_status(RUN, OPEN, Status.CANCELLED, "by a person", 9.0)
 
 
 def test_a_step_whose_part_is_gone_is_not_written(journal: Journal) -> None:
@@ -213,7 +213,7 @@ def test_a_silent_holder_loses_its_runs(journal: Journal) -> None:
     assert two.look() == {RUN, OTHER} and two.take(RUN) == 2
     assert {(lease.run, lease.holder) for lease in taken} == {(RUN, "one"), (OTHER, "one")} and len(taken) == 2
     with pytest.raises(Overtaken):
-        journal.settle(RUN, OPEN, Status.STALLED, "", 9.0, one.take(RUN))
+        journal.set_status(RUN, OPEN, Status.STALLED, "", 9.0, one.take(RUN))
     assert one.look() == frozenset() and one.take(RUN) is None
 
 
@@ -231,7 +231,7 @@ def test_who_comes_back_under_his_name_takes_his_runs_at_once(journal: Journal) 
     before.look()
     assert after.take(RUN) == 2 and after.look() == {RUN, OTHER}
     with pytest.raises(Overtaken):
-        journal.settle(RUN, OPEN, Status.STALLED, "", 9.0, before.take(RUN))
+        journal.set_status(RUN, OPEN, Status.STALLED, "", 9.0, before.take(RUN))
 
 
 def test_who_leaves_makes_room_at_once(journal: Journal) -> None:
@@ -247,7 +247,7 @@ def test_a_run_that_has_ended_is_held_by_nobody(journal: Journal) -> None:
     """And one that was overtaken is let go."""
     one = watcher(journal, "one", ManualClock())
     one.look()
-    journal.settle(RUN, OPEN, Status.CANCELLED, "", 9.0)
+    journal.set_status(RUN, OPEN, Status.CANCELLED, "", 9.0)
     assert one.look() == {OTHER}
     assert one.take(RUN) is None
     one.lose(OTHER)

@@ -49,7 +49,7 @@ class Life:
             "enrol": self.enrol,
             "advance": self.advance,
             "end": self.end,
-            "settle": self.settle,
+            "set_status": self.set_status,
             "answer": self.answer,
             "fail": self.fail,
             "reissue": self.reissue,
@@ -92,11 +92,11 @@ class Life:
         }
         return self.journal.advance(advance(run.cursor, (), sent, run.id, now=self.now, **final)) if b % 4 == 0 else None
 
-    def settle(self, a: int, b: int, sent: Any) -> Any:
+    def set_status(self, a: int, b: int, sent: Any) -> Any:
         """Stall, go on, or, more seldom, end."""
         status = pick((*STATUSES, Status.STALLED, Status.RUNNING), b)
         among = OPEN if status in FINAL and a % 2 else (Status.STALLED,) if status is Status.RUNNING else OPEN
-        return self.journal.settle(pick(RUNS, a), among, status, f"cause {b}", self.now)
+        return self.journal.set_status(pick(RUNS, a), among, status, f"cause {b}", self.now)
 
     def reopen(self, a: int, b: int, sent: Any) -> Any:
         """Go on with a run, stalled or not, with orders known or new."""
@@ -152,7 +152,7 @@ class Life:
             lambda: known.append(self.journal.claim(pick([*known, ()], a), holder, 15.0)),
             lambda: self.journal.renew(pick([*known, ()], a)),
             lambda: self.journal.release(pick([*known, ()], a)),
-            lambda: self.journal.settle(run, OPEN, Status.STALLED, "told", self.now, a),
+            lambda: self.journal.set_status(run, OPEN, Status.STALLED, "told", self.now, a),
         ]
         try:
             return pick(moves, b)(), self.journal.leases(), self.journal.leases(run)
@@ -160,7 +160,7 @@ class Life:
             return error.what
 
 
-NAMES = ("enrol", "advance", "end", "settle", "answer", "fail", "reissue", "reopen", "beat", "push", "held", "collect")
+NAMES = ("enrol", "advance", "end", "set_status", "answer", "fail", "reissue", "reopen", "beat", "push", "held", "collect")
 WEIGHTED = (*NAMES, *("conduct",) * 3, *("advance", "reissue", "push", "held", "collect", "answer") * 2)
 SMALL = st.integers(0, 11)
 PARTS = st.lists(st.integers(0, 5), max_size=4, unique=True).map(tuple)

@@ -85,7 +85,7 @@ def test_the_first_answer_counts(journal: Journal) -> None:
 def test_an_answer_to_a_cancelled_order_is_stale(journal: Journal) -> None:
     """Nothing is written."""
     began(journal)
-    journal.settle(RUN, OPEN, Status.CANCELLED, "", 5.0)
+    journal.set_status(RUN, OPEN, Status.CANCELLED, "", 5.0)
     before = visible(journal)
     assert answer(journal, first()) is OrderStatus.CANCELLED
     assert visible(journal) == before
@@ -181,7 +181,7 @@ def test_reissuing_never_undoes_an_answer(journal: Journal) -> None:
 def test_nothing_is_reissued_in_a_run_that_has_ended(journal: Journal) -> None:
     """Else somebody would work for a run that is over."""
     began(journal)
-    journal.settle(RUN, OPEN, Status.CANCELLED, "", 5.0)
+    journal.set_status(RUN, OPEN, Status.CANCELLED, "", 5.0)
     before = visible(journal)
     journal.reissue([order_row(JOIN, ANN, attempt=2)])
     assert visible(journal) == before

@@ -147,7 +147,7 @@ def test_referred_parts_stay_and_then_go_at_once(journal: Journal) -> None:
 def test_a_part_that_is_pushed_again_waits_again(journal: Journal) -> None:
     """What lost its last reference and is pushed before it is collected may wait for the report that names it."""
     journal.reissue([order_row(JOIN, ANN, files("m", "n"), attempt=2)])
-    journal.settle(RUN, OPEN, Status.FAILED, "", 14.0)
+    journal.set_status(RUN, OPEN, Status.FAILED, "", 14.0)
     began(journal, OTHER)
     push(journal, files("m"), run=OTHER, now=15.0)
     assert gone(journal, 15.0) == every("n")
@@ -169,8 +169,8 @@ def test_a_part_that_two_name_stays_for_the_second(journal: Journal) -> None:
     began(journal, OTHER)
     journal.advance(advance(JOIN, files("m"), files("both")))
     journal.advance(advance(JOIN, files("m"), files("mine", "both"), OTHER))
-    journal.settle(OTHER, OPEN, Status.CANCELLED, "", 30.0)
-    journal.settle(RUN, OPEN, Status.CANCELLED, "", 30.0)
+    journal.set_status(OTHER, OPEN, Status.CANCELLED, "", 30.0)
+    journal.set_status(RUN, OPEN, Status.CANCELLED, "", 30.0)
     assert gone(journal, LATER) == every("m")
     journal.create([], [])
     assert gone(journal, LATER) == set()
@@ -188,7 +188,7 @@ def test_an_ended_run_keeps_its_last_state(journal: Journal) -> None:
 def test_a_run_that_ends_before_it_has_a_state_keeps_nothing(journal: Journal) -> None:
     """All that was sent goes."""
     journal.reissue([order_row(JOIN, ANN, files("m"), attempt=2)])
-    journal.settle(RUN, OPEN, Status.CANCELLED, "", 30.0)
+    journal.set_status(RUN, OPEN, Status.CANCELLED, "", 30.0)
     assert gone(journal) == every("m")
 
 
@@ -199,7 +199,7 @@ def test_messages_of_a_thousand_parts(journal: Journal) -> None:
     push(journal, other)
     assert journal.held(many, RUN, ANN, 16.0) == {d for d, _ in many}
     assert answer(journal, OrderId(f"{RUN}/0/{ANN}/1"), many + other) is OrderStatus.ANSWERED
-    journal.settle(RUN, OPEN, Status.CANCELLED, "", 30.0)
+    journal.set_status(RUN, OPEN, Status.CANCELLED, "", 30.0)
     assert gone(journal, LATER) == {d for d, _ in many}
 
 

@@ -27,5 +27,5 @@ def test_what_there_is_is_counted(journal: Journal) -> None:
     assert {k: v for k, v in told.runs.items() if v} == {"waiting": 1}
     assert {k: v for k, v in told.clients.items() if v} == {"approved": 1, "revoked": 1}
     assert (told.orders, told.parts, told.entries) == (2, 2, journal.audit_tip().seq)
-    journal.settle(RUN, OPEN, Status.CANCELLED, "", 2.0)
+    journal.set_status(RUN, OPEN, Status.CANCELLED, "", 2.0)
     assert journal.tally().orders == 0 and journal.tally().runs["cancelled"] == 1

@@ -86,7 +86,7 @@ def test_a_run_that_ends_keeps_them_no_longer(journal: Journal, status: Status) 
     """The same where it never began."""
     upload(journal)
     journal.create([bringing()], joins())
-    journal.settle(RUN, OPEN, status, "why", 30.0)
+    journal.set_status(RUN, OPEN, status, "why", 30.0)
     assert gone(journal, NOW) == set()
     assert gone(journal, LATER) == {W}
 
@@ -95,7 +95,7 @@ def test_a_stalled_run_keeps_them(journal: Journal) -> None:
     """It may go on, and has not begun."""
     upload(journal)
     journal.create([bringing()], joins())
-    journal.settle(RUN, OPEN, Status.STALLED, "why", 30.0)
+    journal.set_status(RUN, OPEN, Status.STALLED, "why", 30.0)
     assert gone(journal, LATER) == set()
 
 
@@ -105,7 +105,7 @@ def test_two_runs_keep_them_until_both_have_begun(journal: Journal) -> None:
     journal.create([bringing(), bringing(OTHER, reference_of=RUN)], [*joins(), *joins(OTHER)])
     journal.advance(advance(JOIN, files("m"), files("s")))
     assert gone(journal, LATER) == set()
-    journal.settle(OTHER, OPEN, Status.CANCELLED, "why", 30.0)
+    journal.set_status(OTHER, OPEN, Status.CANCELLED, "why", 30.0)
     assert gone(journal, LATER) == {W}
 
 
@@ -166,7 +166,7 @@ def test_the_log_names_the_weights_of_a_run(journal: Journal) -> None:
     """Of one that brings none it says nothing."""
     upload(journal)
     journal.create([bringing(), run_row(OTHER)], [], "alice")
-    told = {entry.run: entry.told for entry in journal.audit(about=About(kind="run_started"))}
+    told = {entry.run: entry.details for entry in journal.audit(about=About(kind="run_started"))}
     assert told[RUN]["weights"] == W and "weights" not in told[OTHER]
 
 

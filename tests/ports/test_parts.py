@@ -234,11 +234,11 @@ def test_a_process_that_starts_does_not_end_anothers_write(folder: Path) -> None
 
         sweeps = 0
 
-        def sync(self, descriptor: int) -> None:
+        def fsync(self, descriptor: int) -> None:
             self.sweeps += 1
             if self.sweeps == 1:
                 FolderParts(folder).sweep()
-            super().sync(descriptor)
+            super().fsync(descriptor)
 
     parts = Swept(folder)
     digest = parts.put([BYTES])

@@ -259,7 +259,7 @@ def test_a_commit_whose_answer_is_lost(journal: SqlJournal, address: str) -> Non
         for again, told in (
             (lambda: far.advance(advance(1, files("m3"), files("s3"))), False),
             (lambda: answer(far, first(ANN, 2)), OrderStatus.CANCELLED),
-            (lambda: far.settle(RUN, OPEN, Status.STALLED, "", 50.0), False),
+            (lambda: far.set_status(RUN, OPEN, Status.STALLED, "", 50.0), False),
             (lambda: push(far, files("p")), None),
         ):
             relay.cutting = True
@@ -337,7 +337,7 @@ def test_nobody_waits_for_ever(address: str, journal: SqlJournal) -> None:
     hasty = SqlJournal(with_options(address, "-clock_timeout=100ms"))
     began(journal, OTHER)
     with holding(address, f"SELECT FROM runs WHERE id = '{RUN}' FOR UPDATE"):
-        assert hasty.settle(OTHER, OPEN, Status.STALLED, "not in the way", 2.0)
+        assert hasty.set_status(OTHER, OPEN, Status.STALLED, "not in the way", 2.0)
         with pytest.raises(Unreachable, match="lock timeout"):
             hasty.event(RUN, "late", {}, 1.0)
         assert visible(hasty) == visible(journal)

@@ -175,7 +175,7 @@ def test_a_frozen_write_holds_up_its_own_run_only(journals: tuple[SqlJournal, Sq
         assert [lease.run for lease in two.claim(two.leases(), "two", 15.0)] == list(RUNS[1:])
         assert two.advance(advance(JOIN, files("m"), files("s"), RUNS[1]))
         assert answer(two, OrderId(f"{RUNS[1]}/0/{BOB}/1")) is not None
-        assert two.settle(RUNS[2], OPEN, Status.CANCELLED, "by a person", 9.0)
+        assert two.set_status(RUNS[2], OPEN, Status.CANCELLED, "by a person", 9.0)
         two.create([run_row(RunId("run-e"))], joins(RunId("run-e")))
         two.saw(ANN, 5.0)
         two.collect(0.0)

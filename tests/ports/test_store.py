@@ -169,7 +169,7 @@ def test_a_large_plan_is_not_written_again_with_each_round(path: Path) -> None:
     assert sum(p.stat().st_size for p in path.parent.iterdir()) - grown < 500_000
     run = journal.run(RUN)
     assert run is not None and run.plan == plan
-    journal.settle(RUN, (Status.RUNNING,), Status.CANCELLED, "", 9.0)
+    journal.set_status(RUN, (Status.RUNNING,), Status.CANCELLED, "", 9.0)
     journal.close()
 
 

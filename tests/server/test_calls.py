@@ -347,9 +347,9 @@ def test_who_is_refused_stands_in_the_audit_log(there: tuple[Federation, Raw]) -
     raw.late = WINDOW_SECONDS + 30
     refused(raw.beat)
     stolen, unknown = federation.journal.audit(before)
-    assert (stolen.kind, stolen.client, stolen.told["address"]) == ("sign_in_refused", raw.name, "127.0.0.1")
-    assert (unknown.client, unknown.told["what"]) == ("mallory", "The token is not known here")
-    assert unknown.told["door"] == "agents"
+    assert (stolen.kind, stolen.client, stolen.details["address"]) == ("sign_in_refused", raw.name, "127.0.0.1")
+    assert (unknown.client, unknown.details["what"]) == ("mallory", "The token is not known here")
+    assert unknown.details["door"] == "agents"
 
 
 def test_who_only_asks_stands_in_the_audit_log_too(there: tuple[Federation, Raw]) -> None:
@@ -360,7 +360,7 @@ def test_who_only_asks_stands_in_the_audit_log_too(there: tuple[Federation, Raw]
     request = pb.EnrolRequest(protocol=2, token="a guess", name=guesser.name, sign_key=sign_key, receive_key=receive_key)
     assert refused(lambda: guesser.ask("Check", request, pb.EnrolReply))[0] == "IdentityRefused"
     (noted,) = federation.journal.audit(before)
-    assert (noted.kind, noted.client, noted.told["what"]) == ("sign_in_refused", guesser.name, "The token is not known here")
+    assert (noted.kind, noted.client, noted.details["what"]) == ("sign_in_refused", guesser.name, "The token is not known here")
 
 
 @pytest.mark.parametrize("call", ["Enrol", "Check"])
@@ -397,7 +397,7 @@ def test_strangers_have_so_many_looks_a_minute() -> None:
             kind, what = refused(Raw(channel, name).beat)
             assert kind == "TooMany" and what == "More than 3 requests without the right key a minute come from 127.0.0.1"
         assert all(raw.beat() is not None for _ in range(5))
-        noted = [(each.client, each.told["what"][:9]) for each in federation.journal.audit() if each.kind == "sign_in_refused"]
+        noted = [(each.client, each.details["what"][:9]) for each in federation.journal.audit() if each.kind == "sign_in_refused"]
         assert noted[-2:] == [("dora", "More than"), ("somebody", "More than")]
         clock.advance(120.0)
         assert refused(Raw(channel, "dora").beat)[0] == "IdentityRefused"

@@ -63,7 +63,7 @@ def take_over(folder: Path) -> None:
     aside = dict.fromkeys((keys(folder).private[1], *former(folder)))
     write(folder / FORMER, b"".join(map(receive_pem, list(aside)[:MOST_FORMER])))
     (folder / NEXT).replace(folder / KEYS)
-    settle(folder)
+    secure(folder)
 
 
 def own(folder: Path) -> Own:
@@ -155,10 +155,10 @@ def write(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    settle(path.parent)
+    secure(path.parent)
 
 
-def settle(folder: Path) -> None:
+def secure(folder: Path) -> None:
     """What was renamed stays so."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

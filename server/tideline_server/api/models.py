@@ -237,7 +237,7 @@ class AuditEntry(BaseModel):
     by: str = Field(description="the name of the key that asked for it, or empty")
     client: str = Field(description="the agent that it is about, or empty")
     run: str = Field(description="the run that it is about, or empty")
-    told: dict[str, Any] = Field(description="more about it, by kind; `unreadable`: columns of an entry that somebody changed")
+    details: dict[str, Any] = Field(description="more about it, by kind; `unreadable`: columns of an entry that somebody changed")
     hash: str = Field(description="SHA-256 of the hash before, as bytes, and of this entry without its hash as canonical JSON")
 
 

@@ -64,7 +64,7 @@ class BucketParts:
     def upload(self, digest: Digest, size: int, sender: str = "") -> BucketUpload:
         return BucketUpload(self, digest, size, sender)
 
-    def settle(self, digests: Iterable[Digest]) -> None:
+    def sync(self, digests: Iterable[Digest]) -> None:
         return  # an object has its name as soon as it is there
 
     def arrived(self, digest: Digest, sender: str = "") -> int:

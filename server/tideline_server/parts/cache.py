@@ -36,7 +36,7 @@ class Cache(FolderParts):
             os.utime(self.path(digest))
         return view
 
-    def settle(self, digests: Iterable[Digest]) -> None:
+    def sync(self, digests: Iterable[Digest]) -> None:
         return
 
     def receive(self, digest: Digest, chunks: Iterable[Buffer]) -> memoryview:
@@ -47,7 +47,7 @@ class Cache(FolderParts):
                 for chunk in chunks:
                     sha.update(chunk)
                     write_all(file.fileno(), [chunk])
-                self.sync(file.fileno())
+                self.fsync(file.fileno())
             agree(digest, Digest(sha.hexdigest()))
             view = mapped(temporary)
             self.name(temporary, digest)

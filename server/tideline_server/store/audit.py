@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
 
-from tideline.engine.audit.log import UNREADABLE, About, Deed, Entry, Tip, chained
+from tideline.engine.audit.log import UNREADABLE, About, AuditEvent, Entry, Tip, chained
 from tideline_server.store.database.dialect import as_stored
 from tideline_server.store.database.plain_json import from_json
 from tideline_server.store.schema import audit, audit_tip
@@ -24,14 +24,14 @@ LOCKED = TIP.with_for_update()
 MOVE = update(audit_tip).values(seq=bindparam("last"), hash=bindparam("of"))
 WRITE = insert(audit)
 DEEPEST = 32  # levels of what an entry tells
-COLUMNS = ("seq", "kind", "at", "by", "client", "run", "told", "hash")
+COLUMNS = ("seq", "kind", "at", "by", "client", "run", "details", "hash")
 
 
-def append(connection: Connection, deeds: Sequence[Deed]) -> None:
+def append(connection: Connection, events: Sequence[AuditEvent]) -> None:
     """Write what was done behind what is there. The last thing that a transaction does."""
-    if not deeds:
+    if not events:
         return
-    made = chained(Tip(*connection.execute(LOCKED).one()), deeds)
+    made = chained(Tip(*connection.execute(LOCKED).one()), events)
     connection.execute(WRITE, [{name: getattr(entry, name) for name in COLUMNS} for entry in made])
     connection.execute(MOVE, {"last": made[-1].seq, "of": made[-1].hash})
 
@@ -61,7 +61,7 @@ def reading(dialect: str) -> Select[Any]:
 
 def entry_of(row: Row[Any]) -> Entry:
     """An entry from its columns. What cannot be read is empty in it, and stands in what it tells."""
-    found: dict[str, Any] = {"kind": "", "at": 0.0, "told": {}, "seq": row.seq}
+    found: dict[str, Any] = {"kind": "", "at": 0.0, "details": {}, "seq": row.seq}
     wrong: dict[str, str] = {}
     for name, reader in READERS.items():
         value = row._mapping[name]
@@ -70,7 +70,7 @@ def entry_of(row: Row[Any]) -> Entry:
         except (ValueError, TypeError, RecursionError):
             wrong[name] = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
     if wrong:
-        found["told"] = {**found["told"], UNREADABLE: wrong}
+        found["details"] = {**found["details"], UNREADABLE: wrong}
     return Entry(**found)
 
 
@@ -86,7 +86,7 @@ def moment_in(value: Any) -> float:
     return value
 
 
-def told_in(value: Any) -> dict[str, Any]:
+def details_in(value: Any) -> dict[str, Any]:
     """What an entry tells. Raises TypeError, ValueError and RecursionError."""
     found = from_json(text_in(value))
     if not isinstance(found, dict) or not shallow(found):
@@ -107,5 +107,5 @@ def shallow(found: dict[str, Any]) -> bool:
 READERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("kind", "by", "client", "run", "hash"), text_in),
     "at": moment_in,
-    "told": told_in,
+    "details": details_in,
 }

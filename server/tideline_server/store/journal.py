@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.audit import entries
-from tideline.engine.audit.log import ALL, About, Deed, Entry, Tip
+from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.coordinator.idempotency import free
 from tideline.engine.model.api_keys import ApiKey
 from tideline.engine.model.clients import Client, Invite, Keys
@@ -71,8 +71,8 @@ class SqlJournal:
         """Connections to the database that are in use just now."""
         return self._store.connections
 
-    def record(self, deeds: Iterable[Deed]) -> None:
-        done = list(deeds)
+    def record(self, events: Iterable[AuditEvent]) -> None:
+        done = list(events)
         self._store.write(lambda connection: audit.append(connection, done))
 
     def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
@@ -106,7 +106,7 @@ class SqlJournal:
             return accounts.everybody(connection)
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
-        def work(connection: Connection, done: list[Deed]) -> None:
+        def work(connection: Connection, done: list[AuditEvent]) -> None:
             before = accounts.saw(connection, name, now, version, roles)
             done += [entries.roles_changed(name, before, roles or (), now)] if before is not None else []
 
@@ -117,24 +117,24 @@ class SqlJournal:
             self._store.write(lambda connection: accounts.saw_all(connection, names, now))
 
     def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0, handover: str = "") -> bool:
-        deed = entries.rotated(name, keys, now)
-        return self._do(lambda connection: accounts.rekey(connection, name, before, keys, protocol, handover), deed)
+        event = entries.rotated(name, keys, now)
+        return self._do(lambda connection: accounts.rekey(connection, name, before, keys, protocol, handover), event)
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
         return self._do(lambda connection: accounts.approve(connection, name), entries.about_client("approved", name, now, by))
 
     def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
-        deed = entries.about_client("rotation_asked", name, now, by)
-        self._do(lambda connection: accounts.ask_rotation(connection, name), deed)
+        event = entries.about_client("rotation_asked", name, now, by)
+        self._do(lambda connection: accounts.ask_rotation(connection, name), event)
 
     def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
-        deed = entries.about_client("revoked", name, now, by, reason=reason[: entries.MOST_WORDS])
+        event = entries.about_client("revoked", name, now, by, reason=reason[: entries.MOST_WORDS])
 
-        def work(connection: Connection, done: list[Deed]) -> tuple[OrderRow, ...]:
+        def work(connection: Connection, done: list[AuditEvent]) -> tuple[OrderRow, ...]:
             transitions.lock_open_runs(connection, name)
             known, new = accounts.revoke(connection, name, reason, now)
             ended = [] if known is None else transitions.end_orders_of(connection, known, now)
-            done += [deed] if new else []
+            done += [event] if new else []
             done += [entries.replied(row, reply, now) for row, reply in ended]
             return tuple(row for row, _ in ended)
 
@@ -184,7 +184,7 @@ class SqlJournal:
         with self._store.reading() as connection:
             return runs.headlines(connection, limit, after)
 
-    def settle(
+    def set_status(
         self,
         run: RunId,
         among: Iterable[Status],
@@ -196,12 +196,12 @@ class SqlJournal:
     ) -> bool:
         before = tuple(among)
 
-        def work(connection: Connection, done: list[Deed]) -> bool:
+        def work(connection: Connection, done: list[AuditEvent]) -> bool:
             row = self._locked(connection, run, token)
             if row.status not in before:
                 return False
-            transitions.settle(connection, row, status, told_by({"cause": cause}, by), now)
-            done.append(entries.run_settled(row, status, cause, by, now))
+            transitions.set_status(connection, row, status, told_by({"cause": cause}, by), now)
+            done.append(entries.run_ended(row, status, cause, by, now))
             return True
 
         return self._write(work)
@@ -218,18 +218,18 @@ class SqlJournal:
     ) -> bool:
         asked = tuple(orders)
 
-        def work(connection: Connection, done: list[Deed]) -> bool:
+        def work(connection: Connection, done: list[AuditEvent]) -> bool:
             row = self._locked(connection, run)
             if row.status is not Status.STALLED:
                 return False
-            transitions.settle(connection, replace(row, deadline_at=deadline_at), status, told_by({"cause": cause}, by), now)
+            transitions.set_status(connection, replace(row, deadline_at=deadline_at), status, told_by({"cause": cause}, by), now)
             done.append(entries.run_resumed(row, transitions.offer_new(connection, asked, now), by, now))
             return True
 
         return self._write(work)
 
     def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
-        def work(connection: Connection, done: list[Deed]) -> bool:
+        def work(connection: Connection, done: list[AuditEvent]) -> bool:
             row = self._locked(connection, step.run, step.token)
             if row.cursor != step.from_cursor or row.status not in OPEN:
                 return False
@@ -292,7 +292,7 @@ class SqlJournal:
         up: int,
         here: Callable[[Digest], bool] = anything,
     ) -> OrderStatus | None:
-        def work(connection: Connection, done: list[Deed]) -> OrderStatus | None:
+        def work(connection: Connection, done: list[AuditEvent]) -> OrderStatus | None:
             row = self._order(connection, order)
             if row.answered is not None or row.status is OrderStatus.CANCELLED:
                 return OrderStatus.CANCELLED
@@ -391,23 +391,23 @@ class SqlJournal:
     def leave(self, key: str, worker: str) -> None:
         self._store.write(lambda connection: idempotency.leave(connection, key, worker))
 
-    def _write(self, work: Callable[[Connection, list[Deed]], T]) -> T:
+    def _write(self, work: Callable[[Connection, list[AuditEvent]], T]) -> T:
         """A writer's turn. What `work` says was done is written into the audit log with it, behind all its other locks."""
 
         def whole(connection: Connection) -> T:
-            done: list[Deed] = []
+            done: list[AuditEvent] = []
             result = work(connection, done)
             audit.append(connection, done)
             return result
 
         return self._store.write(whole)
 
-    def _do(self, work: Callable[[Connection], bool], *deeds: Deed) -> bool:
+    def _do(self, work: Callable[[Connection], bool], *events: AuditEvent) -> bool:
         """The same, where it is known before what is done, if anything is."""
 
-        def known(connection: Connection, done: list[Deed]) -> bool:
+        def known(connection: Connection, done: list[AuditEvent]) -> bool:
             did = work(connection)
-            done += deeds if did else ()
+            done += events if did else ()
             return did
 
         return self._write(known)

@@ -146,7 +146,7 @@ def touch(connection: Connection, stale: Collection[Digest], now: float) -> None
         connection.execute(TOUCH, {"digests": batch, "at": now})
 
 
-def settle_pushed(connection: Connection, run: RunId, client: ClientId) -> None:
+def drop_pushed(connection: Connection, run: RunId, client: ClientId) -> None:
     """The answer has come: from here on its own reference speaks for what was pushed."""
     connection.execute(delete(pushed).where(pushed.c.run == run, pushed.c.client == client))
 

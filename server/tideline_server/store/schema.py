@@ -281,7 +281,7 @@ audit = Table(
     text("by"),
     text("client"),
     text("run"),
-    plain("told"),
+    plain("details"),
     text("hash"),
     *(Index(f"audit_by_{name}", name, "seq") for name in ("run", "client", "kind")),
 )

@@ -64,7 +64,7 @@ def offer_new(connection: Connection, asked: Iterable[OrderRow], now: float) -> 
     return new
 
 
-def settle(connection: Connection, row: RunRow, status: Status, told: Mapping[str, Any], now: float) -> None:
+def set_status(connection: Connection, row: RunRow, status: Status, told: Mapping[str, Any], now: float) -> None:
     """Write a run's new status, with its cause; all that is told goes into the event."""
     ended = now if status in FINAL else None
     runs.rewrite(connection, replace(row, status=status, cause=str(told["cause"]), ended=ended))
@@ -119,7 +119,7 @@ def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> N
     parts.lay(connection, claims, now)
     known = interned(connection, [reply.files, brought], keep=accepted)
     orders.note_answer(connection, row, known)
-    parts.settle_pushed(connection, row.run, row.client)
+    parts.drop_pushed(connection, row.run, row.client)
     parts.refer(connection, claims, known)
     envelopes.write(connection, row.run, row.cursor, reply.sealed if accepted else ())
     kind = "late" if row.status is OrderStatus.EXPIRED else row.status.value

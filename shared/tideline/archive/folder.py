@@ -68,10 +68,10 @@ class FolderParts:
             temporary = self._tmp / str(uuid.uuid4())
             with room(temporary), temporary.open("wb", buffering=0) as file:
                 write_all(file.fileno(), buffers)
-                self.sync(file.fileno())
+                self.fsync(file.fileno())
             with suppress(FileNotFoundError):  # another process has just started, and swept it away: once more
                 self.name(temporary, digest)
-                self.settle([digest])
+                self.sync([digest])
                 return digest
         return digest
 
@@ -141,7 +141,7 @@ class FolderParts:
         with suppress(FileNotFoundError):
             if self.durable:
                 sync(self.path(digest))
-            self.settle([digest])
+            self.sync([digest])
             return self.path(digest).exists()
         return False
 
@@ -159,12 +159,12 @@ class FolderParts:
             return []
         return [path for path in every if path.name.startswith(digest) and LAID.fullmatch(path.name)]
 
-    def sync(self, descriptor: int) -> None:
+    def fsync(self, descriptor: int) -> None:
         """fsync a file's bytes, where parts are durable."""
         if self.durable:
             os.fsync(descriptor)
 
-    def settle(self, digests: Iterable[Digest]) -> None:
+    def sync(self, digests: Iterable[Digest]) -> None:
         if self.durable:
             for folder in sorted({self.path(digest).parent for digest in digests}):
                 sync(folder)
@@ -298,7 +298,7 @@ class FolderUpload:
             agree(self._digest, Digest(self._sha.hexdigest()))
             whole(self._digest, self.offset, self._size)
             with room(self._path):
-                self._parts.sync(file.fileno())
+                self._parts.fsync(file.fileno())
         except BaseException as error:
             self._end()
             if isinstance(error, Malformed):

@@ -36,7 +36,7 @@ class Upload(Protocol):
         ...
 
     def commit(self) -> Digest:
-        """Finish, and give the part its name (safe from a power cut after `Parts.settle`).
+        """Finish, and give the part its name (safe from a power cut after `Parts.sync`).
 
         Raises DigestMismatch or PartMismatch (not the announced size), and then forgets what was written.
         """
@@ -97,7 +97,7 @@ class Parts(Protocol):
         """
         ...
 
-    def settle(self, digests: Iterable[Digest]) -> None:
+    def sync(self, digests: Iterable[Digest]) -> None:
         """Make the names of committed parts survive a power cut: once for all parts of a message."""
         ...
 
@@ -161,7 +161,7 @@ class MemoryParts:
     def upload(self, digest: Digest, size: int, sender: str = "") -> MemoryUpload:
         return MemoryUpload(self, digest, size, sender)
 
-    def settle(self, digests: Iterable[Digest]) -> None:
+    def sync(self, digests: Iterable[Digest]) -> None:
         return
 
     def arrived(self, digest: Digest, sender: str = "") -> int:

@@ -1,4 +1,4 @@
-"""The method, as a value: begin, settle, plan. And its privacy contract, derived and never written by hand."""
+"""The method, as a value: begin, prepare, plan. And its privacy contract, derived and never written by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ S = TypeVar("S")
 M = TypeVar("M")
 
 
-def settle_nothing(config: C, site: Site[C]) -> Nothing:
+def prepare_nothing(config: C, site: Site[C]) -> Nothing:
     """The first memory of a method whose clients keep none."""
     return Nothing()
 
@@ -73,7 +73,7 @@ class Algorithm(Generic[C, S, M]):
     """One method. `config` is a frozen dataclass of settings that has `rounds`; `state` and `memory` are record types.
 
     begin   the coordinator's first state
-    settle  a client's first memory, once per client and run
+    prepare a client's first memory, once per client and run
     plan    the phases, in order; repetition is tuple multiplication
     fits    refuses worlds and rosters that the method cannot use, before anybody is asked (RosterRefused, ConfigRefused)
     sizes   named dims that every message is held to beside the world's: those that a reply names and its order does not
@@ -94,7 +94,7 @@ class Algorithm(Generic[C, S, M]):
     begin: Callable[[C, World, Roster, Generator], S]
     plan: Callable[[C], Plan[C, S]]
     memory: type[M] = Nothing  # type: ignore[assignment]
-    settle: Callable[[C, Site[C]], M] = settle_nothing  # type: ignore[assignment]
+    prepare: Callable[[C, Site[C]], M] = prepare_nothing  # type: ignore[assignment]
     fits: Callable[[C, World, Roster], None] = fits_all
     presets: Mapping[str, Mapping[str, Plain]] = field(default_factory=lambda: EMPTY)
     cast: tuple[Role, ...] = (Role.SOURCE, Role.TARGET)

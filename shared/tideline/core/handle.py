@@ -4,7 +4,7 @@
     class Trained:
         h: Handle[Hypothesis]
 
-A step gives `Handle.of(Hypothesis(...))`. The value leaves its holder sealed to other sites; the coordinator's `tell` gets the
+A step gives `Handle.of(Hypothesis(...))`. The value leaves its holder sealed to other sites; the coordinator's `fold` gets the
 handle, its `ask` hands it on, and the step that gets it calls `site.fetch(handle)`.
 """
 

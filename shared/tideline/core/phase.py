@@ -27,7 +27,7 @@ RIGHT, WRONG = "confidence of right predictions", "confidence of wrong predictio
 
 @dataclass(frozen=True)
 class Turn(Generic[C_co]):
-    """What `ask` and `tell` see beside the state. `rng` is seeded from run, purpose and cursor."""
+    """What `ask` and `fold` see beside the state. `rng` is seeded from run, purpose and cursor."""
 
     config: C_co
     world: World
@@ -88,7 +88,7 @@ class Each(Mapping[ClientId, G], Generic[G]):
 
 
 def unchanged(state: S, replies: Replies[Any], turn: Turn[C]) -> S:
-    """A `tell` that keeps the state as it is."""
+    """A `fold` that keeps the state as it is."""
     return state
 
 
@@ -121,8 +121,8 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Told(Generic[S]):
-    """What a `tell` gives that has more for people than its state: of single sites, of groups of them, or numbers.
+class Folded(Generic[S]):
+    """What a `fold` gives that has more for people than its state: of single sites, of groups of them, or numbers.
 
     marks   a word -> the clients, such as {"chosen": ("bert",), "left out": ("anna", "carl")}
     groups  a group's name -> its members, such as {"cluster 1": ("anna",)}; a client is in one of them at most
@@ -138,16 +138,16 @@ class Told(Generic[S]):
     tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
 
 
-def told(given: S | Told[S]) -> Told[S]:
-    """What a `tell` gave, which may be a state alone."""
-    return given if isinstance(given, Told) else Told(given)
+def folded(given: S | Folded[S]) -> Folded[S]:
+    """What a `fold` gave, which may be a state alone."""
+    return given if isinstance(given, Folded) else Folded(given)
 
 
 @dataclass(frozen=True)
 class Phase(Generic[C_contra, S]):
-    """One exchange. Without a step it is a computation on the coordinator: `tell` gets no replies.
+    """One exchange. Without a step it is a computation on the coordinator: `fold` gets no replies.
 
-    `tell` gives the next state, or a Told. `floor` is the least number of replies that it can work with, whatever the run's
+    `fold` gives the next state, or a Folded. `floor` is the least number of replies that it can work with, whatever the run's
     waiting rules say, and `needs` says for people what needs so many. With a floor of 0 it can work with none, where those rules
     have `min_replies`: a phase that asks one client at a time.
     """
@@ -155,7 +155,7 @@ class Phase(Generic[C_contra, S]):
     name: str
     step: AnyStep | None
     ask: Callable[[S, Turn[C_contra]], Mapping[ClientId, Any]] = nobody
-    tell: Callable[[S, Replies[Any], Turn[C_contra]], S | Told[S]] = unchanged
+    fold: Callable[[S, Replies[Any], Turn[C_contra]], S | Folded[S]] = unchanged
     floor: int | None = None
     needs: str = ""
     skip: Callable[[S], bool] = never

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tideline.core.data import View
-from tideline.core.phase import MOST_TABLES, MOST_VALUES, Phase, Replies, Table, Told, Turn
+from tideline.core.phase import MOST_TABLES, MOST_VALUES, Folded, Phase, Replies, Table, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import World
@@ -44,17 +44,17 @@ def confused(
             counts += torch.bincount(y * K + out.argmax(1), minlength=K * K)
         return Outcome(Confusion(counts.view(K, K)), memory)
 
-    return Phase(NAME, Step(NAME, count, takes, keeps, Confusion, (), View.HELD_OUT), ask=offer, tell=told)
+    return Phase(NAME, Step(NAME, count, takes, keeps, Confusion, (), View.HELD_OUT), ask=offer, fold=told)
 
 
-def told(state: S, replies: Replies[Confusion], turn: Turn[C]) -> S | Told[S]:
+def told(state: S, replies: Replies[Confusion], turn: Turn[C]) -> S | Folded[S]:
     """The state as it is; for people a table of each site that had rows, and of all of them together."""
     found = {str(site): reply.counts.double() for site, reply in replies.items()}
     seen = {site: counts for site, counts in found.items() if float(counts.sum())}
     tables = {f"{NAME} of {site}": counts for site, counts in seen.items()} if fits(len(seen) + 1, turn.world) else {}
     if len(seen) > 1 and fits(1, turn.world):
         tables[OF_ALL] = torch.stack(list(seen.values())).sum(0)
-    return Told(state, tables={name: table(counts, turn.world) for name, counts in tables.items()}) if tables else state
+    return Folded(state, tables={name: table(counts, turn.world) for name, counts in tables.items()}) if tables else state
 
 
 def fits(count: int, world: World) -> bool:

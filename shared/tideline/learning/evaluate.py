@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tideline.core.data import View
-from tideline.core.phase import MOST_VALUES, RIGHT, WRONG, Phase, Replies, Table, Told, Turn, unchanged
+from tideline.core.phase import MOST_VALUES, RIGHT, WRONG, Folded, Phase, Replies, Table, Turn, unchanged
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import ClientId
@@ -71,7 +71,7 @@ def evaluate(
         return Outcome(Nothing(), memory, {} if value is None else dict.fromkeys(metrics, value))
 
     step = Step(name, score, takes, keeps, Nothing, metrics, View.HELD_OUT)
-    return Phase(name, step, ask=offer, tell=unchanged)
+    return Phase(name, step, ask=offer, fold=unchanged)
 
 
 def with_confidence(
@@ -90,7 +90,7 @@ def with_confidence(
         return Outcome(Histogram(found.right, found.wrong), memory, told_of(found, metrics))
 
     step = Step(name, score, takes, keeps, Histogram, (*metrics, "ece"), View.HELD_OUT)
-    return Phase(name, step, ask=offer, tell=histograms)
+    return Phase(name, step, ask=offer, fold=histograms)
 
 
 def told_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:
@@ -105,7 +105,7 @@ def tallied(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> Ta
     return sum((tally(out, y) for out, y in predicted(predict, order, memory, site)), nothing())
 
 
-def histograms(state: S, replies: Replies[Histogram], turn: Turn[C]) -> S | Told[S]:
+def histograms(state: S, replies: Replies[Histogram], turn: Turn[C]) -> S | Folded[S]:
     """The state as it is, and for people the histogram of each site that had rows to score."""
     read = dict(replies.items())
     rows = tuple(k for k, each in read.items() if int(each.right.sum() + each.wrong.sum()))
@@ -115,7 +115,7 @@ def histograms(state: S, replies: Replies[Histogram], turn: Turn[C]) -> S | Told
         name: Table(rows, BIN_NAMES, tuple(tuple(map(float, getattr(read[k], side).tolist())) for k in rows))
         for name, side in ((RIGHT, "right"), (WRONG, "wrong"))
     }
-    return Told(state, tables=tables)
+    return Folded(state, tables=tables)
 
 
 def accuracy(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> float | None:

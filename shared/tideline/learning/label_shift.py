@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from tideline.core.phase import MOST_VALUES, Phase, Replies, Table, Told, Turn
+from tideline.core.phase import MOST_VALUES, Folded, Phase, Replies, Table, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import Role, World
@@ -48,10 +48,10 @@ def label_shift(offer: Offer[S, C, Nothing], predict: Predict[Nothing, M, C], *,
         parts = (predict(order, memory, site, x).argmax(1).cpu() for x in torch.split(site.data.x, ROWS))
         return torch.cat(tuple(parts))
 
-    return Phase(NAME, Step(NAME, count, Nothing, keeps, Classes, ()), ask=offer, tell=told)
+    return Phase(NAME, Step(NAME, count, Nothing, keeps, Classes, ()), ask=offer, fold=told)
 
 
-def told(state: S, replies: Replies[Classes], turn: Turn[C]) -> S | Told[S]:
+def told(state: S, replies: Replies[Classes], turn: Turn[C]) -> S | Folded[S]:
     """The state as it is; for people each site's shares, and how far those of each target are from each source's."""
     counts = {str(site): reply.counts.double() for site, reply in replies.items()}
     p = {site: each / each.sum() for site, each in counts.items() if float(each.sum())}
@@ -61,7 +61,7 @@ def told(state: S, replies: Replies[Classes], turn: Turn[C]) -> S | Told[S]:
     everywhere = torch.stack([counts[name] for name in sources]).sum(0)
     taught = {name: p[name] for name in sources} | {TOGETHER: everywhere / everywhere.sum()}
     here = {name: p[name] for name in (*sources, *targets)}
-    return Told(state, tables={SHARES: shares(here, turn.world), SHIFT: far(taught, p, targets)})
+    return Folded(state, tables={SHARES: shares(here, turn.world), SHIFT: far(taught, p, targets)})
 
 
 def shares(p: Mapping[str, Tensor], world: World) -> Table:

@@ -104,7 +104,7 @@ def test_rounds_are_epochs_on_all_rows() -> None:
     net = nets.loaded(WORLD, states(stage, run, State)[0].model)
     plan = [p.name for p in central.plan(central.configure({"rounds": 3}))]
     for cursor in (i for i, name in enumerate(plan) if name == "learn"):
-        with reproducible(seed_for(7, Purpose.TELL, cursor), 1) as rng:
+        with reproducible(seed_for(7, Purpose.FOLD, cursor), 1) as rng:
             by = torch.optim.Adam(net.parameters(), lr=0.01, weight_decay=5e-4)
             fit(net, ours(), cross_entropy, by, epochs=2, batch=8, rng=rng)
     assert all(torch.equal(w, last(stage, run).model[name]) for name, w in nets.weights_of(net).items())

@@ -38,7 +38,7 @@ from tideline.archive.errors import NotFinite, WrongDims
 from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed, RosterRefused, StepFailed
 from tideline.core.handle import Handle
-from tideline.core.phase import Replies, Told, Turn
+from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.run import ClientId, Member, Role, World
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import Status
@@ -195,7 +195,7 @@ def test_a_half_beyond_all_others_spoils_its_own_pair_alone() -> None:
     roster = tuple(Member(ClientId(name), Role(role), role == "source") for name, role in ROSTER.items())
     turn = Turn(FADA(**WHOLE, parts="II"), WORLD, roster, 1, torch.Generator())
     told = server.stepped(before, replies, turn)
-    assert isinstance(told, Told) and told.marks == {"left out": ("bert",)}
+    assert isinstance(told, Folded) and told.marks == {"left out": ("bert",)}
     after = told.state.di["carl"]
     assert torch.equal(after["bert"].theta, before.di["carl"]["bert"].theta)
     assert torch.equal(after["anna"].theta, state(stage, run, "identify").di["carl"]["anna"].theta)
@@ -219,8 +219,8 @@ def test_halves_of_too_few_rows_are_refused() -> None:
     with pytest.raises(DataRefused, match=r"The site has 15 training rows.*below 16"):
         client.identify.run(Identifiers({}), mine(), place({}, Role.TARGET, few))
     with pytest.raises(DataRefused, match=r"The site has 15 training rows.*below 16"):
-        client.settle(None, place({}, Role.TARGET, few))  # when it joins, before it has sent a model for nothing
-    assert len(client.settle(None, place({"parts": "I"}, Role.TARGET, few)).rows) == 15
+        client.prepare(None, place({}, Role.TARGET, few))  # when it joins, before it has sent a model for nothing
+    assert len(client.prepare(None, place({"parts": "I"}, Role.TARGET, few)).rows) == 15
     for name in ("batch", "identify_batch"):
         with pytest.raises(ConfigRefused, match=f"config.{name} is 15; it should be at least 16"):
             federation().start(experiment("fada", ROSTER, config={name: 15}))
@@ -231,7 +231,7 @@ def test_no_rows_are_refused() -> None:
     data = train(0)
     none = Data(data.x[:0], None, data.domain[:0], data.domains)
     with pytest.raises(DataRefused, match="no training rows"):
-        client.settle(None, place({}, Role.TARGET, none))
+        client.prepare(None, place({}, Role.TARGET, none))
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_its_owner_takes_out_what_it_predicts_with() -> None:
         guess = (head(net.get_submodule("features")(held.x)) @ found["prototypes"]["mean"].mT).argmax(1)
     told_of = next(c for c in stage.result(run)["clients"] if c["name"] == "emil")["accuracy"]
     assert float((guess == held.y).double().mean()) == pytest.approx(told_of)
-    assert fedpcl_pl.keepsakes(None, client.settle(Config(), None)) == {}  # type: ignore[arg-type]
+    assert fedpcl_pl.keepsakes(None, client.prepare(Config(), None)) == {}  # type: ignore[arg-type]
 
 
 REFUSED: dict[str, tuple[Change, str]] = {

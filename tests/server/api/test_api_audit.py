@@ -48,8 +48,8 @@ def test_who_asked_is_told(door: Coordinator) -> None:
     door.send("DELETE", "/keys/alice", headers=alice)
     before = log(door, "?kind=key_made")[0]["seq"] - 1
     told = [(entry["kind"], entry["by"]) for entry in log(door, f"?after={before}")]
-    deeds = ("run_started", "run_cancelled", "invited", "revoked", "key_ended")
-    assert told == [("key_made", "admin"), *((kind, "alice") for kind in deeds)]
+    events = ("run_started", "run_cancelled", "invited", "revoked", "key_ended")
+    assert told == [("key_made", "admin"), *((kind, "alice") for kind in events)]
 
 
 def test_the_list_leads_to_the_tip(door: Coordinator) -> None:
@@ -86,7 +86,7 @@ def test_wrong_keys_stand_in_the_log(door: Coordinator) -> None:
         assert door.get("/runs", headers={"Authorization": "Bearer a guess"}).status_code == 401
     assert door.get("/runs").status_code == 401
     [entry] = log(door, "?kind=sign_in_refused")
-    assert entry["told"]["door"] == "people" and entry["told"]["address"] == "127.0.0.1" and "guess" not in str(entry)
+    assert entry["details"]["door"] == "people" and entry["details"]["address"] == "127.0.0.1" and "guess" not in str(entry)
 
 
 def test_who_is_over_the_limit_stands_in_the_log(door: Coordinator) -> None:
@@ -100,7 +100,7 @@ def test_who_is_over_the_limit_stands_in_the_log(door: Coordinator) -> None:
     )
     for guess, status in (("a guess", 401), (key, 429)):
         assert limited.get("/runs", headers={"Authorization": f"Bearer {guess}"}).status_code == status
-    told = [entry["told"]["what"] for entry in log(door, "?kind=sign_in_refused")]
+    told = [entry["details"]["what"] for entry in log(door, "?kind=sign_in_refused")]
     assert len(told) == 2 and told[1].startswith("The API key 'alice' was revoked")
 
 
@@ -113,7 +113,7 @@ def test_who_had_parts_destroyed_is_told(door: Coordinator) -> None:
         swept = door.post("/parts/sweep", headers={"Authorization": f"Bearer {key}", "Idempotency-Key": "1"}).json()
         assert swept["dropped"] == 1
     [entry] = log(door, "?kind=parts_swept")
-    assert (entry["by"], entry["told"]) == ("alice", {"dropped": 1, "freed": 6})
+    assert (entry["by"], entry["details"]) == ("alice", {"dropped": 1, "freed": 6})
 
 
 @pytest.fixture
@@ -138,13 +138,13 @@ def test_what_lies_in_a_database_comes_out_as_it_was_written(stored: Coordinator
 @pytest.mark.parametrize(
     "change",
     [
-        "told = substr(told, 1, length(told) - 1)",
-        "told = '[1]'",
+        "details = substr(told, 1, length(told) - 1)",
+        "details = '[1]'",
         "at = 'x'",
         "at = 9e999",
         "by = X'FF'",
         "hash = 'x'",
-        "told = NULL",
+        "details = NULL",
         'told = \'{"a":' + "[" * 300 + "]" * 300 + "}'",
     ],
 )

@@ -45,7 +45,7 @@ class Database(Protocol):
         """Raises StoreRefused for a database that cannot hold a store."""
         ...
 
-    def settle(self, engine: Engine) -> None:
+    def configure(self, engine: Engine) -> None:
         """What has to be set once the tables are there."""
         ...
 

@@ -115,7 +115,7 @@ def check(connection: Connection, name: str) -> None:
     connection.exec_driver_sql(ONE_OPENER)  # of several coordinators that start at once, one makes the tables
 
 
-def settle(engine: Engine) -> None:
+def configure(engine: Engine) -> None:
     """Nothing more has to be set."""
 
 

@@ -56,7 +56,7 @@ def check(connection: Connection, name: str) -> None:
     """Every SQLite file will do."""
 
 
-def settle(engine: Engine) -> None:
+def configure(engine: Engine) -> None:
     """Let readers go on beside the writer. The file remembers it. SQLite does not wait for others here, so we do."""
     until = time.monotonic() + BUSY_SECONDS
     raw = engine.raw_connection()

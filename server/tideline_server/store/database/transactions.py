@@ -148,7 +148,7 @@ def open_store(where: Path | str, watch: Watch = unwatched) -> Store:
         with engine.execution_options(**kind.writing).begin() as connection:
             kind.check(connection, name)
             versions.agree(connection, name)
-        kind.settle(engine)
+        kind.configure(engine)
     except StoreRefused:
         engine.dispose()
         raise

@@ -128,7 +128,7 @@ def averaging(
 
     def plan(c: A) -> Plan[A, State]:
         least, needs = folding.floor(c)
-        fold = Phase("train", train, ask=model_to_learners, tell=folding.fold, floor=least, needs=needs)
+        fold = Phase("train", train, ask=model_to_learners, fold=folding.fold, floor=least, needs=needs)
         last = (confused(model_to_all, predict, takes=Model),) if c.confusion else ()
         return scored(c, fold, evaluate(model_to_all, predict, takes=Model, metrics=told, confidence=c.confidence)) + last
 

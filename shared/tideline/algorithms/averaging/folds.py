@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from tideline.algorithms.averaging.messages import State, Update
 from tideline.core.algorithm import no_notes
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.phase import Replies, Told, Turn
+from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, World
 from tideline.numerics.aggregation import robust
@@ -51,14 +51,14 @@ def any_number(config: C, n: int) -> None:
 class Folding(Generic[C]):
     """How a member of the family makes the next model of replies.
 
-    fold          the coordinator's `tell`
+    fold          the coordinator's `fold`
     floor         the least number of replies that it can fold, and what needs them
     check         raises ConfigRefused for settings that it has no use for, or lacks
     check_number  raises RosterRefused where fewer sites than it needs can train
     notes         what it does with sites and their counts, for those who start a run
     """
 
-    fold: Callable[[State, Replies[Update], Turn[C]], State | Told[State]]
+    fold: Callable[[State, Replies[Update], Turn[C]], State | Folded[State]]
     floor: Callable[[C], tuple[int | None, str]] = no_floor
     check: Callable[[C], None] = any_settings
     check_number: Callable[[C, int], None] = any_number
@@ -130,7 +130,7 @@ def notes(config: FedAvg, world: World) -> tuple[str, ...]:
     return (says,) if config.weighting == "uniform" else (says, COUNTS if config.robust == "clip" else NO_COUNTS)
 
 
-def fold(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> State | Told[State]:
+def fold(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> State | Folded[State]:
     """The next w by the rule of the config, and what was done with single sites."""
     return FOLDS[turn.config.robust](state, replies, turn)
 
@@ -148,10 +148,10 @@ def shares(replies: Replies[Update], config: Averaging) -> dict[ClientId, float]
     return {client: count / n for client, count in counts.items()}
 
 
-def clip(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Told[State]:
+def clip(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Folded[State]:
     """w <- w + sum_i a_i c_i (w_i - w), with the coefficients a_i of the mean."""
     made, factors = robust.clip(state.model, Models(replies), shares(replies, turn.config), turn.config.clip_norm)
-    return Told(State(made), marked({"clipped": [client for client, c in factors.items() if c < 1]}))
+    return Folded(State(made), marked({"clipped": [client for client, c in factors.items() if c < 1]}))
 
 
 def median(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> State:
@@ -164,17 +164,17 @@ def trimmed_mean(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> 
     return State(robust.trimmed_mean(Models(replies), turn.config.byzantine))
 
 
-def krum(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Told[State]:
+def krum(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Folded[State]:
     """w <- the model of the site with the least Krum score."""
     one = robust.krum(Models(replies), turn.config.byzantine)
-    return Told(State(replies[one].model), choice(replies, (one,)))
+    return Folded(State(replies[one].model), choice(replies, (one,)))
 
 
-def multi_krum(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Told[State]:
+def multi_krum(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Folded[State]:
     """w <- the plain mean of the N - f - 2 models with the least Krum scores."""
     models = Models(replies)
     chosen = robust.multi_krum(models, turn.config.byzantine)
-    return Told(State(robust.trimmed_mean({client: models[client] for client in chosen}, 0)), choice(replies, chosen))
+    return Folded(State(robust.trimmed_mean({client: models[client] for client in chosen}, 0)), choice(replies, chosen))
 
 
 def choice(replies: Replies[Update], chosen: tuple[ClientId, ...]) -> Mapping[str, tuple[ClientId, ...]]:
@@ -187,7 +187,7 @@ def marked(words: Mapping[str, Sequence[ClientId]]) -> Mapping[str, tuple[Client
     return {word: tuple(clients) for word, clients in words.items() if clients}
 
 
-FOLDS: Mapping[str, Callable[[State, Replies[Update], Turn[FedAvg]], State | Told[State]]] = {
+FOLDS: Mapping[str, Callable[[State, Replies[Update], Turn[FedAvg]], State | Folded[State]]] = {
     "none": mean,
     "clip": clip,
     "median": median,

@@ -33,10 +33,10 @@ class Central(Training):
 
 def plan(c: Central) -> Plan[Central, State]:
     """Pool, then (learn, score) x R. Learning asks nobody: it is a computation on the coordinator."""
-    pool = Phase("pool", client.pool, ask=server.to_learners, tell=server.gather)
-    learn = Phase("learn", None, tell=server.learn)
+    pool = Phase("pool", client.pool, ask=server.to_learners, fold=server.gather)
+    learn = Phase("learn", None, fold=server.learn)
     score = evaluate(server.model_to_all, predict, takes=Model, confidence=c.confidence)
-    rounds = scored(c, learn, replace(score, tell=server.telling(score.tell)))
+    rounds = scored(c, learn, replace(score, fold=server.telling(score.fold)))
     return (pool, *rounds) if c.rounds else rounds
 
 

@@ -15,7 +15,7 @@ from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.central.messages import Held, Rows, State
 from tideline.core.data import Data
 from tideline.core.errors import StepFailed
-from tideline.core.phase import Replies, Table, Told, Turn, told
+from tideline.core.phase import Folded, Replies, Table, Turn, folded
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Roster, World
 from tideline.learning.evaluate import Histogram
@@ -25,7 +25,7 @@ from tideline.learning.optimisers import optimiser
 if TYPE_CHECKING:
     from tideline.algorithms.central import Central
 
-Scored: TypeAlias = "Callable[[State, Replies[Histogram], Turn[Central]], State | Told[State]]"
+Scored: TypeAlias = "Callable[[State, Replies[Histogram], Turn[Central]], State | Folded[State]]"
 LEAST = 2  # rows in all, so that a batch has a variance, which batch norm needs
 LOST = "rounds of training that were not taken"
 
@@ -45,7 +45,7 @@ def to_learners(state: State, turn: Turn[Central]) -> dict[ClientId, Nothing]:
     return dict.fromkeys(learners(turn), Nothing())
 
 
-def gather(state: State, replies: Replies[Rows], turn: Turn[Central]) -> Told[State]:
+def gather(state: State, replies: Replies[Rows], turn: Turn[Central]) -> Folded[State]:
     """The rows of those that can be learnt from. Raises StepFailed where too few are left to learn anything."""
     rows: dict[str, Held] = {k: Held(given.x, given.y) for k, given in replies.items() if usable(given, turn)}
     n = sum(len(given.y) for given in rows.values())
@@ -55,7 +55,7 @@ def gather(state: State, replies: Replies[Rows], turn: Turn[Central]) -> Told[St
             "Look at what the sites' data folders hold: tideline data check",
         )
     left_out = tuple(k for k in replies if k not in rows)
-    return Told(replace(state, rows=rows), {"left out": left_out} if left_out else {})
+    return Folded(replace(state, rows=rows), {"left out": left_out} if left_out else {})
 
 
 def usable(given: Rows, turn: Turn[Central]) -> bool:
@@ -86,15 +86,15 @@ def pooled(state: State, world: World) -> Data:
     return Data(x, y, domain, names)
 
 
-def telling(tell: Scored) -> Scored:
+def telling(fold: Scored) -> Scored:
     """What a scoring tells people, and whether rounds of training before it were not taken: those have no tables of their own."""
 
-    def both(state: State, replies: Replies[Histogram], turn: Turn[Central]) -> State | Told[State]:
-        given = tell(state, replies, turn)
+    def both(state: State, replies: Replies[Histogram], turn: Turn[Central]) -> State | Folded[State]:
+        given = fold(state, replies, turn)
         if not state.lost:
             return given
         count = Table(("rounds so far",), ("not finite",), ((float(state.lost),),))
-        return replace(told(given), tables={**told(given).tables, LOST: count})
+        return replace(folded(given), tables={**folded(given).tables, LOST: count})
 
     return both
 

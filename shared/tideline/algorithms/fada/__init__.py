@@ -24,8 +24,8 @@ from tideline.learning.label_shift import label_shift
 
 def plan(c: Either) -> Plan[Either, State]:
     """Begin alike, then rounds; scored before them, now and then, and at the end."""
-    first = Phase(SOURCE, source.begin, ask=server.to_sources, tell=server.gathered)
-    share = Phase("share", client.share, ask=server.to_all, tell=server.begun)
+    first = Phase(SOURCE, source.begin, ask=server.to_sources, fold=server.gathered)
+    share = Phase("share", client.share, ask=server.to_all, fold=server.begun)
     before = Phase("source_only", client.score("source_only"), ask=server.nothing_to_targets)
     grade = Phase("score", client.score("accuracy"), ask=server.nothing_to_targets)
     due = (r == c.rounds or r % c.evaluate_every == 0 for r in range(1, c.rounds + 1))
@@ -46,19 +46,19 @@ def one_round(c: Either) -> Plan[Either, State]:
         IMPROVE,
         replace(source.improve, metrics=source.improve_metrics(c)),
         ask=server.to_improve,
-        tell=server.improved,
+        fold=server.improved,
     )
     following = replace(target.follow, metrics=target.follow_metrics(c))
-    follow = Phase("follow", following, ask=server.to_follow, tell=server.followed)
+    follow = Phase("follow", following, ask=server.to_follow, fold=server.followed)
     return (*identify(c) * c.identify_steps, improve, follow) if aligns(c) else (improve, follow)
 
 
 def identify(c: Either) -> Plan[Either, State]:
     """One step of the identifiers: by halves of a gradient, or by features."""
     if c.critic == FEATURES:
-        expose = Phase("expose", critic.expose, ask=criticism.ask_all, tell=criticism.criticised)
+        expose = Phase("expose", critic.expose, ask=criticism.ask_all, fold=criticism.criticised)
         return expose, Phase("pull", critic.pull, ask=criticism.gradients)
-    return (Phase("identify", client.identify, ask=server.identifiers, tell=server.stepped),)
+    return (Phase("identify", client.identify, ask=server.identifiers, fold=server.stepped),)
 
 
 PAPER = "Peng, Huang, Zhu, Saenko: Federated Adversarial Domain Adaptation, 2020"
@@ -86,7 +86,7 @@ fada: Algorithm[FADA, State, Mine] = Algorithm(
     claims=CLAIMS + WITH_FEATURES,
     presets=PRESETS,
     memory=Mine,
-    settle=client.settle,
+    prepare=client.prepare,
     fits=fits,
     sizes=sizes,
     notes=notes,
@@ -106,7 +106,7 @@ fdann: Algorithm[FDANN, State, Mine] = Algorithm(
     claims=CLAIMS,
     presets=PRESETS,
     memory=Mine,
-    settle=client.settle,
+    prepare=client.prepare,
     fits=fits,
     sizes=sizes,
     notes=notes,

@@ -29,7 +29,7 @@ SOURCE = "source"  # the phase of averaging among sources
 IMPROVE = "improve"
 
 
-def settle(config: Either, site: Site[Either]) -> Mine:
+def prepare(config: Either, site: Site[Either]) -> Mine:
     """No model yet. At a target, which rows are clustered: drawn once, so that gains tell of models and not of rows.
 
     Raises DataRefused for a site without rows, and, where halves are told, for one of fewer than these may be of.

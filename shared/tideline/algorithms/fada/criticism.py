@@ -11,7 +11,7 @@ from torch import Tensor
 from tideline.algorithms.fada.messages import Ask, Exposed, Identifier, Pull, State
 from tideline.algorithms.fada.server import identified, sources, targets
 from tideline.algorithms.fada.settings import LEAST, Either
-from tideline.core.phase import Replies, Told, Turn
+from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.run import ClientId
 from tideline.nets.disentangling import logits, sizes
 from tideline.numerics.alignment.adversarial import error_of, taken_for_source, told_apart
@@ -22,7 +22,7 @@ def ask_all(state: State, turn: Turn[Either]) -> dict[ClientId, Ask]:
     return dict.fromkeys((*sources(state, turn), *targets(state, turn)), Ask())
 
 
-def criticised(state: State, replies: Replies[Exposed], turn: Turn[Either]) -> State | Told[State]:
+def criticised(state: State, replies: Replies[Exposed], turn: Turn[Either]) -> State | Folded[State]:
     """A step of each DI by eq. 4, and the gradients of eq. 5 by each party's features, DI held. Odd features are left out."""
     sent = ((str(client), reply.f.float()) for client, reply in replies.items())
     f = {client: rows for client, rows in sent if likely(rows, turn.config)}

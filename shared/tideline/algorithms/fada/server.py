@@ -23,7 +23,7 @@ from tideline.algorithms.fada.messages import (
 )
 from tideline.algorithms.fada.settings import GRADIENTS, PARAM, Either, aligns, begins_anew
 from tideline.core.errors import RosterRefused, StepFailed
-from tideline.core.phase import Replies, Table, Told, Turn
+from tideline.core.phase import Folded, Replies, Table, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.nets.disentangling import identifier, sizes
@@ -59,7 +59,7 @@ def everybody(turn: Turn[Either]) -> tuple[str, ...]:
     return tuple(map(str, turn.members()))
 
 
-def gathered(state: State, replies: Replies[Improved], turn: Turn[Either]) -> State | Told[State]:
+def gathered(state: State, replies: Replies[Improved], turn: Turn[Either]) -> State | Folded[State]:
     """Handles of what sources sent; who sent nothing is left out of this round.
 
     Raises StepFailed where all have answered, and nobody with anything: then rounds would go by and teach nothing.
@@ -73,7 +73,7 @@ def gathered(state: State, replies: Replies[Improved], turn: Turn[Either]) -> St
     return left_out(replace(state, models=models), gone)
 
 
-def begun(state: State, replies: Replies[Nothing], turn: Turn[Either]) -> State | Told[State]:
+def begun(state: State, replies: Replies[Nothing], turn: Turn[Either]) -> State | Folded[State]:
     """Who takes part from here on. Raises RosterRefused where no source, or no target, is left."""
     here = tuple(str(c) for c in replies)
     for role in (Role.SOURCE, Role.TARGET):
@@ -82,12 +82,12 @@ def begun(state: State, replies: Replies[Nothing], turn: Turn[Either]) -> State 
     lacking = tuple(c for c in replies if replies.metrics.get(c, EMPTY).get("missing", 0) > 0)
     gone = tuple(c for c in turn.members() if c not in replies)
     marks = {"left out": gone, "lacks classes": lacking}
-    return Told(replace(state, begun=here, models={}), {word: who for word, who in marks.items() if who})
+    return Folded(replace(state, begun=here, models={}), {word: who for word, who in marks.items() if who})
 
 
-def left_out(state: State, gone: list[ClientId]) -> State | Told[State]:
+def left_out(state: State, gone: list[ClientId]) -> State | Folded[State]:
     """The state, and who was left out of it."""
-    return Told(state, {"left out": tuple(gone)}) if gone else state
+    return Folded(state, {"left out": tuple(gone)}) if gone else state
 
 
 def sources(state: State, turn: Turn[Either]) -> list[ClientId]:
@@ -127,7 +127,7 @@ def identifiers(state: State, turn: Turn[Either]) -> dict[ClientId, Identifiers]
     return {client: Identifiers(di) for client, di in pairs_of(state, turn).items()}
 
 
-def stepped(state: State, replies: Replies[Halves], turn: Turn[Either]) -> State | Told[State]:
+def stepped(state: State, replies: Replies[Halves], turn: Turn[Either]) -> State | Folded[State]:
     """DI <- DI - eta (g_s + g_t) for each pair of which both halves came; others stay. So one liar spoils its own pairs alone."""
     halves = {str(client): sound(reply.halves) for client, reply in replies.items()}
     rate = turn.config.identify_rate_of(sizes(turn.world)[1])
@@ -152,7 +152,7 @@ def sound(halves: Mapping[str, Half]) -> dict[str, Half]:
 
 def identified(
     state: State, found: Mapping[tuple[str, str], float], gone: list[ClientId], turn: Turn[Either]
-) -> State | Told[State]:
+) -> State | Folded[State]:
     """The errors of the pairs, over the exchanges of this round; after the last of them people are told."""
     number = (turn.round - 1) % turn.config.identify_steps
     errors: Errors = {t: dict(row) for t, row in state.errors.items()} if number else {}
@@ -161,7 +161,7 @@ def identified(
     state = replace(state, errors=errors)
     marks = {"left out": tuple(sorted(gone))} if gone else {}
     tables = distances(errors) if number + 1 == turn.config.identify_steps else {}
-    return Told(state, marks, tables=tables) if marks or tables else state
+    return Folded(state, marks, tables=tables) if marks or tables else state
 
 
 def distances(errors: Errors) -> dict[str, Table]:
@@ -196,18 +196,18 @@ def guides_of(state: State, turn: Turn[Either]) -> list[ClientId]:
     return [s for s in here if s not in state.behind] or here
 
 
-def improved(state: State, replies: Replies[Improved], turn: Turn[Either]) -> State | Told[State]:
+def improved(state: State, replies: Replies[Improved], turn: Turn[Either]) -> State | Folded[State]:
     """The same as `gathered`; and who is to be told where a round began, since changes are added to that.
 
     Models are added to nothing, and sources that do not meet add nothing.
     """
     told, c = gathered(state, replies, turn), turn.config
-    after = told.state if isinstance(told, Told) else told
+    after = told.state if isinstance(told, Folded) else told
     if c.meet and c.mode != PARAM:
         guide = next((str(s) for s in guides_of(state, turn) if s in after.models), "")
         gone = {str(s) for s in sources(state, turn) if s not in after.models}
         after = replace(after, guide=guide, behind=() if guide else tuple(sorted(gone.union(state.behind))))
-    return replace(told, state=after) if isinstance(told, Told) else after
+    return replace(told, state=after) if isinstance(told, Folded) else after
 
 
 def to_follow(state: State, turn: Turn[Either]) -> dict[ClientId, Follow]:
@@ -233,12 +233,12 @@ def late(state: State, told: Container[str], turn: Turn[Either]) -> tuple[str, .
     return tuple(str(t) for t in targets(state, turn) if t not in told or t in lacking)
 
 
-def followed(state: State, replies: Replies[Followed], turn: Turn[Either]) -> State | Told[State]:
+def followed(state: State, replies: Replies[Followed], turn: Turn[Either]) -> State | Folded[State]:
     """The weights of each target; of one that did not answer the last. Sources whose numbers it could not use are named."""
     told = {str(client): normalised(reply.w, state) for client, reply in replies.items()}
     state = replace(state, w={**state.w, **told}, late=late(state, told, turn) if state.models else state.late)
     unused = tuple(ClientId(s) for s in sorted(state.models) if any(s not in w for w in told.values()))
-    return Told(state, {"left out": unused} if unused else {}, tables=weights(state, turn))
+    return Folded(state, {"left out": unused} if unused else {}, tables=weights(state, turn))
 
 
 def normalised(w: Mapping[str, float], state: State) -> dict[str, float]:

@@ -45,10 +45,10 @@ class FDAN:
 
 def plan(c: FDAN) -> Plan[FDAN, State]:
     """Warm up, measure the width once, then (share, train) x R."""
-    warm = Phase("warm", client.warm, ask=server.to_sources, tell=server.average)
-    width = Phase("width", client.width, ask=server.to_target, tell=server.take_width)
-    share = Phase("share", client.share, ask=server.waves_to_all, tell=server.take_moments)
-    train = Phase("train", client.train, ask=server.lessons, tell=server.average)
+    warm = Phase("warm", client.warm, ask=server.to_sources, fold=server.average)
+    width = Phase("width", client.width, ask=server.to_target, fold=server.take_width)
+    share = Phase("share", client.share, ask=server.waves_to_all, fold=server.take_moments)
+    train = Phase("train", client.train, ask=server.lessons, fold=server.average)
     score = (Phase("norms", client.settle_in, ask=server.to_all), Phase("score", client.score, ask=server.to_all))
     rounds = ((share, train, *score) if due(c, r) else (share, train) for r in range(1, c.rounds + 1))
     taken = confused(server.nothing_to_target, client.predict_own, keeps=Mine)
@@ -88,7 +88,7 @@ fdan = Algorithm(
     server.begin,
     plan,
     Mine,
-    client.settle,
+    client.prepare,
     fits=fits,
     presets={
         "tiny": {"rounds": 2, "rate": 0.05, "features": 320},

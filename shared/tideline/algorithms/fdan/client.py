@@ -32,7 +32,7 @@ PAIRS = 500  # features whose distances are looked at
 Penalty = Callable[[Tensor], Tensor]
 
 
-def settle(config: FDAN, site: Site[FDAN]) -> Mine:
+def prepare(config: FDAN, site: Site[FDAN]) -> Mine:
     """No statistics and no model yet. Raises DataRefused for a site with few rows."""
     check_rows(site)
     return Mine({}, {})

@@ -13,7 +13,7 @@ from tideline import nets
 from tideline.algorithms.fdan.client import trained
 from tideline.algorithms.fdan.messages import Change, Lesson, Model, Moment, State, Waves, Width
 from tideline.algorithms.source_free.source import sources
-from tideline.core.phase import MOST_VALUES, Replies, Table, Told, Turn
+from tideline.core.phase import MOST_VALUES, Folded, Replies, Table, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -75,12 +75,12 @@ def waves_to_all(state: State, turn: Turn[FDAN]) -> dict[ClientId, Waves]:
     return dict.fromkeys(everybody(turn), Waves(state.model, state.buffers, state.seed, state.s2))
 
 
-def take_moments(state: State, replies: Replies[Moment], turn: Turn[FDAN]) -> Told[State]:
+def take_moments(state: State, replies: Replies[Moment], turn: Turn[FDAN]) -> Folded[State]:
     """m of those who answered, beside the last of the others. One that is no mean of psi is left out, and named."""
     told = {k: reply.m.float() for k, reply in replies.items()}
     moments: dict[str, Tensor] = {**state.moments, **{str(k): m for k, m in told.items() if is_mean(m)}}
     marks = {"left out": odd} if (odd := tuple(k for k, m in told.items() if not is_mean(m))) else {}
-    return Told(replace(state, moments=moments), marks, tables=distances(moments, turn))
+    return Folded(replace(state, moments=moments), marks, tables=distances(moments, turn))
 
 
 def is_mean(m: Tensor) -> bool:

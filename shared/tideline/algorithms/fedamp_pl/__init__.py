@@ -42,7 +42,7 @@ def adapt_near(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Adapte
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, then rounds."""
     taught = (source.phase(server.take_source),) * c.source_rounds
-    work = Phase("adapt", adapt_near, ask=server.clouds, tell=server.attend)
+    work = Phase("adapt", adapt_near, ask=server.clouds, fold=server.attend)
     return (*taught, scoring.source_only(), *scoring.scored(c, lambda r: work, scoring.score(server.own)))
 
 

@@ -12,7 +12,7 @@ from tideline.algorithms.fedamp_pl.messages import Adapted, State
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.messages import Model, Taught
 from tideline.algorithms.source_free.settings import Adapting
-from tideline.core.phase import Replies, Table, Told, Turn
+from tideline.core.phase import Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.nets import layers
@@ -60,14 +60,14 @@ def own(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     return {k: Model(state.models.get(k, state.f), state.g) for k in turn.members(Role.TARGET)}
 
 
-def attend(state: State, replies: Replies[Adapted], turn: Turn[Config]) -> Told[State]:
+def attend(state: State, replies: Replies[Adapted], turn: Turn[Config]) -> Folded[State]:
     """w_i of those who answered, beside the last of the others; then the attention between all of them."""
     models: dict[str, Weights] = {**state.models, **{str(k): reply.f for k, reply in replies.items()}}
     names = tuple(sorted(models))
     xi = weights([models[k] for k in names])
     values = tuple(tuple(row) for row in xi.tolist())
     tables: Mapping[str, Table] = {"attention, xi": Table(names, names, values)} if len(names) <= SHOWN else EMPTY
-    return Told(State(state.f, state.g, {k: models[k] for k in names}, xi), tables=tables)
+    return Folded(State(state.f, state.g, {k: models[k] for k in names}, xi), tables=tables)
 
 
 def weights(models: list[Weights]) -> Tensor:

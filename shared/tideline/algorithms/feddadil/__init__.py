@@ -70,15 +70,15 @@ class Config:
 
 def plan(c: Config) -> Plan[Config, State]:
     """Encode and embed (step 1), learn (step 2) with an adaptation now and then (step 3), score."""
-    encode = Phase("encode", client.train_encoder, ask=server.model_to_sources, tell=server.average_model)
-    embed: Phase[Config, State] = Phase("embed", client.embed, ask=server.encoder_to_all, tell=unchanged)
-    head = Phase("head", client.slope, ask=server.heads_to_sources, tell=server.descend)
-    describe = Phase("describe", client.describe, ask=server.nothing_to_sources, tell=server.first_atoms)
-    learn = Phase("learn", client.learn, ask=server.atoms_to_all, tell=server.average_atoms)
+    encode = Phase("encode", client.train_encoder, ask=server.model_to_sources, fold=server.average_model)
+    embed: Phase[Config, State] = Phase("embed", client.embed, ask=server.encoder_to_all, fold=unchanged)
+    head = Phase("head", client.slope, ask=server.heads_to_sources, fold=server.descend)
+    describe = Phase("describe", client.describe, ask=server.nothing_to_sources, fold=server.first_atoms)
+    learn = Phase("learn", client.learn, ask=server.atoms_to_all, fold=server.average_atoms)
     last = replace(learn, step=client.learn_shown) if c.line else learn
-    adapt: Phase[Config, State] = Phase("adapt", target.adapt, ask=server.atoms_to_targets, tell=unchanged)
-    line: Phase[Config, State] = Phase("line", client.walk, ask=server.line_to_all, tell=unchanged)
-    grade: Phase[Config, State] = Phase("score", score.scoring(c), ask=server.heads_to_all, tell=unchanged)
+    adapt: Phase[Config, State] = Phase("adapt", target.adapt, ask=server.atoms_to_targets, fold=unchanged)
+    line: Phase[Config, State] = Phase("line", client.walk, ask=server.line_to_all, fold=unchanged)
+    grade: Phase[Config, State] = Phase("score", score.scoring(c), ask=server.heads_to_all, fold=unchanged)
     encoded = (encode,) * c.encoder_rounds + (embed,) * (c.encoder_rounds > 0)
     told = c.init == "class_gaussian" or c.head_rounds > 0
     ready = (describe,) * told + (head,) * c.head_rounds
@@ -135,7 +135,7 @@ feddadil = Algorithm(
     server.begin,
     plan,
     memory=Mine,
-    settle=client.settle,
+    prepare=client.prepare,
     fits=server.needs_both,
     keepsakes=keepsakes,
     notes=server.notes,

@@ -42,7 +42,7 @@ POWER_STEPS, TINY = 20, 1e-12
 ENOUGH = 10  # rows of a class below which its moments are not told: they would describe single samples
 
 
-def settle(config: Config, site: Site[Config]) -> Mine:
+def prepare(config: Config, site: Site[Config]) -> Mine:
     """alpha = 1/K, and, where data are features already, the features."""
     blank = Mine(
         z=torch.zeros(0, 0),

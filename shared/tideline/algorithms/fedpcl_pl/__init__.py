@@ -40,8 +40,8 @@ class Config(Source):
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, the first prototypes, then rounds."""
     taught = (source.phase(server.take_source, Kept),) * c.source_rounds
-    first = (Phase("describe", client.describe, ask=server.to_targets, tell=server.collect),) if c.rounds else ()
-    work = Phase("learn", client.learn, ask=server.lessons, tell=server.collect)
+    first = (Phase("describe", client.describe, ask=server.to_targets, fold=server.collect),) if c.rounds else ()
+    work = Phase("learn", client.learn, ask=server.lessons, fold=server.collect)
     grade = Phase("score", client.score, ask=server.to_targets)
     return (*taught, scoring.source_only(keeps=Kept), *first, *scoring.scored(c, lambda r: work, grade))
 
@@ -77,7 +77,7 @@ fedpcl_pl = method(
     state=State,
     begin=server.begin,
     memory=Kept,
-    settle=client.settle,
+    prepare=client.prepare,
     sizes=sizes,
     keepsakes=keepsakes,
     supplied=Supplied(server.begin_with, source.needs_targets),

@@ -28,7 +28,7 @@ HIDDEN, WIDTH = 512, 256
 LEAST = 5  # rows of a class that is sent: the mean of fewer would nearly be one of them
 
 
-def settle(config: Config, site: Site[Config]) -> Kept:
+def prepare(config: Config, site: Site[Config]) -> Kept:
     """No head yet: its seed comes with the first order."""
     return Kept({}, {}, {}, torch.zeros(0, 0), torch.zeros(0, dtype=torch.bool))
 

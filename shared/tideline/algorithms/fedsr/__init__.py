@@ -16,7 +16,7 @@ from torch.nn import functional
 from tideline import nets
 from tideline.algorithms.averaging import PRESETS, Training, model_to_all, model_to_learners, needs_teachers, scored
 from tideline.algorithms.averaging.messages import Model, State
-from tideline.algorithms.fedsr.client import predict, settle, train
+from tideline.algorithms.fedsr.client import predict, prepare, train
 from tideline.algorithms.fedsr.messages import Mine, Update
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan, Replies, Turn
@@ -49,7 +49,7 @@ def mean(state: State, replies: Replies[Update], turn: Turn[FedSR]) -> State:
 
 def plan(c: FedSR) -> Plan[FedSR, State]:
     """(train, score) x R."""
-    work = Phase("train", train, ask=model_to_learners, tell=mean)
+    work = Phase("train", train, ask=model_to_learners, fold=mean)
     return scored(c, work, evaluate(model_to_all, predict, takes=Model, keeps=Mine, confidence=c.confidence))
 
 
@@ -90,7 +90,7 @@ fedsr = Algorithm(
     begin,
     plan,
     memory=Mine,
-    settle=settle,
+    prepare=prepare,
     fits=fits,
     presets={
         **PRESETS,

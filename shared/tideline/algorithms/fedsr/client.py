@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tideline.algorithms.fedsr import FedSR
 
 
-def settle(config: FedSR, site: Site[FedSR]) -> Mine:
+def prepare(config: FedSR, site: Site[FedSR]) -> Mine:
     """References before the first round: means of 0, scales of softplus(1), C = 1."""
     shape = site.world.classes, probabilistic.width(site.world)
     return Mine(torch.zeros(shape), torch.ones(shape), 1.0)

@@ -48,9 +48,9 @@ class Config(Adapting):
 
 def plan(c: Config) -> Plan[Config, State]:
     """Source; the first round, which makes the clusters; then one full round in U, and light ones between."""
-    first = Phase("first", client.adapt_from, ask=server.source_to_adapt, tell=server.cluster)
-    full = Phase("full", client.mix, ask=server.models_to_mix, tell=server.fold_measured)
-    light = Phase("light", client.adapt_from, ask=server.starts, tell=server.fold)
+    first = Phase("first", client.adapt_from, ask=server.source_to_adapt, fold=server.cluster)
+    full = Phase("full", client.mix, ask=server.models_to_mix, fold=server.fold_measured)
+    light = Phase("light", client.adapt_from, ask=server.starts, fold=server.fold)
 
     def of(r: int) -> Phase[Config, State]:
         if r == 1:
@@ -127,7 +127,7 @@ fedwca = Algorithm(
     server.begin,
     plan,
     memory=Mine,
-    settle=source.settle,
+    prepare=source.prepare,
     fits=needs_both,
     supplied=Supplied(server.begin_with, needs_targets),
     keepsakes=scoring.keepsakes,

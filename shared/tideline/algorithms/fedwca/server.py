@@ -13,7 +13,7 @@ from tideline.algorithms.fedwca.clusters import ADAPTIVE, assigned, clustered, f
 from tideline.algorithms.fedwca.messages import Adapted, Mix, Start, State, Weighed
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.messages import Model, Taught
-from tideline.core.phase import MOST_VALUES, Replies, Table, Told, Turn
+from tideline.core.phase import MOST_VALUES, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -68,7 +68,7 @@ def source_to_adapt(state: State, turn: Turn[Config]) -> dict[ClientId, Start]:
     return dict.fromkeys(turn.members(Role.TARGET), Start(state.f, None, state.g))
 
 
-def cluster(state: State, replies: Replies[Adapted], turn: Turn[Config]) -> Told[State]:
+def cluster(state: State, replies: Replies[Adapted], turn: Turn[Config]) -> Folded[State]:
     """Clusters of those who answered, by a layer of their f_k; the mean of each (lines 8 to 10)."""
     layers: dict[str, Tensor] = {k: point(reply.f, turn.config) for k, reply in replies.items()}
     members = clustered(layers, turn.config)
@@ -144,12 +144,12 @@ def shares(state: State, k: ClientId, config: Config) -> Tensor:
     return v
 
 
-def fold(state: State, replies: Replies[Adapted] | Replies[Weighed], turn: Turn[Config]) -> Told[State]:
+def fold(state: State, replies: Replies[Adapted] | Replies[Weighed], turn: Turn[Config]) -> Folded[State]:
     """The clusters' models after a round in which nothing was measured."""
     return told(parted(averaged(assigned(state, replies, turn.config), replies), turn.config), before=state)
 
 
-def fold_measured(state: State, replies: Replies[Weighed], turn: Turn[Config]) -> Told[State]:
+def fold_measured(state: State, replies: Replies[Weighed], turn: Turn[Config]) -> Folded[State]:
     """The clusters' models after a full round, v of each site, and S for the next (lines 17 to 20, eq. 8)."""
     measured = assigned(weighed(state, replies, turn.config), replies, turn.config)
     return told(parted(averaged(measured, replies), turn.config), before=state, with_weights=True)
@@ -193,12 +193,12 @@ def simplex(w: Tensor) -> Tensor:
     return w / total if total > 0 else torch.full_like(w, 1 / max(len(w), 1))
 
 
-def told(state: State, before: State | None = None, with_weights: bool = False) -> Told[State]:
+def told(state: State, before: State | None = None, with_weights: bool = False) -> Folded[State]:
     """The state, and for people: who is in which cluster, where that changed, and v of each site, where it was measured."""
     names = tuple(f"cluster {c + 1}" for c in range(len(state.models)))
     changed = before is None or before.members != state.members
     groups = {name: tuple(of(state.members, c)) for c, name in enumerate(names)} if changed else EMPTY
-    return Told(state, groups=groups, tables=tables(state, names) if with_weights else EMPTY)
+    return Folded(state, groups=groups, tables=tables(state, names) if with_weights else EMPTY)
 
 
 def tables(state: State, names: tuple[str, ...]) -> Mapping[str, Table]:

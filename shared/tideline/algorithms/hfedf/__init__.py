@@ -47,8 +47,8 @@ class Config(Hyper):
 
 def plan(c: Config) -> Plan[Config, State]:
     """(train, score) x R; before it the autoencoder, where it makes the embeddings."""
-    embed = (Phase("embed", embedding.embed, ask=embedding.to_learners, tell=embedding.take),)
-    work = Phase("train", client.train_counted if c.weighting == "samples" else client.train, ask=to_learners, tell=server.fuse)
+    embed = (Phase("embed", embedding.embed, ask=embedding.to_learners, fold=embedding.take),)
+    work = Phase("train", client.train_counted if c.weighting == "samples" else client.train, ask=to_learners, fold=server.fuse)
     score = client.scoring(to_be_scored, server.grade, c.confidence)
     return (embed if c.embeddings == "autoencoder" and c.rounds else ()) + scored(c, work, score)
 

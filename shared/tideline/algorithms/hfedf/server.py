@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tideline.algorithms.hypernetworks.messages import Counted, State, Update
 from tideline.algorithms.hypernetworks.server import NU, graded, gradients, moved, optimised, pulled, rows_of_nu
-from tideline.core.phase import Replies, Table, Told, Turn
+from tideline.core.phase import Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import World
 from tideline.learning.evaluate import Histogram
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tideline.algorithms.hfedf import Config
 
 
-def fuse(state: State, replies: Replies[Update | Counted], turn: Turn[Config]) -> Told[State]:
+def fuse(state: State, replies: Replies[Update | Counted], turn: Turn[Config]) -> Folded[State]:
     """One step of the optimiser on sum_i w_i g_i, then the moving average; the rest is averaged. Consumes the state."""
     c = turn.config
     found = pulled(state, tuple(replies), [reply.delta for reply in replies.values()], turn)
@@ -46,7 +46,7 @@ def fuse(state: State, replies: Replies[Update | Counted], turn: Turn[Config]) -
         rest=moved(state.rest, shares(replies, c.weighting)),
     )
     told = Table(tuple(replies), ("weight",), tuple((each,) for each in (w / w.sum()).tolist()))
-    return Told(made, tables={"weights of the clients (GradAlign)": told})
+    return Folded(made, tables={"weights of the clients (GradAlign)": told})
 
 
 def shares(replies: Replies[Update | Counted], weighting: str) -> Iterator[tuple[float, Weights]]:
@@ -74,7 +74,7 @@ def redrawn(theta: Weights, turn: Turn[Config]) -> dict[str, Tensor]:
     return {**theta, NU: torch.randn(theta[NU].shape, generator=turn.rng, dtype=theta[NU].dtype)}
 
 
-def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Told[State]:
+def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Folded[State]:
     """The state as it is, and what a scoring tells people."""
     return graded(state, replies, turn, state)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tideline import nets
 from tideline.algorithms.hypernetworks.messages import Counted, Model, Models, Shared, Update
 from tideline.algorithms.hypernetworks.settings import Hyper
-from tideline.core.phase import Phase, Replies, Told, Turn
+from tideline.core.phase import Folded, Phase, Replies, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import Histogram, Offer, evaluate, outputs
@@ -85,14 +85,14 @@ def trained(
 
 
 def scoring(
-    offer: Offer[S, C, Models], tell: Callable[[S, Replies[Histogram], Turn[C]], Told[S]], confidence: bool
+    offer: Offer[S, C, Models], fold: Callable[[S, Replies[Histogram], Turn[C]], Folded[S]], confidence: bool
 ) -> Phase[C, S]:
     """A phase that scores each site's held-out rows by the models that it is sent; its accuracy is their mean.
 
     So id is the mean over clients of their own models' accuracies, and ood, of a domain that nobody trained on, the mean of all.
     """
     score: Phase[C, S] = evaluate(offer, predict, takes=Models, confidence=confidence, each=models_in)
-    return replace(score, tell=tell)
+    return replace(score, fold=fold)
 
 
 def models_in(order: Models) -> tuple[Weights, ...]:

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from tideline import nets
 from tideline.algorithms.hypernetworks.messages import Model, Models, State
 from tideline.algorithms.hypernetworks.settings import LINEAR, Hyper, chunk_of, generated, learners
-from tideline.core.phase import MOST_VALUES, Each, Replies, Table, Told, Turn
+from tideline.core.phase import MOST_VALUES, Each, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.learning.evaluate import Histogram, histograms
@@ -129,14 +129,14 @@ def embeddings(hyper: State, room: int) -> Mapping[str, Table]:
     return {"embeddings of the clients": Table(hyper.clients, columns, tuple(map(tuple, nu.double().tolist())), admins=True)}
 
 
-def graded(state: S, replies: Replies[Histogram], turn: Turn[Hyper], hyper: State) -> Told[S]:
+def graded(state: S, replies: Replies[Histogram], turn: Turn[Hyper], hyper: State) -> Folded[S]:
     """The state as it is; for people the spread of the clients' models, and confidences where sites tell them."""
     apart = spread(phi(hyper, turn, client) for client in hyper.clients)
     names = [name for name in apart if hyper.rest.get(name) is None]
     table = Table(tuple(names), ("standard deviation",), tuple((apart[name],) for name in names))
     seen = histograms(state, replies, turn) if turn.config.confidence else state
-    tables: Mapping[str, Table] = {"spread of the clients' models": table, **(seen.tables if isinstance(seen, Told) else {})}
-    return Told(state, tables={**tables, **embeddings(hyper, MOST_VALUES - sum(map(size, tables.values())))})
+    tables: Mapping[str, Table] = {"spread of the clients' models": table, **(seen.tables if isinstance(seen, Folded) else {})}
+    return Folded(state, tables={**tables, **embeddings(hyper, MOST_VALUES - sum(map(size, tables.values())))})
 
 
 def size(table: Table) -> int:

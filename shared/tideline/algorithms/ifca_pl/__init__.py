@@ -31,7 +31,7 @@ class Config(Adapting):
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, then rounds."""
     taught = (source.phase(server.take_source),) * c.source_rounds
-    work = Phase("adapt", client.choose, ask=server.all_models, tell=server.fold)
+    work = Phase("adapt", client.choose, ask=server.all_models, fold=server.fold)
     return (*taught, scoring.source_only(), *scoring.scored(c, lambda r: work, scoring.score(server.own)))
 
 

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from tideline.algorithms.ifca_pl.messages import Chosen, Models, State
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.messages import Model, Taught
-from tideline.core.phase import Replies, Told, Turn
+from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.nets import layers
@@ -65,7 +65,7 @@ def own(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     return {k: made[state.chosen[k]] if k in state.chosen else none for k in turn.members(Role.TARGET)}
 
 
-def fold(state: State, replies: Replies[Chosen], turn: Turn[Config]) -> Told[State]:
+def fold(state: State, replies: Replies[Chosen], turn: Turn[Config]) -> Folded[State]:
     """theta_j: the plain mean of the replies that chose it, unchanged where none did. People are told who chose which, if that
     changed.
     """
@@ -74,7 +74,7 @@ def fold(state: State, replies: Replies[Chosen], turn: Turn[Config]) -> Told[Sta
     chosen = dict(sorted({**state.chosen, **now}.items()))
     names = (tuple(ClientId(k) for k in chosen if chosen[k] == j) for j in range(len(models)))
     groups = {f"model {j}": members for j, members in enumerate(names, 1)} if chosen != state.chosen else EMPTY
-    return Told(replace(state, models=models, chosen=chosen), groups=groups)
+    return Folded(replace(state, models=models, chosen=chosen), groups=groups)
 
 
 def place(choice: Tensor) -> int:

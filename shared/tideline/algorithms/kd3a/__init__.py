@@ -48,9 +48,9 @@ class KD3A:
 
 def plan(c: KD3A) -> Plan[KD3A, State]:
     """(train, distil) x R, scored; which classes are taken for which, if that is asked for."""
-    train = Phase("train", counted(c, client.train_counted, client.train), ask=server.model_to_sources, tell=server.keep)
+    train = Phase("train", counted(c, client.train_counted, client.train), ask=server.model_to_sources, fold=server.keep)
     last = counted(c, client.distil_counted, client.distil)
-    distil = Phase("distil", last, ask=server.models_to_target, tell=server.average)
+    distil = Phase("distil", last, ask=server.models_to_target, fold=server.average)
     score = Phase("score", client.score, ask=server.model_to_all)
     rounds = ((train, distil, score) if due(c, r) else (train, distil) for r in range(1, c.rounds + 1))
     return (*chain.from_iterable(rounds), *(scoring.confusion(),) * c.confusion, *(scoring.dealt(),) * c.label_shift)
@@ -80,7 +80,7 @@ kd3a = Algorithm(
     server.begin,
     plan,
     Mine,
-    source.settle,
+    source.prepare,
     fits=source.needs_one_target,
     presets={
         "tiny": {"rounds": 2, "batch": 16, "rate": 0.05, "gate": 0.5, "last_gate": 0.6},

@@ -14,7 +14,7 @@ from tideline.algorithms.kd3a.client import LOCAL
 from tideline.algorithms.kd3a.messages import Counted, Distilled, DistilledCounted, Lesson, State, Trained
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.messages import Model
-from tideline.core.phase import MOST_VALUES, Replies, Table, Told, Turn
+from tideline.core.phase import MOST_VALUES, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -63,7 +63,7 @@ def model_to_all(state: State, turn: Turn[KD3A]) -> dict[ClientId, Model]:
     return dict.fromkeys(turn.members(), Model(state.f, state.g))
 
 
-def average(state: State, replies: Replies[Distilled | DistilledCounted], turn: Turn[KD3A]) -> Told[State]:
+def average(state: State, replies: Replies[Distilled | DistilledCounted], turn: Turn[KD3A]) -> Folded[State]:
     """w <- a_T w_T + sum_k a_k w_k, what batch norm measured included."""
     ((target, reply),) = replies.items()
     a = smoothed(state.weights, given(state, target, reply), turn.config.smoothing)
@@ -71,7 +71,7 @@ def average(state: State, replies: Replies[Distilled | DistilledCounted], turn: 
     f = weighted_sum((a[k], models[k].f) for k in a)
     g = state.g if turn.config.heads == LOCAL else classifier(a, models)
     made = State(f, g, {}, {}, {**state.weights, **a})
-    return Told(made, tables=tables(a, reply.f, state.taught))
+    return Folded(made, tables=tables(a, reply.f, state.taught))
 
 
 def classifier(a: Mapping[str, float], models: Mapping[str, Model]) -> dict[str, Tensor]:

@@ -66,11 +66,11 @@ def plan_of(
     keeps: type[M], adapt: AnyStep, ask: Callable[[State, Turn[Styled]], Mapping[ClientId, Record]]
 ) -> Callable[[Styled], Plan[Styled, State]]:
     """The plan of either: styles, the source model in their light, its score, rounds of adaptation."""
-    work = Phase("adapt", adapt, ask=ask, tell=server.fold)
+    work = Phase("adapt", adapt, ask=ask, fold=server.fold)
     own = server.models_to_targets
 
     def plan(c: Styled) -> Plan[Styled, State]:
-        style = Phase("style", client.describing(c.style_transfer, keeps), ask=server.nothing_to_targets, tell=server.cluster)
+        style = Phase("style", client.describing(c.style_transfer, keeps), ask=server.nothing_to_targets, fold=server.cluster)
         first = (style, *(taught(c, keeps),) * c.source_rounds, scoring.source_only(own, keeps))
         return (*first, *scoring.scored(c, lambda r: work, scoring.score(own, keeps)))
 
@@ -80,11 +80,11 @@ def plan_of(
 def taught(c: Styled, keeps: type[M]) -> Phase[Styled, State]:
     """One exchange with the sources."""
     if c.style_transfer:
-        return Phase("source", client.teaching(keeps), ask=server.styles_to_sources, tell=server.take_source)
-    return Phase("source", source.training(keeps), ask=server.model_to_sources, tell=server.take_source)
+        return Phase("source", client.teaching(keeps), ask=server.styles_to_sources, fold=server.take_source)
+    return Phase("source", source.training(keeps), ask=server.model_to_sources, fold=server.take_source)
 
 
-def settle(config: Styled, site: Site[Styled]) -> Pupil:
+def prepare(config: Styled, site: Site[Styled]) -> Pupil:
     """No model and no teacher yet."""
     return Pupil({}, {}, {}, {}, 0)
 
@@ -143,12 +143,12 @@ def method(
     config: type[C],
     plan: Callable[[C], Plan[C, State]],
     memory: type[M],
-    settle: Callable[[C, Site[C]], M],
+    prepare: Callable[[C, Site[C]], M],
     presets: Mapping[str, Mapping[str, Plain]],
 ) -> Algorithm[C, State, M]:
     """Either of the two."""
     return Algorithm(
-        *(name, paper, summary, config, State, server.begin, plan, memory, settle, needs_both),
+        *(name, paper, summary, config, State, server.begin, plan, memory, prepare, needs_both),
         presets=presets,
         cast=(Role.SOURCE, Role.TARGET, Role.TARGET),
         keepsakes=scoring.keepsakes,
@@ -171,7 +171,7 @@ ladd = method(
     Ladd,
     plan_of(Pupil, client.follow, server.starts),
     memory=Pupil,
-    settle=settle,
+    prepare=prepare,
     # Labels of a teacher that fails at some sites pull the layers of all: a tenth of the family's step.
     presets={"tiny": TINY, "demo": {**DEMO, "rate": 0.001}},
 )
@@ -183,6 +183,6 @@ ladd_pl = method(
     LaddPL,
     plan_of(Mine, client.by_prototypes, server.models_to_targets),
     memory=Mine,
-    settle=source.settle,
+    prepare=source.prepare,
     presets={"tiny": TINY, "demo": DEMO},
 )

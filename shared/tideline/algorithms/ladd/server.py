@@ -13,7 +13,7 @@ from tideline.algorithms.ladd.layers import own_names
 from tideline.algorithms.ladd.messages import Lesson, SharedStyle, Start, State, Style
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.messages import Adapted, Model, Taught
-from tideline.core.phase import Replies, Told, Turn
+from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -48,14 +48,14 @@ def nothing_to_targets(state: State, turn: Turn[Styled]) -> dict[ClientId, Nothi
     return dict.fromkeys(turn.members(Role.TARGET), Nothing())
 
 
-def cluster(state: State, replies: Replies[Style] | Replies[SharedStyle], turn: Turn[Styled]) -> Told[State]:
+def cluster(state: State, replies: Replies[Style] | Replies[SharedStyle], turn: Turn[Styled]) -> Folded[State]:
     """Clusters of those who answered, by k-means on their styles; people are told them."""
     styles: dict[str, Tensor] = {k: reply.style.float() for k, reply in replies.items()}
     seed = int(torch.randint(2**31, (), generator=turn.rng))
     labels = silhouette_clusters(torch.stack([style.flatten() for style in styles.values()]), MOST_CLUSTERS, seed)
     members = dict(zip(styles, labels.tolist(), strict=True))
     groups = {f"cluster {c + 1}": of(members, c) for c in range(1 + max(members.values()))}
-    return Told(replace(state, members=members, styles=styles), groups=groups)
+    return Folded(replace(state, members=members, styles=styles), groups=groups)
 
 
 def of(members: Mapping[str, int], c: int) -> tuple[ClientId, ...]:

@@ -44,7 +44,7 @@ class LocalConfig:
     confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too", late=True)
 
 
-def settle(config: LocalConfig, site: Site[LocalConfig]) -> Mine:
+def prepare(config: LocalConfig, site: Site[LocalConfig]) -> Mine:
     """No model yet: the common seed comes with the first order."""
     return Mine({})
 
@@ -90,7 +90,7 @@ def predict(order: Nothing, memory: Mine, site: Site[LocalConfig], x: Tensor) ->
 
 def plan(c: LocalConfig) -> Plan[LocalConfig, Start]:
     """(train, score) x R."""
-    work: Phase[LocalConfig, Start] = Phase("train", train, ask=seed_to_labelled, tell=unchanged)
+    work: Phase[LocalConfig, Start] = Phase("train", train, ask=seed_to_labelled, fold=unchanged)
     score = evaluate(nothing_to_labelled, predict, keeps=Mine, confidence=c.confidence)
     rounds = ((work, score) if r == c.rounds or r % c.evaluate_every == 0 else (work,) for r in range(1, c.rounds + 1))
     return (*chain.from_iterable(rounds), *(last_look(c.confidence) if c.unseen else ()))
@@ -117,7 +117,7 @@ local = Algorithm(
     begin,
     plan,
     memory=Mine,
-    settle=settle,
+    prepare=prepare,
     fits=needs_labels,
     presets=PRESETS,
 )

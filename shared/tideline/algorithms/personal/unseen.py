@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tideline import nets
 from tideline.algorithms.personal.messages import Mine, Models, Shared, Start
-from tideline.core.phase import Phase, Plan, Replies, Told, Turn
+from tideline.core.phase import Folded, Phase, Plan, Replies, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role
 from tideline.core.step import Outcome, Site, step
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def last_look(confidence: bool) -> Plan[LocalConfig, Start]:
     """Every model up once, and all of them to each target."""
-    send = Phase("share", share, ask=end_to_labelled, tell=gather)
+    send = Phase("share", share, ask=end_to_labelled, fold=gather)
     return send, evaluate(
         models_to_targets, score_one, takes=Models, keeps=Mine, name="unseen", each=models_in, confidence=confidence
     )
@@ -38,12 +38,12 @@ def end_to_labelled(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Not
     return dict.fromkeys(turn.labelled(), Nothing()) if turn.members(Role.TARGET) else {}
 
 
-def gather(state: Start, replies: Replies[Shared], turn: Turn[LocalConfig]) -> Told[Start]:
+def gather(state: Start, replies: Replies[Shared], turn: Turn[LocalConfig]) -> Folded[Start]:
     """The models that are the network's by names, shapes and dtypes. A site that has trained none sent none."""
     like = nets.template(turn.world)
     there = {client: reply.model for client, reply in replies.items() if alike(reply.model, like)}
     left_out = tuple(client for client in replies if client not in there)
-    return Told(replace(state, models=tuple(there.values())), {"left out": left_out} if left_out else {})
+    return Folded(replace(state, models=tuple(there.values())), {"left out": left_out} if left_out else {})
 
 
 def alike(model: Weights, like: Weights) -> bool:

@@ -13,7 +13,7 @@ from torch import Generator
 from tideline.algorithms.hypernetworks import server
 from tideline.algorithms.hypernetworks.messages import Model, Models, Shared
 from tideline.algorithms.pfedhn.messages import State
-from tideline.core.phase import Each, Replies, Told, Turn
+from tideline.core.phase import Each, Folded, Replies, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, Roster, World
 from tideline.learning.evaluate import Histogram
@@ -75,6 +75,6 @@ def to_be_scored(state: State, turn: Turn[Config]) -> Each[Models]:
     return server.to_be_scored(state.hyper, turn)
 
 
-def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Told[State]:
+def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Folded[State]:
     """The state as it is, and what a scoring tells people."""
     return server.graded(state, replies, turn, state.hyper)

@@ -88,7 +88,7 @@ def averaged(penalty: Callable[[A, Model], Penalty]) -> Callable[[A], Plan[A, Mo
         f = layers.backbone_of(nets.weights_of(net))
         return Outcome(Adapted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
 
-    work = Phase("adapt", Step("adapt", run, Model, Mine, Adapted, ("loss", "samples")), ask=scoring.to_targets, tell=mean)
+    work = Phase("adapt", Step("adapt", run, Model, Mine, Adapted, ("loss", "samples")), ask=scoring.to_targets, fold=mean)
     return lambda c: (*begun(c), *scoring.scored(c, lambda r: work, scoring.score()))
 
 
@@ -118,7 +118,7 @@ def method(
     state: type[S] = Model,  # type: ignore[assignment]
     begin: Callable[[C, World, Roster, Generator], S] = source.drawn,  # type: ignore[assignment]
     memory: type[M] = Mine,  # type: ignore[assignment]
-    settle: Callable[[C, Site[C]], M] = source.settle,  # type: ignore[assignment]
+    prepare: Callable[[C, Site[C]], M] = source.prepare,  # type: ignore[assignment]
     keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = scoring.keepsakes,  # type: ignore[assignment]
     fits: Callable[[C, World, Roster], None] = source.needs_both,
     supplied: Supplied[C, S] | None = None,
@@ -129,7 +129,7 @@ def method(
     """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""
     brought: Supplied[C, S] = Supplied(source.brought, source.needs_targets)  # type: ignore[arg-type]
     return Algorithm(
-        *(name, paper, summary, config, state, begin, plan, memory, settle, fits),
+        *(name, paper, summary, config, state, begin, plan, memory, prepare, fits),
         presets=presets or {"tiny": TINY, "demo": DEMO},
         cast=CAST,
         network="lenet_bn",

@@ -12,7 +12,7 @@ from tideline import nets
 from tideline.algorithms.source_free.messages import Mine, Model, Taught
 from tideline.algorithms.source_free.settings import Source
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
-from tideline.core.phase import Phase, Replies, Told, Turn
+from tideline.core.phase import Folded, Phase, Replies, Turn
 from tideline.core.record import Record, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import Settings
@@ -37,7 +37,7 @@ H = TypeVar("H", bound=Whole)
 M = TypeVar("M")
 
 
-def settle(config: Settings, site: Site[Settings]) -> Mine:
+def prepare(config: Settings, site: Site[Settings]) -> Mine:
     """No model yet."""
     return Mine({}, {})
 
@@ -122,20 +122,20 @@ def mean_of(replies: Replies[Taught]) -> Model:
 
 
 def taught(state: Model, replies: Replies[Taught], turn: Turn[Settings]) -> Model:
-    """The coordinator's `tell` for methods whose state is h."""
+    """The coordinator's `fold` for methods whose state is h."""
     return mean_of(replies)
 
 
 @overload
 def phase() -> Phase[Source, Model]: ...
 @overload
-def phase(tell: Callable[[H, Replies[Taught], Turn[C]], H | Told[H]], keeps: type[Record] = Mine) -> Phase[C, H]: ...
+def phase(fold: Callable[[H, Replies[Taught], Turn[C]], H | Folded[H]], keeps: type[Record] = Mine) -> Phase[C, H]: ...
 def phase(
-    tell: Callable[[H, Replies[Taught], Turn[C]], H | Told[H]] = taught,  # type: ignore[assignment]
+    fold: Callable[[H, Replies[Taught], Turn[C]], H | Folded[H]] = taught,  # type: ignore[assignment]
     keeps: type[Record] = Mine,
 ) -> Phase[C, H]:
     """One exchange with the sources. keeps: the method's memory, which stays as it is."""
-    return Phase("source", training(keeps), ask=to_sources, tell=tell)
+    return Phase("source", training(keeps), ask=to_sources, fold=fold)
 
 
 def needs_both(config: Settings, world: World, roster: Roster) -> None:

@@ -26,26 +26,26 @@ from tideline.core.run import Role, Roster, World
 
 def plan(c: STLF) -> Plan[STLF, State]:
     """Warm up, train alone, tell apart, link, offer, transfer, score."""
-    warm = Phase("warm", client.warm, ask=server.model_to_labelled, tell=server.averaged)
-    train = Phase("train", client.train, ask=server.model_to_all, tell=server.told)
-    link = Phase("link", None, tell=server.link)
-    offer = Phase("offer", client.offer, ask=offering.unsealed, tell=offering.sealed)
-    transfer = Phase("transfer", client.transfer, ask=server.assignments, tell=server.linked)
-    score = Phase("score", client.score((MAIN, *c.compare)), ask=server.all_linked, tell=server.scored)
+    warm = Phase("warm", client.warm, ask=server.model_to_labelled, fold=server.averaged)
+    train = Phase("train", client.train, ask=server.model_to_all, fold=server.told)
+    link = Phase("link", None, fold=server.link)
+    offer = Phase("offer", client.offer, ask=offering.unsealed, fold=offering.sealed)
+    transfer = Phase("transfer", client.transfer, ask=server.assignments, fold=server.linked)
+    score = Phase("score", client.score((MAIN, *c.compare)), ask=server.all_linked, fold=server.scored)
     return ((warm,) * c.rounds) + (train,) + told_apart(c) + (link,) + (offer,) * OFFERS + (transfer, score)
 
 
 def told_apart(c: STLF) -> Plan[STLF, State]:
     """How divergences are measured."""
     if c.divergence == "statistics":
-        return (Phase("describe", client.describe, ask=server.everybody, tell=server.kept_moments),)
+        return (Phase("describe", client.describe, ask=server.everybody, fold=server.kept_moments),)
     if c.divergence == "shared":
-        apart = Phase("separate", client.tell_apart, ask=server.classifier_to_all, tell=server.averaged_classifier)
+        apart = Phase("separate", client.tell_apart, ask=server.classifier_to_all, fold=server.averaged_classifier)
         return (apart,) * c.exchanges + (
-            Phase("measure", client.measure_all, ask=server.classifier_to_all, tell=server.noted_all),
+            Phase("measure", client.measure_all, ask=server.classifier_to_all, fold=server.noted_all),
         )
-    separate = Phase("separate", client.separate, ask=server.halves, tell=server.kept_halves)
-    measure = Phase("measure", client.measure, ask=server.finished, tell=server.noted)
+    separate = Phase("separate", client.separate, ask=server.halves, fold=server.kept_halves)
+    measure = Phase("measure", client.measure, ask=server.finished, fold=server.noted)
     return ((separate,) * c.exchanges + (measure,)) * c.blocks
 
 
@@ -73,7 +73,7 @@ stlf = Algorithm(
     begin,
     plan,
     Mine,
-    client.settle,
+    client.prepare,
     fits=fits,
     presets=PRESETS,
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET, Role.TARGET),

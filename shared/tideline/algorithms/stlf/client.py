@@ -46,7 +46,7 @@ MAIN = "plan"  # the rule that is the method's own
 OFFERS = 2  # times that sources are asked for their models: again only for links that were made anew as others did not answer
 
 
-def settle(config: STLF, site: Site[STLF]) -> Mine:
+def prepare(config: STLF, site: Site[STLF]) -> Mine:
     """Which labelled rows measure the error, drawn once: never all of them, and none where there are but two."""
     n = len(site.data) if site.data.labelled else 0
     held = min(round(n * config.validation), n - 1) if n > 2 else 0

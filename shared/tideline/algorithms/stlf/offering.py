@@ -13,7 +13,7 @@ from tideline.algorithms.stlf.client import OFFERS
 from tideline.algorithms.stlf.linking import NO_LINK, chosen, problem
 from tideline.algorithms.stlf.messages import Chosen, Offered, State, Targets
 from tideline.algorithms.stlf.settings import STLF
-from tideline.core.phase import Replies, Told, Turn
+from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.run import ClientId
 from tideline.numerics.links.link_problem import Problem, mended
 
@@ -31,7 +31,7 @@ def unsealed(state: State, turn: Turn[STLF]) -> dict[ClientId, Targets]:
     return {ClientId(source): Targets(to) for source, to in to_be if not set(to) <= set(state.readers.get(source, ()))}
 
 
-def sealed(state: State, replies: Replies[Offered], turn: Turn[STLF]) -> State | Told[State]:
+def sealed(state: State, replies: Replies[Offered], turn: Turn[STLF]) -> State | Folded[State]:
     """Handles of the models that came. Without an answer a source's links are made anew, or done without when asking is over."""
     asked = unsealed(state, turn)
     came = {c: reply.h for c, reply in replies.items() if c in asked}
@@ -40,7 +40,7 @@ def sealed(state: State, replies: Replies[Offered], turn: Turn[STLF]) -> State |
     return anew(state, silent, turn) if silent else state
 
 
-def anew(state: State, silent: Sequence[ClientId], turn: Turn[STLF]) -> Told[State]:
+def anew(state: State, silent: Sequence[ClientId], turn: Turn[STLF]) -> Folded[State]:
     """Links without those who gave no model. Marked are they, whose links were made anew, and who is left without any model."""
     lost, over = [c for c in silent if c not in state.h], turn.round == OFFERS
     names = [n for n in state.names if n not in lost and not alone(state, n, lost, over)]
@@ -48,7 +48,7 @@ def anew(state: State, silent: Sequence[ClientId], turn: Turn[STLF]) -> Told[Sta
     made = relinked(replace(state, lost=(*state.lost, *lost)), names, turn, over)
     bare = set(state.names) - set(names) - set(lost)
     marks: dict[str, set[str]] = {"left out": set(lost), "linked anew": waited & set(names), "without a model": bare}
-    return Told(made, {word: tuple(map(ClientId, sorted(marked))) for word, marked in marks.items() if marked})
+    return Folded(made, {word: tuple(map(ClientId, sorted(marked))) for word, marked in marks.items() if marked})
 
 
 def alone(state: State, name: str, lost: Sequence[str], over: bool) -> bool:

@@ -26,7 +26,7 @@ from tideline.algorithms.stlf.messages import Told as Answer
 from tideline.algorithms.stlf.settings import STLF
 from tideline.algorithms.stlf.tables import comparison, of_links
 from tideline.core.handle import Handle
-from tideline.core.phase import Each, Replies, Told, Turn
+from tideline.core.phase import Each, Folded, Replies, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -53,7 +53,7 @@ def model_to_all(state: State, turn: Turn[STLF]) -> dict[ClientId, Model]:
     return dict.fromkeys(turn.members(), Model(state.model))
 
 
-def told(state: State, replies: Replies[Trained], turn: Turn[STLF]) -> State | Told[State]:
+def told(state: State, replies: Replies[Trained], turn: Turn[STLF]) -> State | Folded[State]:
     """What each device tells of itself. Who tells nothing, or what cannot be, is out."""
     read = {c: r for c, r in replies.items() if r.labelled <= r.count}
     told = replace(
@@ -95,7 +95,7 @@ def pair(maker: str, reader: str) -> str:
     return f"{maker} for {reader}"
 
 
-def kept_halves(state: State, replies: Replies[Separated], turn: Turn[STLF]) -> State | Told[State]:
+def kept_halves(state: State, replies: Replies[Separated], turn: Turn[STLF]) -> State | Folded[State]:
     """Handles of the newest halves. A device that did not answer is out of the tournament, and of the links."""
     asked = partners(state, turn, (turn.round - 1) // turn.config.exchanges)
     read = {c: reply.own for c, reply in replies.items() if reply.own.keys() >= set(asked.get(c, ()))}
@@ -103,11 +103,11 @@ def kept_halves(state: State, replies: Replies[Separated], turn: Turn[STLF]) -> 
     return without(replace(state, separators=made), [name for name in asked if name not in read])
 
 
-def without(state: State, gone: Sequence[str]) -> State | Told[State]:
+def without(state: State, gone: Sequence[str]) -> State | Folded[State]:
     """The state without devices that were lost."""
     if not gone:
         return state
-    return Told(replace(state, lost=(*state.lost, *gone)), {"left out": tuple(map(ClientId, gone))})
+    return Folded(replace(state, lost=(*state.lost, *gone)), {"left out": tuple(map(ClientId, gone))})
 
 
 def finished(state: State, turn: Turn[STLF]) -> dict[ClientId, Pairs]:
@@ -116,7 +116,7 @@ def finished(state: State, turn: Turn[STLF]) -> dict[ClientId, Pairs]:
     return {ClientId(name): Pairs(others, received(state, name, others), EMPTY) for name, others in meets.items()}
 
 
-def noted(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Told[State]:
+def noted(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
     """Errors of finished classifiers, of each device for each partner."""
     known = {name: dict(errors) for name, errors in state.errors.items()}
     for client, reply in replies.items():
@@ -144,7 +144,7 @@ def averaged_classifier(state: State, replies: Replies[Answer], turn: Turn[STLF]
     return replace(state, start=weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
 
 
-def noted_all(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Told[State]:
+def noted_all(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
     """Errors of the one classifier."""
     known = {str(client): errors_of(reply.errors, state.count) for client, reply in replies.items()}
     return without(replace(state, errors=known), [n for n in state.count if n not in replies and n not in state.lost])
@@ -155,7 +155,7 @@ def everybody(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
     return dict.fromkeys(map(ClientId, sorted(set(state.count) - set(state.lost))), Nothing())
 
 
-def kept_moments(state: State, replies: Replies[Summary], turn: Turn[STLF]) -> State | Told[State]:
+def kept_moments(state: State, replies: Replies[Summary], turn: Turn[STLF]) -> State | Folded[State]:
     """The summaries, until divergences are made of them."""
     gone = [name for name in everybody(state, turn) if name not in replies]
     return without(replace(state, moments=dict(replies.items())), gone)
@@ -184,7 +184,7 @@ def weights_of(plans: tuple[Chosen, ...], i: int, j: int) -> dict[str, float]:
     return {plan.rule: float(plan.alpha[i, j]) for plan in plans if plan.alpha[i, j] > 0}
 
 
-def linked(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> Told[State]:
+def linked(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> Folded[State]:
     """Who is what, and what people are told of the links."""
     main = next(plan for plan in state.plans if plan.rule == MAIN)
     sides = {"sources": 0, "targets": 1}
@@ -192,7 +192,7 @@ def linked(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> Told[St
         side: tuple(ClientId(n) for n, psi in zip(state.names, main.psi, strict=True) if psi == word)
         for side, word in sides.items()
     }
-    return Told(state, groups={side: members for side, members in groups.items() if members}, tables=of_links(state))
+    return Folded(state, groups={side: members for side, members in groups.items() if members}, tables=of_links(state))
 
 
 def all_linked(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
@@ -200,7 +200,7 @@ def all_linked(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
     return dict.fromkeys(map(ClientId, state.names), Nothing())
 
 
-def scored(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> State | Told[State]:
+def scored(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> State | Folded[State]:
     """The mean accuracy of each rule's targets, beside what its links cost."""
     tables = comparison(state, replies.metrics)
-    return Told(state, tables=tables) if tables else state
+    return Folded(state, tables=tables) if tables else state

@@ -112,8 +112,8 @@ def cells(entry: Entry) -> list[str]:
     """An entry in a line."""
     from tideline.client.audit_check import day
 
-    told = ", ".join(f"{name} {value}" for name, value in entry.told.items() if value not in ("", None, [], {}))
-    what = told if len(told) <= LONGEST else told[: LONGEST - 1] + "…"
+    details = ", ".join(f"{name} {value}" for name, value in entry.details.items() if value not in ("", None, [], {}))
+    what = details if len(details) <= LONGEST else details[: LONGEST - 1] + "…"
     return [str(entry.seq), day(entry.at), entry.kind, entry.run, entry.client, entry.by, what]
 
 

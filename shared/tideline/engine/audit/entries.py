@@ -1,4 +1,4 @@
-"""What the audit log is told of each deed. Plain data without a secret: of tokens and keys there is the beginning of a hash."""
+"""What the audit log is told of each event. Plain data without a secret: of tokens and keys there is the beginning of a hash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tideline.core.run import ClientId
 from tideline.core.signing import fingerprint
-from tideline.engine.audit.log import BEGUN, Deed
+from tideline.engine.audit.log import BEGUN, AuditEvent
 from tideline.engine.model.api_keys import ApiKey
 from tideline.engine.model.clients import Client, Invite, Keys
 from tideline.engine.model.envelopes import Envelope
@@ -31,31 +31,31 @@ KINDS = (
 )
 
 
-def begun(at: float, chain: str, clients: int, runs: int, keys: int) -> Deed:
+def begun(at: float, chain: str, clients: int, runs: int, keys: int) -> AuditEvent:
     """The log begins. What the database held by then was done unseen. chain: tells this chain from every other."""
-    return Deed(BEGUN, at, told={"chain": chain, "clients": clients, "runs": runs, "keys": keys})
+    return AuditEvent(BEGUN, at, details={"chain": chain, "clients": clients, "runs": runs, "keys": keys})
 
 
-def invited(invite: Invite, by: str, now: float) -> Deed:
+def invited(invite: Invite, by: str, now: float) -> AuditEvent:
     """A token was made."""
-    told = {"invite": invite.token_hash[:HASH], "expires": invite.expires, "hold": invite.hold, "labels": dict(invite.labels)}
-    return Deed("invited", now, by, invite.name, told=told)
+    details = {"invite": invite.token_hash[:HASH], "expires": invite.expires, "hold": invite.hold, "labels": dict(invite.labels)}
+    return AuditEvent("invited", now, by, invite.name, details=details)
 
 
-def enrolled(client: Client, token_hash: str) -> Deed:
+def enrolled(client: Client, token_hash: str) -> AuditEvent:
     """An agent used its token."""
-    told = {"invite": token_hash[:HASH], "keys": shown(client.keys), "roles": list(client.roles)}
-    return Deed("enrolled", client.enrolled, client=client.name, told=told | {"standing": client.standing.value})
+    details = {"invite": token_hash[:HASH], "keys": shown(client.keys), "roles": list(client.roles)}
+    return AuditEvent("enrolled", client.enrolled, client=client.name, details=details | {"standing": client.standing.value})
 
 
-def rotated(name: ClientId, keys: Keys, now: float) -> Deed:
+def rotated(name: ClientId, keys: Keys, now: float) -> AuditEvent:
     """A client has new keys."""
-    return Deed("rotated", now, client=name, told={"keys": shown(keys)})
+    return AuditEvent("rotated", now, client=name, details={"keys": shown(keys)})
 
 
-def roles_changed(name: ClientId, before: Iterable[str], roles: Iterable[str], now: float) -> Deed:
+def roles_changed(name: ClientId, before: Iterable[str], roles: Iterable[str], now: float) -> AuditEvent:
     """A client came back with other roles, which say what it may be asked for."""
-    return Deed("roles_changed", now, client=name, told={"before": list(before), "roles": list(roles)})
+    return AuditEvent("roles_changed", now, client=name, details={"before": list(before), "roles": list(roles)})
 
 
 def shown(keys: Keys | None) -> str:
@@ -66,76 +66,76 @@ def shown(keys: Keys | None) -> str:
         return f"{keys.sign if keys else ''}"[:HASH]
 
 
-def about_client(kind: str, name: ClientId, now: float, by: str, **told: Any) -> Deed:
+def about_client(kind: str, name: ClientId, now: float, by: str, **details: Any) -> AuditEvent:
     """A person decided something about a client."""
-    return Deed(kind, now, by, name, told=told)
+    return AuditEvent(kind, now, by, name, details=details)
 
 
-def key_made(key: ApiKey) -> Deed:
+def key_made(key: ApiKey) -> AuditEvent:
     """Somebody was given a key of the people's door."""
-    told = {"name": key.name, "id": key.id, "role": key.role.value, "expires": key.expires}
-    return Deed("key_made", key.created, key.created_by, told=told)
+    details = {"name": key.name, "id": key.id, "role": key.role.value, "expires": key.expires}
+    return AuditEvent("key_made", key.created, key.created_by, details=details)
 
 
-def key_ended(name: str, now: float, by: str) -> Deed:
+def key_ended(name: str, now: float, by: str) -> AuditEvent:
     """A key of the people's door opens nothing any more."""
-    return Deed("key_ended", now, by, told={"name": name})
+    return AuditEvent("key_ended", now, by, details={"name": name})
 
 
-def parts_swept(dropped: int, freed: int, by: str, now: float) -> Deed:
+def parts_swept(dropped: int, freed: int, by: str, now: float) -> AuditEvent:
     """A person had parts destroyed that nothing needs: how many, and their bytes."""
-    return Deed("parts_swept", now, by, told={"dropped": dropped, "freed": freed})
+    return AuditEvent("parts_swept", now, by, details={"dropped": dropped, "freed": freed})
 
 
-def run_started(row: RunRow, by: str) -> Deed:
+def run_started(row: RunRow, by: str) -> AuditEvent:
     """A run was written."""
-    told = {"method": row.method, "roster": dict(row.roster), "contract": row.spec.contract}
-    told |= {"weights": row.spec.weights} if row.spec.weights else {}
-    return Deed("run_started", row.created, by, run=row.id, told=told)
+    details = {"method": row.method, "roster": dict(row.roster), "contract": row.spec.contract}
+    details |= {"weights": row.spec.weights} if row.spec.weights else {}
+    return AuditEvent("run_started", row.created, by, run=row.id, details=details)
 
 
-def run_settled(row: RunRow, status: Status, cause: str, by: str, now: float) -> Deed:
+def run_ended(row: RunRow, status: Status, cause: str, by: str, now: float) -> AuditEvent:
     """A run stalled, failed or was cancelled."""
-    return Deed(f"run_{status.value}", now, by, run=row.id, told={"cursor": row.cursor, "cause": cause[:MOST_WORDS]})
+    return AuditEvent(f"run_{status.value}", now, by, run=row.id, details={"cursor": row.cursor, "cause": cause[:MOST_WORDS]})
 
 
-def run_resumed(row: RunRow, asked: Iterable[OrderRow], by: str, now: float) -> Deed:
+def run_resumed(row: RunRow, asked: Iterable[OrderRow], by: str, now: float) -> AuditEvent:
     """A person opened a stalled run again."""
-    return Deed("run_resumed", now, by, run=row.id, told={"cursor": row.cursor, "sent": sent(asked)})
+    return AuditEvent("run_resumed", now, by, run=row.id, details={"cursor": row.cursor, "sent": sent(asked)})
 
 
-def round_ended(step: Advance, late: Collection[str]) -> list[Deed]:
+def round_ended(step: Advance, late: Collection[str]) -> list[AuditEvent]:
     """A round was closed and the next one sent; with it, perhaps, the result was published."""
     closed = step.closed
-    told: dict[str, Any] = {"cursor": closed.cursor, "next": step.cursor, "folded": list(closed.folded), "late": list(late)}
-    made = [Deed("round_closed", closed.closed, run=step.run, told=told | {"sent": sent(step.orders)})]
+    details: dict[str, Any] = {"cursor": closed.cursor, "next": step.cursor, "folded": list(closed.folded), "late": list(late)}
+    made = [AuditEvent("round_closed", closed.closed, run=step.run, details=details | {"sent": sent(step.orders)})]
     if step.status is Status.COMPLETED:
-        made.append(Deed("run_completed", closed.closed, run=step.run, told={"result": listed(closed.state)}))
+        made.append(AuditEvent("run_completed", closed.closed, run=step.run, details={"result": listed(closed.state)}))
     return made
 
 
-def asked_again(row: OrderRow) -> Deed:
+def asked_again(row: OrderRow) -> AuditEvent:
     """An order was offered once more under a new name."""
-    return Deed("asked_again", row.created, client=row.client, run=row.run, told=place(row) | {"sent": sent([row])})
+    return AuditEvent("asked_again", row.created, client=row.client, run=row.run, details=place(row) | {"sent": sent([row])})
 
 
-def replied(row: OrderRow, reply: Reply, now: float) -> Deed:
+def replied(row: OrderRow, reply: Reply, now: float) -> AuditEvent:
     """A client answered an order; `row` has the answer."""
     if row.status is OrderStatus.ANSWERED:
-        told = place(row) | listed(reply.files) | sealed_for(reply.sealed)
-        return Deed("reply_accepted", now, client=row.client, run=row.run, told=told)
+        details = place(row) | listed(reply.files) | sealed_for(reply.sealed)
+        return AuditEvent("reply_accepted", now, client=row.client, run=row.run, details=details)
     if row.status is OrderStatus.EXPIRED:
-        return Deed("reply_late", now, client=row.client, run=row.run, told=place(row))
+        return AuditEvent("reply_late", now, client=row.client, run=row.run, details=place(row))
     failure = reply.failure
     why = {"reason": failure.kind, "what": failure.what[:MOST_WORDS]} if failure else {}
     kind = "reply_refused" if reply.refused else "reply_failed"
-    return Deed(kind, now, client=row.client, run=row.run, told=place(row) | why)
+    return AuditEvent(kind, now, client=row.client, run=row.run, details=place(row) | why)
 
 
 def sealed_for(envelopes: Iterable[Envelope]) -> dict[str, Any]:
     """What a reply brought for other sites: each value's digest, its sealed file, and who can open it; nothing if none."""
-    told = [{"value": e.handle.digest, "file": [e.cipher, e.bytes], "to": sorted(e.keys)} for e in envelopes]
-    return {"sealed": told[:MOST_FILES], "sealed_count": len(told)} if told else {}
+    details = [{"value": e.handle.digest, "file": [e.cipher, e.bytes], "to": sorted(e.keys)} for e in envelopes]
+    return {"sealed": details[:MOST_FILES], "sealed_count": len(details)} if details else {}
 
 
 def place(row: OrderRow) -> dict[str, Any]:

@@ -13,26 +13,26 @@ from tideline.core.run import EMPTY
 
 START = "0" * 64  # stands for the hash before the first entry
 BEGUN = "log_begun"  # the first entry of a database; what was done before it is told nowhere
-UNREADABLE = "unreadable"  # in `told`: what stands in the place of an entry and cannot be read, by field; written by nobody
+UNREADABLE = "unreadable"  # in `details`: what stands in the place of an entry and cannot be read, by field; written by nobody
 MOST_WORDS = 500  # characters of what is wrong with an entry
 KEEP = "Keep a copy of the database as it is, and compare it with a backup from before"
 
 
 @dataclass(frozen=True)
-class Deed:
-    """Something that was done. by: the API key's name, or nothing; told: plain data of its kind (docs/audit.md)."""
+class AuditEvent:
+    """Something that was done. by: the API key's name, or nothing; details: plain data of its kind (docs/audit.md)."""
 
     kind: str
     at: float
     by: str = ""
     client: str = ""
     run: str = ""
-    told: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    details: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True)
-class Entry(Deed):
-    """A deed in its place, counted from 1. hash: SHA-256 of the hash before, as bytes, and of the entry's canonical text."""
+class Entry(AuditEvent):
+    """A event in its place, counted from 1. hash: SHA-256 of the hash before, as bytes, and of the entry's canonical text."""
 
     seq: int = 0
     hash: str = ""
@@ -69,9 +69,9 @@ ALL = About()
 
 def canonical(entry: Entry) -> bytes:
     """An entry without its hash, as the bytes that are hashed: JSON with sorted names, no spaces, ASCII alone."""
-    told = asdict(entry)
-    del told["hash"]
-    return json.dumps(told, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    plain_entry = asdict(entry)
+    del plain_entry["hash"]
+    return json.dumps(plain_entry, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def hash_after(before: str, entry: Entry) -> str:
@@ -79,20 +79,20 @@ def hash_after(before: str, entry: Entry) -> str:
     return hashlib.sha256(bytes.fromhex(before) + canonical(entry)).hexdigest()
 
 
-def chained(tip: Tip, deeds: Iterable[Deed]) -> list[Entry]:
+def chained(tip: Tip, events: Iterable[AuditEvent]) -> list[Entry]:
     """The deeds as the entries that follow a tip."""
     made: list[Entry] = []
-    for deed in deeds:
-        entry = Entry(deed.kind, float(deed.at), deed.by, deed.client, deed.run, plain(deed.told), tip.seq + 1)
+    for event in events:
+        entry = Entry(event.kind, float(event.at), event.by, event.client, event.run, plain(event.details), tip.seq + 1)
         entry = Entry(**{**vars(entry), "hash": hash_after(tip.hash, entry)})
         made.append(entry)
         tip = Tip(entry.seq, entry.hash)
     return made
 
 
-def plain(told: Mapping[str, Any]) -> dict[str, Any]:
+def plain(details: Mapping[str, Any]) -> dict[str, Any]:
     """Told data as they come back from JSON."""
-    found: dict[str, Any] = json.loads(json.dumps(told, default=dict))
+    found: dict[str, Any] = json.loads(json.dumps(details, default=dict))
     return found
 
 
@@ -109,8 +109,8 @@ def check_next(tip: Tip, entry: Entry) -> None:
     wanted = tip.seq + 1
     if entry.seq != wanted:
         raise broken(wanted, f"is not where it belongs: entry {entry.seq} stands there", found=entry.seq)
-    if UNREADABLE in entry.told:
-        raise broken(wanted, f"is not as it was written and cannot be read: {entry.told[UNREADABLE]}", found=entry.hash)
+    if UNREADABLE in entry.details:
+        raise broken(wanted, f"is not as it was written and cannot be read: {entry.details[UNREADABLE]}", found=entry.hash)
     made = made_of(tip.hash, entry)
     if made != entry.hash:
         what = f"is not as it was written: its hash is {entry.hash[:12]}, and {made[:12] or 'none'} follows from what it says"
@@ -148,15 +148,15 @@ def line_of(entry: Entry) -> str:
     return json.dumps(asdict(entry), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def entry_of(told: Mapping[str, Any]) -> Entry:
+def entry_of(row: Mapping[str, Any]) -> Entry:
     """An entry from plain data, whatever its hash. Raises TypeError, KeyError, ValueError and OverflowError for what is none."""
-    texts = {name: text_in(told[name]) for name in ("kind", "by", "client", "run", "hash")}
-    seq, at = told["seq"], told["at"]
-    if type(seq) is not int or type(at) not in (int, float) or not isinstance(told["told"], Mapping):
+    texts = {name: text_in(row[name]) for name in ("kind", "by", "client", "run", "hash")}
+    seq, at = row["seq"], row["at"]
+    if type(seq) is not int or type(at) not in (int, float) or not isinstance(row["details"], Mapping):
         raise ValueError("not an entry")
-    if len(told) != len(texts) + 3:
+    if len(row) != len(texts) + 3:
         raise ValueError("not an entry")
-    return Entry(texts["kind"], float(at), texts["by"], texts["client"], texts["run"], dict(told["told"]), seq, texts["hash"])
+    return Entry(texts["kind"], float(at), texts["by"], texts["client"], texts["run"], dict(row["details"]), seq, texts["hash"])
 
 
 def text_in(value: object) -> str:

@@ -7,7 +7,7 @@ import threading
 
 from tideline.core.errors import ConfigRefused, FederationError
 from tideline.engine.audit.entries import MOST_WORDS
-from tideline.engine.audit.log import Deed
+from tideline.engine.audit.log import AuditEvent
 from tideline.engine.coordinator.enrolment import check_client_name
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
@@ -25,7 +25,7 @@ class Refusals:
         self._began, self._untold = -math.inf, 0
         self._told: set[tuple[str, str, str]] = set()
 
-    def seen(self, who: str, address: str, why: str) -> Deed | None:
+    def seen(self, who: str, address: str, why: str) -> AuditEvent | None:
         """What is to be written of a refusal, if anything is. Blocks on nothing. who: the name that was claimed, or nothing."""
         now, same = self._clock.now(), (who[:80], address, why)
         with self._lock:
@@ -38,16 +38,16 @@ class Refusals:
                 return None
             self._told.add(same)
             untold, self._untold = self._untold, 0
-        told = {"door": self._door, "claimed": who[:80], "address": address, "what": why[:MOST_WORDS], "untold": untold}
-        return Deed("sign_in_refused", now, client=who if nameable(who) else "", told=told)
+        details = {"door": self._door, "claimed": who[:80], "address": address, "what": why[:MOST_WORDS], "untold": untold}
+        return AuditEvent("sign_in_refused", now, client=who if nameable(who) else "", details=details)
 
-    def write(self, deed: Deed) -> None:
+    def write(self, event: AuditEvent) -> None:
         """Write it. Where the journal is away it is counted as untold: a refusal needs no journal."""
         try:
-            self._journal.record([deed])
+            self._journal.record([event])
         except FederationError:
             with self._lock:
-                self._untold += 1 + int(deed.told["untold"])
+                self._untold += 1 + int(event.details["untold"])
 
 
 def nameable(name: str) -> bool:

@@ -10,7 +10,7 @@ import torch
 
 from tideline.core.algorithm import AnyAlgorithm, round_of
 from tideline.core.errors import FederationError, RosterRefused, StepFailed
-from tideline.core.phase import AnyPhase, AnyPlan, Each, Replies, Table, Told, Turn, told
+from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Table, Turn, folded
 from tideline.core.record import Record, Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.core.settings import Settings
@@ -76,14 +76,14 @@ def enter(game: Game, state: Record, cursor: int) -> Turned:
             if orders:
                 return Turned(state, cursor, orders)
             if phase.step is None:
-                state = tell(game, phase, state, cursor, Replies(EMPTY)).state
+                state = fold(game, phase, state, cursor, Replies(EMPTY)).state
         cursor += 1
     return Turned(state, cursor, EMPTY)
 
 
 def close(game: Game, state: Record, cursor: int, replies: Replies[Record]) -> Turned:
     """Fold the replies of the phase at the cursor, then ask onward."""
-    folded = tell(game, game.plan[cursor], state, cursor, replies)
+    folded = fold(game, game.plan[cursor], state, cursor, replies)
     turned = enter(game, folded.state, cursor + 1)
     return replace(turned, marks=folded.marks, groups=folded.groups, tables=folded.tables)
 
@@ -113,10 +113,10 @@ def later(orders: Each[Record], seed: int, half: str, threads: int) -> Callable[
     return make
 
 
-def tell(game: Game, phase: AnyPhase, state: Record, cursor: int, replies: Replies[Record]) -> Told[Record]:
+def fold(game: Game, phase: AnyPhase, state: Record, cursor: int, replies: Replies[Record]) -> Folded[Record]:
     """The state after the phase's replies, and what people are told of the fold."""
-    with reproducible(seed_for(game.seed, Purpose.TELL, cursor), game.threads) as rng, named(f"tell of {phase.name}"):
-        return checked(told(phase.tell(state, replies, turn(game, cursor, rng))), phase.name, [m.id for m in game.roster])
+    with reproducible(seed_for(game.seed, Purpose.FOLD, cursor), game.threads) as rng, named(f"fold of {phase.name}"):
+        return checked(folded(phase.fold(state, replies, turn(game, cursor, rng))), phase.name, [m.id for m in game.roster])
 
 
 def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn[Settings]:

@@ -61,7 +61,7 @@ class StepRunner:
 
     def join(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings], clauses: Contract) -> Done:
         """Before the first phase: the first memory, whether the site has labels, and the contract as this site derives it."""
-        memory = guarded("settle", algorithm.settle, site.config, site)
+        memory = guarded("prepare", algorithm.prepare, site.config, site)
         kept = encode(memory, self.parts_of(job.run), LAX).files
         return Done((), kept, labelled=site.data.labelled, contract=clauses)
 
@@ -101,7 +101,7 @@ class StepRunner:
     def memory(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings]) -> Record:
         """The site's memory. A method that keeps none settles again wherever its memory is gone."""
         if job.memory is None:
-            first: Record = guarded("settle", algorithm.settle, site.config, site)
+            first: Record = guarded("prepare", algorithm.prepare, site.config, site)
             return first
         try:
             kept: Record = decode(algorithm.memory, job.memory, self.parts_of(job.run), LAX)

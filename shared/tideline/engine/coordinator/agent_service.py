@@ -143,7 +143,7 @@ class AgentService:
         if row.status in (OrderStatus.ANSWERED, OrderStatus.FAILED, OrderStatus.CANCELLED):
             return Receipt("stale")
         if reply.failure is not None:
-            return self.settle(row, Reply(reply.order, failure=reply.failure), OrderStatus.FAILED)
+            return self.close(row, Reply(reply.order, failure=reply.failure), OrderStatus.FAILED)
         if row.status is OrderStatus.EXPIRED:
             return self.late(row, reply)
         missing = self.missing(row, reply)
@@ -155,7 +155,7 @@ class AgentService:
             if self.overtaken(row, reply):
                 return self.judge(self.own(row.client, row.id), reply)
             return self.refuse(row, reply, error)
-        return self.settle(row, reply, OrderStatus.ANSWERED)
+        return self.close(row, reply, OrderStatus.ANSWERED)
 
     def missing(self, row: OrderRow, reply: Reply) -> tuple[tuple[Digest, int], ...]:
         """Which of a reply's files must be sent first."""
@@ -171,7 +171,7 @@ class AgentService:
             self.check_metrics(row, reply)
         except Malformed as error:
             return self.refuse(row, reply, error)
-        return self.settle(row, Reply(reply.order, metrics=reply.metrics), OrderStatus.ANSWERED)
+        return self.close(row, Reply(reply.order, metrics=reply.metrics), OrderStatus.ANSWERED)
 
     def check(self, row: OrderRow, reply: Reply) -> None:
         """The reply names exactly the files of its root, its root keeps the contract, and nothing else comes with it."""
@@ -210,10 +210,10 @@ class AgentService:
     def refuse(self, row: OrderRow, reply: Reply, error: FederationError) -> Receipt:
         """Record why a reply is no reply; the round lives on if the quorum does."""
         failure = Failure(error.kind, str(error))
-        self.settle(row, Reply(reply.order, failure=failure, refused=True), OrderStatus.FAILED)
+        self.close(row, Reply(reply.order, failure=failure, refused=True), OrderStatus.FAILED)
         return Receipt("refused", error=failure)
 
-    def settle(self, row: OrderRow, reply: Reply, status: OrderStatus) -> Receipt:
+    def close(self, row: OrderRow, reply: Reply, status: OrderStatus) -> Receipt:
         """Write the answer; ring for the run."""
         with self._lock:
             down, up = self._down[row.id], self._up[row.id]

@@ -54,7 +54,7 @@ class PartStore:
     def keep(self, uploads: Sequence[Upload], run: RunId, client: ClientId) -> None:
         """Commit finished uploads and note them, all of a message at once."""
         digests = [upload.commit() for upload in uploads]
-        self.parts.settle(digests)
+        self.parts.sync(digests)
         self.journal.add_parts(digests, run, client, self.clock.now())
 
     def missing(self, files: Files, run: RunId, client: ClientId) -> tuple[tuple[Digest, int], ...]:

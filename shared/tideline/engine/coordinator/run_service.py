@@ -185,7 +185,7 @@ class RunService:
         seen = last_seen(self.journal, identity, rows)
         by = identity.by if identity else ""
         among = (*OPEN, Status.STALLED)
-        ended = [r for r in rows if self.journal.settle(r.id, among, Status.CANCELLED, CANCELLED, now, by=by)]
+        ended = [r for r in rows if self.journal.set_status(r.id, among, Status.CANCELLED, CANCELLED, now, by=by)]
         if not ended and not done_since(self.journal, seen, CANCELLED):
             raise Refused(f"Run {run} is {rows[0].status.value} already", "Nothing is left to cancel")
         self.ring(ended or rows)
@@ -245,7 +245,7 @@ def joins(row: RunRow, now: float) -> list[OrderRow]:
             1,
             client,
             (),
-            seed_for(row.spec.seed, Purpose.SETTLE, JOIN, client),
+            seed_for(row.spec.seed, Purpose.PREPARE, JOIN, client),
             JOIN - 1,
             now,
         )

@@ -76,7 +76,7 @@ class Scheduler:
         reasons += [f"{client}: no answer in time" for client in sorted(progress.waiting)]
         came = f"{len(progress.answered)} of {progress.asked} sites answered{lacking(run, progress)}"
         cause = f"{place(run)}: {came}. {'; '.join(reasons)}"
-        self.journal.settle(run.id, OPEN, Status.STALLED, cause, self.clock.now(), token)
+        self.journal.set_status(run.id, OPEN, Status.STALLED, cause, self.clock.now(), token)
         self.bell.ring(f"run:{run.id}")
 
     def try_close(self, run: RunRow, orders: tuple[OrderRow, ...], token: int | None) -> None:
@@ -212,7 +212,7 @@ class Scheduler:
         """End a run that cannot go on. folded: whose replies were at hand."""
         word = "diverged: " if isinstance(error, Diverged) else ""
         whose = suspects(folded) if folded and isinstance(error, StepFailed) else ""
-        self.journal.settle(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}{whose}", self.clock.now(), token)
+        self.journal.set_status(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}{whose}", self.clock.now(), token)
         self.bell.ring(f"run:{run.id}")
 
 

@@ -9,21 +9,21 @@ from dataclasses import replace
 from typing import Any
 
 from tideline.core.errors import StepFailed
-from tideline.core.phase import DRAWN, MOST_TABLES, MOST_VALUES, Table, Told
+from tideline.core.phase import DRAWN, MOST_TABLES, MOST_VALUES, Folded, Table
 from tideline.core.run import ClientId
 
 MOST_LETTERS = 200  # of a name: of a group, a table, a row or a column
 SHOWN = 40  # letters of a wrong name in an error
 
 
-def checked(given: Told[Any], phase: str, members: Collection[ClientId]) -> Told[Any]:
+def checked(given: Folded[Any], phase: str, members: Collection[ClientId]) -> Folded[Any]:
     """The same with plain names and floats, and without groups that have no members. Raises StepFailed for what is not kept.
 
     members: of the run.
     """
     if not given.groups and not given.tables:
         return given
-    whose = f"The tell of {phase}"
+    whose = f"The fold of {phase}"
     groups = {named(name, f"{whose}: a group"): tuple(clients) for name, clients in given.groups.items() if clients}
     apart(groups, whose, members)
     counted(given.tables, whose)

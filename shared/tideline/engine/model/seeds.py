@@ -13,10 +13,10 @@ class Purpose(StrEnum):
     """What a generator is for. Two purposes never share a stream."""
 
     BEGIN = "begin"
-    SETTLE = "settle"
+    PREPARE = "settle"
     ASK = "ask"
     STEP = "step"
-    TELL = "tell"
+    FOLD = "tell"
 
 
 def seed_for(run_seed: int, purpose: Purpose, cursor: int, client: str = "") -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from tideline.engine.audit.log import ALL, About, Deed, Entry, Tip
+from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 
 
 class AuditLog(Protocol):
     """The audit log. What a method of the other ports does is recorded in the same transaction."""
 
-    def record(self, deeds: Iterable[Deed]) -> None:
+    def record(self, events: Iterable[AuditEvent]) -> None:
         """Write into the audit log what changes nothing else."""
         ...
 

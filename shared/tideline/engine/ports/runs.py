@@ -62,7 +62,7 @@ class Runs(Protocol):
         by: str = "",
         here: Callable[[Digest], bool] = anything,
     ) -> None:
-        """Write new runs and their first orders. `by`: who asked, as the event tells; so in `settle` and `reopen`.
+        """Write new runs and their first orders. `by`: who asked, as the event tells; so in `set_status` and `reopen`.
 
         A run refers to the weights that it begins from until its first state is kept; they may wait for another run from then
         on as if they had been uploaded now. `here`: as in `advance`. Raises ConfigRefused if they are not here.
@@ -79,7 +79,7 @@ class Runs(Protocol):
         """The runs in that order, at most so many. `after`: those that follow this run; none follow one that is not there."""
         ...
 
-    def settle(
+    def set_status(
         self,
         run: RunId,
         among: Iterable[Status],

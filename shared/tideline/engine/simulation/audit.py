@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 
 from tideline.engine.audit.entries import begun
-from tideline.engine.audit.log import ALL, About, Deed, Entry, Tip, chained
+from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip, chained
 
 
 class MemoryAudit:
@@ -18,10 +18,10 @@ class MemoryAudit:
         self._audit_lock = threading.Lock()
         self._entries: list[Entry] = chained(Tip(), [begun(0.0, secrets.token_hex(8), 0, 0, 0)])
 
-    def record(self, deeds: Iterable[Deed]) -> None:
+    def record(self, events: Iterable[AuditEvent]) -> None:
         with self._audit_lock:
             last = self._entries[-1]
-            self._entries += chained(Tip(last.seq, last.hash), deeds)
+            self._entries += chained(Tip(last.seq, last.hash), events)
 
     def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
         with self._audit_lock:

@@ -96,7 +96,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
                 found = tuple(run for run in found if after in self._runs and self._age(run) > self._age(after))
             return tuple(headline(self._runs[run]) for run in found[:limit])
 
-    def settle(
+    def set_status(
         self,
         run: RunId,
         among: Iterable[Status],
@@ -114,7 +114,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
             ended = now if status in FINAL else None
             self._runs[run] = replace(row, status=status, cause=cause, ended=ended)
             self._note(run, status.value, told_by({"cause": cause}, by), now)
-            self.record([entries.run_settled(row, status, cause, by, now)])
+            self.record([entries.run_ended(row, status, cause, by, now)])
             if status in FINAL:
                 self._end(run, OrderStatus.CANCELLED)
             return True

@@ -118,7 +118,7 @@ def check_table(place: Place, world: World, columns: Columns, own: tuple[str, ..
     check_kind((2, width), np.dtype(np.float64), world.inputs, place.transform)
 
 
-def settle(place: Place, columns: Columns, marks: Marks, role: Role) -> Sides:
+def place_labels(place: Place, columns: Columns, marks: Marks, role: Role) -> Sides:
     """Which rows of a table are for what, and their labels. Raises DataRefused for what cannot be used."""
     n = len(marks.codes)
     check_count(n, "row", 2 if columns.held_out is None else 1)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.formats.classes import UNKNOWN
-from tideline.learning.formats.columns import Columns, Marks, check_table, choose, held_word, no_number, settle, unused
+from tideline.learning.formats.columns import Columns, Marks, check_table, choose, held_word, no_number, place_labels, unused
 from tideline.learning.formats.holdings import Rows
 from tideline.learning.formats.surveys import Piece, Place, Survey, at, readable
 
@@ -33,7 +33,7 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         columns = header(place)
         check_table(place, world, columns)
         marks = mark(place, columns)
-        sides = settle(place, columns, marks, role)
+        sides = place_labels(place, columns, marks, role)
     return Survey(place.path, place.transform, sides, lambda: pieces(place, columns), marks.name)
 
 

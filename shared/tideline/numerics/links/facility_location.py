@@ -71,7 +71,7 @@ def cheapest(f: Floats, c: Floats, *, time_limit: float | None = None, node_limi
             break
         best = min(best, improved(f, c, start), key=lambda each: cost_of(f, c, each))
     best, bound, nodes = searched(f, c, best, root, over)
-    best = settled(f, c, best)
+    best = exchanged(f, c, best)
     cost = cost_of(f, c, best)
     proven = closed(bound, cost)
     return Opened(best, cost, cost if proven else bound, nodes, proven)
@@ -227,7 +227,7 @@ def without(c: Floats, here: Ints, at: int) -> Floats:
     return rest
 
 
-def settled(f: Floats, c: Floats, here: Ints) -> Ints:
+def exchanged(f: Floats, c: Floats, here: Ints) -> Ints:
     """The plan with facilities replaced by ones of smaller index where that costs the same."""
     while (found := next(smaller(f, c, here), None)) is not None:
         here = found

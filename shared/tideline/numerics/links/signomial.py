@@ -74,7 +74,7 @@ def sca(
     first = start(problem) if begin is None else begin
     for step in itertools.islice(steps(problem, at, first, continuation), iterations):
         made.append(step)
-        if settled(made, tolerance, TIGHTENED if continuation else 0):
+        if converged(made, tolerance, TIGHTENED if continuation else 0):
             return told(problem, first, made, "converged")
         if time.monotonic() >= until:
             return told(problem, first, made, "limit")
@@ -153,7 +153,7 @@ def violation(of: Program, w: Floats) -> float:
     return float(max((of.A @ w - of.b).max(), sums.max(initial=-np.inf)))
 
 
-def settled(made: list[Step], tolerance: float, tightened: int) -> bool:
+def converged(made: list[Step], tolerance: float, tightened: int) -> bool:
     """Whether delta_link has its last value and the objective has stopped to change."""
     if len(made) < max(tightened + 2, 2):
         return False

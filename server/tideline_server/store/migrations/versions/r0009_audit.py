@@ -36,7 +36,7 @@ def upgrade() -> None:
         text("kind"),
         sa.Column("at", sa.Double, nullable=False),
         *(text(name) for name in ("by", "client", "run")),
-        sa.Column("told", sa.JSON, nullable=True),
+        sa.Column("details", sa.JSON, nullable=True),
         text("hash"),
     )
     for name in ("run", "client", "kind"):
@@ -57,8 +57,8 @@ def first(connection: sa.Connection) -> dict[str, Any]:
     """The entry that begins the chain."""
     tables = {"clients": "clients", "runs": "runs", "keys": "api_keys"}
     counts = {word: connection.scalar(sa.text(f"SELECT count(*) FROM {table}")) for word, table in tables.items()}
-    told = {"chain": secrets.token_hex(8), **counts}
-    entry = {"seq": 1, "kind": "log_begun", "at": time.time(), "by": "", "client": "", "run": "", "told": told}
+    details = {"chain": secrets.token_hex(8), **counts}
+    entry = {"seq": 1, "kind": "log_begun", "at": time.time(), "by": "", "client": "", "run": "", "details": details}
     said = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
     return entry | {"hash": hashlib.sha256(bytes(32) + said).hexdigest()}
 
