@@ -390,7 +390,7 @@ def kept_secret(path: Path, nbytes: int) -> str:
 
 def shared_key(settings: CoordinatorSettings) -> str | None:
     """The hash of the admin key that replicas share, if one is given. Raises ConfigRefused."""
-    given = None if settings.admin_key is None else settings.admin_key.get_secret_value()
+    given = settings.admin_key
     if given is None and settings.admin_key_file is not None:
         try:
             given = settings.admin_key_file.expanduser().read_text(encoding="utf-8")

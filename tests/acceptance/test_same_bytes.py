@@ -23,13 +23,13 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.codec import decode
-from tideline.client.initial_weights import packed
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.experiments.files import read_file
+from tideline.experiments.initial_weights import packed
 from tideline.learning.formats.folder import read_folder
 
 pytestmark = pytest.mark.processes

@@ -18,10 +18,10 @@ from tideline.algorithms.averaging.messages import State
 from tideline.archive.codec import decode
 from tideline.archive.foreign import tensors_in
 from tideline.archive.parts import digest_of
-from tideline.client.initial_weights import packed
 from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.experiments.files import read_file
+from tideline.experiments.initial_weights import packed
 from tideline.learning.weights import with_backbone
 
 WORLD: dict[str, Any] = {"inputs": [1, 16, 16], "classes": 10, "model": "mlp"}
@@ -162,7 +162,7 @@ def test_a_file_beyond_the_coordinators_limit_is_not_sent(there: Coordinator, tm
     torch.save(weights(), tmp_path / "study" / "net.pth")
     there.app.state.settings = type(there.app.state.settings)(max_weights_bytes=100)
     refused = tide("run", "start", file, "--home", there.home)
-    assert refused.exit_code == 2 and f"{file}:4: " in refused.stderr and "takes 100 at most" in refused.stderr, refused.stderr
+    assert refused.exit_code == 2 and f"{file}:4: " in refused.stderr and "accepts 100 at most" in refused.stderr, refused.stderr
     assert "--weights-limit" in refused.stderr and list(there.federation.parts.digests()) == []
 
 
@@ -172,7 +172,7 @@ def test_a_backbone_is_put_under_what_the_seed_draws(there: Coordinator, tmp_pat
     torch.save(backbone(), tmp_path / "study" / "net.pth")
     told = tide("run", "start", file, "--home", there.home, "--json")
     assert told.exit_code == 0, told.output
-    assert "Note: " in told.stderr and "backbone alone" in told.stderr and "has to train them" in told.stderr
+    assert "Note: " in told.stderr and "only a backbone" in told.stderr and "has to train them" in told.stderr
     row = there.federation.run_service.find(json.loads(told.stdout)["run"])
     held = tensors_in(there.federation.parts.view(row.spec.weights))
     assert same(held, with_backbone(parse(World, PHOTOS), backbone(), 4))
@@ -184,7 +184,7 @@ def test_a_backbone_that_nobody_could_train_on_is_refused(there: Coordinator, tm
     file = write(tmp_path / "study", world=PHOTOS, roster=roster)
     torch.save(backbone(), tmp_path / "study" / "net.pth")
     refused = tide("run", "start", file, "--home", there.home)
-    assert refused.exit_code == 2 and f"{file}:7: " in refused.stderr and "nobody in the roster has labels" in refused.stderr
+    assert refused.exit_code == 2 and f"{file}:7: " in refused.stderr and "no site in the roster has labels" in refused.stderr
 
 
 def test_a_simulation_begins_from_a_file(there: Coordinator, tmp_path: Path, data: dict[str, Path]) -> None:
@@ -211,7 +211,7 @@ def test_a_simulation_refuses_with_the_line(tmp_path: Path) -> None:
         assert refused.exit_code == 2 and said in refused.stderr, refused.stderr
     torch.save(backbone(), tmp_path / "net.pth")
     refused = tide("simulate", write(tmp_path, roster={}, world=PHOTOS, data={"a": {**data["a"], "role": "target"}}))
-    assert refused.exit_code == 2 and "nobody in the roster has labels" in refused.stderr and "e.yaml:7: " in refused.stderr
+    assert refused.exit_code == 2 and "no site in the roster has labels" in refused.stderr and "e.yaml:7: " in refused.stderr
 
 
 def test_packed_weights_are_the_same_bytes_each_time(tmp_path: Path) -> None:

@@ -47,23 +47,25 @@ class DealData:
     dirichlet  client-1 to client-N, of which some have labels for most of their rows and the others, targets, for none
     """
 
-    folder: str = setting(doc="a data folder with all domains, each labelled")
-    rule: str = setting("leave-out", choices=("leave-out", "dirichlet"), doc="how rows are dealt")
-    clients: int | None = setting(None, low=2, doc="how many clients, N")
-    seed: int | None = setting(None, low=0, high=2**62, doc="of the deal; same seed, same rows")
-    share: float | None = setting(None, low=0.001, high=0.999, doc="of each client's rows that are held out")
-    leave_out: str | None = setting(None, doc="the domain that no client has; the site `unseen` is scored by all of it")
-    domains: int | None = setting(None, low=1, doc="source domains of each client, d")
-    shots: int | None = setting(None, low=0, doc="rows of the left-out domain that join each client's training rows")
-    labelled: int | None = setting(None, low=1, doc="how many clients have labels")
+    folder: str = setting(doc="A data folder with all domains, each row labelled.")
+    rule: str = setting("leave-out", choices=("leave-out", "dirichlet"), doc="How rows are dealt.")
+    clients: int | None = setting(None, low=2, doc="Number of clients, N. [dirichlet: 10]")
+    seed: int | None = setting(None, low=0, high=2**62, doc="Random seed. The same seed gives the same rows. [default: 0]")
+    share: float | None = setting(None, low=0.001, high=0.999, doc="Share of each client's rows to hold out. [default: 0.1]")
+    leave_out: str | None = setting(None, doc="leave-out: the domain that no client has, and on which `unseen` is scored.")
+    domains: int | None = setting(None, low=1, doc="leave-out: number of source domains of each client, d.")
+    shots: int | None = setting(None, low=0, doc="leave-out: rows of that domain in each client's training. [default: 0]")
+    labelled: int | None = setting(None, low=1, doc="dirichlet: number of clients with labels. [default: 5]")
     case: str | None = setting(
-        None, choices=("single", "mixed", "split"), doc="whether clients have one domain, all, or one each"
+        None,
+        choices=("single", "mixed", "split"),
+        doc="dirichlet: single, mixed or split: one domain for all clients, all, or one each.",
     )
-    take: tuple[str, ...] | None = setting(None, doc="the domains that are dealt")
-    classes: int | None = setting(None, low=2, doc="classes of each client")
-    alpha: float | None = setting(None, low=0.1, doc="concentration of the mixes of classes")
-    scale: float | None = setting(None, doc="of all numbers of rows")
-    role: Role | None = setting(None, doc="of the clients that have labels: source or peer")
+    take: tuple[str, ...] | None = setting(None, doc="dirichlet: a domain to deal. Repeatable. [default: all]")
+    classes: int | None = setting(None, low=2, doc="dirichlet: number of classes of each client. [default: 4, or all]")
+    alpha: float | None = setting(None, low=0.1, doc="dirichlet: concentration of the class mixes. [default: 5]")
+    scale: float | None = setting(None, doc="dirichlet: factor on all numbers of rows. [default: 1]")
+    role: Role | None = setting(None, doc="dirichlet: role of the clients with labels: source or peer. [default: source]")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Progress for people, on stderr: bars on a terminal, a line per closed round elsewhere.
+"""Watch a run until it ends or stalls, with its progress on stderr: bars on a terminal, a line per closed round elsewhere.
 
 with Watcher() as watcher:
-    watcher.show(result)     what engine.result gives, as often as you like
-    watcher.event(event)     and, between results, a run's events
+    watcher.show(result)     a run's result, as often as you like
+    watcher.event(event)     and, between results, its events
 """
 
 from __future__ import annotations
@@ -13,25 +13,29 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import typer
-
-from tideline.cli.guard import clean
+from tideline.client.answers import ClosedRound, Event, EventData, RunResult
 from tideline.client.events import ANSWERED, happening
+from tideline.client.http import PATIENCE_SECONDS, Client
+from tideline.client.texts import clean, counted, warn
 from tideline.engine.coordinator.progress import duration
 from tideline.engine.peers.distrust import without
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-# What engine.progress.waits_for writes.
+OPEN = ("waiting", "running")
+FINAL = ("completed", "failed", "cancelled")
+# The result is requested no more often than this; between results, events are shown.
+REST_SECONDS = 0.5
+# What engine.coordinator.progress.waits_for writes.
 WAITS = re.compile(r"waiting for (\d+) of (\d+) sites \((.*)\); gives up in .*")
 REPLIES = ("answered", "failed")
 BAR = 16  # characters of a bar
-# A wait is told in a line of its own when nothing else was told for so long.
+# After so long without another line, what the run waits for gets a line of its own.
 QUIET_SECONDS = 10.0
-# When a site was heard is written down every half minute.
+# The coordinator notes a sign of life every half minute.
 SILENT_SECONDS = 60.0
 
 
@@ -49,27 +53,28 @@ class Tally:
     alarms: list[str] = field(default_factory=list)
     status: str = ""
     accuracy: dict[str, float] = field(default_factory=dict)
-    told: set[tuple[str, int]] = field(default_factory=set)
+    shown: set[tuple[str, int]] = field(default_factory=set)
     fresh: dict[str, float] = field(default_factory=dict)
 
-    def see(self, result: Mapping[str, Any]) -> Iterator[str]:
-        """Take a result in; what is new, in lines."""
+    def see(self, result: RunResult) -> Iterator[str]:
+        """Add a result; what is new, in lines."""
         self.total = result.get("plan_length", self.total)
         self.cursor = result.get("cursor", sum(p["name"] != "join" for p in result["phases"]))
         self.waits = result.get("waits_for") or ""
         self.silent = silences(result)
-        found = WAITS.fullmatch(self.waits)
-        self.asked = int(found[2]) if found else None
-        self.awaited = set(found[3].split(", ")) if found else set()
+        match = WAITS.fullmatch(self.waits)
+        self.asked = int(match[2]) if match else None
+        self.awaited = set(match[3].split(", ")) if match else set()
         for point in result["curve"]:
             self.accuracy[point["client"]] = point["accuracy"]
         for phase in result["phases"]:
-            points = {p["client"]: p["accuracy"] for p in result["curve"] if place(p["phase"], p["round"]) == phase_of(phase)}
-            yield from self.close(phase, phase["name"], points)
+            name, number = phase["name"], phase["round"]
+            points = {p["client"]: p["accuracy"] for p in result["curve"] if (p["phase"], p["round"]) == (name, number)}
+            yield from self.close(phase, name, points)
         yield from self.turn(result["status"], result.get("cause") or "")
 
-    def event(self, event: Mapping[str, Any]) -> Iterator[str]:
-        """Take an event in; what is new, in lines."""
+    def event(self, event: Event) -> Iterator[str]:
+        """Add an event; what is new, in lines."""
         kind, data = event["kind"], event["data"]
         if "client" in data:
             self.reply(kind, data)
@@ -81,29 +86,29 @@ class Tally:
         elif "cause" in data:
             yield from self.turn(kind, data["cause"])
 
-    def reply(self, kind: str, data: Mapping[str, Any]) -> None:
-        """A site answered, or failed."""
+    def reply(self, kind: str, data: EventData) -> None:
+        """Add a site's reply or failure."""
         if kind not in REPLIES or data["cursor"] != self.cursor:
             return
         self.awaited.discard(data["client"])
         if "accuracy" in data.get("metrics", {}):
             self.fresh[data["client"]] = self.accuracy[data["client"]] = data["metrics"]["accuracy"]
 
-    def close(self, closed: Mapping[str, Any], phase: str, points: Mapping[str, float]) -> Iterator[str]:
-        """A round is closed: told once."""
+    def close(self, closed: ClosedRound | EventData, phase: str, points: Mapping[str, float]) -> Iterator[str]:
+        """The line of a closed round, once."""
         number, replies = closed["round"], closed["replies"]
-        if place(phase, number) in self.told:
+        if (phase, number) in self.shown:
             return
-        self.told.add(place(phase, number))
+        self.shown.add((phase, number))
         self.last = f"{phase} {number}" if phase != "join" else "sites gathered"
         scores = f", accuracy {accuracies(points)}" if points else ""
         marks = "".join(f"; {word} {', '.join(names)}" for word, names in (closed.get("marks") or {}).items())
-        left = without(closed.get("without") or {})
-        yield f"{self.last}: {replies} {'reply' if replies == 1 else 'replies'}{left}{scores}{marks}"
+        left = without(closed.get("without", {}))
+        yield f"{self.last}: {counted(replies, 'reply', 'replies')}{left}{scores}{marks}"
         self.fresh = {}
 
     def turn(self, status: str, cause: str) -> Iterator[str]:
-        """The run's status changed."""
+        """The line of a changed status."""
         if status == self.status:
             return
         before, self.status = self.status, status
@@ -111,8 +116,8 @@ class Tally:
             yield f"{status}: {cause}" if cause else status
 
 
-def silences(result: Mapping[str, Any]) -> list[str]:
-    """Which of the sites that a run waits for are silent, and for how long, in lines. One that works is heard all the time."""
+def silences(result: RunResult) -> list[str]:
+    """Which of the sites that a run waits for are silent, and for how long, in lines."""
     lines = []
     for each in result.get("awaited", ()):
         silent = each["silent_seconds"]
@@ -123,21 +128,11 @@ def silences(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def alarm(event: Mapping[str, Any]) -> Iterator[str]:
-    """A line, if something went wrong at a site. A step that failed is told by the answer, and so not by its note."""
-    told = happening(event)
-    if told.level != "info" and event["data"].get("note") not in ANSWERED:
-        yield f"{told.where}: {told.what}"
-
-
-def place(phase: str, number: int) -> tuple[str, int]:
-    """A round's name."""
-    return phase, number
-
-
-def phase_of(phase: Mapping[str, Any]) -> tuple[str, int]:
-    """A closed round's name."""
-    return phase["name"], phase["round"]
+def alarm(event: Event) -> Iterator[str]:
+    """A line, if something went wrong at a site. A failed step has one for the reply, and so none for its note."""
+    line = happening(event)
+    if line.level != "info" and event["data"].get("note") not in ANSWERED:
+        yield f"{line.where}: {line.what}"
 
 
 def accuracies(points: Mapping[str, float]) -> str:
@@ -147,7 +142,7 @@ def accuracies(points: Mapping[str, float]) -> str:
 
 
 class Watcher:
-    """Draws a run's progress until it is left. `bars`: None asks whether stderr is a terminal; `quiet`: nothing is drawn."""
+    """Shows a run's progress for a block. bars: None: if stderr is a terminal; quiet: show nothing."""
 
     def __init__(self, bars: bool | None = None, quiet: bool = False) -> None:
         self.tally = Tally()
@@ -168,15 +163,15 @@ class Watcher:
         if self._progress is not None:
             self._progress.stop()
 
-    def show(self, result: Mapping[str, Any]) -> None:
-        """Show a result, or as much as there is of it."""
-        self._tell(self.tally.see(result))
+    def show(self, result: RunResult) -> None:
+        """Show what is new in a result."""
+        self._show(self.tally.see(result))
 
-    def event(self, event: Mapping[str, Any]) -> None:
+    def event(self, event: Event) -> None:
         """Show an event."""
-        self._tell(self.tally.event(event))
+        self._show(self.tally.event(event))
 
-    def _tell(self, lines: Iterator[str]) -> None:
+    def _show(self, lines: Iterator[str]) -> None:
         new = list(lines)
         if self._progress is not None:
             for line in self.tally.alarms:
@@ -188,7 +183,7 @@ class Watcher:
             new = [self.tally.waits, *self.tally.silent]
         for line in [] if self.quiet else new:
             self._spoke = time.monotonic()
-            typer.echo(clean(line), err=True)
+            warn(line)
 
     def _draw(self, progress: Progress) -> None:
         tally, width = self.tally, progress.console.width
@@ -217,3 +212,50 @@ def open_progress() -> Progress:
 
     columns = (TextColumn("{task.description}"), BarColumn(BAR), TextColumn("{task.fields[note]}", markup=False))
     return Progress(*columns, console=Console(stderr=True))
+
+
+def follow(client: Client, run: str, watcher: Watcher) -> RunResult:
+    """Watch a run of a coordinator; its result when it and its reference have ended or stalled."""
+    result = follow_one(client, run, watcher)
+    if result["status"] == "completed" and result["reference"]:
+        follow_one(client, result["reference"], Watcher(quiet=True), PATIENCE_SECONDS)
+        result = poll(client, run, watcher)
+    return result
+
+
+def follow_one(client: Client, run: str, watcher: Watcher, patience: float = 0.0) -> RunResult:
+    """Watch one run until it has ended or stalled. patience: none at the start of a watch, when an address may be wrong."""
+    seen = max((past["seq"] for past in client.events(run, patience=patience)), default=0)
+    result, polled = poll(client, run, watcher), time.monotonic()
+    events = client.follow(run, seen)
+    while result["status"] in OPEN:
+        event = next(events)
+        if event is not None:
+            watcher.event(event)
+        if event is None or "cause" in event["data"] or time.monotonic() - polled > REST_SECONDS:
+            result, polled = poll(client, run, watcher), time.monotonic()
+    return result
+
+
+def events_of(client: Client, run: str, follow: bool) -> Iterator[Event]:
+    """A run's events so far; with `follow` also those that come, until it ends."""
+    seen = 0
+    for past in client.events(run):
+        seen = past["seq"]
+        yield past
+    if not follow or client.run(run)["status"] in FINAL:
+        yield from client.events(run, seen) if follow else ()
+        return
+    for event in client.follow(run, seen):
+        if event is not None:
+            yield event
+        # None comes between two streams: the last stream ends with the run.
+        if (event is None or event["kind"] in FINAL) and client.run(run, PATIENCE_SECONDS)["status"] in FINAL:
+            return
+
+
+def poll(client: Client, run: str, watcher: Watcher) -> RunResult:
+    """The run as it is now; shows it."""
+    result = client.run(run, PATIENCE_SECONDS)
+    watcher.show(result)
+    return result

@@ -1,6 +1,6 @@
 """A run's final state as one file that the `safetensors` package opens.
 
-The state is a root, which holds small tensors and names the large ones, and a part for each of those. They are taken one
+The state is a root, which contains small tensors and names the large ones, and a part for each of those. They are fetched one
 after another and copied to their place; every byte was checked against its digest before.
 """
 
@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypedDict, cast
 
 from tideline.archive import errors, layout
 from tideline.archive.folder import FolderParts
 from tideline.client.http import Client
 from tideline.core.errors import ConfigRefused, Malformed
 from tideline.core.run import Digest
+from tideline.core.settings import Plain
 
 PART_NAME = "tensor"  # as archive.codec names a part's only tensor
 SUFFIX = ".safetensors"
@@ -35,10 +36,20 @@ class Large:
     size: int
 
 
-def export_remote(there: Client, run: str, out: Path) -> dict[str, Any]:
+class Exported(TypedDict):
+    """What was written. values: what the state has beside tensors."""
+
+    file: str
+    tensors: int
+    bytes: int
+    state_digest: str
+    values: dict[str, Plain]
+
+
+def export_remote(client: Client, run: str, out: Path) -> Exported:
     """Fetch and write the final state of a coordinator's run."""
     check_out(out)
-    listed = there.get(f"/runs/{run}/files")
+    listed = client.get(f"/runs/{run}/files")
     sizes = {Digest(digest): int(size) for digest, size in listed["files"]}
     root = Digest(layout.check_digest(listed["root"]))
     with tempfile.TemporaryDirectory(prefix=".tideline-", dir=out.parent) as folder:
@@ -48,7 +59,7 @@ def export_remote(there: Client, run: str, out: Path) -> dict[str, Any]:
         def fetched(digest: Digest, size: int) -> Iterator[memoryview]:
             upload = parts.upload(digest, sizes.get(digest, size))
             with contextlib.closing(upload):
-                for chunk in there.download(f"/parts/{digest}?run={run}"):
+                for chunk in client.download(f"/parts/{digest}?run={run}"):
                     upload.write(chunk)
                 upload.commit()
             yield parts.view(digest)
@@ -57,7 +68,7 @@ def export_remote(there: Client, run: str, out: Path) -> dict[str, Any]:
         return export(fetched, root, sizes.get(root, 0), out)
 
 
-def export(open_part: OpenPart, root: Digest, size: int, out: Path) -> dict[str, Any]:
+def export(open_part: OpenPart, root: Digest, size: int, out: Path) -> Exported:
     """Write the state that a root stands for; a summary. `open_part` gives checked bytes. Raises Malformed errors."""
     check_out(out)
     temporary = out.with_name(f".{out.name}.tmp")
@@ -77,27 +88,27 @@ def export(open_part: OpenPart, root: Digest, size: int, out: Path) -> dict[str,
 
 
 def check_out(out: Path) -> None:
-    """Raises ConfigRefused for a file that cannot be written or would not be known for what it is."""
+    """Raises ConfigRefused for a file with another suffix, or without its folder."""
     if out.suffix != SUFFIX:
         raise ConfigRefused(f"--out {out} does not end in {SUFFIX}", f"Name the file {out.with_suffix(SUFFIX).name}")
     if not out.parent.is_dir():
         raise ConfigRefused(f"There is no folder {out.parent}", "Make it, or correct --out")
 
 
-def notes(root: Digest, values: Mapping[str, Any]) -> dict[str, str]:
-    """What the file says of itself, beside its tensors."""
+def notes(root: Digest, values: Mapping[str, Plain]) -> dict[str, str]:
+    """The file's metadata."""
     return {"tideline.state": root, "tideline.values": json.dumps(values, sort_keys=True)}
 
 
-def flatten(tree: Any, header: layout.Header) -> tuple[dict[str, layout.Entry | Large], dict[str, Any]]:
+def flatten(tree: Plain, header: layout.Header) -> tuple[dict[str, layout.Entry | Large], dict[str, Plain]]:
     """The tensors of a root's structure by their path, such as `model/conv.weight`; and its other values."""
     tensors: dict[str, layout.Entry | Large] = dict(header.entries)
-    values: dict[str, Any] = {}
+    values: dict[str, Plain] = {}
     stack = [("", tree)]
     while stack:
         path, node = stack.pop()
         if layout.is_part(node):
-            _, digest, dtype, shape, size = node
+            _, digest, dtype, shape, size = cast("tuple[str, str, str, Sequence[int], int]", node)
             tensors[path] = Large(Digest(layout.check_digest(digest)), dtype, layout.check_shape(path, dtype, shape), int(size))
         elif isinstance(node, dict):
             stack += [(f"{path}/{name}" if path else name, each) for name, each in node.items()]

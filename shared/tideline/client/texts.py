@@ -1,0 +1,40 @@
+"""Texts for the terminal and the report: names from elsewhere made harmless, sizes, times."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import typer
+
+
+def clean(text: str) -> str:
+    """A text from elsewhere, without anything that would steer the terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def warn(text: str) -> None:
+    """A line on stderr."""
+    typer.echo(clean(text), err=True)
+
+
+def counted(n: int, noun: str, plural: str = "") -> str:
+    """A number with its noun, such as `1 site` and `2 sites`."""
+    return f"{n} {noun if n == 1 else plural or f'{noun}s'}"
+
+
+def size(count: int) -> str:
+    """Bytes in the largest decimal unit, such as `1.5 MB`."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def day(at: float) -> str:
+    """A moment to the minute, in this machine's time; as a number, if no calendar has it."""
+    try:
+        return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return f"{at:g}"
