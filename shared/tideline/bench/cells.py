@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tideline.bench.grid import Cell
-from tideline.bench.processes import start, stop_all, terminable, unbroken
+from tideline.bench.processes import replace_file, start, stop_all, terminable, unbroken
 from tideline.bench.scores import EXPERIMENT, FAILED, RESULT, Score, Status, json_of, read_cell
 from tideline.client.texts import clean
 from tideline.core.errors import Refused
@@ -132,7 +132,6 @@ class Bench:
         self.spoke = time.monotonic()
 
     def report(self) -> None:
-        """Report progress from time to time."""
         if time.monotonic() - self.spoke > STATUS_SECONDS:
             self.spoke = time.monotonic()
             names = "; ".join(each.cell.words() for each in self.running) or "none here; another process runs the rest"
@@ -172,7 +171,6 @@ def run_cells(cells: Sequence[Cell], how: How, say: Callable[[str], None]) -> li
 
 
 def home_of(out: Path, cell: Cell) -> Path:
-    """A cell's folder."""
     return out / CELLS / cell.key
 
 
@@ -205,9 +203,7 @@ def prepare(home: Path, cell: Cell) -> None:
     """A folder with the experiment and nothing of an earlier try."""
     for name in (RESULT, FAILED, STATE):
         (home / name).unlink(missing_ok=True)
-    made = home / f".{EXPERIMENT}"
-    made.write_bytes(cell.text.encode())
-    made.replace(home / EXPERIMENT)
+    replace_file(home / EXPERIMENT, cell.text)
 
 
 def child(home: Path, options: Sequence[str], lock: int) -> subprocess.Popen[bytes]:
@@ -229,7 +225,6 @@ def cause_of(home: Path, code: int | None) -> str:
 
 
 def line_of(score: Score) -> str:
-    """A cell that has ended, in a line."""
     if score.status is not Status.DONE:
         return f"{score.cell.words()}: failed, {score.cause}"
     shares = [f"{name} {value:.3f}" for name, value in (("id", score.id), ("ood", score.ood)) if value is not None]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tideline.archive.parts import MemoryParts
 from tideline.bench.grid import Grid, base_config, clients, config_of, left_out
+from tideline.bench.processes import replace_file
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Member, Role
@@ -142,6 +143,4 @@ def read_cache(cache: Path) -> Mapping[str, FileFacts]:
 
 
 def write_cache(cache: Path, known: Mapping[str, FileFacts]) -> None:
-    made = cache.with_name(f".{cache.name}")
-    made.write_text(json.dumps({name: vars(each) for name, each in known.items()}, indent=0) + "\n", encoding="utf-8")
-    made.replace(cache)
+    replace_file(cache, json.dumps({name: vars(each) for name, each in known.items()}, indent=0) + "\n")

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tideline.bench.scores import METRICS, Score, Spread, Status, mean_of, rows, spread
+from tideline.bench.scores import METRICS, Score, Spread, Status, rows, spread
+from tideline.report.charts import average
 from tideline.report.style import COLOURS, INCHES, MARKS, NAME, SPAN, WORDS, cut, legend, png_of
 
 if TYPE_CHECKING:
@@ -123,6 +124,6 @@ def curve_of(scores: Sequence[Score], metric: str) -> Iterator[tuple[int, Spread
     for score in scores:
         seeds.setdefault(score.cell.seed, []).append({p.round: getattr(p, metric) for p in score.curve})
     for x in sorted({p.round for score in scores for p in score.curve}):
-        value = spread([mean_of([curve.get(x) for curve in curves]) for curves in seeds.values()])
+        value = spread([average([curve.get(x) for curve in curves]) for curves in seeds.values()])
         if value is not None:
             yield x, value

@@ -153,7 +153,6 @@ class DealSection(TypedDict):
 
 
 def left_out(grid: Grid, sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """The domains that are left out, one after the other."""
     return grid.leave_out or tuple(sizes)
 
 

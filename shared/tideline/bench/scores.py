@@ -13,6 +13,7 @@ from typing import cast
 from tideline.bench.grid import Cell
 from tideline.client.answers import RunResult
 from tideline.core.settings import Plain
+from tideline.report.charts import average
 
 EXPERIMENT, RESULT, FAILED = "experiment.yaml", "result.json", "failed.json"
 METRICS = ("id", "ood")
@@ -117,14 +118,7 @@ def scored(cell: Cell, result: RunResult) -> Score:
 def means(result: RunResult, accuracy: Mapping[str, float | None]) -> tuple[float | None, float | None]:
     """id, the mean over sources, and ood, that over targets; None if one of them has no accuracy."""
     values = [[accuracy.get(c["name"]) for c in result["clients"] if c["role"] == role] for role in ("source", "target")]
-    one, other = (mean_of(each) for each in values)
-    return one, other
-
-
-def mean_of(values: Sequence[float | None]) -> float | None:
-    """The mean; None if a value is missing, as that of fewer cannot be compared."""
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known and len(known) == len(values) else None
+    return average(values[0]), average(values[1])
 
 
 def by_round(result: RunResult) -> Iterator[tuple[int, dict[str, float]]]:
@@ -164,7 +158,7 @@ def over_seeds(scores: Iterable[Score], metric: str) -> Spread | None:
     seeds: dict[int, list[float | None]] = {}
     for score in scores:
         seeds.setdefault(score.cell.seed, []).append(getattr(score, metric))
-    return spread([mean_of(values) for values in seeds.values()])
+    return spread([average(values) for values in seeds.values()])
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:

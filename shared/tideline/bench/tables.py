@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from tideline.bench.processes import replace_file
 from tideline.bench.scores import METRICS, Row, Score, Spread, Status, rows
 
 Cell = str | float | None
@@ -28,14 +29,11 @@ def write_tables(scores: Sequence[Score], out: Path, data: str) -> list[Path]:
     """Write results.csv, curves.csv and table.md, each whole or not at all; what was written. Raises OSError."""
     texts = {RESULTS: results(scores), CURVES: curves(scores), TABLE: markdown(scores, data)}
     for name, text in texts.items():
-        made = out / f".{name}"
-        made.write_text(text, encoding="utf-8", newline="")
-        made.replace(out / name)
+        replace_file(out / name, text)
     return [out / name for name in texts]
 
 
 def results(scores: Iterable[Score]) -> str:
-    """A line a cell."""
     return as_csv([COLUMNS, *(fact.values() for fact in map(facts, scores))])
 
 
@@ -48,7 +46,6 @@ def facts(score: Score) -> dict[str, Cell]:
 
 
 def curves(scores: Iterable[Score]) -> str:
-    """A line a cell and scoring."""
     lines: list[Sequence[Cell]] = [("label", "left_out", "domains", "seed", "round", "id", "ood")]
     for score in scores:
         cell = (score.cell.label, score.cell.leave_out, score.cell.domains, score.cell.seed)
@@ -108,7 +105,6 @@ def percent(spread: Spread | None) -> str:
 
 
 def piped(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
     cells = [header, ["---"] * len(header), *lines]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in cells)
 

@@ -90,7 +90,6 @@ def code_of_run(result: RunResult) -> int:
 
 
 def as_data(error: FederationError) -> dict[str, object]:
-    """An error in the shape that the HTTP API uses."""
     data = problem(error)
     plain = {k: v if isinstance(v, (str, int, float, bool, type(None))) else str(v) for k, v in data["context"].items()}
     return data | {"context": plain}

@@ -58,16 +58,21 @@ LogLevel = Annotated[
 
 
 def parameter(name: str, annotation: object, default: object = None) -> inspect.Parameter:
-    """A command's option."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def grouped(options: Sequence[inspect.Parameter], build: Callable[[Options], T]) -> Callable[[Callable[..., None]], Any]:
-    """A decorator that gives a command more options; their values arrive as one, made by `build`, as its first argument."""
+def grouped(
+    options: Sequence[inspect.Parameter], build: Callable[[Options], T], last: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator that gives a command more options, before or after its own.
+
+    Their values arrive as one, made by `build`, as the command's first argument.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        parameters = [*options, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)]
+        own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        parameters = [*own, *options] if last else [*options, *own]
 
         @functools.wraps(command)
         def wrapped(**given: Any) -> None:
@@ -94,7 +99,8 @@ def connector(options: Options) -> Connect:
 
 
 # The command's first argument is a function that connects to the coordinator.
-remote = grouped([parameter(*each) for each in (("url", Url), ("api_key", ApiKey), ("home", Home), ("ca", Authority))], connector)
+ENDPOINT = {"url": Url, "api_key": ApiKey, "home": Home, "ca": Authority}
+remote = grouped([parameter(*each) for each in ENDPOINT.items()], connector, last=True)
 
 
 def settings_options(kind: type[Settings], environment: str = "", **defaults: object) -> list[inspect.Parameter]:
@@ -137,7 +143,6 @@ def settings_given(kind: type[Settings], options: Options, environment: str = ""
 
 
 def option_of(name: str) -> str:
-    """The option of a field."""
     return f"--{name.replace('_', '-')}"
 
 

@@ -229,7 +229,6 @@ def read_seconds(text: str, option: str = "--ttl") -> float:
 
 
 def wrong(option: str, text: str, todo: str) -> ConfigRefused:
-    """The refusal of an option's value."""
     return ConfigRefused(f"{option} is {text!r}", todo, path=option)
 
 

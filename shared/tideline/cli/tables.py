@@ -75,7 +75,6 @@ def drop_second(row: list[str]) -> list[str]:
 
 
 def title(result: RunResult) -> str:
-    """Run, method, status, seconds, digests."""
     seconds, digest, weights = result.get("seconds"), result.get("state_digest"), result.get("weights")
     words = [f"Run {result['run']}", result["method"], result["status"]]
     words += [] if seconds is None else [f"{seconds:.1f} s"]
@@ -197,5 +196,4 @@ def table(
 
 
 def share(value: float | None) -> str:
-    """An accuracy in 0..1."""
     return NOTHING if value is None else f"{value:.3f}"

@@ -31,7 +31,6 @@ class Verified:
 
     @property
     def tip(self) -> Tip:
-        """The entry's number and hash."""
         return Tip(self.seq, self.hash)
 
 
@@ -77,7 +76,6 @@ def verify(client: Client, forget: bool) -> Followed:
 
 
 def tip_of(client: Client) -> Tip:
-    """The last entry, as the coordinator reports it."""
     row = client.get("/audit/tip")
     return Tip(int(row["seq"]), str(row["hash"]))
 

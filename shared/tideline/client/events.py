@@ -54,7 +54,6 @@ def level_of(kind: str, data: EventData) -> str:
 
 
 def words_of(kind: str, data: EventData) -> str:
-    """What happened."""
     if kind == NOTE:
         return str(data.get("what", ""))
     if "client" in data:
@@ -86,5 +85,4 @@ class EventFilter:
         return cls(client, WEIGHTS[level])
 
     def admits(self, event: Happening) -> bool:
-        """Whether to show an event."""
         return WEIGHTS[event.level] >= self.least and self.client in (None, event.client)

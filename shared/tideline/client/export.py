@@ -17,7 +17,8 @@ from typing import IO, TypedDict, cast
 from tideline.archive import errors, layout
 from tideline.archive.folder import FolderParts
 from tideline.client.http import Client
-from tideline.core.errors import ConfigRefused, Malformed
+from tideline.client.texts import check_out
+from tideline.core.errors import Malformed
 from tideline.core.run import Digest
 from tideline.core.settings import Plain
 
@@ -48,7 +49,7 @@ class Exported(TypedDict):
 
 def export_remote(client: Client, run: str, out: Path) -> Exported:
     """Fetch and write the final state of a coordinator's run."""
-    check_out(out)
+    check_out(out, SUFFIX)
     listed = client.get(f"/runs/{run}/files")
     sizes = {Digest(digest): int(size) for digest, size in listed["files"]}
     root = Digest(layout.check_digest(listed["root"]))
@@ -70,7 +71,7 @@ def export_remote(client: Client, run: str, out: Path) -> Exported:
 
 def export(open_part: OpenPart, root: Digest, size: int, out: Path) -> Exported:
     """Write the state that a root stands for; a summary. `open_part` gives checked bytes. Raises Malformed errors."""
-    check_out(out)
+    check_out(out, SUFFIX)
     temporary = out.with_name(f".{out.name}.tmp")
     with open_part(root, size) as view:
         header = layout.parse(view)
@@ -87,16 +88,7 @@ def export(open_part: OpenPart, root: Digest, size: int, out: Path) -> Exported:
     return {"file": str(out), "tensors": len(order), "bytes": out.stat().st_size, "state_digest": root, "values": values}
 
 
-def check_out(out: Path) -> None:
-    """Raises ConfigRefused for a file with another suffix, or without its folder."""
-    if out.suffix != SUFFIX:
-        raise ConfigRefused(f"--out {out} does not end in {SUFFIX}", f"Name the file {out.with_suffix(SUFFIX).name}")
-    if not out.parent.is_dir():
-        raise ConfigRefused(f"There is no folder {out.parent}", "Make it, or correct --out")
-
-
 def notes(root: Digest, values: Mapping[str, Plain]) -> dict[str, str]:
-    """The file's metadata."""
     return {"tideline.state": root, "tideline.values": json.dumps(values, sort_keys=True)}
 
 
@@ -120,7 +112,6 @@ def flatten(tree: Plain, header: layout.Header) -> tuple[dict[str, layout.Entry 
 
 
 def copy(tensor: layout.Entry | Large, root: memoryview, header: layout.Header, open_part: OpenPart, file: IO[bytes]) -> None:
-    """One tensor's bytes, from the root or from its part."""
     if isinstance(tensor, layout.Entry):
         file.write(root[header.data_start + tensor.begin : header.data_start + tensor.end])
         return
@@ -133,7 +124,6 @@ def copy(tensor: layout.Entry | Large, root: memoryview, header: layout.Header, 
 
 
 def part_mismatch(tensor: Large) -> Malformed:
-    """A part that is not what its root says."""
     return errors.PartMismatch(
         f"Part {tensor.digest[:12]} is not the tensor that its root names", "Export again; if it stays, the store is damaged"
     )

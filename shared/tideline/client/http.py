@@ -407,7 +407,6 @@ def stranger(url: str) -> Malformed:
 
 
 def from_proxy(url: str, status: int) -> Unreachable:
-    """A proxy answered, whose coordinator does not."""
     return Unreachable(f"The proxy before the coordinator at {url} answers {status}", "Check that the coordinator runs", url=url)
 
 

@@ -94,17 +94,17 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read."""
-    with new_private(path) as file:
+def write_private(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write a file, whole or not at all, that only its owner may read, or those whom `mode` allows."""
+    with new_private(path, mode) as file:
         file.write(text)
 
 
 @contextlib.contextmanager
-def new_private(path: Path) -> Iterator[TextIO]:
+def new_private(path: Path, mode: int = 0o600) -> Iterator[TextIO]:
     """A file to write that only its owner may read. It replaces the old one if the block ends without an error."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             yield file
@@ -117,7 +117,6 @@ def new_private(path: Path) -> Iterator[TextIO]:
 
 
 def section(url: str, login: Login) -> str:
-    """A login as TOML."""
     lines = [f"{name} = {quoted(value)}" for name, value in asdict(login).items() if value]
     return "\n".join([f"[{quoted(url)}]", *lines, ""])
 

@@ -1,10 +1,13 @@
-"""Texts for the terminal and the report: names from elsewhere made harmless, sizes, times."""
+"""Texts for the terminal and the report: names from elsewhere made harmless, sizes, times. And the check of --out."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 
 import typer
+
+from tideline.core.errors import ConfigRefused
 
 
 def clean(text: str) -> str:
@@ -38,3 +41,11 @@ def day(at: float) -> str:
         return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError, OSError):
         return f"{at:g}"
+
+
+def check_out(out: Path, suffix: str) -> None:
+    """Raises ConfigRefused for a file with another suffix, or without its folder."""
+    if out.suffix != suffix:
+        raise ConfigRefused(f"--out {out} does not end in {suffix}", f"Name the file {out.with_suffix(suffix).name}", path="out")
+    if not out.parent.is_dir():
+        raise ConfigRefused(f"There is no folder {out.parent}", "Make it, or correct --out", path="out")

@@ -108,7 +108,6 @@ class Tally:
         self.fresh = {}
 
     def turn(self, status: str, cause: str) -> Iterator[str]:
-        """The line of a changed status."""
         if status == self.status:
             return
         before, self.status = self.status, status
@@ -136,7 +135,6 @@ def alarm(event: Event) -> Iterator[str]:
 
 
 def accuracies(points: Mapping[str, float]) -> str:
-    """The mean, then each site."""
     mean = sum(points.values()) / len(points)
     return f"{mean:.3f} ({', '.join(f'{name} {value:.3f}' for name, value in sorted(points.items()))})"
 
@@ -255,7 +253,6 @@ def events_of(client: Client, run: str, follow: bool) -> Iterator[Event]:
 
 
 def poll(client: Client, run: str, watcher: Watcher) -> RunResult:
-    """The run as it is now; shows it."""
     result = client.run(run, PATIENCE_SECONDS)
     watcher.show(result)
     return result

@@ -55,7 +55,6 @@ class Curves:
 
     @property
     def drawn(self) -> tuple[Line, ...]:
-        """The lines for which there is room."""
         return self.lines
 
     @property
@@ -117,7 +116,6 @@ class Bars:
 
     @property
     def drawn(self) -> tuple[Bar, ...]:
-        """The rows for which there is room: all, or the first targets, or the first sites if there is no target."""
         targets = tuple(row for row in self.rows if row.role == "target")
         return self.rows if len(self.rows) <= MOST else (targets or self.rows)[:MOST]
 
@@ -223,7 +221,6 @@ def families(names: Iterable[str]) -> dict[str, dict[int, str]]:
 
 
 def newest(values: Iterable[tuple[str, int, float]]) -> dict[str, tuple[int, float]]:
-    """Each client's last round and value."""
     return {client: (r, value) for client, r, value in sorted(values, key=lambda each: each[1])}
 
 

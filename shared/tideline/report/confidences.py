@@ -38,7 +38,6 @@ class Confidences:
         return tuple(b / len(self.right) for b in range(len(self.right) + 1))
 
     def shares(self, counts: Counts) -> tuple[float, ...]:
-        """Counts as shares of all predictions."""
         return tuple(n / self.predictions for n in counts)
 
     def seen(self) -> str:
@@ -70,8 +69,6 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration of each site."""
-
     rows: tuple[Calibrated, ...]
     name: str = "calibration"
 
@@ -119,7 +116,6 @@ def confidences(result: RunResult) -> tuple[Confidences, ...]:
 
 
 def scored(result: RunResult, counts: Mapping[str, object]) -> list[SiteResult]:
-    """The sites that have confidences, in the result's order."""
     return [c for c in result["clients"] if c["name"] in counts]
 
 

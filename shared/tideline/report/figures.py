@@ -244,7 +244,6 @@ def known(row: Bar) -> dict[int, float]:
 
 
 def draw_confidences(figure: Figure, axes: Axes, chart: Confidences) -> None:
-    """Two bars for each bin: right predictions, and wrong ones."""
     edges = chart.edges
     width = (edges[1] - edges[0]) * 0.44
     middles = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
@@ -265,7 +264,6 @@ def draw_confidences(figure: Figure, axes: Axes, chart: Confidences) -> None:
 
 
 def draw_traffic(figure: Figure, axes: Axes, chart: Traffic) -> None:
-    """Two bars a phase, the first phase on top."""
     at = range(len(chart.rows))
     handles: dict[str, Artist | Container] = {}
     for words, shift, sizes, colour, hatch in (

@@ -188,7 +188,6 @@ def rows_of(graph: Graph) -> int:
 
 
 def worded(graph: Graph) -> bool:
-    """Whether there is room for words beside each arrow."""
     return len(graph.links) <= MOST_WORDED
 
 
@@ -233,7 +232,6 @@ def spread(count: int, rows: int) -> list[float]:
 
 
 def receivers(graph: Graph, rows: int) -> Iterator[tuple[Node, list[float]]]:
-    """Each receiver with the rows of its arrows."""
     wanted = slots(graph)
     places = iter(spread(sum(wanted.values()), rows))
     for node in graph.receivers:
@@ -241,7 +239,6 @@ def receivers(graph: Graph, rows: int) -> Iterator[tuple[Node, list[float]]]:
 
 
 def colours_of(graph: Graph) -> dict[str, str]:
-    """Each sender's colour: a site's own, as in every chart."""
     return {node.name: COLOURS[node.place % len(COLOURS)] for node in graph.nodes}
 
 

@@ -278,7 +278,6 @@ def draw_heat(figure: Figure, axes: Axes, chart: HeatMap) -> None:
 
 
 def written(values: Iterable[Iterable[float]]) -> list[list[str]]:
-    """Numbers of as many places as tell them apart, all alike."""
     lines = [list(line) for line in values]
     largest = max(abs(value) for line in lines for value in line)
     style = "{:.2f}" if 0.05 <= largest < 1000 else "{:.1e}"
@@ -318,7 +317,6 @@ def cut_all(names: Iterable[str]) -> list[str]:
 
 
 def slanted(columns: Sequence[str]) -> bool:
-    """Whether the columns are too narrow for their names."""
     longest = max(map(len, cut_all(columns)))
     return len(columns) * (longest + 1) * LETTER * (WORDS - 1) > ROOM * POINTS
 

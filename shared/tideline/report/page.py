@@ -55,8 +55,6 @@ OVER_NUMBERS = "Metrics that differ by a number at their end, drawn over that nu
 
 
 class ReportFiles(TypedDict):
-    """The paths of a report's files."""
-
     result: str
     report: str
     figures: list[str]
@@ -143,7 +141,6 @@ def line_of(name: str, words: str, kind: str, cells: Iterable[str]) -> str:
 
 
 def percent(share: float | None) -> str:
-    """An accuracy in percent."""
     return "–" if share is None else f"{100 * share:.1f}\u00a0%"
 
 
@@ -193,7 +190,6 @@ def site_table(result: RunResult) -> str:
 
 
 def site_line(client: SiteResult) -> str:
-    """A site's row."""
     cells = (
         ("", client["name"]),
         ("", client["domain"] or ""),
@@ -228,7 +224,6 @@ def side_by_side(result: RunResult) -> str:
 
 
 def curve(result: RunResult) -> str:
-    """Accuracy over the rounds."""
     if not result["curve"]:
         return "<h2>Accuracy</h2><p>No site could be scored.</p>"
     note = "The share of the held-out rows that is recognised, at each scoring."
@@ -352,6 +347,5 @@ def items(clauses: Iterable[Clause]) -> str:
 
 
 def footer(result: RunResult) -> str:
-    """The digest of the state, and what equal bytes depend on."""
     state = escape(result["state_digest"] or "none")
     return f"<footer class='facts'>State <code>{state}</code><br>Equal bytes depend on: {escape(result['fingerprint'])}</footer>"

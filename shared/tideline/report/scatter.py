@@ -39,7 +39,6 @@ def draw_clouds(arrays: Mapping[str, Tensor], out: Path, title: str) -> None:
 
 
 def figure_of(drawn: list[Cloud], title: str) -> Figure:
-    """Clouds, drawn under a title."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 6.2), dpi=130, layout="constrained")

@@ -32,7 +32,6 @@ def cut(name: str, most: int = NAME) -> str:
 
 
 def png_of(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG."""
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=DPI, metadata={"Software": None})
     return out.getvalue()

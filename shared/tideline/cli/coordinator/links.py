@@ -122,7 +122,6 @@ def draw(plan: LinkPlan, path: Path) -> None:
 
 
 def show_plan(plan: LinkPlan) -> None:
-    """Print a plan."""
     from tideline.cli.tables import show, table
 
     for kind in ("source", "target"):

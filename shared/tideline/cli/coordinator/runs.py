@@ -188,5 +188,4 @@ def show_result(result: RunResult, as_json: bool) -> None:
 
 
 def quoted(run: str) -> str:
-    """A run's id for a path of the HTTP API."""
     return quote(run, safe="")

@@ -73,7 +73,6 @@ def bench(
 
 
 def cores() -> int:
-    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -97,7 +96,6 @@ def link(folder: Path, place: Path) -> None:
 
 
 def show_plan(scores: Sequence[Score], as_json: bool) -> None:
-    """Print what would run."""
     from tideline.bench.scores import Status
 
     left = [s for s in scores if s.status is not Status.DONE]
@@ -130,7 +128,6 @@ def finish(scores: Sequence[Score], out: Path, data: str, as_json: bool) -> int:
 
 
 def show_scores(scores: Sequence[Score], failed: Sequence[Score]) -> None:
-    """Print the tables, and why cells failed."""
     from tideline.bench.scores import rows
     from tideline.bench.tables import overall, single
     from tideline.cli.tables import show, table

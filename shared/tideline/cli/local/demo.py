@@ -57,8 +57,6 @@ class MethodFacts(TypedDict):
 
 @dataclass(frozen=True)
 class DemoSite:
-    """A site of the demo."""
-
     name: str
     domain: str
     role: str
@@ -130,7 +128,6 @@ def check(options: DemoOptions) -> None:
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A temporary folder."""
     made = tempfile.TemporaryDirectory(prefix="tideline-demo-", ignore_cleanup_errors=True)
     try:
         yield Path(made.name)
@@ -183,7 +180,6 @@ def write_sites(home: Path, roles: Sequence[str]) -> list[DemoSite]:
 
 
 def start_agents(children: Children, client: Client, sites: list[DemoSite], home: Path, policy: Path | None) -> None:
-    """Invite each site and start its agent."""
     address = json.loads((home / "coordinator" / "coordinator.json").read_text())["grpc"]
     for site in sites:
         token = client.post("/invites", {"name": site.name, "ttl_seconds": 600})["token"]
@@ -248,7 +244,6 @@ def ended(result: RunResult) -> bool:
 
 
 def show(result: RunResult, where: Path, as_json: bool) -> None:
-    """Print the result, as tables or JSON."""
     from tideline.cli.guard import print_json
     from tideline.cli.tables import groups_table, result_table, scores_table
     from tideline.cli.tables import show as show_table
@@ -267,5 +262,4 @@ def show(result: RunResult, where: Path, as_json: bool) -> None:
 
 
 def console(line: str) -> None:
-    """A line of progress on stderr."""
     sys.stderr.write(f"==> {line}\n")

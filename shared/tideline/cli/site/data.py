@@ -104,14 +104,12 @@ def world_of(path: Path) -> World:
 
 
 def as_plain(report: FolderReport) -> dict[str, object]:
-    """The report as JSON data."""
     facts = dict(plain(vars(report)))
     domains = [{**plain(vars(domain)), "balance": domain.balance} for domain in report.domains]
     return {"usable": report.usable, **facts, "domains": domains}
 
 
 def show_report(report: FolderReport) -> None:
-    """Print the report."""
     from tideline.cli.tables import show, table
     from tideline.learning.formats.surveys import OWNERS
 

@@ -141,7 +141,6 @@ def folder_of(site: str, rule: Rule) -> str:
 
 
 def show_deal(dealt: Mapping[str, DealtSite], out: Path) -> None:
-    """Print the deal."""
     from tideline.cli.tables import show, table
 
     rows = [

@@ -11,7 +11,7 @@ import typer
 
 from tideline.cli.guard import output, print_json
 from tideline.cli.options import REGISTRY, Json, Methods
-from tideline.client.texts import clean, counted, day, size
+from tideline.client.texts import check_out, clean, counted, day, size
 from tideline.core.errors import ConfigRefused, NotFound, Refused
 from tideline.core.run import RunId
 from tideline.core.settings import nearest
@@ -68,7 +68,7 @@ def export_kept(
     import numpy as np
 
     arrays = taken(home, run, name, methods)
-    check_file(out, ".npz")
+    check_out(out, ".npz")
     np.savez_compressed(out, allow_pickle=False, **{key: value.numpy() for key, value in arrays.items()})
     show_written(out, arrays, as_json)
 
@@ -87,7 +87,7 @@ def picture(
     from tideline.report.scatter import draw_clouds, write_points
 
     arrays = taken(home, run, PICTURE, methods)
-    check_file(out, ".png")
+    check_out(out, ".png")
     draw_clouds(arrays, out, f"Run {run}, seen at this site")
     write_points(arrays, out.with_suffix(".csv"))
     show_written(out, arrays, as_json)
@@ -176,16 +176,7 @@ def check_home(home: Path) -> None:
         raise ConfigRefused(f"{home} is not an agent's home, or its agent has not worked yet", "Correct --home", path="home")
 
 
-def check_file(out: Path, suffix: str) -> None:
-    """Raises ConfigRefused for a file with another suffix, or without its folder."""
-    if out.suffix != suffix:
-        raise ConfigRefused(f"--out {out} does not end in {suffix}", f"Name the file {out.with_suffix(suffix).name}", path="out")
-    if not out.parent.is_dir():
-        raise ConfigRefused(f"There is no folder {out.parent}", "Make it, or correct --out", path="out")
-
-
 def described(found: Mapping[str, Mapping[str, Tensor]]) -> list[dict[str, object]]:
-    """Names and shapes of what you can export."""
     return [
         {"name": name, "arrays": ", ".join(f"{key} {'x'.join(map(str, value.shape))}" for key, value in arrays.items())}
         for name, arrays in sorted(found.items())
