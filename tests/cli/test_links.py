@@ -92,7 +92,7 @@ def test_mistakes_have_their_line(tmp_path: Path, text: str, said: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """Told by its path."""
     done = tide("links", "plan", tmp_path / "none.yaml")
-    assert done.exit_code == REFUSED and "Name a file that holds a plan's devices" in done.stderr
+    assert done.exit_code == REFUSED and "Name a file that contains a request for a plan" in done.stderr
 
 
 def test_a_long_file_of_a_program(tmp_path: Path) -> None:

@@ -63,13 +63,8 @@ def verify(client: Client, forget: bool) -> Followed:
     known = verified_logs().get(address(client.base_url))
     before, tip = None if forget else known, tip_of(client)
     if before is not None and tip.seq < before.seq:
-        raise ChainBroken(
-            f"The log ends with entry {tip.seq}; on {day(before.at)} it had {before.seq} entries: it was cut off",
-            LATER,
-            entry=tip.seq + 1,
-            found=tip.hash,
-            expected=before.hash,
-        )
+        what = f"The log ends with entry {tip.seq}; on {day(before.at)} it had {before.seq} entries: it was cut off"
+        raise ChainBroken(what, LATER, entry=tip.seq + 1, found=tip.hash, expected=before.hash)
     walk(up_to(entries(client), tip.seq), tip, before)
     save(client.base_url, Verified(tip.seq, tip.hash, time.time()), forget)
     return Followed(tip, before)
@@ -114,14 +109,9 @@ def walk(rows: Iterable[Entry], tip: Tip, before: Verified | None) -> None:
         check_next(last, entry)
         last = Tip(entry.seq, entry.hash)
         if before is not None and entry.seq == before.seq and last != before.tip:
-            raise ChainBroken(
-                f"Entry {entry.seq} differs from that of {day(before.at)}: its hash was {before.hash[:12]} and is "
-                f"{entry.hash[:12]}. It was rewritten, or one before it",
-                LATER,
-                entry=entry.seq,
-                found=entry.hash,
-                expected=before.hash,
-            )
+            what = f"Entry {entry.seq} differs from that of {day(before.at)}: its hash was {before.hash[:12]}"
+            what += f" and is {entry.hash[:12]}. It was rewritten, or one before it"
+            raise ChainBroken(what, LATER, entry=entry.seq, found=entry.hash, expected=before.hash)
     ends_at(last, tip)
 
 
@@ -136,13 +126,9 @@ def verify_file(path: Path, tip: str = "") -> Followed:
     if not last.seq:
         raise Malformed(f"{clean(str(path))} contains no entry", "Give a file that `tideline audit export` wrote")
     if tip not in ("", last.hash):
-        raise ChainBroken(
-            f"The file ends with entry {last.seq}, whose hash is {last.hash[:12]} and not {tip[:12]}",
-            "It was cut off, or is not the export of this hash: export the log again",
-            entry=last.seq + 1,
-            found=last.hash,
-            expected=tip,
-        )
+        what = f"The file ends with entry {last.seq}, whose hash is {last.hash[:12]} and not {tip[:12]}"
+        todo = "It was cut off, or is not the export of this hash: export the log again"
+        raise ChainBroken(what, todo, entry=last.seq + 1, found=last.hash, expected=tip)
     return Followed(last)
 
 

@@ -1,4 +1,4 @@
-"""Certificates: an authority on P-256 for ten years, and leaves that it vouches for, for somewhat more than a year."""
+"""Certificates: an authority on P-256 for ten years, and certificates that it signs for 397 days."""
 
 from __future__ import annotations
 

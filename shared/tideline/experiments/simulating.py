@@ -70,7 +70,7 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
         roster = roster_of(experiment, dealt)
     if out is not None:
         make_folder(out)
-    # Roles stand in `data`, or follow from `deal`; what the run service says of the roster is said of them.
+    # Roles stand in `data`, or follow from `deal`; what the run service reports of the roster has their place.
     mirrored = {f"roster.{name}": text.place(f"data.{name}" if dealt is None else "deal") for name in roster}
     mirrored["roster"] = text.place("data" if dealt is None else "deal")
     placed = ExperimentText(text.name, {**text.value, "roster": roster}, {**mirrored, **text.places})

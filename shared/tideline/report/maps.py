@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.patches import Patch
 
 MOST_ROUNDS = 8  # columns of a map of groups that are drawn
-MOST_SAID = 12  # groups whose sizes are said
+MOST_SIZED = 12  # groups whose sizes are listed
 TITLE = 60  # characters of a table's name in a title
 SITE, DOMAIN = 14, 10  # characters beside a row that has both
 ROOM = 4.1  # inches that the cells have beside the names of the rows
@@ -70,7 +70,7 @@ class ClusterMap:
     def seen(self) -> str:
         sizes = [sum(row.groups[-1] == group for row in self.rows) for group in self.groups]
         last = ", ".join(f"{cut(g)} has {n}" for g, n in zip(self.groups, sizes, strict=True) if n)
-        last = last if len(self.groups) <= MOST_SAID else f"there are {sum(map(bool, sizes))}"
+        last = last if len(self.groups) <= MOST_SIZED else f"there are {sum(map(bool, sizes))}"
         changes = {1: "never changed", 2: "changed once"}.get(len(self.rounds), f"changed {len(self.rounds) - 1} times")
         return f"{self.title}: a row for each site, a colour for each group; the groups {changes}. At the end {last}."
 

@@ -53,7 +53,10 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Plan who is a source, who a target, and which source sends its model to which target."""
-    devices = overridden(read_devices(file), solver, phi_energy)
+    from tideline.experiments.files import read_file
+
+    what, todo = "a request for a plan", "Write keys and values, such as `devices: [...]`"
+    devices = overridden(read_file(file, what, todo, large=True), solver, phi_energy)
     with devices.located():
         planned = plan_remotely(connect, devices) if coordinator else plan_here(devices)
     if plot is not None:
@@ -62,23 +65,6 @@ def plan(
         print_json(planned)
     else:
         show_plan(planned)
-
-
-def read_devices(path: Path) -> ExperimentText:
-    """The file, with its lines unless it is so large that a program must have written it. Raises ConfigRefused."""
-    from tideline.experiments.files import ExperimentText, load_json, read_json, read_text
-    from tideline.experiments.yaml_lines import MAX_VALUES, Document, read_yaml, refuse
-
-    text, name = read_text(path, "a plan's devices"), str(path)
-    if path.suffix.lower() != ".json":
-        document = read_yaml(text, name)
-    elif text.count(",") < MAX_VALUES // 2:
-        document = read_json(text, name)
-    else:
-        document = Document(load_json(text, name), {})
-    if not isinstance(document.value, dict):
-        raise refuse(name, 1, "this is not a request for a plan", "Write keys and values, such as `devices: [...]`")
-    return ExperimentText(name, document.value, {p: f"{name}:{line}" for p, line in document.lines.items() if p})
 
 
 def overridden(devices: ExperimentText, solver: str | None, phi_energy: float | None) -> ExperimentText:
