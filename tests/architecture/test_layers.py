@@ -78,7 +78,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "OpenSSL": ("tideline_agent.link",),
     "nacl": ("tideline.archive.sealing",),
     "yaml": ("tideline.experiments",),
-    "typer": ("tideline.__main__", "tideline.cli", "tideline.client.texts"),
+    "typer": ("tideline.__main__", "tideline.cli", "tideline.client.output"),
     "rich": ("tideline.cli", "tideline.client.watching"),
     "matplotlib": ("tideline.report", "tideline.bench.figures"),
     "httpx": ("tideline.client.http",),

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tideline.cli.tables import marks_table, result_table, runs_table
-from tideline.client.texts import size
+from tideline.client.output import size
 from tideline.client.watching import WAITS, Tally, Watcher
 from tideline.core.run import ClientId, Waiting
 from tideline.engine.coordinator.progress import Progress, waits_for

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tideline.bench.grid import Cell
-from tideline.bench.processes import replace_file, start, stop_all, terminable, unbroken
+from tideline.bench.processes import start, stop_all, terminable, unbroken
 from tideline.bench.scores import EXPERIMENT, FAILED, RESULT, Score, Status, json_of, read_cell
-from tideline.client.texts import clean
+from tideline.client.output import clean, replace_file
 from tideline.core.errors import Refused
 from tideline.engine.coordinator.progress import duration
 

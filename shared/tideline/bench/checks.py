@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tideline.archive.parts import MemoryParts
 from tideline.bench.grid import Grid, base_config, clients, config_of, left_out
-from tideline.bench.processes import replace_file
+from tideline.client.output import replace_file
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Member, Role

@@ -183,9 +183,17 @@ def cell(grid: Grid, method: GridMethod, deal: DealSection) -> Cell:
     """One cell. Its key holds the digest of its experiment, so that no result can be taken for another's."""
     text = write_yaml(experiment_of(grid, method, deal))
     digest = hashlib.sha256(text.encode()).hexdigest()
-    place = deal["leave_out"], deal["domains"], deal["seed"]
-    key = f"{slug(method.name)}-{slug(place[0])[:LONGEST]}-d{place[1]}-s{place[2]}-{digest[:DIGITS]}"
-    return Cell(method.name, method.method, *place, text, digest, key)
+    domain, d, seed = deal["leave_out"], deal["domains"], deal["seed"]
+    return Cell(
+        label=method.name,
+        method=method.method,
+        leave_out=domain,
+        domains=d,
+        seed=seed,
+        text=text,
+        digest=digest,
+        key=f"{slug(method.name)}-{slug(domain)[:LONGEST]}-d{d}-s{seed}-{digest[:DIGITS]}",
+    )
 
 
 def experiment_of(grid: Grid, method: GridMethod, deal: DealSection) -> dict[str, Plain]:

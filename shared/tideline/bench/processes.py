@@ -1,4 +1,4 @@
-"""Child processes that run `tideline` commands, and that end with their parent, Ctrl-C included. And their files."""
+"""Child processes that run `tideline` commands, and that end with their parent, Ctrl-C included."""
 
 from __future__ import annotations
 
@@ -11,13 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 STOP_SECONDS = 8.0
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
-    made = path.with_name(f".{path.name}")
-    made.write_text(text, encoding="utf-8", newline="")
-    made.replace(path)
 
 
 def start(args: Sequence[str], log: Path, env: Mapping[str, str], pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tideline.bench.processes import replace_file
 from tideline.bench.scores import METRICS, Row, Score, Spread, Status, rows
+from tideline.client.output import replace_file
 
 Cell = str | float | None
 

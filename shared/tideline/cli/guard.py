@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from tideline.client.answers import RunResult
-from tideline.client.texts import clean
+from tideline.client.output import clean
 from tideline.core.errors import Cancelled, ChainBroken, FederationError, Refused, Stalled, StepFailed, Unreachable, problem
 
 DONE, ENDED_BADLY, REFUSED, UNREACHABLE, OTHER, UNSOUND, TAMPERED, INTERRUPTED, UNREAD = 0, 1, 2, 3, 4, 5, 6, 130, 141

@@ -26,7 +26,7 @@ from tideline.cli.options import (
     settings_given,
     settings_options,
 )
-from tideline.client.texts import clean
+from tideline.client.output import clean
 from tideline.core.errors import ConfigRefused, Refused, Unreachable
 from tideline.core.run import Role
 from tideline.core.settings import nearest, read_scalar

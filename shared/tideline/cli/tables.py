@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tideline.client.answers import RunLine, RunResult, SiteResult
-from tideline.client.texts import clean, day, size
+from tideline.client.output import clean, day, size
 
 if TYPE_CHECKING:
     from tideline.core.privacy import Contract

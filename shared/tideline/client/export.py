@@ -17,7 +17,7 @@ from typing import IO, TypedDict, cast
 from tideline.archive import errors, layout
 from tideline.archive.folder import FolderParts
 from tideline.client.http import Client
-from tideline.client.texts import check_out
+from tideline.client.output import check_out
 from tideline.core.errors import Malformed
 from tideline.core.run import Digest
 from tideline.core.settings import Plain

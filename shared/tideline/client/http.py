@@ -19,7 +19,7 @@ import httpx
 from tideline import __version__
 from tideline.client.answers import Event, RunResult
 from tideline.client.logins import Login, address, logins
-from tideline.client.texts import warn
+from tideline.client.output import warn
 from tideline.core.errors import (
     ConfigRefused,
     FederationError,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tideline.client.answers import ClosedRound, Event, EventData, RunResult
 from tideline.client.events import ANSWERED, happening
 from tideline.client.http import PATIENCE_SECONDS, Client
-from tideline.client.texts import clean, counted, warn
+from tideline.client.output import clean, counted, warn
 from tideline.engine.coordinator.progress import duration
 from tideline.engine.peers.distrust import without
 

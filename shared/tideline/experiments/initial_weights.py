@@ -13,7 +13,7 @@ from tideline.archive.codec import raw
 from tideline.archive.parts import Buffer, digest_of
 from tideline.archive.rules import DTYPE_NAMES
 from tideline.client.http import Client
-from tideline.client.texts import warn
+from tideline.client.output import warn
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.run import Role, World, world_in
 from tideline.engine.model.experiment import Experiment, read_experiment

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from tideline.client.answers import RunResult
 from tideline.client.export import export
+from tideline.client.output import make_folder, replace_file
 from tideline.client.watching import Watcher
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Policy
@@ -161,22 +162,12 @@ def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) 
     return Folder(scratch)
 
 
-def make_folder(out: Path) -> None:
-    """The folder for results. Raises ConfigRefused."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
-        raise ConfigRefused(f"--out {out} cannot be made: {cause.strerror}", "Choose another folder") from None
-
-
 def write(federation: Federation, run: RunId, result: RunResult, out: Path) -> None:
     """result.json and, where there is one, state.safetensors."""
     if federation.run_service.find(run).status is Status.COMPLETED:
         write_state(federation, run, out / "state.safetensors")
     # Last, and whole or not at all: with it everything is there.
-    made = out / ".result.json"
-    made.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    made.replace(out / "result.json")
+    replace_file(out / "result.json", json.dumps(result, indent=2) + "\n")
 
 
 def write_state(federation: Federation, run: RunId, path: Path) -> None:

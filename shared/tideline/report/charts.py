@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tideline.client.answers import Point, RunResult, SiteResult
-from tideline.client.texts import counted
+from tideline.client.output import counted
 from tideline.report.style import Row
 
 ACCURACY = re.compile(r"accuracy(_\w+)?|source_only")
@@ -153,7 +153,8 @@ def accuracy_charts(result: RunResult) -> tuple[Curves | Bars, ...]:
         values = [(p["client"], p["round"], p["accuracy"]) for p in phases[name]]
         in_phase = f" in phase {name}" if len(often) > 1 else ""
         lines = lines_of(result, values)
-        made.append(Curves(f"accuracy{'-' + name if in_phase else ''}", f"Accuracy{in_phase}", *ROUNDS, "accuracy", lines))
+        file = f"accuracy{'-' + name if in_phase else ''}"
+        made.append(Curves(name=file, title=f"Accuracy{in_phase}", x="round", at="round", y="accuracy", lines=lines))
     return tuple(made)
 
 
@@ -179,7 +180,8 @@ def metric_charts(result: RunResult) -> tuple[Curves, ...]:
         for metric, values in metrics.items():
             lines = lines_of(result, values)
             if metric not in members and metric not in ALWAYS and any(changes(line.points) for line in lines):
-                made.append(Curves(f"{phase}-{metric}", f"{metric} in phase {phase}", *ROUNDS, metric, lines))
+                name, title = f"{phase}-{metric}", f"{metric} in phase {phase}"
+                made.append(Curves(name=name, title=title, x="round", at="round", y=metric, lines=lines))
     return tuple(made)
 
 
@@ -193,10 +195,8 @@ def family_charts(result: RunResult) -> tuple[Curves, ...]:
                 for number, metric in members.items()
                 for client, (_, value) in newest(metrics[metric]).items()
             ]
-            at = f"N in {prefix}_N"
-            made.append(
-                Curves(f"{phase}-{prefix}", f"{prefix}_N in phase {phase}", "number", at, prefix, lines_of(result, values))
-            )
+            name, title, lines = f"{phase}-{prefix}", f"{prefix}_N in phase {phase}", lines_of(result, values)
+            made.append(Curves(name=name, title=title, x="number", at=f"N in {prefix}_N", y=prefix, lines=lines))
     return tuple(made)
 
 
@@ -234,7 +234,7 @@ def lines_of(result: RunResult, values: Iterable[tuple[str, int, float]]) -> tup
     for client, x, y in values:
         points[client][x] = y
     return tuple(
-        Line(c["name"], c["role"], label(c), tuple(sorted(points[c["name"]].items())), place)
+        Line(site=c["name"], role=c["role"], label=label(c), points=tuple(sorted(points[c["name"]].items())), place=place)
         for place, c in enumerate(result["clients"])
         if c["name"] in points
     )

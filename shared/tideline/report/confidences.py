@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tideline.client.answers import ClosedRound, RunResult, SiteResult, TableData
-from tideline.client.texts import counted
+from tideline.client.output import counted
 from tideline.core.phase import RIGHT, WRONG
 from tideline.report.style import Row
 
@@ -140,5 +140,6 @@ def calibration(result: RunResult) -> Calibration | None:
     for c in scored(result, counts):
         right, wrong = map(sum, counts[c["name"]])
         error = (c.get("metrics") or {}).get(ECE)
-        rows.append(Calibrated(c["name"], c["role"], right + wrong, right / (right + wrong), error))
+        n = right + wrong
+        rows.append(Calibrated(site=c["name"], role=c["role"], predictions=n, right=right / n, error=error))
     return Calibration(tuple(rows)) if rows else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tideline.client.answers import RunResult
-from tideline.client.texts import size
+from tideline.client.output import size
 from tideline.report.charts import LEGEND, ROUNDS, Bar, Bars, Curves, Line, accuracy_charts, family_charts, metric_charts
 from tideline.report.confidences import Calibration, Confidences, calibration, confidences
 from tideline.report.fold_tables import Series, table_charts

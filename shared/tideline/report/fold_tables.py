@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tideline.client.answers import RunResult, TableData
-from tideline.report.charts import ROUNDS, Curves, Line, label
+from tideline.report.charts import Curves, Line, label
 from tideline.report.confidences import histograms_in
 from tideline.report.graphs import LINKS, Graph, graphs, is_graph, shown_by_arrows
-from tideline.report.maps import TITLE, HeatMap, Rounds, arranged, heat_maps, picked, title_of
+from tideline.report.maps import TITLE, HeatMap, Rounds, arranged, file_of, heat_maps, picked, title_of
 from tideline.report.style import Row, cut
 
 MOST_TABLES = 12  # tables that are drawn
@@ -136,9 +136,10 @@ def column(result: RunResult, phase: str, name: str, rounds: Rounds) -> Column:
     lines = []
     for row in (rows[i] for i in arranged(result, rows)):
         role, words, place = known[row]
-        lines.append(Line(row, role, words, tuple(points[row]), place))
+        lines.append(Line(site=row, role=role, label=words, points=tuple(points[row]), place=place))
     title = f"{cut(name, TITLE)}, {cut(head, TITLE)} in phase {cut(phase, TITLE)}"
-    return Column(f"{phase[:TITLE]}-{name[:TITLE]}", title, *ROUNDS, head, tuple(lines))
+    file = f"{phase[:TITLE]}-{name[:TITLE]}"
+    return Column(name=file, title=title, x="round", at="round", y=head, lines=tuple(lines))
 
 
 def numbered(table: TableData) -> bool:
@@ -161,8 +162,8 @@ def series(phase: str, name: str, number: int, table: TableData) -> Series:
     heads, xs = (table["rows"], table["columns"]) if alone else (table["columns"], table["rows"])
     columns = table["values"] if alone else list(zip(*table["values"], strict=True))
     lines = tuple(
-        Line(head, "", head, tuple(zip(map(float, xs), values, strict=True)), place)
+        Line(site=head, role="", label=head, points=tuple(zip(map(float, xs), values, strict=True)), place=place)
         for place, (head, values) in enumerate(zip(heads, columns, strict=True))
     )
     at = name.rpartition(" by ")[2] if " by " in name else "number"
-    return Series(f"{phase[:TITLE]}-{name[:TITLE]}-round-{number}", title_of(phase, name), at, at, heads[0], lines)
+    return Series(name=file_of(phase, name, number), title=title_of(phase, name), x=at, at=at, y=heads[0], lines=lines)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tideline.client.answers import ClosedRound, LinkPlan, RunResult, TableData
-from tideline.client.texts import counted
-from tideline.report.maps import TITLE, Rounds, beside, natural, order_of, picked, title_of
+from tideline.client.output import counted
+from tideline.report.maps import Rounds, beside, file_of, natural, order_of, picked, title_of
 from tideline.report.style import COLOURS, INK, WORDS, Row, cut
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def graphs(result: RunResult, phase: str, name: str, rounds: Rounds) -> tuple[Gr
     nodes = nodes_of(result, [name for _, table in chosen for name in (*table["rows"], *table["columns"])])
     return tuple(
         laid_out(
-            f"{phase[:TITLE]}-{name[:TITLE]}-round-{number}",
+            file_of(phase, name, number),
             f"{title_of(phase, name)}, round {number}",
             nodes,
             links_in(table, costs.get(number, {})),
@@ -167,7 +167,7 @@ def laid_out(name: str, title: str, nodes: Sequence[Node], links: tuple[Link, ..
     receivers = sorted((node for node in nodes if node.name in receiving), key=lambda node: most[node.name])
     ends = {node.name: i for i, node in enumerate(receivers)}
     ordered = sorted(links, key=lambda link: (ends[link.receiver], place[link.sender]))
-    return Graph(name, title, senders, tuple(receivers), tuple(ordered))
+    return Graph(name=name, title=title, senders=senders, receivers=tuple(receivers), links=tuple(ordered))
 
 
 def planned_graph(plan: LinkPlan) -> Graph | None:

@@ -150,6 +150,11 @@ def natural(name: str) -> list[str | int]:
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name))]
 
 
+def file_of(phase: str, name: str, number: int) -> str:
+    """The file name of a chart of one round's table."""
+    return f"{phase[:TITLE]}-{name[:TITLE]}-round-{number}"
+
+
 def title_of(phase: str, name: str) -> str:
     return f"{cut(name, TITLE)} in phase {cut(phase, TITLE)}"
 
@@ -183,15 +188,15 @@ def heat_map(result: RunResult, phase: str, name: str, number: int, table: Table
     heads = [table["rows"][i] for i in rows]
     cuts = [i for i in range(1, len(heads)) if groups.get(heads[i - 1]) != groups.get(heads[i]) and set(heads) <= set(domains)]
     return HeatMap(
-        f"{phase[:TITLE]}-{name[:TITLE]}-round-{number}",
-        f"{title_of(phase, name)}, round {number}",
-        tuple(heads),
-        tuple(beside(head, domains.get(head)) for head in heads),
-        tuple(table["columns"][j] for j in columns),
-        tuple(tuple(table["values"][i][j] for j in columns) for i in rows),
-        tuple(cuts),
-        low,
-        high,
+        name=file_of(phase, name, number),
+        title=f"{title_of(phase, name)}, round {number}",
+        rows=tuple(heads),
+        labels=tuple(beside(head, domains.get(head)) for head in heads),
+        columns=tuple(table["columns"][j] for j in columns),
+        values=tuple(tuple(table["values"][i][j] for j in columns) for i in rows),
+        cuts=tuple(cuts),
+        low=low,
+        high=high,
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from tideline.client.answers import RunResult, SiteResult
-from tideline.client.texts import counted, size
+from tideline.client.output import counted, size
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import EMPTY
 from tideline.engine.peers.distrust import notes

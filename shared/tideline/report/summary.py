@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tideline.client.answers import ClosedRound, RunResult, SiteResult
-from tideline.client.texts import counted
+from tideline.client.output import counted
 from tideline.core.privacy import Exposure
 from tideline.report.charts import ACCURACY, ALWAYS, Bar, Bars, average, families, label
 from tideline.report.style import Row
@@ -152,7 +152,8 @@ def traffic(result: RunResult) -> Traffic | None:
     # The first exchange: later a site may hold what it would be sent, and then it is not sent again.
     whole = sum(mean(phases[model][:1], way) for way in WAYS) if model in phases else 0.0
     rows = (
-        Exchange(name, len(phases[name]), down, up, (down + up) / whole if whole else None) for name, (down, up) in means.items()
+        Exchange(phase=name, exchanges=len(phases[name]), down=down, up=up, share=(down + up) / whole if whole else None)
+        for name, (down, up) in means.items()
     )
     return Traffic(tuple(rows), model if whole else None)
 

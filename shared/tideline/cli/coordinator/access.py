@@ -11,7 +11,7 @@ import typer
 from tideline.cli.guard import output, print_json
 from tideline.cli.options import Authority, Connect, Json, remote
 from tideline.client.answers import ClientLine, KeyLine
-from tideline.client.texts import clean, day, warn
+from tideline.client.output import clean, day, warn
 from tideline.core.errors import ConfigRefused
 
 clients = typer.Typer(

@@ -11,7 +11,7 @@ import typer
 from tideline.cli.guard import print_json
 from tideline.cli.options import Connect, Json, remote
 from tideline.client.answers import LinkPlan
-from tideline.client.texts import clean
+from tideline.client.output import clean
 from tideline.core.errors import ConfigRefused
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import typer
 
 from tideline.cli.guard import output, print_json
 from tideline.cli.options import Connect, Json, remote
-from tideline.client.texts import clean, counted, day, size
+from tideline.client.output import clean, counted, day, size
 from tideline.core.errors import ConfigRefused
 
 if TYPE_CHECKING:

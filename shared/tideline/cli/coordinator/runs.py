@@ -11,7 +11,7 @@ import typer
 from tideline.cli.guard import code_of_run, output, print_json, print_line
 from tideline.cli.options import Connect, ExperimentFile, Json, Overrides, RunId, remote
 from tideline.client.answers import RunLine, RunResult
-from tideline.client.texts import clean, warn
+from tideline.client.output import clean, warn
 
 if TYPE_CHECKING:
     from tideline.client.http import Client

@@ -11,7 +11,7 @@ import typer
 
 from tideline.cli.guard import DONE, ENDED_BADLY, print_json
 from tideline.cli.options import REGISTRY, Device, Json, Methods, SitePolicyFile
-from tideline.client.texts import clean, warn
+from tideline.client.output import clean, make_folder, warn
 from tideline.core.errors import ConfigRefused, Refused
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ def bench(
     present(device)
     sizes = check_grid(text, grid, folder, load_methods(methods))
     if not dry_run:
-        make_folder(out, folder)
+        if out.resolve().is_relative_to(folder):  # where pictures would look like a domain
+            raise ConfigRefused(f"--out {out} is in the data folder {folder}", "Choose a folder elsewhere", path="out")
+        make_folder(out)
     digest = digest_of(folder, out / CACHE, keep=not dry_run)
     all_cells = list(cells(grid, sizes, f"../../{DATA}/{digest[:12]}"))
     if dry_run or table:
@@ -64,7 +66,13 @@ def bench(
     else:
         link(folder, out / DATA / digest[:12])
         passed = (("--policy", str(policy.resolve())) if policy else ()) + ("--device", device, "--methods", methods)
-        how = How(out.resolve(), jobs or cores(), passed, keep_states, lambda: digest_of(folder, out / CACHE) == digest)
+        how = How(
+            out=out.resolve(),
+            jobs=jobs or cores(),
+            options=passed,
+            keep_states=keep_states,
+            same_data=lambda: digest_of(folder, out / CACHE) == digest,
+        )
         scores = run_cells(all_cells, how, warn)
     if dry_run:
         show_plan(scores, as_json)
@@ -74,16 +82,6 @@ def bench(
 
 def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def make_folder(out: Path, data: Path) -> None:
-    """Make the folder for results. Raises ConfigRefused, also inside the data, where pictures would look like a domain."""
-    if out.resolve().is_relative_to(data):
-        raise ConfigRefused(f"--out {out} is in the data folder {data}", "Choose a folder elsewhere", path="out")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
-        raise ConfigRefused(f"--out {out} cannot be made: {cause.strerror}", "Choose another folder", path="out") from None
 
 
 def link(folder: Path, place: Path) -> None:

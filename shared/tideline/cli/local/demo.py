@@ -175,7 +175,7 @@ def write_sites(home: Path, roles: Sequence[str]) -> list[DemoSite]:
         part, parts = domains[:i].count(domain), domains.count(domain)
         folder = home / f"data-{i + 1}"
         written = digits.write_site(folder, domain, part, parts)
-        sites.append(DemoSite(f"site-{i + 1}", domain, role, folder, written["samples"]))
+        sites.append(DemoSite(name=f"site-{i + 1}", domain=domain, role=role, folder=folder, samples=written["samples"]))
     return sites
 
 
@@ -247,7 +247,7 @@ def show(result: RunResult, where: Path, as_json: bool) -> None:
     from tideline.cli.guard import print_json
     from tideline.cli.tables import groups_table, result_table, scores_table
     from tideline.cli.tables import show as show_table
-    from tideline.client.texts import clean
+    from tideline.client.output import clean
 
     if as_json:
         print_json(result)

@@ -9,7 +9,7 @@ import typer
 
 from tideline.cli.guard import code_of_run, output, print_json
 from tideline.cli.options import LEAST, MOST, REGISTRY, Device, ExperimentFile, Json, Methods, Overrides, SitePolicyFile
-from tideline.client.texts import clean
+from tideline.client.output import clean
 
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the results to this folder.")]
 
@@ -109,7 +109,8 @@ def demo(
     """
     from tideline.cli.local.demo import DemoOptions, run_demo
 
-    raise typer.Exit(run_demo(DemoOptions(method, agents, rounds, seed, policy), out, as_json))
+    options = DemoOptions(method=method, agents=agents, rounds=rounds, seed=seed, policy=policy)
+    raise typer.Exit(run_demo(options, out, as_json))
 
 
 def version(as_json: Json = False) -> None:

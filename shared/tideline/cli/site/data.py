@@ -13,7 +13,7 @@ import typer
 from tideline.cli.guard import DONE, REFUSED, output, print_json
 from tideline.cli.options import Json
 from tideline.cli.site.deal import deal
-from tideline.client.texts import clean
+from tideline.client.output import clean
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.settings import Plain, plain, read
 

@@ -14,7 +14,7 @@ import typer
 
 from tideline.cli.guard import print_json
 from tideline.cli.options import Json, Options, grouped, settings_options
-from tideline.client.texts import clean
+from tideline.client.output import clean
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.settings import plain
 from tideline.engine.model.experiment import DealData

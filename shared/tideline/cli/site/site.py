@@ -11,7 +11,7 @@ import typer
 
 from tideline.cli.guard import output, print_json
 from tideline.cli.options import REGISTRY, Json, Methods
-from tideline.client.texts import check_out, clean, counted, day, size
+from tideline.client.output import check_out, clean, counted, day, size
 from tideline.core.errors import ConfigRefused, NotFound, Refused
 from tideline.core.run import RunId
 from tideline.core.settings import nearest

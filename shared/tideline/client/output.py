@@ -1,4 +1,4 @@
-"""Texts for the terminal and the report: names from elsewhere made harmless, sizes, times. And the check of --out."""
+"""What commands print and write: texts from elsewhere made harmless, sizes, times; and files and folders of --out."""
 
 from __future__ import annotations
 
@@ -49,3 +49,18 @@ def check_out(out: Path, suffix: str) -> None:
         raise ConfigRefused(f"--out {out} does not end in {suffix}", f"Name the file {out.with_suffix(suffix).name}", path="out")
     if not out.parent.is_dir():
         raise ConfigRefused(f"There is no folder {out.parent}", "Make it, or correct --out", path="out")
+
+
+def make_folder(out: Path) -> None:
+    """Make the folder of --out. Raises ConfigRefused."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise ConfigRefused(f"--out {out} cannot be made: {cause.strerror}", "Choose another folder", path="out") from None
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file, whole or not at all."""
+    made = path.with_name(f".{path.name}")
+    made.write_text(text, encoding="utf-8", newline="")
+    made.replace(path)
