@@ -108,14 +108,17 @@ def digest_of(folder: Path, cache: Path, keep: bool = True) -> str:
 
     A file whose size and time of change are those in the cache is not read again. keep: write the cache.
     """
-    known, facts = read_cache(cache), {}
+    known: Mapping[str, FileFacts] = read_cache(cache)
+    facts: dict[str, FileFacts] = {}
     for name, path in files_of(folder).items():
         stat = path.stat()
         last = known.get(f"{folder}/{name}")
-        same = last is not None and (last.size, last.changed) == (stat.st_size, stat.st_mtime_ns)
-        facts[name] = last if same and last else FileFacts(stat.st_size, stat.st_mtime_ns, sha256_of(path))
+        if last is None or (last.size, last.changed) != (stat.st_size, stat.st_mtime_ns):
+            with path.open("rb") as file:
+                last = FileFacts(stat.st_size, stat.st_mtime_ns, hashlib.file_digest(file, "sha256").hexdigest())
+        facts[name] = last
     if keep:
-        write_cache(cache, {f"{folder}/{name}": each for name, each in facts.items()})
+        replace_file(cache, json.dumps({f"{folder}/{name}": vars(each) for name, each in facts.items()}, indent=0) + "\n")
     lines = [f"{json.dumps(name)} {each.size} {each.sha256}\n" for name, each in sorted(facts.items())]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -129,18 +132,9 @@ def files_of(folder: Path) -> dict[str, Path]:
     return files
 
 
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def read_cache(cache: Path) -> Mapping[str, FileFacts]:
     """The facts of files from an earlier call; empty if they cannot be read, as they can be computed again."""
     try:
         return {name: FileFacts(**each) for name, each in json.loads(cache.read_text(encoding="utf-8")).items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
-
-
-def write_cache(cache: Path, known: Mapping[str, FileFacts]) -> None:
-    replace_file(cache, json.dumps({name: vars(each) for name, each in known.items()}, indent=0) + "\n")

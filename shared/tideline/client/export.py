@@ -18,7 +18,6 @@ from tideline.archive import errors, layout
 from tideline.archive.folder import FolderParts
 from tideline.client.http import Client
 from tideline.client.output import check_out
-from tideline.core.errors import Malformed
 from tideline.core.run import Digest
 from tideline.core.settings import Plain
 
@@ -119,11 +118,8 @@ def copy(tensor: layout.Entry | Large, root: memoryview, header: layout.Header, 
         part = layout.parse(view)
         entry = part.entries.get(PART_NAME)
         if entry is None or (entry.dtype, entry.shape) != (tensor.dtype, tensor.shape):
-            raise part_mismatch(tensor)
+            raise errors.PartMismatch(
+                f"Part {tensor.digest[:12]} is not the tensor that its root names",
+                "Export again; if it stays, the store is damaged",
+            )
         file.write(view[part.data_start :])
-
-
-def part_mismatch(tensor: Large) -> Malformed:
-    return errors.PartMismatch(
-        f"Part {tensor.digest[:12]} is not the tensor that its root names", "Export again; if it stays, the store is damaged"
-    )

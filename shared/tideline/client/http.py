@@ -95,7 +95,9 @@ class Client:
         """The coordinator that the options, the environment, a home on this machine or the only login name."""
         home = (endpoint.home or DEFAULT_HOME).expanduser()
         url, grpc, source = find(with_only_login(endpoint, home), home)
-        login = Login(endpoint.api_key) if endpoint.api_key else login_for(endpoint, url)
+        login = Login(endpoint.api_key or "")
+        if not login.key and endpoint.home is None:  # the own key of a home that is named goes first
+            login = logins().get(address(url), login)
         # Never show the key of this machine's coordinator to another by mistake.
         ours = endpoint.url is None or endpoint.home is not None or is_loopback(host_of(url))
         key = login.key or (read_key(home / "admin.key") if ours else None)
@@ -275,11 +277,6 @@ def with_only_login(endpoint: Endpoint, home: Path) -> Endpoint:
     return replace(endpoint, url=url)
 
 
-def login_for(endpoint: Endpoint, url: str) -> Login:
-    """The saved login for an address; empty where a home is named, whose own key goes first."""
-    return Login("") if endpoint.home is not None else logins().get(address(url), Login(""))
-
-
 def find(endpoint: Endpoint, home: Path) -> tuple[str, str | None, str]:
     """The URL of the HTTP API, the gRPC address if it is known, and where that was read."""
     if endpoint.url is not None:
@@ -356,7 +353,10 @@ def check_status(response: httpx.Response, url: str) -> None:
         kind, what, todo = str(problem["kind"]), str(problem["detail"]), str(problem["todo"])
         context = {str(k): v for k, v in dict(problem.get("context") or {}).items() if k != "path"}
     except (ValueError, KeyError, TypeError):
-        raise from_proxy(url, response.status_code) if response.status_code in AWAY else stranger(url) from None
+        if response.status_code not in AWAY:
+            raise stranger(url) from None
+        what = f"The proxy before the coordinator at {url} answers {response.status_code}"
+        raise Unreachable(what, "Check that the coordinator runs", url=url) from None
     if response.status_code == httpx.codes.UNAUTHORIZED:
         todo = (
             "Log in with `tideline login`, or give --api-key or TIDELINE_API_KEY; the coordinator's own key is in HOME/admin.key"
@@ -404,10 +404,6 @@ def other_version(url: str, version: str, api: str) -> VersionRefused:
 def stranger(url: str) -> Malformed:
     """Something other than a coordinator answered."""
     return Malformed(f"The server at {url} is not a Tideline coordinator", "Check the address: it should be the HTTP port")
-
-
-def from_proxy(url: str, status: int) -> Unreachable:
-    return Unreachable(f"The proxy before the coordinator at {url} answers {status}", "Check that the coordinator runs", url=url)
 
 
 def frames(lines: Iterator[str]) -> Iterator[Event | None]:

@@ -78,7 +78,10 @@ class Tally:
         kind, data = event["kind"], event["data"]
         if "client" in data:
             self.reply(kind, data)
-            self.alarms = list(alarm(event))
+            line = happening(event)
+            # A failed step has a line for the reply, and so none for its note.
+            wrong = line.level != "info" and data.get("note") not in ANSWERED
+            self.alarms = [f"{line.where}: {line.what}"] if wrong else []
             yield from self.alarms
         elif kind == "closed":
             self.cursor, self.asked, self.awaited, self.waits = data["cursor"], None, set(), ""
@@ -125,13 +128,6 @@ def silences(result: RunResult) -> list[str]:
         elif silent > SILENT_SECONDS:
             lines.append(f"{each['client']} has been silent for {duration(silent)}")
     return lines
-
-
-def alarm(event: Event) -> Iterator[str]:
-    """A line, if something went wrong at a site. A failed step has one for the reply, and so none for its note."""
-    line = happening(event)
-    if line.level != "info" and event["data"].get("note") not in ANSWERED:
-        yield f"{line.where}: {line.what}"
 
 
 def accuracies(points: Mapping[str, float]) -> str:
