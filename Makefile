@@ -43,7 +43,7 @@ check: .venv/.ready .venv/protos/.ready
 	@$(BIN)/ruff format --check $(ROOTS) tests benchmarks tools
 	@echo "==> mypy --strict"
 	@$(BIN)/mypy shared/tideline server/tideline_server client_agent/tideline_agent
-	@echo "==> layers, sizes, doors"
+	@echo "==> layers, sizes, imports"
 	@$(BIN)/python -m pytest tests/architecture
 	@echo "==> stubs in step with federation.proto"
 	@$(BIN)/python tools/protos.py --check
@@ -71,11 +71,11 @@ clean:
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis
 
 .venv/.ready: pyproject.toml
-	@echo "==> Installing Tideline and its tools into .venv (torch is large: some minutes the first time)"
+	@echo "==> Installing Tideline and its tools into .venv (torch is large: two or three minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tideline needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --editable . --group dev | grep -v '^Requirement already' || true
+	@$(BIN)/python tools/install.py .venv/install.log --upgrade pip
+	@$(BIN)/python tools/install.py .venv/install.log --editable . --group dev
 	@$(BIN)/python -c 'import tideline, torch, grpc, pytest'
 	@touch $@
 
@@ -83,6 +83,6 @@ clean:
 .venv/protos/.ready: pyproject.toml | .venv/.ready
 	@echo "==> Installing the stub generator into .venv/protos"
 	@$(PYTHON) -m venv .venv/protos
-	@.venv/protos/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@.venv/protos/bin/python -m pip install --quiet --disable-pip-version-check --group protos
+	@.venv/protos/bin/python tools/install.py .venv/install.log --upgrade pip
+	@.venv/protos/bin/python tools/install.py .venv/install.log --group protos
 	@touch $@
