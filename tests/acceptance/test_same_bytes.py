@@ -189,7 +189,7 @@ def test_weights_that_do_not_fit_are_refused_by_a_coordinators_own_worker(federa
     before = federation.client().get("/runs")
     content = save({"classifier.weight": torch.ones(2, 2)})
     digest = hashlib.sha256(content).hexdigest()
-    federation.client().bring(digest, len(content), lambda: iter([content]))
+    federation.client().upload_weights(digest, len(content), lambda: iter([content]))
     for weights, said in ((digest, "and 1 more"), ("0" * 64, "There are no weights")):
         with pytest.raises(ConfigRefused, match=said) as refusal:
             federation.run(experiment("fedavg", weights=weights))
