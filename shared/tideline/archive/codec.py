@@ -156,8 +156,7 @@ class Writer(Walker):
         """A record's structure."""
         if not is_record(kind) or type(value) is not kind:
             raise errors.WrongType(f"{path or 'The message'} is a {type(value).__name__}; it is declared as {kind.__name__}")
-        given = [(s, getattr(value, s.name)) for s in specs(kind)]
-        return {s.name: self.value(v, s.kind, s, under(path, s.name)) for s, v in given if not s.left_out(v)}
+        return {s.name: self.value(getattr(value, s.name), s.kind, s, under(path, s.name)) for s in specs(kind)}
 
     def value(self, value: Any, kind: Kind, spec: Spec, path: str) -> Any:
         """One value's structure."""
@@ -237,11 +236,10 @@ class Reader(Walker):
         for name in given:
             if name not in known:
                 raise errors.Undeclared(f"{under(path, name)} is not declared by {kind.__name__}")
-        for name, s in known.items():
-            if name not in given and not s.late:
+        for name in known:
+            if name not in given:
                 raise errors.Missing(f"{under(path, name)} is declared by {kind.__name__} and missing")
-        there = [s for s in known.values() if s.name in given]
-        return kind(**{s.name: self.value(given[s.name], s.kind, s, under(path, s.name)) for s in there})
+        return kind(**{s.name: self.value(given[s.name], s.kind, s, under(path, s.name)) for s in known.values()})
 
     def value(self, tree: Any, kind: Kind, spec: Spec, path: str) -> Any:
         """One value."""

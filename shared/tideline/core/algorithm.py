@@ -25,35 +25,6 @@ S = TypeVar("S")
 M = TypeVar("M")
 
 
-def prepare_nothing(config: C, site: Site[C]) -> Nothing:
-    """The first memory of a method whose clients keep none."""
-    return Nothing()
-
-
-def no_notes(config: C, world: World) -> tuple[str, ...]:
-    """Nothing that the method does otherwise than it was asked."""
-    return ()
-
-
-def keeps_nothing(config: C, memory: M) -> Mapping[str, Mapping[str, Tensor]]:
-    """Nothing of a site's memory that its owner could want."""
-    return EMPTY
-
-
-def no_sizes(config: C, world: World) -> Mapping[str, int]:
-    """No dim whose size is known before the first round."""
-    return EMPTY
-
-
-def fits_all(config: C, world: World, roster: Roster) -> None:
-    """A method that can use every world and roster."""
-
-
-def nothing_of_note(config: C, world: World, roster: Roster) -> tuple[str, ...]:
-    """Nothing that a run does otherwise because it brings weights."""
-    return ()
-
-
 @dataclass(frozen=True)
 class Supplied(Generic[C, S]):
     """How a method begins from weights that a person brings. They are the world's network's: names, shapes, dtypes are checked.
@@ -64,8 +35,8 @@ class Supplied(Generic[C, S]):
     """
 
     begin: Callable[[C, World, Roster, Generator, Weights], S]
-    fits: Callable[[C, World, Roster], None] = fits_all
-    notes: Callable[[C, World, Roster], tuple[str, ...]] = nothing_of_note
+    fits: Callable[[C, World, Roster], None] = lambda config, world, roster: None
+    notes: Callable[[C, World, Roster], tuple[str, ...]] = lambda config, world, roster: ()
 
 
 @dataclass(frozen=True)
@@ -94,14 +65,14 @@ class Algorithm(Generic[C, S, M]):
     begin: Callable[[C, World, Roster, Generator], S]
     plan: Callable[[C], Plan[C, S]]
     memory: type[M] = Nothing  # type: ignore[assignment]
-    prepare: Callable[[C, Site[C]], M] = prepare_nothing  # type: ignore[assignment]
-    fits: Callable[[C, World, Roster], None] = fits_all
+    prepare: Callable[[C, Site[C]], M] = lambda config, site: Nothing()  # type: ignore[return-value]
+    fits: Callable[[C, World, Roster], None] = lambda config, world, roster: None
     presets: Mapping[str, Mapping[str, Plain]] = field(default_factory=lambda: EMPTY)
     cast: tuple[Role, ...] = (Role.SOURCE, Role.TARGET)
     network: str = "lenet"
-    keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = keeps_nothing
-    notes: Callable[[C, World], tuple[str, ...]] = no_notes
-    sizes: Callable[[C, World], Mapping[str, int]] = no_sizes
+    keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = lambda config, memory: EMPTY
+    notes: Callable[[C, World], tuple[str, ...]] = lambda config, world: ()
+    sizes: Callable[[C, World], Mapping[str, int]] = lambda config, world: EMPTY
     claims: tuple[str, ...] = ()
     supplied: Supplied[C, S] | None = None
     admins: bool = False

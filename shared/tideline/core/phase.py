@@ -92,32 +92,21 @@ def unchanged(state: S, replies: Replies[Any], turn: Turn[C]) -> S:
     return state
 
 
-def nobody(state: S, turn: Turn[C]) -> Mapping[ClientId, Any]:
-    """An `ask` of a phase that is a computation on the coordinator."""
-    return EMPTY
-
-
-def never(state: S) -> bool:
-    """A `skip` that never skips."""
-    return False
-
-
 @dataclass(frozen=True)
 class Table:
     """Numbers by row and column, such as a weight for each site and model: values[i][j] is that of rows[i] and columns[j].
 
-    admins: it stands in the results of those only whose key has the role admin; who owns the journal, as a simulation does,
-    sees it. Plain data have the key where it is true.
+    admins: it is part of results for API keys of the role admin alone; who owns the journal, as a simulation does, sees it.
     drawn: how reports draw it, where its shape does not say so. graph: rows send, columns receive, values are weights, and one
     above zero is an arrow. What an arrow costs is told by a table of the name `links` in the same round: rows `A to B`, a column
-    `joules`. Plain data have the key where it is not empty.
+    `joules`.
     """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: tuple[tuple[float, ...], ...]
-    admins: bool = setting(False, doc="for admins only", late=True)
-    drawn: str = setting("", choices=DRAWN, doc="how it is drawn: by its shape, or as a graph", late=True)
+    admins: bool = setting(False, doc="for admins only")
+    drawn: str = setting("", choices=DRAWN, doc="how it is drawn: by its shape, or as a graph")
 
 
 @dataclass(frozen=True)
@@ -154,11 +143,11 @@ class Phase(Generic[C_contra, S]):
 
     name: str
     step: AnyStep | None
-    ask: Callable[[S, Turn[C_contra]], Mapping[ClientId, Any]] = nobody
+    ask: Callable[[S, Turn[C_contra]], Mapping[ClientId, Any]] = lambda state, turn: EMPTY
     fold: Callable[[S, Replies[Any], Turn[C_contra]], S | Folded[S]] = unchanged
     floor: int | None = None
     needs: str = ""
-    skip: Callable[[S], bool] = never
+    skip: Callable[[S], bool] = lambda state: False
 
 
 Plan: TypeAlias = tuple[Phase[C_contra, S], ...]

@@ -8,8 +8,7 @@ Field types: Tensor, Weights (name -> Tensor), int, float, str, bool, records, H
 T | None. A Handle's record travels sealed to other sites, so its fields declare the audience TO_PEERS, and no other fields do.
 Dims are names bound once per message, an order's for its reply too; a number pins a size, `...` stands for any further axes. On
 Weights, `like model` ties names, shapes and dtypes to the field `model` of the order. On numbers, alone or in a Tensor, `low` is
-the least that is taken. A `late` field came after records of its kind were kept: it is written only where it is not its default,
-so that what was kept before is read, and equal values have equal bytes.
+the least that is taken.
 """
 
 from __future__ import annotations
@@ -57,10 +56,9 @@ def field(
     doc: str = "",
     low: float | None = None,
     default: Any = dataclasses.MISSING,
-    late: bool = False,
 ) -> Any:
     """A record's field: its dims, what it exposes (required in replies), whom it may reach, and a sentence."""
-    meta = {"dims": " ".join(dims.split()), "exposure": exposure, "audience": audience, "doc": doc, "low": low, "late": late}
+    meta = {"dims": " ".join(dims.split()), "exposure": exposure, "audience": audience, "doc": doc, "low": low}
     return dataclasses.field(default=default, metadata=meta)
 
 
@@ -98,12 +96,6 @@ class Spec:
     audience: frozenset[Audience]
     doc: str
     low: float | None = None
-    late: bool = False
-    default: Any = None  # only of a late field
-
-    def left_out(self, value: Any) -> bool:
-        """Whether a value is not written: that of a late field which is its default."""
-        return self.late and type(value) is type(self.default) and bool(value == self.default)
 
 
 def is_record(kind: Any) -> bool:
@@ -128,8 +120,7 @@ def resolved(kind: Any) -> tuple[Spec, ...]:
         meta: Mapping[str, Any] = f.metadata or {"dims": "", "exposure": None, "audience": TO_COORDINATOR, "doc": ""}
         what = resolve(hints[f.name], where)
         check_dims(meta["dims"].split(), what, where)
-        check_late(f, where)
-        made.append(Spec(f.name, what, **meta, default=f.default if meta.get("late") else None))
+        made.append(Spec(f.name, what, **meta))
     return tuple(made)
 
 
@@ -149,12 +140,6 @@ def check_dims(words: list[str], kind: Kind, where: str) -> None:
             f"{where} has the dims {' '.join(words)!r}, which nothing could be held to",
             'Write names and numbers ("K n ..."), on Weights "like NAME", on other types nothing',
         )
-
-
-def check_late(f: dataclasses.Field[Any], where: str) -> None:
-    """A late field has a default, which what was kept before is read with."""
-    if f.metadata.get("late") and f.default is dataclasses.MISSING:
-        raise Undeclarable(f"{where} is late but has no default", "Give it the value of records from before there was the field")
 
 
 def resolve(hint: Any, where: str) -> Kind:

@@ -49,17 +49,13 @@ def setting(
     high: float | None = None,
     choices: tuple[Any, ...] | None = None,
     doc: str = "",
-    late: bool = False,
     kept: bool = False,
 ) -> Any:
     """A dataclass field with its bounds (inclusive), its allowed values and a sentence of documentation.
 
-    late: a setting that came after sites were in use. Plain data have it only where it is not its default, so that sites of
-    before read the rest.
     kept: a setting that stays at the coordinator, such as one that says something of other sites. Sites have its default.
     """
-    meta = {"low": low, "high": high, "choices": choices, "doc": doc}
-    meta |= {name: True for name, on in (("late", late), ("kept", kept)) if on}
+    meta = {"low": low, "high": high, "choices": choices, "doc": doc, "kept": kept}
     if isinstance(default, Mapping):
         return dataclasses.field(default_factory=lambda: default, metadata=meta)
     return dataclasses.field(default=default, metadata=meta)
@@ -93,10 +89,9 @@ def plain(value: Settings | Mapping[str, Any]) -> dict[str, Plain]: ...
 @overload
 def plain(value: object) -> Plain: ...
 def plain(value: Any) -> Any:
-    """The inverse of `parse`: dataclasses and enums as JSON-ready data, defaults included but for those of late settings."""
+    """The inverse of `parse`: dataclasses and enums as JSON-ready data, defaults included."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        given = {f: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {f.name: plain(v) for f, v in given.items() if not f.metadata.get("late") or v != f.default}
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

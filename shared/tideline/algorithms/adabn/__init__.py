@@ -29,7 +29,7 @@ class AdaBN(Source):
     rounds: int = setting(1, low=0, high=1, doc="passes over a target's rows; 0 leaves the source model as it is")
     batch: int = setting(64, low=2, doc="rows that batch norm measures at once; their means and variances are averaged")
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
+    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them")
 
 
 @step()

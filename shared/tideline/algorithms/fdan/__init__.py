@@ -40,7 +40,7 @@ class FDAN:
     features: int = setting(1280, low=len(BANDWIDTHS), high=1_000_000, doc="random features, D: a multiple of 5")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
+    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them")
 
 
 def plan(c: FDAN) -> Plan[FDAN, State]:

@@ -43,7 +43,7 @@ class KD3A:
     )
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
+    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them")
 
 
 def plan(c: KD3A) -> Plan[KD3A, State]:

@@ -17,11 +17,11 @@ from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
 from tideline.algorithms.source_free.messages import Adapted, Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Source
-from tideline.core.algorithm import Algorithm, Supplied, no_sizes
+from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.data import View
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.record import Nothing
-from tideline.core.run import Role, Roster, World
+from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import Plain, Settings, setting
 from tideline.core.step import Outcome, Site, Step, step
 from tideline.learning.evaluate import accuracy
@@ -123,7 +123,7 @@ def method(
     fits: Callable[[C, World, Roster], None] = source.needs_both,
     supplied: Supplied[C, S] | None = None,
     presets: Mapping[str, Mapping[str, Plain]] | None = None,
-    sizes: Callable[[C, World], Mapping[str, int]] = no_sizes,
+    sizes: Callable[[C, World], Mapping[str, int]] = lambda config, world: EMPTY,
     claims: tuple[str, ...] = (),
 ) -> Algorithm[C, S, M]:
     """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""

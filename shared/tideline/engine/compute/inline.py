@@ -11,7 +11,7 @@ import torch
 
 from tideline.archive.codec import Memo, Message, Rules, decode, decode_order, encode
 from tideline.archive.parts import Parts
-from tideline.core.algorithm import AnyAlgorithm, contract, nothing_of_note, rounds_of
+from tideline.core.algorithm import AnyAlgorithm, contract, rounds_of
 from tideline.core.errors import ConfigRefused, Diverged, Malformed, StepFailed
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import Each, Replies
@@ -79,7 +79,9 @@ class InlineCompute:
         algorithm = resolve(self._methods, asked.method)
         settings, world, roster = algorithm.configure(asked.config, asked.preset), checked_world(asked.world), asked.roster
         self.fits(algorithm, asked.weights)(settings, world, roster)
-        noted = algorithm.supplied.notes if asked.weights and algorithm.supplied else nothing_of_note
+        notes = algorithm.notes(settings, world)
+        if asked.weights and algorithm.supplied:
+            notes = (*notes, *algorithm.supplied.notes(settings, world, roster))
         clauses = contract(algorithm, settings)
         return Draft(
             config=plain(settings),
@@ -88,7 +90,7 @@ class InlineCompute:
             contract=clauses,
             digest=contract_digest(clauses),
             keeps=algorithm.memory is not Nothing,
-            notes=(*algorithm.notes(settings, world), *noted(settings, world, roster)),
+            notes=notes,
             kept=tuple(f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")),
             admins=algorithm.admins,
             weights=Digest(asked.weights) if asked.weights else None,

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tideline.core.phase import Table
 from tideline.core.privacy import to_json
 from tideline.core.run import ClientId, RunId, plain_world
 from tideline.core.settings import plain
@@ -121,15 +120,16 @@ def phases(journal: Journal, run: RunRow, orders: Mapping[int, Orders], admins: 
     """The closed rounds, with the traffic of all attempts. orders: by cursor; admins: with the tables that are for them."""
     return [
         {"name": r.phase, "round": r.round, "seconds": r.closed - r.opened, "replies": len(r.folded), "clients": list(r.folded)}
-        | {"marks": plain(r.marks), "groups": plain(r.groups), "tables": plain(tables_for(r, admins))}
+        | {"marks": plain(r.marks), "groups": plain(r.groups), "tables": tables_for(r, admins)}
         | traffic(orders.get(r.cursor, ()))
         for r in journal.rounds(run.id)
     ]
 
 
-def tables_for(closed: RoundRow, admins: bool) -> dict[str, Table]:
-    """A round's tables, as far as they are shown: to admins all of them."""
-    return {name: table for name, table in closed.tables.items() if admins or not table.admins}
+def tables_for(closed: RoundRow, admins: bool) -> dict[str, Any]:
+    """The tables of a round that are shown: to admins, all of them. `admins` and `drawn` are there where they say something."""
+    shown = {name: plain(table) for name, table in closed.tables.items() if admins or not table.admins}
+    return {name: {key: value for key, value in table.items() if value not in (False, "")} for name, table in shown.items()}
 
 
 def groups(closed: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:

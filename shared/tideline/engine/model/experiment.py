@@ -84,7 +84,7 @@ class Experiment:
     reference: Reference | None = setting(None, doc="a run to compare with")
     checkpoint_every: int = setting(1, low=1, doc="closed rounds between kept states")
     threads: int = setting(1, low=1, high=MOST_THREADS, doc="torch threads of a step; changes last digits")
-    weights: str = setting("", doc="begin from these weights: the SHA-256 of a file that was uploaded", late=True)
+    weights: str = setting("", doc="begin from these weights: the SHA-256 of a file that was uploaded")
 
 
 def read_experiment(given: Mapping[str, Plain]) -> Experiment:

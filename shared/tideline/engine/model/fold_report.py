@@ -118,7 +118,7 @@ def groups_in(data: Mapping[str, Iterable[str]] | None) -> dict[str, tuple[Clien
 
 
 def tables_in(data: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Table]:
-    """Tables from plain data. None: nothing was told. Data of before there were late settings have none of them."""
+    """Tables from plain data. None: nothing was told."""
     return {
         n: Table(
             tuple(t["rows"]), tuple(t["columns"]), tuple(map(tuple, t["values"])), t.get("admins", False), t.get("drawn", "")
