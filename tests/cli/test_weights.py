@@ -91,7 +91,7 @@ def test_equal_weights_are_brought_once(there: Coordinator, tmp_path: Path) -> N
     turned = dict(reversed(weights().items()))
     save_file({name: w.double() for name, w in turned.items()}, tmp_path / "other.safetensors")
     room = there.federation.part_store
-    room.shelve = lambda digest, size: pytest.fail("it was sent again")  # type: ignore[method-assign]
+    room.upload_initial_weights = lambda digest, size: pytest.fail("it was sent again")  # type: ignore[method-assign]
     second = started(there, file, "--set", f"weights={tmp_path / 'other.safetensors'}")
     assert (second["weights"], second["state_digest"]) == (first["weights"], first["state_digest"])
 

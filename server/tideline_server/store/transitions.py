@@ -36,7 +36,9 @@ def create(
 
 def begin_from(connection: Connection, new: Sequence[RunRow], here: Callable[[Digest], bool]) -> None:
     """Refer to the weights that new runs bring. When that reference ends they wait for another run, as after an upload."""
-    claims = [Claim("start", run.id, initial_weights.START, files) for run in new if (files := initial_weights.brought_by(run))]
+    claims = [
+        Claim("start", run.id, initial_weights.START, files) for run in new if (files := initial_weights.initial_weights_of(run))
+    ]
     for digest in sorted({digest for claim in claims for digest, _ in claim.files}):
         if not parts.present(connection, [digest], here):
             raise initial_weights.gone(digest)

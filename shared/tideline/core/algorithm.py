@@ -26,8 +26,8 @@ M = TypeVar("M")
 
 
 @dataclass(frozen=True)
-class Supplied(Generic[C, S]):
-    """How a method begins from weights that a person brings. They are the world's network's: names, shapes, dtypes are checked.
+class InitialWeights(Generic[C, S]):
+    """How a method begins from weights that the user gives. They fit the world's network: names, shapes and dtypes are checked.
 
     begin  the coordinator's first state, from them
     fits   refuses worlds and rosters that such a run cannot use, in place of the method's own (RosterRefused, ConfigRefused)
@@ -53,7 +53,7 @@ class Algorithm(Generic[C, S, M]):
     network the network of a demonstration
     claims  what is and is not claimed of what leaves a site beyond the contract, in sentences for those who own data
     keepsakes   what a site's owner may take out of its memory, by name: arrays by name. Nothing of it is ever sent
-    supplied    how it begins from weights that a person brings; None: it takes none, and a run that brings some is refused
+    initial_weights   how it begins from weights that the user gives; None: a run with such weights is refused
     admins  whether its final state is for admins alone: it tells of single sites what their results do not
     """
 
@@ -65,7 +65,7 @@ class Algorithm(Generic[C, S, M]):
     begin: Callable[[C, World, Roster, Generator], S]
     plan: Callable[[C], Plan[C, S]]
     memory: type[M] = Nothing  # type: ignore[assignment]
-    prepare: Callable[[C, Site[C]], M] = lambda config, site: Nothing()  # type: ignore[return-value]
+    prepare: Callable[[C, Site[C]], M] = lambda config, site: Nothing()  # type: ignore[assignment, return-value]
     fits: Callable[[C, World, Roster], None] = lambda config, world, roster: None
     presets: Mapping[str, Mapping[str, Plain]] = field(default_factory=lambda: EMPTY)
     cast: tuple[Role, ...] = (Role.SOURCE, Role.TARGET)
@@ -74,7 +74,7 @@ class Algorithm(Generic[C, S, M]):
     notes: Callable[[C, World], tuple[str, ...]] = lambda config, world: ()
     sizes: Callable[[C, World], Mapping[str, int]] = lambda config, world: EMPTY
     claims: tuple[str, ...] = ()
-    supplied: Supplied[C, S] | None = None
+    initial_weights: InitialWeights[C, S] | None = None
     admins: bool = False
 
     def configure(self, given: Mapping[str, Plain], preset: str | None = None) -> C:

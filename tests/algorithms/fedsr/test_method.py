@@ -272,7 +272,7 @@ def test_nobody_to_learn_from_is_refused() -> None:
     """Somebody must have labels; and weights of the world's own network cannot begin another one."""
     with pytest.raises(RosterRefused, match="No member can teach"):
         Stage(METHODS, sites()).start(experiment("fedsr", {"anna": "target"}))
-    assert fedsr.supplied is None
+    assert fedsr.initial_weights is None
 
 
 def first_round(**config: Any) -> tuple[Any, Any, Any]:

@@ -26,7 +26,7 @@ TARGETS = {name: role for name, role in ROSTER.items() if role == "target"}
 @pytest.mark.parametrize("method", OTHERS)
 def test_targets_adapt_what_is_brought(method: str) -> None:
     """The run ends; h_S is the file, bit for bit; another file ends elsewhere."""
-    assert resolve(METHODS, method).supplied is not None
+    assert resolve(METHODS, method).initial_weights is not None
     ends = {}
     for seed in (3, 4):
         torch.manual_seed(seed)

@@ -78,4 +78,4 @@ def test_a_file_does_not_stand_in_for_targets() -> None:
 
 def test_every_method_says_whether_it_takes_a_file() -> None:
     """Those of the family do."""
-    assert all(resolve(METHODS, name).supplied for name in ("source_model", "shot", "fedavg_shot", "fedprox_pl", "fedwca"))
+    assert all(resolve(METHODS, name).initial_weights for name in ("source_model", "shot", "fedavg_shot", "fedprox_pl", "fedwca"))

@@ -11,7 +11,7 @@ from tideline import nets
 from tideline.algorithms.source_free import begun, method, score_own, scoring, source
 from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Source
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.record import Nothing
@@ -84,7 +84,7 @@ adabn: Algorithm[AdaBN, Model, Mine] = method(
     AdaBN,
     plan,
     fits=fits,
-    supplied=Supplied(source.brought, fits_brought),
+    initial_weights=InitialWeights(source.brought, fits_brought),
     claims=CLAIMS,
     presets={
         "tiny": {name: value for name, value in TINY.items() if name.startswith("source_")},

@@ -17,7 +17,7 @@ from tideline import nets
 from tideline.algorithms.averaging import folds
 from tideline.algorithms.averaging.folds import Folding
 from tideline.algorithms.averaging.messages import Model, State, Update
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Phase, Plan, Turn
 from tideline.core.record import Nothing, Weights
@@ -149,7 +149,7 @@ def averaging(
         fits=fits,
         presets=presets or PRESETS,
         notes=folding.notes,
-        supplied=Supplied(begin_from, fits_brought),
+        initial_weights=InitialWeights(begin_from, fits_brought),
     )
 
 

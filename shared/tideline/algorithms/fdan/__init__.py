@@ -15,7 +15,7 @@ from tideline.algorithms.averaging import due
 from tideline.algorithms.fdan import client, server
 from tideline.algorithms.fdan.messages import LEAST, Mine, State
 from tideline.algorithms.source_free import source
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role, Roster, World
@@ -99,6 +99,6 @@ fdan = Algorithm(
     network="lenet_bn",
     keepsakes=client.keepsakes,
     sizes=sizes,
-    supplied=Supplied(server.begin_with, fits),
+    initial_weights=InitialWeights(server.begin_with, fits),
     claims=CLAIMS,
 )

@@ -90,7 +90,7 @@ def parts_swept(dropped: int, freed: int, by: str, now: float) -> AuditEvent:
 def run_started(row: RunRow, by: str) -> AuditEvent:
     """A run was written."""
     details = {"method": row.method, "roster": dict(row.roster), "contract": row.spec.contract}
-    details |= {"weights": row.spec.weights} if row.spec.weights else {}
+    details |= {"weights": row.spec.initial_weights} if row.spec.initial_weights else {}
     return AuditEvent("run_started", row.created, by, run=row.id, details=details)
 
 

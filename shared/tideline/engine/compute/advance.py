@@ -61,9 +61,11 @@ def begin(game: Game, weights: Weights | None = None) -> Turned:
 def first_state(game: Game, rng: torch.Generator, weights: Weights | None) -> Record:
     """The method's own first state, or the one that it makes of a person's weights."""
     asked = (game.config, game.world, game.roster, rng)
-    supplied = game.algorithm.supplied
-    assert weights is None or supplied is not None, "a run that brings weights is refused where its method takes none"
-    made: Record = game.algorithm.begin(*asked) if weights is None or supplied is None else supplied.begin(*asked, weights)
+    initial_weights = game.algorithm.initial_weights
+    assert weights is None or initial_weights is not None, "a run that brings weights is refused where its method takes none"
+    made: Record = (
+        game.algorithm.begin(*asked) if weights is None or initial_weights is None else initial_weights.begin(*asked, weights)
+    )
     return made
 
 

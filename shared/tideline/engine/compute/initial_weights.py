@@ -12,7 +12,7 @@ from tideline.engine.coordinator.initial_weights import gone
 from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, state_dict_in
 
 
-def check_brought(parts: Parts, world: World, digest: Digest) -> int:
+def check_initial_weights(parts: Parts, world: World, digest: Digest) -> int:
     """The file's bytes, if it is here and holds weights of the world's network. Raises ConfigRefused, with the path `weights`."""
     try:
         view = parts.view(digest)
@@ -30,7 +30,7 @@ def check_brought(parts: Parts, world: World, digest: Digest) -> int:
     return len(view)
 
 
-def read_brought(parts: Parts, world: World, digest: Digest) -> Weights:
+def read_initial_weights(parts: Parts, world: World, digest: Digest) -> Weights:
     """A copy of the file's weights, as the world's network has them. Raises PartMissing, and what the check before it told."""
     return fitted(world, brought(world, parts.view(digest)))
 

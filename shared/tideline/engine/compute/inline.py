@@ -22,7 +22,7 @@ from tideline.core.run import ClientId, Digest, Roster, RunSpec, World, checked_
 from tideline.core.settings import Settings, plain
 from tideline.engine.compute import advance
 from tideline.engine.compute.advance import Game, Turned
-from tideline.engine.compute.initial_weights import check_brought, read_brought
+from tideline.engine.compute.initial_weights import check_initial_weights, read_initial_weights
 from tideline.engine.model.compute import (
     BeginRequest,
     Checkpoint,
@@ -70,7 +70,7 @@ class InlineCompute:
             contract=clauses,
             sentences=tuple(c.sentence() for c in clauses),
             claims=algorithm.claims,
-            weights=algorithm.supplied is not None,
+            weights=algorithm.initial_weights is not None,
             digest=contract_digest(clauses),
         )
 
@@ -78,10 +78,10 @@ class InlineCompute:
         """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
         algorithm = resolve(self._methods, asked.method)
         settings, world, roster = algorithm.configure(asked.config, asked.preset), checked_world(asked.world), asked.roster
-        self.fits(algorithm, asked.weights)(settings, world, roster)
+        self.fits(algorithm, asked.initial_weights)(settings, world, roster)
         notes = algorithm.notes(settings, world)
-        if asked.weights and algorithm.supplied:
-            notes = (*notes, *algorithm.supplied.notes(settings, world, roster))
+        if asked.initial_weights and algorithm.initial_weights:
+            notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
         clauses = contract(algorithm, settings)
         return Draft(
             config=plain(settings),
@@ -93,26 +93,28 @@ class InlineCompute:
             notes=notes,
             kept=tuple(f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")),
             admins=algorithm.admins,
-            weights=Digest(asked.weights) if asked.weights else None,
-            weights_bytes=check_brought(self.parts, world, Digest(asked.weights)) if asked.weights else 0,
+            initial_weights=Digest(asked.initial_weights) if asked.initial_weights else None,
+            initial_weights_bytes=check_initial_weights(self.parts, world, Digest(asked.initial_weights))
+            if asked.initial_weights
+            else 0,
         )
 
     def fits(self, algorithm: AnyAlgorithm, weights: str | None) -> Callable[[Settings, World, Roster], None]:
         """What holds world and roster to the method, with weights or without. Raises ConfigRefused where it takes none."""
         if not weights:
             return algorithm.fits
-        if algorithm.supplied is None:
-            takers = [name for name, _ in self._methods if resolve(self._methods, name).supplied is not None]
+        if algorithm.initial_weights is None:
+            takers = [name for name, _ in self._methods if resolve(self._methods, name).initial_weights is not None]
             instead = f", or use one of: {', '.join(takers)}" if takers else ""
             what = f"{algorithm.name} begins from no weights that a person brings"
             raise ConfigRefused(what, f"Leave weights out{instead}", path="weights")
-        return algorithm.supplied.fits
+        return algorithm.initial_weights.fits
 
     def begin(self, asked: BeginRequest) -> NextRound:
         """The first state and the first orders."""
-        game, digest = self.game(asked.spec, asked.roster), asked.spec.weights
+        game, digest = self.game(asked.spec, asked.roster), asked.spec.initial_weights
         self.fits(game.algorithm, digest)(game.config, game.world, game.roster)
-        weights = read_brought(self.parts, game.world, digest) if digest else None
+        weights = read_initial_weights(self.parts, game.world, digest) if digest else None
         return self.encoded(game, advance.begin(game, weights), asked.keep)
 
     def close(self, asked: CloseRequest) -> NextRound:

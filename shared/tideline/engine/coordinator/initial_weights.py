@@ -10,7 +10,7 @@ from tideline.engine.model.files import Files
 from tideline.engine.model.runs import JOIN, RunRow
 
 # Under which an upload is noted, beside those of sites. No run is called so: no site's part is taken for weights, or told of.
-WHOSE = RunId("weights"), ClientId("people")
+UPLOADER = RunId("weights"), ClientId("people")
 START = JOIN - 1  # the place of a run's reference to them: before what is kept from its first state on
 DIGEST = re.compile("[0-9a-f]{64}")
 UPLOAD = "Upload the file with PUT /weights/{digest}, or start the run with `tideline run start`, which does that"
@@ -35,6 +35,6 @@ def gone(weights: str) -> ConfigRefused:
     )
 
 
-def brought_by(run: RunRow) -> Files:
+def initial_weights_of(run: RunRow) -> Files:
     """The file that a run begins from, with its bytes; nothing for a run that brings none."""
-    return ((run.spec.weights, run.spec.weights_bytes),) if run.spec.weights else ()
+    return ((run.spec.initial_weights, run.spec.initial_weights_bytes),) if run.spec.initial_weights else ()

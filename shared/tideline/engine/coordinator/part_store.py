@@ -14,7 +14,7 @@ from tideline.archive.parts import Parts, Upload
 from tideline.core.errors import ConfigRefused, FederationError
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.audit import entries
-from tideline.engine.coordinator.initial_weights import WHOSE
+from tideline.engine.coordinator.initial_weights import UPLOADER
 from tideline.engine.model.files import Files
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
@@ -71,13 +71,13 @@ class PartStore:
         """How much of a part an earlier, cut upload left."""
         return min(self.parts.arrived(digest, sender(run, client)), size)
 
-    def shelve(self, digest: Digest, size: int) -> Upload:
+    def upload_initial_weights(self, digest: Digest, size: int) -> Upload:
         """Take in weights that a person brings. Two that send the same do not meet: each has a place of its own."""
         return self.parts.upload(digest, size, f"-weights-{secrets.token_hex(8)}")
 
-    def shelved(self, digest: Digest) -> bool:
+    def has_initial_weights(self, digest: Digest) -> bool:
         """Whether weights of a person's are here; their collection is put off, so that a run may name them."""
-        return not self.missing(((digest, 0),), *WHOSE)
+        return not self.missing(((digest, 0),), *UPLOADER)
 
     def probe(self, data: bytes) -> tuple[bytes, float]:
         """Write a part, read it and drop it: its bytes as they came back, and the seconds that it took. Raises StorageFull.

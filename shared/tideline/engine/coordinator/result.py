@@ -41,7 +41,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "config": dict(run.spec.config),
         "world": plain_world(run.spec.world),
         "seed": run.spec.seed,
-        "weights": run.spec.weights,
+        "weights": run.spec.initial_weights,
         "rounds": run.spec.config.get("rounds"),
         "notes": [*run.spec.notes, *notes({"phases": closed, "clients": clients})],
         "status": run.status.value,

@@ -70,7 +70,7 @@ class RunService:
         if identity.idempotency_record and self.journal.run(run):
             return self.started(run)
         experiment = read_experiment(given)
-        self.check_brought(experiment.weights)
+        self.check_initial_weights(experiment.weights)
         roster = self.roster(experiment)
         main = self.draft(run, experiment, roster)
         rows = [main]
@@ -88,11 +88,11 @@ class RunService:
         else:
             self.journal.create(rows, orders, identity.by, self.here)
 
-    def check_brought(self, weights: str) -> None:
+    def check_initial_weights(self, weights: str) -> None:
         """The file that a run is to begin from was uploaded and is here; its collection is put off. Raises ConfigRefused."""
         initial_weights.check_name(weights)
         digest = Digest(weights)
-        if weights and not (self.journal.held(((digest, 0),), *initial_weights.WHOSE, self.clock.now()) and self.here(digest)):
+        if weights and not (self.journal.held(((digest, 0),), *initial_weights.UPLOADER, self.clock.now()) and self.here(digest)):
             raise initial_weights.gone(weights)
 
     def started(self, run: RunId) -> RunId:
@@ -157,7 +157,7 @@ class RunService:
                 config=experiment.config,
                 world=experiment.world,
                 roster=assumed,
-                weights=experiment.weights,
+                initial_weights=experiment.weights,
             )
         )
         if seals(made.contract):
@@ -269,8 +269,8 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         admins=made.admins,
         checkpoint_every=experiment.checkpoint_every,
         threads=experiment.threads,
-        weights=made.weights,
-        weights_bytes=made.weights_bytes,
+        initial_weights=made.initial_weights,
+        initial_weights_bytes=made.initial_weights_bytes,
     )
 
 

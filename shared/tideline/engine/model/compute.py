@@ -59,14 +59,14 @@ class MethodFacts:
 
 @dataclass(frozen=True)
 class DraftRequest:
-    """An experiment to be checked before anybody is asked. weights: digest of its initial weights, or nothing."""
+    """An experiment to be checked before anybody is asked. initial_weights: their digest, or nothing."""
 
     method: str
     preset: str | None
     config: Mapping[str, Plain]
     world: World
     roster: Roster
-    weights: str = ""
+    initial_weights: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class Draft:
     notes: tuple[str, ...]
     kept: tuple[str, ...]
     admins: bool
-    weights: Digest | None = None
-    weights_bytes: int = 0
+    initial_weights: Digest | None = None
+    initial_weights_bytes: int = 0
 
 
 @dataclass(frozen=True)

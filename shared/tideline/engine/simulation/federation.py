@@ -16,7 +16,7 @@ from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.coordinator.initial_weights import WHOSE
+from tideline.engine.coordinator.initial_weights import UPLOADER
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.run_service import RunService
@@ -65,7 +65,7 @@ class Federation:
     def bring(self, buffers: Sequence[Buffer]) -> Digest:
         """Take in a file of weights, the joined buffers; what an experiment calls it."""
         digest = self.parts.put(buffers)
-        self.journal.add_parts([digest], *WHOSE, self.clock.now())
+        self.journal.add_parts([digest], *UPLOADER, self.clock.now())
         return digest
 
     def start(self, experiment: Mapping[str, Any]) -> RunId:

@@ -376,11 +376,11 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
 
     def _begin_from(self, runs: tuple[RunRow, ...], here: Callable[[Digest], bool]) -> None:
         """Refer to the weights that new runs bring, all or none."""
-        for digest in (digest for run in runs for digest, _ in initial_weights.brought_by(run)):
+        for digest in (digest for run in runs for digest, _ in initial_weights.initial_weights_of(run)):
             if digest not in self._parts or (digest in self._dropped and not here(digest)):
                 raise initial_weights.gone(digest)
         for run in runs:
-            files = initial_weights.brought_by(run)
+            files = initial_weights.initial_weights_of(run)
             self._vouch(digest for digest, _ in files)
             self._refer("start", run.id, initial_weights.START, files, run.created)
             self._once_referred.difference_update(digest for digest, _ in files)
