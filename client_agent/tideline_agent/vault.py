@@ -18,8 +18,7 @@ from tideline.archive.folder import FolderParts, room, sync
 from tideline.archive.layout import handle_in, handle_node
 from tideline.core.errors import Malformed, MemoryLost, NotFound
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Files
+from tideline.engine.model.orders import Envelope, Files
 from tideline.engine.ports.site import Head
 from tideline.engine.site.vault_parts import collect
 

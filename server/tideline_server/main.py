@@ -26,10 +26,9 @@ from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.tokens import Trust
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.api_keys import hash_of
-from tideline.engine.coordinator.leases import Leases
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService
-from tideline.engine.coordinator.scheduler import Scheduler
+from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.model.runs import Lease
 from tideline.engine.process.malloc import keep_freed_memory
 from tideline_server.api import ApiSettings, Services, create_app

@@ -12,9 +12,7 @@ import structlog
 
 from tideline.core.errors import FederationError, Overtaken, StorageFull, Unreachable
 from tideline.core.run import RunId
-from tideline.engine.coordinator.leases import Leases
-from tideline.engine.coordinator.progress import duration
-from tideline.engine.coordinator.scheduler import Scheduler
+from tideline.engine.coordinator.scheduler import Leases, Scheduler, duration
 from tideline.engine.model.runs import OPEN, Status
 from tideline_server.bell import LocalBell
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 from tideline.core.errors import Cancelled, FederationError, StepFailed, StorageFull, Unreachable
 from tideline.core.run import RunSpec
 from tideline.core.settings import Plain, plain
-from tideline.engine.model.compute import (
+from tideline.engine.ports.compute import (
     BeginRequest,
     CheckRequest,
     CloseRequest,

@@ -22,7 +22,7 @@ from tideline.core.run import Role
 from tideline.core.tokens import Token, Trust
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.model.clients import Keys as TheirKeys
+from tideline.engine.model.accounts import Keys as TheirKeys
 from tideline.engine.peers.peer_keys import MOST_FORMER
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.federation import Federation

@@ -27,8 +27,8 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import ClientId, World
+from tideline.engine.model.orders import Purpose, seed_for
 from tideline.engine.model.runs import JOIN
-from tideline.engine.model.seeds import Purpose, seed_for
 from tideline.learning.fit import cross_entropy, fit
 
 ROSTER = {"anna": "source", "bert": "peer", "carl": "target"}

@@ -7,7 +7,7 @@ import re
 
 from tests.cli.world import Coordinator, tide
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.model.clients import Keys
+from tideline.engine.model.accounts import Keys
 
 KEYS = Keys("00" * 32, "99" * 32)
 FINGERPRINT = "af2d 92c4 c14b cc03 ca35 0e49 6c12 336c"

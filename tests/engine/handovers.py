@@ -7,7 +7,7 @@ from nacl.signing import SigningKey
 from tests.laws.stage import Stage
 from tideline.core.run import ClientId
 from tideline.core.signing import handover_bytes
-from tideline.engine.model.clients import Handover, Peer
+from tideline.engine.model.accounts import Handover, Peer
 from tideline.engine.peers.peer_keys import Own, PeerKeys, fresh, raw
 
 

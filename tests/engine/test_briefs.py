@@ -15,8 +15,8 @@ from tideline.core.errors import PeerRefused, RosterRefused
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, Role
 from tideline.engine.coordinator.briefs import MOST_BRIEF, MOST_SITES, brief_of, check_room, told_of, with_peers
-from tideline.engine.model.clients import Client, Handover, Keys
-from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.accounts import Client, Handover, Keys
+from tideline.engine.model.orders import Envelope
 from tideline.engine.model.runs import RunRow
 from tideline.engine.model.transitions import MOST_HANDOVERS
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, Pin, fresh, shown

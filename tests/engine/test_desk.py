@@ -24,8 +24,7 @@ from tideline.core.run import ClientId, Digest, OrderId
 from tideline.core.step import no_tick
 from tideline.engine.coordinator.agent_service import MOST_ORDERS, SEEN_SECONDS
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import Failure, Order, OrderStatus, Receipt, Reply
+from tideline.engine.model.orders import Failure, Files, Order, OrderStatus, Receipt, Reply
 from tideline.engine.model.runs import JOIN, Status
 
 ANNA, BERT, CARL = (ClientId(n) for n in NAMES[:3])

@@ -25,7 +25,7 @@ from tideline.engine.coordinator.enrolment import (
     Enrolment,
     admitted,
 )
-from tideline.engine.model.clients import Client, Keys, Standing
+from tideline.engine.model.accounts import Client, Keys, Standing
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal

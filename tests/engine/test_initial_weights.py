@@ -21,9 +21,8 @@ from tideline.archive.layout import LIMITS
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import World
 from tideline.core.settings import parse, plain
-from tideline.engine.coordinator.initial_weights import UPLOADER
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
-from tideline.engine.model.experiment import Experiment, read_experiment
+from tideline.engine.model.experiment import UPLOADER, Experiment, read_experiment
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation
 
@@ -113,9 +112,9 @@ def test_what_is_told_of_it(federation: Federation) -> None:
     assert told[row.id]["weights"] == result["weights"] and "weights" not in told[other.id]
 
 
-def test_plain_data_of_an_experiment_without_weights_are_as_before() -> None:
-    """Who reads them knows nothing of weights."""
-    assert "weights" not in plain(read_experiment({"method": "fedavg"}))
+def test_an_experiment_as_plain_data_names_the_weights() -> None:
+    """Under the key that users write; empty without weights."""
+    assert plain(read_experiment({"method": "fedavg"}))["weights"] == ""
     assert plain(Experiment("fedavg", weights="ab"))["weights"] == "ab"
 
 

@@ -22,8 +22,8 @@ from tideline.core.step import Outcome, Site, step
 from tideline.engine.compute import advance
 from tideline.engine.compute.advance import Game
 from tideline.engine.compute.inline import InlineCompute
+from tideline.engine.model.orders import Purpose, order_id, seed_for
 from tideline.engine.model.runs import Status
-from tideline.engine.model.seeds import Purpose, order_id, seed_for
 from tideline.engine.process.calls import CHECK, DESCRIBE, GIVES, answered
 from tideline.engine.simulation.federation import simulate
 

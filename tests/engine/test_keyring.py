@@ -7,7 +7,7 @@ import pytest
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, Refused, Unreachable
 from tideline.engine.coordinator.api_keys import ANYBODY, ApiKeys, hash_of
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.model.api_keys import ApiKey, KeyRole
+from tideline.engine.model.accounts import ApiKey, KeyRole
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
 

@@ -14,8 +14,7 @@ from tests.laws.stage import Stage
 from tideline.archive import sealing
 from tideline.archive.codec import decode, encode
 from tideline.core.run import Digest
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.orders import Order
+from tideline.engine.model.orders import Envelope, Order
 from tideline.engine.model.runs import Status
 from tideline.engine.peers.peer_keys import fresh, raw
 from tideline.engine.peers.sealing import about

@@ -22,9 +22,8 @@ from tideline.core.errors import NotFound, PeerRefused, Refused, RosterRefused
 from tideline.core.run import ClientId, Digest
 from tideline.core.step import no_tick
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.model.clients import Keys
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.orders import Order, OrderRow
+from tideline.engine.model.accounts import Keys
+from tideline.engine.model.orders import Envelope, Order, OrderRow
 from tideline.engine.model.runs import Status
 from tideline.engine.peers.peer_keys import raw
 from tideline.engine.peers.sealing import about, ciphers

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tideline.core.run import ClientId, Waiting
-from tideline.engine.coordinator.progress import (
+from tideline.engine.coordinator.scheduler import (
     Answered,
     Expired,
     Failed,

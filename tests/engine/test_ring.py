@@ -16,7 +16,7 @@ from tests.laws.stage import Stage
 from tideline.archive.errors import SealBroken
 from tideline.core.errors import PeerRefused
 from tideline.core.signing import handover_bytes
-from tideline.engine.model.clients import Handover, Keys, Peer
+from tideline.engine.model.accounts import Handover, Keys, Peer
 from tideline.engine.model.orders import Order
 from tideline.engine.peers.peer_keys import (
     FORMER_SECONDS,

@@ -16,7 +16,7 @@ from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.coordinator.part_store import GRACE_SECONDS, PartStore
 from tideline.engine.model.orders import OrderStatus, Reply
 from tideline.engine.model.runs import Status
-from tideline.engine.ports.parts import MOST_DROPPED, nothing
+from tideline.engine.ports.journal import MOST_DROPPED, nothing
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
 

@@ -15,7 +15,7 @@ from tideline.core.errors import ConfigRefused, Unreachable
 from tideline.core.run import Digest
 from tideline.engine.audit.log import About
 from tideline.engine.coordinator.part_store import PartStore, Swept
-from tideline.engine.ports.parts import MOST_DROPPED
+from tideline.engine.ports.journal import MOST_DROPPED
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.federation import Federation
 from tideline.engine.simulation.journal import MemoryJournal

@@ -19,13 +19,11 @@ from tideline.core.run import ClientId, RunId
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.coordinator.agent_service import AgentService
-from tideline.engine.coordinator.leases import Leases
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService, joins
-from tideline.engine.coordinator.scheduler import Scheduler
+from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.model.experiment import read_experiment
-from tideline.engine.model.files import Arrivals, Files
-from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.ports.journal import Journal
 from tideline.engine.ports.site import Done, Job
 from tideline.engine.simulation.adapters import ManualClock, QuietBell

@@ -23,10 +23,9 @@ from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Scheduler
-from tideline.engine.model.files import Arrivals, Files
-from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.model.runs import OPEN, RunRow
-from tideline.engine.ports.runs import Advance, anything
+from tideline.engine.ports.journal import Advance, Present, all_present
 from tideline.engine.ports.site import Done, Head, Job
 from tideline.engine.simulation.adapters import LocalLink, ManualClock, MemoryVault, QuietBell
 from tideline.engine.simulation.federation import SimSite
@@ -144,7 +143,7 @@ class WatchedJournal(MemoryJournal):
         super().__init__()
         self.cuts = cuts
 
-    def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
+    def advance(self, step: Advance, here: Present = all_present) -> bool:
         self.cuts.point("advance", step.run, step.from_cursor)
         done = super().advance(step, here)
         self.cuts.point("advanced", step.run, step.from_cursor)

@@ -22,12 +22,10 @@ from tests.s3 import Server
 from tideline.archive.parts import Aside, MemoryParts, Parts
 from tideline.core.errors import ConfigRefused, Unreachable
 from tideline.core.run import Digest
-from tideline.engine.coordinator.initial_weights import UPLOADER
 from tideline.engine.coordinator.part_store import GRACE_SECONDS, PartStore
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderStatus
-from tideline.engine.ports.journal import Journal
-from tideline.engine.ports.parts import MOST_DROPPED
+from tideline.engine.model.experiment import UPLOADER
+from tideline.engine.model.orders import Files, OrderStatus
+from tideline.engine.ports.journal import MOST_DROPPED, Journal
 from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.store import SqlJournal
 

@@ -9,7 +9,7 @@ from journal_values import OTHER, RUN, advance, began, digest, files, first, pus
 
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest, RunId
-from tideline.engine.coordinator.leases import Leases
+from tideline.engine.coordinator.scheduler import Leases
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, Lease, Status
 from tideline.engine.ports.journal import Journal

@@ -17,7 +17,7 @@ from tests.server.agents_door import door_of
 from tests.synthetic import experiment
 from tideline.core.signing import WINDOW_SECONDS
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
-from tideline.engine.model.clients import Invite, Keys, Standing
+from tideline.engine.model.accounts import Invite, Keys, Standing
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.federation import Federation
 from tideline_protos.v1 import federation_pb2 as pb

@@ -11,8 +11,7 @@ from tideline.archive.parts import Parts
 from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.coordinator.briefs import MOST_BRIEF
-from tideline.engine.model.files import Arrivals
-from tideline.engine.model.orders import Failure, Order, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Failure, Order, Receipt, Reply
 from tideline.engine.peers.wire import sealed_in, sealed_out
 from tideline_protos.v1 import federation_pb2 as pb
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, Malformed, Unreachable, VersionRefused
 from tideline.core.signing import KEY_BYTES, PROTOCOL, WINDOW_SECONDS, call_bytes
 from tideline.engine.coordinator.enrolment import Enrolment, admitted, proven
-from tideline.engine.model.clients import Client, Keys
+from tideline.engine.model.accounts import Client, Keys
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.limits import Limits, address_of
 from tideline_server.rpc.wire import Context, method

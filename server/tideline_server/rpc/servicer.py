@@ -19,10 +19,9 @@ from tideline.core.errors import ClockRefused, IdentityRefused, TooMany
 from tideline.core.run import ClientId, OrderId
 from tideline.core.signing import PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.audit.refusals import Refusals
-from tideline.engine.coordinator.agent_service import AgentService
-from tideline.engine.coordinator.notes import Notebook
+from tideline.engine.coordinator.agent_service import AgentService, Notebook
 from tideline.engine.coordinator.run_service import RunService
-from tideline.engine.model.clients import Client
+from tideline.engine.model.accounts import Client
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell

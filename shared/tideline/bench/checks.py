@@ -14,8 +14,8 @@ from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Member, Role
 from tideline.core.settings import plain
 from tideline.engine.compute.inline import InlineCompute
-from tideline.engine.model.compute import DraftRequest
 from tideline.engine.model.experiment import read_experiment
+from tideline.engine.ports.compute import DraftRequest
 from tideline.experiments.files import ExperimentText
 from tideline.learning.partition.deal_folders import sizes_of
 from tideline.learning.partition.deals import Deal, deal

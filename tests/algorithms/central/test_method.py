@@ -33,8 +33,8 @@ from tideline.core.run import ClientId, World
 from tideline.core.settings import parse
 from tideline.engine.compute.advance import reproducible
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
+from tideline.engine.model.orders import Purpose, seed_for
 from tideline.engine.model.runs import JOIN
-from tideline.engine.model.seeds import Purpose, seed_for
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.fit import cross_entropy, fit
 

@@ -22,8 +22,7 @@ from tideline.core.handle import Handle
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, Step
 from tideline.engine.compute.step_runner import StepRunner
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.orders import Order
+from tideline.engine.model.orders import Envelope, Order
 from tideline.engine.model.runs import RunRow, Status
 from tideline.engine.peers.sealing import raw
 from tideline.numerics.aggregation.averaging import weighted_sum

@@ -21,7 +21,7 @@ from tideline.core.errors import Unreachable
 from tideline.core.tokens import secret_of
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS
 from tideline.engine.coordinator.run_service import RunService, secret_hash
-from tideline.engine.model.compute import Draft, DraftRequest
+from tideline.engine.ports.compute import Draft, DraftRequest
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.api import ApiSettings

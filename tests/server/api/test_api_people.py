@@ -16,7 +16,7 @@ from tideline.algorithms import METHODS
 from tideline.core.errors import IdentityRefused
 from tideline.core.tokens import Trust, read_token
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.model.clients import Keys
+from tideline.engine.model.accounts import Keys
 from tideline_server.api.services import Meeting
 
 

@@ -15,7 +15,7 @@ from tideline.core.run import EMPTY
 from tideline.core.settings import parse, setting
 from tideline.core.signing import fingerprint
 from tideline.core.tokens import MOST_ADDRESSES, split_address
-from tideline.engine.model.clients import Client
+from tideline.engine.model.accounts import Client
 from tideline_server.api.models import ClientLine, Invited
 from tideline_server.api.pages import PAGED, After, Limit, link_next, page
 from tideline_server.api.schema import body_of

@@ -15,7 +15,7 @@ from tideline.archive.errors import DataTruncated, DigestMismatch, TooLarge
 from tideline.archive.parts import Upload
 from tideline.core.errors import ConfigRefused, Malformed, NotFound
 from tideline.core.run import Digest
-from tideline.engine.coordinator.initial_weights import UPLOADER
+from tideline.engine.model.experiment import UPLOADER
 from tideline_server.api.models import Problem, Weights
 from tideline_server.api.requests.shield import NoLength, NotLabelled, TooSlow, check_plain, refusal
 from tideline_server.api.routes.files import OCTETS, PartDigest

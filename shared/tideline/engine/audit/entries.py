@@ -10,13 +10,10 @@ from typing import Any
 from tideline.core.run import ClientId
 from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent
-from tideline.engine.model.api_keys import ApiKey
-from tideline.engine.model.clients import Client, Invite, Keys
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
+from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import RunRow, Status
-from tideline.engine.ports.runs import Advance
+from tideline.engine.ports.journal import Advance
 
 MOST_FILES = 64  # of a message that are told one by one
 MOST_WORDS = 500  # characters of a reason

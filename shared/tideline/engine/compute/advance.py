@@ -15,7 +15,7 @@ from tideline.core.record import Record, Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.core.settings import Settings
 from tideline.engine.model.fold_report import checked
-from tideline.engine.model.seeds import Purpose, seed_for
+from tideline.engine.model.orders import Purpose, seed_for
 
 
 @dataclass(frozen=True)

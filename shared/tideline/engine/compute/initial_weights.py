@@ -8,7 +8,7 @@ from tideline.archive.parts import Parts
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed
 from tideline.core.record import Weights
 from tideline.core.run import Digest, World
-from tideline.engine.coordinator.initial_weights import gone
+from tideline.engine.model.experiment import weights_missing
 from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, state_dict_in
 
 
@@ -17,7 +17,7 @@ def check_initial_weights(parts: Parts, world: World, digest: Digest) -> int:
     try:
         view = parts.view(digest)
     except PartMissing:
-        raise gone(digest) from None
+        raise weights_missing(digest) from None
     try:
         for _ in each_fitted(world, brought(world, view)):
             pass  # each is copied, which shows that it can be, and let go

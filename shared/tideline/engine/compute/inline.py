@@ -23,7 +23,8 @@ from tideline.core.settings import Settings, plain
 from tideline.engine.compute import advance
 from tideline.engine.compute.advance import Game, Turned
 from tideline.engine.compute.initial_weights import check_initial_weights, read_initial_weights
-from tideline.engine.model.compute import (
+from tideline.engine.model.runs import PhaseFact
+from tideline.engine.ports.compute import (
     BeginRequest,
     Checkpoint,
     CheckRequest,
@@ -36,7 +37,6 @@ from tideline.engine.model.compute import (
     RecordedRound,
     SettingFacts,
 )
-from tideline.engine.model.runs import PhaseFact
 
 LIVE_RUNS = 16  # runs whose state is held between checkpoints: nobody tells of one that was cancelled there
 Made = tuple[Checkpoint, tuple[RecordedRound, ...]]  # what a live state was computed from

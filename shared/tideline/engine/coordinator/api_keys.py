@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, NotFound, Refused, Unreachable
 from tideline.core.settings import nearest
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.model.api_keys import ApiKey, KeyRole
+from tideline.engine.model.accounts import ApiKey, KeyRole
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
 

@@ -18,8 +18,8 @@ from tideline.core.errors import Malformed, RosterRefused
 from tideline.core.privacy import from_json, to_json
 from tideline.core.run import MOST_THREADS, Role, plain_world, world_in
 from tideline.core.settings import Plain
+from tideline.engine.model.accounts import Client, Handover
 from tideline.engine.model.brief import Brief
-from tideline.engine.model.clients import Client, Handover
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import JOIN, RunRow
 from tideline.engine.model.transitions import MOST_HANDOVERS

@@ -17,7 +17,7 @@ from tideline.core.settings import nearest
 from tideline.core.signing import OLDEST, PROTOCOL
 from tideline.core.tokens import secret_of
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.model.clients import Client, Invite, Keys, Standing
+from tideline.engine.model.accounts import Client, Invite, Keys, Standing
 from tideline.engine.model.transitions import revocation
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal

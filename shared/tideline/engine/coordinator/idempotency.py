@@ -18,9 +18,8 @@ from typing import Any
 
 from tideline.core.errors import Unreachable
 from tideline.core.run import RunId
-from tideline.engine.model.idempotency import Answer, IdempotencyRecord
 from tideline.engine.model.runs import RunRow
-from tideline.engine.ports.journal import Journal
+from tideline.engine.ports.journal import Answer, IdempotencyRecord, Journal
 
 KEPT_SECONDS = 86400.0  # whoever asks again does so within a day; a key that is older may be used anew
 

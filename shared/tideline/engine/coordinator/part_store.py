@@ -14,11 +14,10 @@ from tideline.archive.parts import Parts, Upload
 from tideline.core.errors import ConfigRefused, FederationError
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.audit import entries
-from tideline.engine.coordinator.initial_weights import UPLOADER
-from tideline.engine.model.files import Files
+from tideline.engine.model.experiment import UPLOADER
+from tideline.engine.model.orders import Files
 from tideline.engine.ports.clock import Clock
-from tideline.engine.ports.journal import Journal
-from tideline.engine.ports.parts import MOST_DROPPED
+from tideline.engine.ports.journal import MOST_DROPPED, Journal
 
 MARKER_BYTES = 32
 SLOW_SECONDS = 2.0  # a collection that takes longer is followed by a smaller one

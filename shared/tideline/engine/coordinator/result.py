@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tideline.core.privacy import to_json
-from tideline.core.run import ClientId, RunId, plain_world
+from tideline.core.privacy import Clause, Contract, Exposure, to_json
+from tideline.core.run import ClientId, Role, RunId, plain_world
 from tideline.core.settings import plain
-from tideline.engine.coordinator.generalization import generalization
-from tideline.engine.coordinator.progress import newest, progress_of, waits_for
-from tideline.engine.coordinator.scheduler import waiting_of
+from tideline.engine.coordinator.scheduler import newest, progress_of, waiting_of, waits_for
 from tideline.engine.model.orders import OrderRow, OrderStatus
-from tideline.engine.model.runs import OPEN, RoundRow, RunRow, Status
+from tideline.engine.model.runs import JOIN, OPEN, RoundRow, RunRow, Status
 from tideline.engine.peers.distrust import notes
 from tideline.engine.ports.journal import Journal
 
@@ -188,3 +187,71 @@ def waits(journal: Journal, run: RunRow, now: float) -> str:
         return ""
     latest = newest(journal.orders(run.id, run.cursor))
     return waits_for(progress_of(latest), waiting_of(run), run.deadline_at - now)
+
+
+ACCURACY = re.compile(r"accuracy(_\w+)?|source_only")  # metrics that a site tells only of rows whose labels it has
+METRIC = "metrics."
+SCORES = (Exposure.METRIC, Exposure.COUNT)  # all that a scoring sends: accuracies, and counts of rows by confidence
+Step = tuple[str, str]  # of a phase of this name, the step of that name
+
+
+def generalization(
+    run: RunRow, clients: Iterable[Mapping[str, Any]], orders: Mapping[ClientId, tuple[OrderRow, ...]]
+) -> dict[str, Any] | None:
+    """Mean accuracies in [0, 1] over the scored sites that taught, and over the unseen targets; None unless there are both.
+
+    clients: the result's lines. orders: of each site.
+    """
+    labelled = {m.id for m in run.members if m.labelled}
+    scorings = scorings_of(run.contract)
+    own, unseen = [], []
+    for client in clients:
+        name, asked = client["name"], orders.get(client["name"], ())
+        if client["accuracy"] is None:
+            continue
+        if client["role"] == Role.TARGET:
+            unseen += [client["accuracy"]] if only_scored(run, asked, scorings) else []
+        elif name in labelled and taught(run, asked, scorings):
+            own.append(client["accuracy"])
+    return {"id": mean(own), "ood": mean(unseen)} if own and unseen else None
+
+
+def mean(accuracies: list[float]) -> dict[str, Any]:
+    """The mean of so many sites."""
+    return {"accuracy": sum(accuracies) / len(accuracies), "sites": len(accuracies)}
+
+
+def scorings_of(contract: Contract) -> frozenset[Step]:
+    """The steps whose replies hold scores and nothing else."""
+    fields: dict[Step, list[Clause]] = {}
+    for clause in contract:
+        fields.setdefault((clause.phase, clause.step), []).append(clause)
+    return frozenset(step for step, clauses in fields.items() if scores_alone(clauses))
+
+
+def scores_alone(clauses: Sequence[Clause]) -> bool:
+    """Whether a step declares an accuracy, and nothing that is more than a number or a count."""
+    names = [c.field.removeprefix(METRIC) for c in clauses if c.field.startswith(METRIC)]
+    return any(map(ACCURACY.fullmatch, names)) and all(c.exposure in SCORES for c in clauses)
+
+
+def only_scored(run: RunRow, orders: Iterable[OrderRow], scorings: frozenset[Step]) -> bool:
+    """Whether a target was asked for scores alone, and gave some each time.
+
+    An accuracy needs labels, and a target sees none of its training rows: a step that tells one looked at held-out rows.
+    """
+    asked = [o for o in orders if o.cursor != JOIN]
+    told = [o for o in asked if o.status is OrderStatus.ANSWERED]
+    return all(step_of(run, o) in scorings for o in asked) and all(any(map(ACCURACY.fullmatch, o.metrics)) for o in told)
+
+
+def taught(run: RunRow, orders: Iterable[OrderRow], scorings: frozenset[Step]) -> bool:
+    """Whether a site gave something beside scores."""
+    given = (o for o in orders if o.cursor != JOIN and o.status is OrderStatus.ANSWERED)
+    return any(step_of(run, o) not in scorings for o in given)
+
+
+def step_of(run: RunRow, order: OrderRow) -> Step:
+    """What was asked."""
+    fact = run.plan[order.cursor]
+    return fact.phase, fact.step

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tideline.core.errors import NotFound, Refused, RosterRefused
 from tideline.core.run import ClientId, Digest, Member, Role, RunId, RunSpec
 from tideline.core.settings import Plain, nearest
-from tideline.engine.coordinator import initial_weights
 from tideline.engine.coordinator.briefs import check_room
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name, secret_hash
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
-from tideline.engine.coordinator.progress import newest
-from tideline.engine.model.clients import Client, Keys, Standing
-from tideline.engine.model.compute import Draft, DraftRequest
-from tideline.engine.model.experiment import Experiment, Reference, read_experiment
-from tideline.engine.model.orders import OrderRow, OrderStatus
+from tideline.engine.coordinator.scheduler import newest
+from tideline.engine.model.accounts import Client, Keys, Standing
+from tideline.engine.model.experiment import (
+    UPLOADER,
+    Experiment,
+    Reference,
+    check_weights_digest,
+    read_experiment,
+    weights_missing,
+)
+from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, order_id, seed_for
 from tideline.engine.model.runs import JOIN, OPEN, RunRow, Status
-from tideline.engine.model.seeds import Purpose, order_id, seed_for
 from tideline.engine.model.transitions import revocation
 from tideline.engine.peers.relay import check_keys, seals
 from tideline.engine.ports.clock import Bell, Clock
-from tideline.engine.ports.compute import Compute
-from tideline.engine.ports.journal import Journal
-from tideline.engine.ports.runs import anything
+from tideline.engine.ports.compute import Compute, Draft, DraftRequest
+from tideline.engine.ports.journal import Journal, Present, all_present
 
 CANCELLED, RESUMED = "cancelled by a person", "resumed by a person"
 
@@ -35,9 +38,7 @@ class RunService:
     here  whether a part's bytes are in the store: asked of weights that a run names
     """
 
-    def __init__(
-        self, journal: Journal, compute: Compute, bell: Bell, clock: Clock, here: Callable[[Digest], bool] = anything
-    ) -> None:
+    def __init__(self, journal: Journal, compute: Compute, bell: Bell, clock: Clock, here: Present = all_present) -> None:
         self.journal, self.compute, self.bell, self.clock, self.here = journal, compute, bell, clock, here
         self.people = Enrolment(journal, clock)
         self.invite, self.invited, self.enrol = self.people.invite, self.people.invited, self.people.enrol
@@ -90,10 +91,10 @@ class RunService:
 
     def check_initial_weights(self, weights: str) -> None:
         """The file that a run is to begin from was uploaded and is here; its collection is put off. Raises ConfigRefused."""
-        initial_weights.check_name(weights)
+        check_weights_digest(weights)
         digest = Digest(weights)
-        if weights and not (self.journal.held(((digest, 0),), *initial_weights.UPLOADER, self.clock.now()) and self.here(digest)):
-            raise initial_weights.gone(weights)
+        if weights and not (self.journal.held(((digest, 0),), *UPLOADER, self.clock.now()) and self.here(digest)):
+            raise weights_missing(weights)
 
     def started(self, run: RunId) -> RunId:
         """A run that is there; an earlier try may have died before it rang."""

@@ -3,24 +3,141 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from tideline.core.errors import Diverged, FederationError, Overtaken, StepFailed, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest, Member, Roster, RunId, Waiting
 from tideline.engine.coordinator.part_store import PartStore
-from tideline.engine.coordinator.progress import Expired, Progress, Verdict, newest, note, progress_of, verdict
-from tideline.engine.model.compute import BeginRequest, Checkpoint, CloseRequest, NextRound, RecordedRound
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderRow, OrderStatus
-from tideline.engine.model.runs import FINAL, JOIN, OPEN, RoundRow, RunRow, Status
-from tideline.engine.model.seeds import Purpose, order_id, seed_for
+from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Purpose, order_id, seed_for
+from tideline.engine.model.runs import FINAL, JOIN, OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.peers.distrust import shut_out
-from tideline.engine.ports.clock import Bell, Clock
-from tideline.engine.ports.compute import Compute
-from tideline.engine.ports.journal import Journal
-from tideline.engine.ports.meter import SILENT, Meter
-from tideline.engine.ports.runs import Advance
+from tideline.engine.ports.clock import SILENT, Bell, Clock, Meter
+from tideline.engine.ports.compute import BeginRequest, Checkpoint, CloseRequest, Compute, NextRound, RecordedRound
+from tideline.engine.ports.journal import Advance, Journal
+
+
+class Verdict(StrEnum):
+    """What to do with an open round."""
+
+    WAIT = "wait"
+    CLOSE = "close"
+    STALL = "stall"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Who of the asked is still awaited, who has answered and who has failed, with the reason."""
+
+    waiting: frozenset[ClientId] = frozenset()
+    answered: frozenset[ClientId] = frozenset()
+    failed: tuple[tuple[ClientId, str], ...] = ()
+
+    @property
+    def asked(self) -> int:
+        """How many were asked."""
+        return len(self.waiting) + len(self.answered) + len(self.failed)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A client's reply was accepted."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A client cannot answer."""
+
+    client: ClientId
+    reason: str
+
+
+@dataclass(frozen=True)
+class Expired:
+    """The deadline has passed."""
+
+
+ProgressEvent = Answered | Failed | Expired
+
+
+def note(progress: Progress, event: ProgressEvent, rules: Waiting, floor: int | None = None) -> tuple[Progress, Verdict]:
+    """The progress after an event, and what it means. A client's first answer or failure counts; later ones change nothing."""
+    if isinstance(event, Expired):
+        return progress, verdict(progress, rules, floor, expired=True)
+    if event.client in progress.waiting:
+        progress = replace(progress, waiting=progress.waiting - {event.client})
+        if isinstance(event, Answered):
+            progress = replace(progress, answered=progress.answered | {event.client})
+        else:
+            progress = replace(progress, failed=tuple(sorted((*progress.failed, (event.client, event.reason)))))
+    return progress, verdict(progress, rules, floor)
+
+
+def verdict(progress: Progress, rules: Waiting, floor: int | None = None, expired: bool = False) -> Verdict:
+    """Close at the target, or when nobody is awaited any more or time is up and the quorum is there; else stall."""
+    target = progress.asked if rules.target_replies is None else min(rules.target_replies, progress.asked)
+    have = len(progress.answered)
+    if have >= target and have >= quorum(progress, rules, floor):
+        return Verdict.CLOSE
+    if progress.waiting and not expired:
+        return Verdict.WAIT
+    return Verdict.CLOSE if have >= quorum(progress, rules, floor) else Verdict.STALL
+
+
+def quorum(progress: Progress, rules: Waiting, floor: int | None) -> int:
+    """The least number of replies that a round may close with: the run's rule, never less than the phase's floor.
+
+    A phase whose floor is 0 may close without any, where the run's rule says how few will do.
+    """
+    if floor == 0 and rules.min_replies is not None:
+        return 0
+    least = rules.min_replies if rules.min_replies is not None else rules.target_replies
+    wanted = progress.asked if least is None else min(least, progress.asked)
+    return max(wanted, floor or 0)
+
+
+def progress_of(orders: Iterable[OrderRow]) -> Progress:
+    """The progress that the newest order of each client tells."""
+    latest = newest(orders)
+    return Progress(
+        frozenset(o.client for o in latest if o.status is OrderStatus.OPEN),
+        frozenset(o.client for o in latest if o.status is OrderStatus.ANSWERED),
+        tuple(sorted((o.client, reason(o)) for o in latest if o.status not in (OrderStatus.OPEN, OrderStatus.ANSWERED))),
+    )
+
+
+def newest(orders: Iterable[OrderRow]) -> tuple[OrderRow, ...]:
+    """The last attempt of each client, sorted by client."""
+    latest: dict[ClientId, OrderRow] = {}
+    for order in sorted(orders, key=lambda o: (o.client, o.attempt)):
+        latest[order.client] = order
+    return tuple(latest.values())
+
+
+def reason(order: OrderRow) -> str:
+    """Why an order has no reply, in words."""
+    return order.failure.what if order.failure else f"no answer ({order.status.value})"
+
+
+def waits_for(progress: Progress, rules: Waiting, seconds_left: float) -> str:
+    """The visible reason of a wait."""
+    if not progress.waiting:  # seen for a moment, or until another replica takes over from the one that conducted the run
+        return f"all {progress.asked} sites have answered; waiting for a coordinator to close the round"
+    names = ", ".join(sorted(progress.waiting))
+    return f"waiting for {len(progress.waiting)} of {progress.asked} sites ({names}); gives up in {duration(seconds_left)}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people."""
+    for size, word in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {word}"
+    return f"{max(seconds, 0):.0f} s"
+
 
 MOST_NAMED = 10  # sites in a cause
 
@@ -247,3 +364,90 @@ def place(run: RunRow) -> str:
     if 0 <= run.cursor < len(run.plan):
         return f"Round {run.plan[run.cursor].round} of {run.plan[run.cursor].phase}"
     return "Gathering the sites"
+
+
+BEATS = 3  # signs of life within a lease's time
+
+
+def silently(lease: Lease) -> None:
+    """Nobody is told of a takeover."""
+
+
+class Leases:
+    """Keeps the leases of one holder. Any number of threads.
+
+    No clock is compared with another's: a lease ends for an observer who has seen no sign of life for its time by a clock of
+    his own. Somebody who was frozen for longer finds out by his next write, which is refused. A holder's name belongs to one
+    process at a time, so that one that was killed takes its runs up again at once.
+    """
+
+    def __init__(
+        self, journal: Journal, clock: Clock, holder: str, seconds: float, taken: Callable[[Lease], None] = silently
+    ) -> None:
+        self.journal, self.clock, self.holder, self.seconds, self.taken = journal, clock, holder, seconds, taken
+        self._lock = threading.Lock()
+        self._held: dict[RunId, Lease] = {}
+        self.elsewhere = False  # whether others conduct open runs, as of the last look
+        self._seen: dict[RunId, tuple[Lease, float]] = {}  # of others, and since when it has been as it is
+
+    def look(self) -> frozenset[RunId]:
+        """Give a sign of life for what is held, take what is free; every run that is held now. Call it every `pause` seconds."""
+        with self._lock:
+            self._held = by_run(self.journal.renew(self._held.values()))
+            found = self.journal.leases()
+            self._held = {lease.run: self._held[lease.run] for lease in found if lease.run in self._held}
+            self._claim(found)
+            self._seen = {lease.run: self._seen[lease.run] for lease in found if lease.run in self._seen}
+            self.elsewhere = any(lease.run not in self._held for lease in found)
+            return frozenset(self._held)
+
+    def take(self, run: RunId) -> int | None:
+        """The token of a run's lease, taken now if it is free; None while another holds it, or if the run is not open."""
+        known = self._held.get(run)  # without the lock, which is held for as long as all leases are looked at
+        if known is not None:
+            return known.token
+        with self._lock:
+            if run not in self._held:
+                self._claim(self.journal.leases(run))
+            return self._held[run].token if run in self._held else None
+
+    def lose(self, run: RunId) -> None:
+        """Another holds the run's lease now."""
+        with self._lock:
+            self._held.pop(run, None)
+
+    def close(self) -> None:
+        """Leave every run to the others, who need not wait."""
+        with self._lock:
+            self.journal.release(self._held.values())
+            self._held = {}
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two looks."""
+        return self.seconds / BEATS
+
+    def _claim(self, found: Iterable[Lease]) -> None:
+        free = [lease for lease in found if lease.run not in self._held and self._free(lease)]
+        if free:
+            claimed = by_run(self.journal.claim(free, self.holder, self.seconds))
+            self._held |= claimed
+            for lease in free:
+                if lease.run in claimed and lease.holder not in ("", self.holder):
+                    self.taken(lease)
+
+    def _free(self, lease: Lease) -> bool:
+        """Nobody's, our own from before, or one whose holder has been silent for its time."""
+        if lease.holder in ("", self.holder):
+            return True
+        now = self.clock.now()
+        known, since = self._seen.get(lease.run, (None, now))
+        if known != lease:
+            since = now
+        self._seen[lease.run] = (lease, since)
+        return now - since > lease.seconds
+
+
+def by_run(leases: Iterable[Lease]) -> dict[RunId, Lease]:
+    """Leases under their runs' names."""
+    return {lease.run: lease for lease in leases}

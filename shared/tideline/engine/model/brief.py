@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tideline.core.privacy import Contract
 from tideline.core.run import EMPTY, ClientId, Role, World
 from tideline.core.settings import Plain
-from tideline.engine.model.clients import Peer
+from tideline.engine.model.accounts import Peer
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from tideline.core.phase import Table
 from tideline.core.privacy import Contract
 from tideline.core.run import EMPTY, ClientId, Digest, Role, Roster, RunId, RunSpec
 from tideline.core.settings import Plain
-from tideline.engine.model.files import Files
+from tideline.engine.model.orders import Files
 
 JOIN = -1  # the cursor of the exchange before the first phase: a site looks at the contract and settles
 

@@ -10,10 +10,10 @@ from typing import Any
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest
 from tideline.core.settings import plain
-from tideline.engine.model.clients import Client, Handover, Keys
+from tideline.engine.model.accounts import Client, Handover, Keys
 from tideline.engine.model.orders import Failure, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, Lease, RunRow
-from tideline.engine.ports.runs import Advance
+from tideline.engine.ports.journal import Advance
 
 MOST_HANDOVERS = 64  # of a client that are kept
 REMEMBERED_SECONDS = 86400.0  # for so long it is known that a part was dropped

@@ -16,7 +16,7 @@ from tideline.archive import sealing
 from tideline.core.errors import PeerRefused
 from tideline.core.run import ClientId
 from tideline.core.signing import FINGERPRINT_DIGITS, fingerprint, handover_bytes
-from tideline.engine.model.clients import Handover, Keys, Peer
+from tideline.engine.model.accounts import Handover, Keys, Peer
 
 MOST_FORMER = 8  # keys that are remembered beside those of today: a peer's to believe, a site's own to open with
 FORMER_SECONDS = 7 * 86400.0  # for so long a peer's former keys are believed, from when others were first seen in their place

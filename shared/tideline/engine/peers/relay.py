@@ -11,9 +11,8 @@ from tideline.core.errors import RosterRefused
 from tideline.core.handle import AnyHandle
 from tideline.core.privacy import TO_PEERS, Contract
 from tideline.core.run import ClientId, RunId
-from tideline.engine.model.clients import Client
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.orders import OrderRow, Reply
+from tideline.engine.model.accounts import Client
+from tideline.engine.model.orders import Envelope, OrderRow, Reply
 from tideline.engine.model.runs import RunRow
 from tideline.engine.peers.peer_keys import hex_or_none, raw
 from tideline.engine.peers.sealing import about, handed

@@ -18,10 +18,8 @@ from tideline.core.handle import AnyHandle
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.core.settings import Plain
 from tideline.core.signing import KEY_BYTES
-from tideline.engine.model.clients import Handover, Keys, Peer
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import Order
+from tideline.engine.model.accounts import Handover, Keys, Peer
+from tideline.engine.model.orders import Envelope, Files, Order
 from tideline.engine.model.transitions import MOST_HANDOVERS
 from tideline.engine.peers.peer_keys import Known, Own, PeerKeys, Pin, hex_or_none, raw
 

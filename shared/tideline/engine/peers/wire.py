@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest
-from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.orders import Envelope
 
 M = TypeVar("M")
 

@@ -14,9 +14,7 @@ from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, Wor
 from tideline.core.settings import Plain
 from tideline.core.step import Transfers
 from tideline.engine.model.brief import Brief
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Arrivals, Files
-from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Envelope, Files, Order, Receipt, Reply
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,17 @@ from typing import Any, Generic, TypeVar, cast
 
 from tideline.core.errors import NotFound
 from tideline.core.settings import Plain, parse, plain, read
-from tideline.engine.model.compute import (
+from tideline.engine.ports.compute import (
     BeginRequest,
     CheckRequest,
     CloseRequest,
+    Compute,
     Draft,
     DraftRequest,
     MethodFacts,
     MethodSummary,
     NextRound,
 )
-from tideline.engine.ports.compute import Compute
 from tideline.engine.ports.site import Done, Job
 
 T = TypeVar("T")

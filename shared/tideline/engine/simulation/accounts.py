@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tideline.core.run import ClientId
 from tideline.engine.audit import entries
-from tideline.engine.model.clients import Client, Invite, Keys, Standing
+from tideline.engine.model.accounts import Client, Invite, Keys, Standing
 from tideline.engine.model.transitions import rekeyed
 from tideline.engine.simulation.audit import MemoryAudit
 

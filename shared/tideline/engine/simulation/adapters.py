@@ -9,8 +9,7 @@ from tideline.archive.intake import Intake, chunk_size, chunks, commit
 from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.run import ClientId, RunId
 from tideline.engine.coordinator.agent_service import AgentService
-from tideline.engine.model.files import Arrivals, Files
-from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.ports.site import Head
 from tideline.engine.site.vault_parts import collect
 

@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 
 from tideline.engine.audit import entries
-from tideline.engine.model.api_keys import ApiKey
+from tideline.engine.model.accounts import ApiKey
 from tideline.engine.simulation.audit import MemoryAudit
 
 

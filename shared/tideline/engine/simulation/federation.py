@@ -16,12 +16,12 @@ from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.coordinator.initial_weights import UPLOADER
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Scheduler
-from tideline.engine.model.clients import Client
+from tideline.engine.model.accounts import Client
+from tideline.engine.model.experiment import UPLOADER
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import OPEN
 from tideline.engine.ports.site import OpenSiteData

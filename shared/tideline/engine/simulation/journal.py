@@ -11,12 +11,10 @@ from typing import Any
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.audit import entries
-from tideline.engine.coordinator import initial_weights
 from tideline.engine.coordinator.idempotency import MemoryIdempotency
-from tideline.engine.model.clients import Standing
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model.accounts import Standing
+from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
+from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Event, Headline, Lease, RoundRow, RunRow, Status, Tally, headline
 from tideline.engine.model.transitions import (
     REMEMBERED_SECONDS,
@@ -31,8 +29,7 @@ from tideline.engine.model.transitions import (
     told_by,
 )
 from tideline.engine.peers.sealing import ciphers
-from tideline.engine.ports.parts import MOST_DROPPED, nothing
-from tideline.engine.ports.runs import Advance, anything
+from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
 from tideline.engine.simulation.accounts import MemoryPeople
 from tideline.engine.simulation.api_keys import MemoryKeys
 
@@ -61,7 +58,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
         runs: Iterable[RunRow],
         orders: Iterable[OrderRow],
         by: str = "",
-        here: Callable[[Digest], bool] = anything,
+        here: Present = all_present,
     ) -> None:
         new = tuple(runs)
         with self._lock:
@@ -141,7 +138,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
             self.record([entries.run_resumed(row, new, by, now)])
             return True
 
-    def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
+    def advance(self, step: Advance, here: Present = all_present) -> bool:
         with self._lock:
             row = self._runs[step.run]
             fence(self._leases[step.run], step.token)
@@ -221,7 +218,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
         now: float,
         down: int,
         up: int,
-        here: Callable[[Digest], bool] = anything,
+        here: Present = all_present,
     ) -> OrderStatus | None:
         with self._lock:
             row = self._orders[order]
@@ -300,7 +297,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
         return own
 
     def collect(
-        self, before: float, drop: Callable[[Collection[Digest]], object] = nothing, most: int = MOST_DROPPED
+        self, before: float, drop: Callable[[Collection[Digest]], object] = lambda digests: None, most: int = MOST_DROPPED
     ) -> tuple[Digest, ...]:
         with self._lock:
             live = {digest for files in self._refs.values() for digest, _ in files}
@@ -349,7 +346,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
         runs: Iterable[RunRow],
         orders: Iterable[OrderRow],
         by: str = "",
-        here: Callable[[Digest], bool] = anything,
+        here: Present = all_present,
     ) -> None:
         new = tuple(runs)
         with self._lock, self._errands_lock:
@@ -376,13 +373,13 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
 
     def _begin_from(self, runs: tuple[RunRow, ...], here: Callable[[Digest], bool]) -> None:
         """Refer to the weights that new runs bring, all or none."""
-        for digest in (digest for run in runs for digest, _ in initial_weights.initial_weights_of(run)):
+        for digest in (digest for run in runs for digest, _ in initial_weights_of(run)):
             if digest not in self._parts or (digest in self._dropped and not here(digest)):
-                raise initial_weights.gone(digest)
+                raise weights_missing(digest)
         for run in runs:
-            files = initial_weights.initial_weights_of(run)
+            files = initial_weights_of(run)
             self._vouch(digest for digest, _ in files)
-            self._refer("start", run.id, initial_weights.START, files, run.created)
+            self._refer("start", run.id, WEIGHTS_CURSOR, files, run.created)
             self._once_referred.difference_update(digest for digest, _ in files)
 
     def _need(self, step: Advance, now: float) -> None:

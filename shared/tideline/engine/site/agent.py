@@ -29,8 +29,7 @@ from tideline.core.settings import Plain
 from tideline.core.step import Moved, Transfers, no_tick
 from tideline.engine.coordinator.briefs import brief_in
 from tideline.engine.model.brief import Brief
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import Failure, Order, Receipt, Reply
+from tideline.engine.model.orders import Failure, Files, Order, Receipt, Reply
 from tideline.engine.model.runs import JOIN
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, fresh
 from tideline.engine.peers.relay import seals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tideline.archive.parts import Parts
-from tideline.engine.model.files import Files
+from tideline.engine.model.orders import Files
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.site import Head
 
