@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tideline.archive.errors import PartMissing
+from tideline.core.algorithm import load_methods, resolve
 from tideline.core.errors import Malformed, MemoryLost, NotFound
-from tideline.core.registry import load_methods, resolve
 from tideline.core.run import EMPTY, RunId
 from tideline.core.settings import nearest
 from tideline_agent.vault import FolderVault

@@ -20,7 +20,7 @@ from tideline.core.errors import Malformed, MemoryLost, NotFound
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.model.orders import Envelope, Files
 from tideline.engine.ports.site import Head
-from tideline.engine.site.vault_parts import collect
+from tideline.engine.site.agent import collect
 
 MAX_RUN_BYTES = 255  # of a run's name, which is a folder's
 KEPT_RUNS = 64  # runs whose folders stay open to us; an agent serves a few at once, and thousands in its life

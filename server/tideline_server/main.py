@@ -30,7 +30,7 @@ from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.model.runs import Lease
-from tideline.engine.process.malloc import keep_freed_memory
+from tideline.engine.process.resources import keep_freed_memory
 from tideline_server.api import ApiSettings, Services, create_app
 from tideline_server.api.requests.connections import HEAD_BYTES, bounded
 from tideline_server.api.services import Meeting

@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 from tideline.algorithms import METHODS
 from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
+from tideline.core.algorithm import resolve
 from tideline.core.errors import Refused
-from tideline.core.registry import resolve
 from tideline.core.run import OrderId, RunId
 from tideline.engine.ports.site import Head
 from tideline_agent.forgetting import FORGOTTEN, WORKING, at_work, forget

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tideline.core.algorithm import Algorithm, contract, round_of
+from tideline.core.algorithm import Algorithm, contract, load_methods, resolve, round_of
 from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.phase import Phase, Plan, Replies, unchanged
 from tideline.core.privacy import TO_BOTH, TO_COORDINATOR, Clause, Exposure
 from tideline.core.record import Nothing, field, record
-from tideline.core.registry import load_methods, resolve
 from tideline.core.run import ClientId, Role
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step

@@ -15,8 +15,8 @@ from tests.synthetic import sites
 from tideline.core.errors import Malformed, PeerRefused
 from tideline.core.run import ClientId
 from tideline.core.step import no_tick
-from tideline.engine.coordinator.briefs import brief_in
 from tideline.engine.coordinator.enrolment import Applicant
+from tideline.engine.model.brief import brief_in
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.peers.peer_keys import Known, MemoryPins, PeerKeys, Pins, fresh

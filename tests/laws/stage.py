@@ -12,8 +12,7 @@ from typing import Any
 
 from tideline.archive.intake import Intake, chunk_size, chunks, commit
 from tideline.archive.parts import MemoryAside, MemoryParts, Parts
-from tideline.core.algorithm import Algorithm
-from tideline.core.registry import Methods
+from tideline.core.algorithm import Algorithm, Methods
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.compute.step_runner import StepRunner

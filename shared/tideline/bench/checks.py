@@ -9,8 +9,8 @@ from typing import Any
 
 from tideline.archive.parts import MemoryParts
 from tideline.bench.grid import Grid, base_config, clients, config_of, left_out
+from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Member, Role
 from tideline.core.settings import plain
 from tideline.engine.compute.inline import InlineCompute

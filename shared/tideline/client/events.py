@@ -10,7 +10,7 @@ from typing import Any
 from tideline.core.errors import ConfigRefused
 from tideline.core.notes import KINDS, Level
 from tideline.core.settings import nearest
-from tideline.engine.peers.distrust import without
+from tideline.engine.peers.relay import without
 
 NOTE = "note"
 # Notes of what the answer to the order tells too, with its words.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.phase import Phase, Plan
 from tideline.core.privacy import TO_COORDINATOR, Clause, Contract, Exposure
 from tideline.core.record import Nothing, Weights, leaves
@@ -141,3 +142,44 @@ def rounds_of(plan: Plan[C, S]) -> tuple[int, ...]:
 def round_of(plan: Plan[C, S], cursor: int) -> int:
     """1 + the number of earlier phases of the same name."""
     return 1 + sum(1 for phase in plan[:cursor] if phase.name == plan[cursor].name)
+
+
+Methods = tuple[tuple[str, str], ...]
+
+
+def resolve(methods: Methods, name: str) -> AnyAlgorithm:
+    """The method of a name. Raises NotFound with the names that exist, ConfigRefused where its place holds no method."""
+    places = dict(methods)
+    if name not in places:
+        known = sorted(places)
+        raise NotFound(f"There is no method {name!r}", f"Use one of: {', '.join(known)}{nearest(name, known)}", path="method")
+    found = attribute(places[name], f"The method {name!r}")
+    if not isinstance(found, Algorithm):
+        raise ConfigRefused(f"The method {name!r}: {places[name]} is no Algorithm", "Correct the registry tuple", path="method")
+    return found
+
+
+def attribute(place: str, whose: str) -> object:
+    """What stands at "module:attribute". Raises ConfigRefused with the reason."""
+    module, _, name = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError, TypeError) as cause:
+        raise ConfigRefused(f"{whose}: {place}: {cause}", "Write it as MODULE:NAME, importable here", path="method") from cause
+
+
+def load_methods(place: str) -> Methods:
+    """A registry tuple that an operator chose with `--methods MODULE:TUPLE`. Raises ConfigRefused."""
+    found = attribute(place, "--methods")
+    if not isinstance(found, tuple) or not all(map(is_row, found)):
+        raise ConfigRefused(f"--methods {place} is not a tuple of (name, 'module:attribute')", "See tideline.algorithms.METHODS")
+    names = [name for name, _ in found]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise ConfigRefused(f"--methods {place} names {twice[0]!r} twice", "Give each method a name of its own")
+    return found
+
+
+def is_row(row: object) -> bool:
+    """Whether this is (name, "module:attribute")."""
+    return isinstance(row, tuple) and len(row) == 2 and all(isinstance(text, str) for text in row)

@@ -13,9 +13,9 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.feddadil import Config, feddadil
 from tideline.algorithms.feddadil.messages import Mine
 from tideline.archive.codec import LAX, decode
-from tideline.core.data import Data
 from tideline.core.privacy import Audience, Exposure
 from tideline.core.run import ClientId
+from tideline.core.step import Data
 from tideline.engine.simulation.federation import SimSite
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}

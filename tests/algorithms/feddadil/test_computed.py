@@ -13,9 +13,9 @@ from tests.synthetic import CLASSES, IMAGES, blobs, experiment
 from tideline.algorithms.feddadil import Config, client, feddadil, server
 from tideline.algorithms.feddadil.messages import Described, State
 from tideline.archive.codec import LAX, decode
-from tideline.core.data import Data
 from tideline.core.phase import Replies, Turn
 from tideline.core.run import ClientId, World
+from tideline.core.step import Data
 
 
 def test_several_targets_each_adapt() -> None:

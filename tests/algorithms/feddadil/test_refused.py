@@ -13,9 +13,9 @@ from tests.synthetic import experiment
 from tideline.algorithms.feddadil import Config, client, feddadil, server
 from tideline.algorithms.feddadil.messages import Described, State
 from tideline.archive.codec import LAX, decode
-from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, RosterRefused, StepFailed
 from tideline.core.run import ClientId, Member, Role, World
+from tideline.core.step import Data
 
 
 def member(name: str, role: Role, labelled: bool = True) -> Member:

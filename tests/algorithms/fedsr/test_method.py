@@ -23,11 +23,10 @@ from tideline.algorithms.fedsr.messages import Mine
 from tideline.archive.codec import LAX, decode, encode
 from tideline.archive.parts import MemoryParts
 from tideline.core.algorithm import contract
-from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.record import Weights, record
 from tideline.core.run import ClientId, Role, World
-from tideline.core.step import Site
+from tideline.core.step import Data, Site
 from tideline.engine.model.orders import Reply
 from tideline.engine.simulation.federation import SimSite
 from tideline.nets import probabilistic

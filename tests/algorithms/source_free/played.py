@@ -11,7 +11,7 @@ from tests.synthetic import Rows, blobs, experiment
 from tideline.algorithms import METHODS
 from tideline.algorithms.source_free.messages import Mine
 from tideline.archive.codec import LAX, decode, decode_order
-from tideline.core.registry import resolve
+from tideline.core.algorithm import resolve
 from tideline.core.run import ClientId, Role, World
 from tideline.engine.model.orders import Order
 from tideline.engine.simulation.federation import SimSite

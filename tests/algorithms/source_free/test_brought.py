@@ -12,8 +12,8 @@ from tests.algorithms.source_free.played import ROSTER, site
 from tests.synthetic import FEATURES, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
+from tideline.core.algorithm import resolve
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
-from tideline.core.registry import resolve
 from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.engine.simulation.federation import Federation

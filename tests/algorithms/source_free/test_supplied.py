@@ -10,8 +10,8 @@ from safetensors.torch import save
 from tests.algorithms.source_free.played import ROSTER, played, sent, site
 from tests.synthetic import FEATURES, experiment
 from tideline.algorithms import METHODS
+from tideline.core.algorithm import resolve
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.registry import resolve
 from tideline.engine.simulation.federation import Federation, SimSite
 
 TARGETS = {name: role for name, role in ROSTER.items() if role == "target"}

@@ -18,12 +18,11 @@ from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_l
 from tideline.algorithms.source_free.messages import Adapted, Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Source
 from tideline.core.algorithm import Algorithm, InitialWeights
-from tideline.core.data import View
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import Plain, Settings, setting
-from tideline.core.step import Outcome, Site, Step, step
+from tideline.core.step import Outcome, Site, Step, View, step
 from tideline.learning.evaluate import accuracy
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum

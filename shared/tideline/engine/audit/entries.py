@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import threading
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from tideline.core.errors import ConfigRefused, FederationError
 from tideline.core.run import ClientId
 from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent
+from tideline.engine.coordinator.enrolment import check_client_name
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import RunRow, Status
-from tideline.engine.ports.journal import Advance
+from tideline.engine.ports.clock import Clock
+from tideline.engine.ports.journal import Advance, Journal
 
 MOST_FILES = 64  # of a message that are told one by one
 MOST_WORDS = 500  # characters of a reason
@@ -155,3 +160,50 @@ def listed(files: Files) -> dict[str, Any]:
     text = json.dumps(files, separators=(",", ":"))
     more = {"count": len(files), "bytes": sum(size for _, size in files), "listing": hashlib.sha256(text.encode()).hexdigest()}
     return {"files": [list(files[0])], **more}
+
+
+HOUR = 3600.0
+MOST = 60  # of one door within an hour; the rest is counted, and the number told with the next one that is written
+
+
+class Refusals:
+    """The refused sign-ins of one door. Any number of threads."""
+
+    def __init__(self, journal: Journal, clock: Clock, door: str) -> None:
+        self._journal, self._clock, self._door = journal, clock, door
+        self._lock = threading.Lock()
+        self._began, self._untold = -math.inf, 0
+        self._told: set[tuple[str, str, str]] = set()
+
+    def seen(self, who: str, address: str, why: str) -> AuditEvent | None:
+        """What is to be written of a refusal, if anything is. Blocks on nothing. who: the name that was claimed, or nothing."""
+        now, same = self._clock.now(), (who[:80], address, why)
+        with self._lock:
+            if not 0.0 <= now - self._began < HOUR:
+                self._began, self._told = now, set()
+            if same in self._told:
+                return None
+            if len(self._told) >= MOST:
+                self._untold += 1
+                return None
+            self._told.add(same)
+            untold, self._untold = self._untold, 0
+        details = {"door": self._door, "claimed": who[:80], "address": address, "what": why[:MOST_WORDS], "untold": untold}
+        return AuditEvent("sign_in_refused", now, client=who if nameable(who) else "", details=details)
+
+    def write(self, event: AuditEvent) -> None:
+        """Write it. Where the journal is away it is counted as untold: a refusal needs no journal."""
+        try:
+            self._journal.record([event])
+        except FederationError:
+            with self._lock:
+                self._untold += 1 + int(event.details["untold"])
+
+
+def nameable(name: str) -> bool:
+    """Whether a client could have this name."""
+    try:
+        check_client_name(name, empty=False)
+    except ConfigRefused:
+        return False
+    return True

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
 import torch
 
 from tideline.archive.codec import Memo, Message, Rules, decode, decode_order, encode
+from tideline.archive.errors import PartMissing
+from tideline.archive.foreign import tensors_in
 from tideline.archive.parts import Parts
-from tideline.core.algorithm import AnyAlgorithm, contract, rounds_of
-from tideline.core.errors import ConfigRefused, Diverged, Malformed, StepFailed
+from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, round_of, rounds_of
+from tideline.core.errors import ConfigRefused, DataRefused, Diverged, FederationError, Malformed, RosterRefused, StepFailed
 from tideline.core.handle import AnyHandle
-from tideline.core.phase import Each, Replies
+from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Table, Turn, folded
 from tideline.core.privacy import contract_digest
-from tideline.core.record import Nothing, Record
-from tideline.core.registry import Methods, resolve
-from tideline.core.run import ClientId, Digest, Roster, RunSpec, World, checked_world
+from tideline.core.record import Nothing, Record, Weights
+from tideline.core.run import EMPTY, ClientId, Digest, Roster, RunSpec, World, checked_world
 from tideline.core.settings import Settings, plain
-from tideline.engine.compute import advance
-from tideline.engine.compute.advance import Game, Turned
-from tideline.engine.compute.initial_weights import check_initial_weights, read_initial_weights
+from tideline.engine.model.experiment import weights_missing
+from tideline.engine.model.fold_report import checked_report
+from tideline.engine.model.orders import Purpose, seed_for
 from tideline.engine.model.runs import PhaseFact
 from tideline.engine.ports.compute import (
     BeginRequest,
@@ -37,6 +40,148 @@ from tideline.engine.ports.compute import (
     RecordedRound,
     SettingFacts,
 )
+from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, state_dict_in
+
+
+@dataclass(frozen=True)
+class Game:
+    """A run with its method resolved: everything that never changes while it is played."""
+
+    algorithm: AnyAlgorithm
+    config: Settings
+    world: World
+    plan: AnyPlan
+    roster: Roster
+    seed: int
+    threads: int = 1
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Named dims that every message is held to."""
+        return self.algorithm.dims(self.config, self.world)
+
+
+@dataclass(frozen=True)
+class Turned:
+    """The state, the cursor that waits for replies (the plan's length when it has ended), and what each client is asked.
+
+    marks, groups, tables: what the fold that led here told people (core.phase.Folded).
+    """
+
+    state: Record
+    cursor: int
+    orders: Mapping[ClientId, Record]
+    marks: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    groups: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
+
+
+def begin(game: Game, weights: Weights | None = None) -> Turned:
+    """The first state, from a person's weights if there are any, and what is asked first. Raises RosterRefused, ConfigRefused."""
+    with reproducible(seed_for(game.seed, Purpose.BEGIN, 0), game.threads) as rng, named("begin"):
+        state = first_state(game, rng, weights)
+    return enter(game, state, 0)
+
+
+def first_state(game: Game, rng: torch.Generator, weights: Weights | None) -> Record:
+    """The method's own first state, or the one that it makes of a person's weights."""
+    asked = (game.config, game.world, game.roster, rng)
+    initial_weights = game.algorithm.initial_weights
+    assert weights is None or initial_weights is not None, "a run that brings weights is refused where its method takes none"
+    made: Record = (
+        game.algorithm.begin(*asked) if weights is None or initial_weights is None else initial_weights.begin(*asked, weights)
+    )
+    return made
+
+
+def enter(game: Game, state: Record, cursor: int) -> Turned:
+    """Ask onward until somebody is asked, or the plan ends. Phases without a step are computed on the way."""
+    while cursor < len(game.plan):
+        phase = game.plan[cursor]
+        if not phase.skip(state):
+            orders = ask(game, phase, state, cursor)
+            if orders:
+                return Turned(state, cursor, orders)
+            if phase.step is None:
+                state = fold(game, phase, state, cursor, Replies(EMPTY)).state
+        cursor += 1
+    return Turned(state, cursor, EMPTY)
+
+
+def close(game: Game, state: Record, cursor: int, replies: Replies[Record]) -> Turned:
+    """Fold the replies of the phase at the cursor, then ask onward."""
+    folded = fold(game, game.plan[cursor], state, cursor, replies)
+    turned = enter(game, folded.state, cursor + 1)
+    return replace(turned, marks=folded.marks, groups=folded.groups, tables=folded.tables)
+
+
+def ask(game: Game, phase: AnyPhase, state: Record, cursor: int) -> Mapping[ClientId, Record]:
+    """What the phase asks, in sorted client order."""
+    if phase.step is None:
+        return EMPTY
+    seed, half = seed_for(game.seed, Purpose.ASK, cursor), f"ask of {phase.name}"
+    with reproducible(seed, game.threads) as rng, named(half):
+        orders = phase.ask(state, turn(game, cursor, rng))
+    strangers = sorted(set(orders) - {m.id for m in game.roster})
+    if strangers:
+        raise RosterRefused(f"The phase {phase.name} asks {strangers[0]!r}, who is no member", "Ask members of turn.roster only")
+    if isinstance(orders, Each):
+        return Each(orders, later(orders, seed, half, game.threads))
+    return {client: orders[client] for client in sorted(orders)}
+
+
+def later(orders: Each[Record], seed: int, half: str, threads: int) -> Callable[[ClientId], Record]:
+    """A message that is made later, as it would have been in the `ask`: with its threads and seed, its errors named."""
+
+    def make(client: ClientId) -> Record:
+        with reproducible(seed, threads), named(half):
+            return orders[client]
+
+    return make
+
+
+def fold(game: Game, phase: AnyPhase, state: Record, cursor: int, replies: Replies[Record]) -> Folded[Record]:
+    """The state after the phase's replies, and what people are told of the fold."""
+    with reproducible(seed_for(game.seed, Purpose.FOLD, cursor), game.threads) as rng, named(f"fold of {phase.name}"):
+        return checked_report(
+            folded(phase.fold(state, replies, turn(game, cursor, rng))), phase.name, [m.id for m in game.roster]
+        )
+
+
+def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn[Settings]:
+    """What `ask` and `tell` see."""
+    return Turn(game.config, game.world, game.roster, round_of(game.plan, cursor), rng)
+
+
+@contextmanager
+def named(half: str) -> Iterator[None]:
+    """A foreign error of the coordinator's half becomes one that ends the run with a cause. It saw no site's data."""
+    try:
+        yield
+    except FederationError:
+        raise
+    except Exception as cause:
+        words = f"{type(cause).__name__}: {cause}"[:300]
+        raise StepFailed(f"The method's {half} raised {words}", "Mend the method, or begin again with other settings") from cause
+
+
+@contextmanager
+def reproducible(seed: int, threads: int, device: str = "cpu") -> Iterator[torch.Generator]:
+    """A fresh generator, torch's global ones forked and seeded alike, and a fixed number of threads (both change last digits).
+
+    On the CPU no other device is asked: that would load and probe its driver, at every turn.
+    """
+    before = torch.get_num_threads()
+    on_cpu = device == "cpu"
+    with torch.random.fork_rng(() if on_cpu else range(torch.cuda.device_count())):
+        seed_all = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
+        seed_all(seed)
+        torch.set_num_threads(threads)
+        try:
+            yield torch.Generator().manual_seed(seed)
+        finally:
+            torch.set_num_threads(before)
+
 
 LIVE_RUNS = 16  # runs whose state is held between checkpoints: nobody tells of one that was cancelled there
 Made = tuple[Checkpoint, tuple[RecordedRound, ...]]  # what a live state was computed from
@@ -115,12 +260,12 @@ class InlineCompute:
         game, digest = self.game(asked.spec, asked.roster), asked.spec.initial_weights
         self.fits(game.algorithm, digest)(game.config, game.world, game.roster)
         weights = read_initial_weights(self.parts, game.world, digest) if digest else None
-        return self.encoded(game, advance.begin(game, weights), asked.keep)
+        return self.encoded(game, begin(game, weights), asked.keep)
 
     def close(self, asked: CloseRequest) -> NextRound:
         """Fold the closing round; rounds since the checkpoint are computed again where their state is not at hand."""
         game = self.game(asked.spec, asked.roster)
-        turned = advance.close(game, self.state_at(game, asked), asked.closing.cursor, self.replies(game, asked.closing))
+        turned = close(game, self.state_at(game, asked), asked.closing.cursor, self.replies(game, asked.closing))
         made = self.encoded(game, turned, asked.keep)
         if not made.state:
             self._live[asked.spec.id] = ((asked.checkpoint, (*asked.history, asked.closing)), turned.state)
@@ -145,7 +290,7 @@ class InlineCompute:
             return live
         state: Record = decode(game.algorithm.state, asked.checkpoint.state, self.parts)
         for past, expected in zip(asked.history, (*asked.history, asked.closing)[1:], strict=True):
-            turned = advance.close(game, state, past.cursor, self.replies(game, past))
+            turned = close(game, state, past.cursor, self.replies(game, past))
             self.compare(game, turned, expected)
             state = turned.state
         return state
@@ -246,3 +391,42 @@ def described(setting: dataclasses.Field[Settings]) -> SettingFacts:
 def fingerprint(threads: int) -> str:
     """What equal bytes depend on: torch, the processor's instructions, the number of threads."""
     return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {threads} threads"
+
+
+def check_initial_weights(parts: Parts, world: World, digest: Digest) -> int:
+    """The file's bytes, if it is here and holds weights of the world's network. Raises ConfigRefused, with the path `weights`."""
+    try:
+        view = parts.view(digest)
+    except PartMissing:
+        raise weights_missing(digest) from None
+    try:
+        for _ in each_fitted(world, brought(world, view)):
+            pass  # each is copied, which shows that it can be, and let go
+    except Malformed as error:
+        raise refused(f"The weights cannot be read as a safetensors file: {error.what}", SAVE) from error
+    except DataRefused as error:
+        raise refused(f"Of the weights: {error.what}", error.todo) from error
+    except ConfigRefused as error:
+        raise refused(error.what, error.todo) from error
+    return len(view)
+
+
+def read_initial_weights(parts: Parts, world: World, digest: Digest) -> Weights:
+    """A copy of the file's weights, as the world's network has them. Raises PartMissing, and what the check before it told."""
+    return fitted(world, brought(world, parts.view(digest)))
+
+
+def brought(world: World, view: memoryview) -> Weights:
+    """The tensors over a file's bytes, which are the network's by names and shapes, each plain and finite.
+
+    Their numbers are looked at last: of one large tensor that takes several times its bytes, which no file of another network
+    is to cost. Raises Malformed, DataRefused, ConfigRefused.
+    """
+    weights = state_dict_in(tensors_in(view))
+    check_fit(world, weights)
+    return checked(weights)
+
+
+def refused(what: str, todo: str) -> ConfigRefused:
+    """The refusal of a file, at its place in the experiment."""
+    return ConfigRefused(what, todo, path="weights")

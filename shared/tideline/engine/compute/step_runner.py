@@ -10,18 +10,16 @@ from tideline.archive.codec import LAX, Rules, decode, decode_order, encode, fil
 from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
 from tideline.archive.rules import MOST
-from tideline.core.algorithm import AnyAlgorithm, contract, round_of
-from tideline.core.data import Data, View
+from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, round_of
 from tideline.core.errors import ContractRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record
-from tideline.core.registry import Methods, resolve
 from tideline.core.run import Digest, Role, RunId, World
 from tideline.core.settings import Settings, plain
-from tideline.core.step import AnyStep, Fetch, Outcome, Site
-from tideline.engine.compute.advance import reproducible
+from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
+from tideline.engine.compute.inline import reproducible
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData

@@ -17,8 +17,8 @@ from tideline.core.errors import FederationError, IdentityRefused, Malformed, No
 from tideline.core.notes import Level, Note
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
-from tideline.engine.coordinator.briefs import brief_of, with_peers
 from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.model.brief import brief_of, with_peers
 from tideline.engine.model.orders import Arrivals, Failure, Order, OrderRow, OrderStatus, Receipt, Reply
 from tideline.engine.model.runs import FINAL, JOIN, RunRow
 from tideline.engine.peers.relay import check_envelopes, for_one, seals

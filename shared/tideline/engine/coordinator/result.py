@@ -13,7 +13,7 @@ from tideline.core.settings import plain
 from tideline.engine.coordinator.scheduler import newest, progress_of, waiting_of, waits_for
 from tideline.engine.model.orders import OrderRow, OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, RoundRow, RunRow, Status
-from tideline.engine.peers.distrust import notes
+from tideline.engine.peers.relay import notes
 from tideline.engine.ports.journal import Journal
 
 Orders = tuple[OrderRow, ...]

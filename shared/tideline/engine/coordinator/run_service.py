@@ -8,11 +8,11 @@ from dataclasses import replace
 from tideline.core.errors import NotFound, Refused, RosterRefused
 from tideline.core.run import ClientId, Digest, Member, Role, RunId, RunSpec
 from tideline.core.settings import Plain, nearest
-from tideline.engine.coordinator.briefs import check_room
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name, secret_hash
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
 from tideline.engine.coordinator.scheduler import newest
 from tideline.engine.model.accounts import Client, Keys, Standing
+from tideline.engine.model.brief import check_room
 from tideline.engine.model.experiment import (
     UPLOADER,
     Experiment,

@@ -13,7 +13,7 @@ from tideline.core.run import ClientId, Digest, Member, Roster, RunId, Waiting
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Purpose, order_id, seed_for
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Lease, RoundRow, RunRow, Status
-from tideline.engine.peers.distrust import shut_out
+from tideline.engine.peers.relay import shut_out
 from tideline.engine.ports.clock import SILENT, Bell, Clock, Meter
 from tideline.engine.ports.compute import BeginRequest, Checkpoint, CloseRequest, Compute, NextRound, RecordedRound
 from tideline.engine.ports.journal import Advance, Journal

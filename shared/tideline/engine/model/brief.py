@@ -1,14 +1,29 @@
-"""What an order says of its run."""
+"""What an order says of its run: a Brief, and the same as plain data, of which an agent reads no more than MOST_BRIEF characters.
+
+Where sites seal for each other it names all of them: their keys, and the signatures by which they came to them. These handovers
+are what grows, with each rotation of each site. Of all clients the newest are named, as many of each as fit for
+all; a site that has not seen a peer for so many rotations asks its owner.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import bisect
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypedDict, cast
 
-from tideline.core.privacy import Contract
-from tideline.core.run import EMPTY, ClientId, Role, World
+from tideline.core.errors import Malformed, RosterRefused
+from tideline.core.privacy import Contract, from_json, to_json
+from tideline.core.run import EMPTY, MOST_THREADS, ClientId, Role, World, plain_world, world_in
 from tideline.core.settings import Plain
-from tideline.engine.model.accounts import Peer
+from tideline.core.signing import KEY_BYTES
+from tideline.engine.model.accounts import Client, Handover, Keys, Peer
+from tideline.engine.model.orders import Order
+from tideline.engine.model.runs import JOIN, RunRow
+from tideline.engine.model.transitions import MOST_HANDOVERS
 
 
 @dataclass(frozen=True)
@@ -30,3 +45,160 @@ class Brief:
     role: Role
     version: str = ""
     peers: Mapping[ClientId, Peer] = field(default_factory=lambda: EMPTY)
+
+
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+DISTRUST = "The coordinator is of another version, or is not to be trusted"
+
+
+def peers_in(brief: Mapping[str, Plain]) -> dict[ClientId, Peer]:
+    """The peers that an order's brief names. Raises Malformed."""
+    try:
+        return {ClientId(named(name)): peer_in(told) for name, told in dict(brief.get("peers", {})).items()}  # type: ignore[arg-type]
+    except (AttributeError, KeyError, TypeError, ValueError) as cause:
+        raise Malformed(
+            f"The order tells of peers in a way that cannot be understood ({type(cause).__name__})", DISTRUST
+        ) from None
+
+
+def named(name: str) -> str:
+    """A client's name, as the coordinator lets clients have. Raises ValueError: it is shown to people, in a command too."""
+    if not NAME.fullmatch(name):
+        raise ValueError("no name of a client")
+    return name
+
+
+def peer_in(told: Mapping[str, Any]) -> Peer:
+    """One peer. Raises ValueError and the like for what is none."""
+    handovers = told["handovers"][-MOST_HANDOVERS:]
+    return Peer(keys_in(told), tuple(Handover(keys_in(each), str(each["signature"])) for each in handovers))
+
+
+def keys_in(told: Mapping[str, Any]) -> Keys:
+    """Public keys. Raises ValueError for others."""
+    return Keys(hexadecimal(told["sign"], KEY_BYTES), hexadecimal(told["receive"], KEY_BYTES))
+
+
+def hexadecimal(text: str, size: int) -> str:
+    """So many bytes in hexadecimal. Raises ValueError."""
+    found = bytes.fromhex(text)
+    if len(found) != size:
+        raise ValueError(f"{size} bytes are wanted")
+    return found.hex()
+
+
+class PlainBrief(TypedDict):
+    """A brief as plain data, beside `version` and `peers`."""
+
+    method: str
+    config: Mapping[str, Plain]
+    world: Mapping[str, Plain]
+    threads: int
+    keeps: bool
+    contract: list[Mapping[str, Plain]]
+    role: str
+
+
+# As what its keys are held to.
+KINDS: Mapping[str, type] = {"method": str, "config": dict, "world": dict, "threads": int, "keeps": bool, "contract": list}
+MOST_BRIEF = 1 << 20  # characters; read, they take twenty times as much
+MOST_SITES = 3500  # that a value can be sealed to: their keys and signatures, by the longest names, are a reply of a MiB
+SPARE = 4096  # of them, for what an order says beside what a run's row tells
+HEX_KEY, HEX_SIGNATURE = "0" * 64, "0" * 128
+BARE = {"sign": HEX_KEY, "receive": HEX_KEY, "handovers": []}
+HANDOVER_CHARS = len(json.dumps({"sign": HEX_KEY, "receive": HEX_KEY, "signature": HEX_SIGNATURE})) + len(", ")
+
+
+def brief_of(run: RunRow, role: Role, version: str = "") -> dict[str, Plain]:
+    """What an order says of its run to a site with this role."""
+    return {
+        "method": run.spec.method,
+        "world": plain_world(run.spec.world),
+        "threads": run.spec.threads,
+        "keeps": run.spec.keeps,
+        "config": {name: value for name, value in run.spec.config.items() if name not in run.spec.kept},
+        "contract": to_json(run.contract),
+        "role": role.value,
+        "version": version,
+    }
+
+
+def brief_in(order: Order) -> Brief:
+    """What an order says of its run. Raises Malformed for what no coordinator of ours says; ContractRefused, ConfigRefused."""
+    told = order.brief
+    odd = [key for key, kind in KINDS.items() if type(told.get(key)) is not kind]
+    if told.get("role") not in tuple(Role):
+        odd.append("role")
+    said = cast(PlainBrief, told)
+    if "threads" not in odd and not 1 <= said["threads"] <= MOST_THREADS:
+        odd.append("threads")
+    if order.cursor < JOIN:
+        odd.append("place")
+    if odd:
+        raise Malformed(f"Order {order.id[:8]} does not say what it asks for: its {odd[0]} is missing or wrong", DISTRUST)
+    return Brief(
+        method=said["method"],
+        config=said["config"],
+        world=world_in(said["world"]),
+        threads=said["threads"],
+        keeps=said["keeps"],
+        contract=from_json(said["contract"]),
+        role=Role(said["role"]),
+        version=str(told.get("version", "?")),
+        peers=peers_in(told),
+    )
+
+
+def with_peers(brief: Mapping[str, Plain], clients: Iterable[Client]) -> dict[str, Plain]:
+    """A brief that tells of the run's sites too, as far as they have keys."""
+    known = [each for each in clients if each.keys is not None]
+    room = MOST_BRIEF - chars({**brief, "peers": {}})
+    most = most_handovers(known, room)
+    return {**brief, "peers": {each.name: told_of(each, most) for each in known}}
+
+
+def most_handovers(clients: Sequence[Client], room: int) -> int:
+    """How many handovers of each client fit into so many characters, if all have as many; no less than 0."""
+    names = sum(bare_chars(each.name) for each in clients)
+    counts = [len(handed_over(each)) for each in clients]
+
+    def too_many(most: int) -> bool:
+        return names + HANDOVER_CHARS * sum(min(most, count) for count in counts) > room
+
+    return max(bisect.bisect_left(range(MOST_HANDOVERS + 1), True, key=too_many) - 1, 0)
+
+
+def told_of(client: Client, most: int = MOST_HANDOVERS) -> dict[str, Plain]:
+    """What peers are told of a client that has keys: these, and so many of its newest handovers, the newest last."""
+    assert client.keys is not None
+    newest = handed_over(client)[-most:] if most else ()
+    handovers = [{**asdict(each.keys), "signature": each.signature} for each in newest]
+    return {**asdict(client.keys), "handovers": handovers}
+
+
+def handed_over(client: Client) -> tuple[Handover, ...]:
+    """A client's handovers that are signed: the first keys that it had follow from none."""
+    return tuple(each for each in client.handovers if each.signature)
+
+
+def check_room(run: RunRow) -> None:
+    """Raises RosterRefused for more sites than an order can tell each other's bare keys of, or a reply can seal one value to."""
+    room = MOST_BRIEF - chars({**brief_of(run, max(Role, key=len)), "peers": {}}) - SPARE
+    sizes = list(itertools.accumulate(map(bare_chars, sorted(run.roster))))
+    fits = min(bisect.bisect_right(sizes, room), MOST_SITES)
+    if fits < len(sizes):
+        raise RosterRefused(
+            f"The keys of {len(sizes)} sites, which seal for each other, do not fit into an order: {fits} of them do",
+            f"Name at most {fits} sites",
+            path="roster",
+        )
+
+
+def bare_chars(name: str) -> int:
+    """The characters that a client's keys take, without its handovers."""
+    return len(json.dumps(name)) + len(": ") + chars(BARE) + len(", ")
+
+
+def chars(told: Mapping[str, Plain]) -> int:
+    """The characters of plain data, as they are sent."""
+    return len(json.dumps(told))

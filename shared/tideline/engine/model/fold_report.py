@@ -16,7 +16,7 @@ MOST_LETTERS = 200  # of a name: of a group, a table, a row or a column
 SHOWN = 40  # letters of a wrong name in an error
 
 
-def checked(given: Folded[Any], phase: str, members: Collection[ClientId]) -> Folded[Any]:
+def checked_report(given: Folded[Any], phase: str, members: Collection[ClientId]) -> Folded[Any]:
     """The same with plain names and floats, and without groups that have no members. Raises StepFailed for what is not kept.
 
     members: of the run.

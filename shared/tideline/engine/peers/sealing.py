@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from tideline.archive import sealing
 from tideline.archive.errors import SealBroken
@@ -14,54 +13,14 @@ from tideline.archive.layout import check_digest, named_handles, parse
 from tideline.archive.parts import Parts
 from tideline.archive.sealing import About, Handed
 from tideline.core.errors import Malformed, PeerRefused
-from tideline.core.handle import AnyHandle
+from tideline.core.handle import AnyHandle, Handle
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.core.settings import Plain
-from tideline.core.signing import KEY_BYTES
-from tideline.engine.model.accounts import Handover, Keys, Peer
+from tideline.engine.model.accounts import Peer
+from tideline.engine.model.brief import DISTRUST
 from tideline.engine.model.orders import Envelope, Files, Order
-from tideline.engine.model.transitions import MOST_HANDOVERS
 from tideline.engine.peers.peer_keys import Known, Own, PeerKeys, Pin, hex_or_none, raw
 
-NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
-DISTRUST = "The coordinator is of another version, or is not to be trusted"
 UNSIGNED = "An older version sealed it, or somebody on the way took that out. Begin the run again, with one version at all sites"
-
-
-def peers_in(brief: Mapping[str, Plain]) -> dict[ClientId, Peer]:
-    """The peers that an order's brief names. Raises Malformed."""
-    try:
-        return {ClientId(named(name)): peer_in(told) for name, told in dict(brief.get("peers", {})).items()}  # type: ignore[arg-type]
-    except (AttributeError, KeyError, TypeError, ValueError) as cause:
-        raise Malformed(
-            f"The order tells of peers in a way that cannot be understood ({type(cause).__name__})", DISTRUST
-        ) from None
-
-
-def named(name: str) -> str:
-    """A client's name, as the coordinator lets clients have. Raises ValueError: it is shown to people, in a command too."""
-    if not NAME.fullmatch(name):
-        raise ValueError("no name of a client")
-    return name
-
-
-def peer_in(told: Mapping[str, Any]) -> Peer:
-    """One peer. Raises ValueError and the like for what is none."""
-    handovers = told["handovers"][-MOST_HANDOVERS:]
-    return Peer(keys_in(told), tuple(Handover(keys_in(each), str(each["signature"])) for each in handovers))
-
-
-def keys_in(told: Mapping[str, Any]) -> Keys:
-    """Public keys. Raises ValueError for others."""
-    return Keys(hexadecimal(told["sign"], KEY_BYTES), hexadecimal(told["receive"], KEY_BYTES))
-
-
-def hexadecimal(text: str, size: int) -> str:
-    """So many bytes in hexadecimal. Raises ValueError."""
-    found = bytes.fromhex(text)
-    if len(found) != size:
-        raise ValueError(f"{size} bytes are wanted")
-    return found.hex()
 
 
 def about(run: RunId, handle: AnyHandle) -> About:
@@ -224,3 +183,27 @@ def content_key(mine: Handed, own: Own) -> bytes:
 
 
 __all__ = ["seal", "unseal", "vouched"]
+
+
+M = TypeVar("M")
+
+
+def sealed_out(envelope: Envelope, message: M) -> M:
+    """A sealed value in a new message, which has the fields of federation.proto's Sealed."""
+    made: Any = message
+    handle = envelope.handle
+    made.digest, made.size, made.holder = handle.digest, handle.size, handle.holder
+    made.phase, made.round = handle.phase, handle.round
+    made.cipher.digest, made.cipher.size = envelope.cipher, envelope.bytes
+    made.keys.update({name: bytes.fromhex(key) for name, key in envelope.keys.items()})
+    made.signatures.update({name: bytes.fromhex(signature) for name, signature in envelope.signatures.items()})
+    return message
+
+
+def sealed_in(message: Any) -> Envelope:
+    """A sealed value from such a message."""
+    handle: Handle[Any] = Handle(message.digest, int(message.size), ClientId(message.holder), message.phase, int(message.round))
+    keys, signatures = (
+        {ClientId(name): told.hex() for name, told in by_reader.items()} for by_reader in (message.keys, message.signatures)
+    )
+    return Envelope(handle, Digest(message.cipher.digest), int(message.cipher.size), keys, signatures)

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tideline.archive.parts import Parts
-from tideline.core.data import Data, View
 from tideline.core.handle import AnyHandle
 from tideline.core.privacy import Contract
 from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, World
 from tideline.core.settings import Plain
-from tideline.core.step import Transfers
+from tideline.core.step import Data, Transfers, View
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import Arrivals, Envelope, Files, Order, Receipt, Reply
 

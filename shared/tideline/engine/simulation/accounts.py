@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from tideline.core.run import ClientId
 from tideline.engine.audit import entries
-from tideline.engine.model.accounts import Client, Invite, Keys, Standing
+from tideline.engine.audit.entries import begun
+from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip, chained
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Standing
 from tideline.engine.model.transitions import rekeyed
-from tideline.engine.simulation.audit import MemoryAudit
+
+
+class MemoryAudit:
+    """Entries in a list. Who writes one holds the lock of what it did."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._audit_lock = threading.Lock()
+        self._entries: list[Entry] = chained(Tip(), [begun(0.0, secrets.token_hex(8), 0, 0, 0)])
+
+    def record(self, events: Iterable[AuditEvent]) -> None:
+        with self._audit_lock:
+            last = self._entries[-1]
+            self._entries += chained(Tip(last.seq, last.hash), events)
+
+    def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
+        with self._audit_lock:
+            found = [entry for entry in self._entries if entry.seq > after and about.fits(entry)]
+        return tuple(found[:limit])
+
+    def audit_tip(self) -> Tip:
+        with self._audit_lock:
+            return Tip(self._entries[-1].seq, self._entries[-1].hash)
 
 
 class MemoryPeople(MemoryAudit):
@@ -97,3 +122,37 @@ class MemoryPeople(MemoryAudit):
                 known = self._clients[name] = replace(known, standing=Standing.REVOKED, revoked=now, reason=reason)
                 self.record([entries.about_client("revoked", name, now, by, reason=reason[: entries.MOST_WORDS])])
             return known
+
+
+class MemoryKeys(MemoryAudit):
+    """A journal's keys, in a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._keys_lock = threading.Lock()
+        self._keys: dict[str, ApiKey] = {}
+
+    def add_key(self, key: ApiKey) -> bool:
+        with self._keys_lock:
+            taken = any(k.id == key.id or (k.name == key.name and k.revoked is None) for k in self._keys.values())
+            if not taken:
+                self._keys[key.id] = key
+                self.record([entries.key_made(key)])
+            return not taken
+
+    def api_keys(self) -> tuple[ApiKey, ...]:
+        with self._keys_lock:
+            return tuple(sorted(self._keys.values(), key=lambda k: (k.created, k.id)))
+
+    def revoke_key(self, name: str, now: float, by: str = "") -> bool:
+        with self._keys_lock:
+            found = [k for k in self._keys.values() if k.name == name and k.revoked is None]
+            self._keys.update({k.id: replace(k, revoked=now) for k in found})
+            self.record([entries.key_ended(name, now, by)] if found else [])
+            return bool(found)
+
+    def used_key(self, key_id: str, now: float) -> None:
+        with self._keys_lock:
+            known = self._keys.get(key_id)
+            if known is not None and (known.last_used is None or known.last_used < now):
+                self._keys[key_id] = replace(known, last_used=now)

@@ -11,7 +11,7 @@ from tideline.core.run import ClientId, RunId
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.ports.site import Head
-from tideline.engine.site.vault_parts import collect
+from tideline.engine.site.agent import collect
 
 
 class ManualClock:

@@ -9,8 +9,8 @@ from typing import Any
 
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import Buffer, MemoryParts, Parts
+from tideline.core.algorithm import Methods
 from tideline.core.privacy import DEFAULT_POLICY, Policy
-from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Digest, Role, RunId
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.compute.step_runner import StepRunner

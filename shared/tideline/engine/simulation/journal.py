@@ -30,8 +30,7 @@ from tideline.engine.model.transitions import (
 )
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
-from tideline.engine.simulation.accounts import MemoryPeople
-from tideline.engine.simulation.api_keys import MemoryKeys
+from tideline.engine.simulation.accounts import MemoryKeys, MemoryPeople
 
 
 class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
 from tideline.archive.intake import MAX_PART_BYTES
 from tideline.archive.layout import check_digest, named_parts, parse
+from tideline.archive.parts import Parts
 from tideline.core.errors import (
     Cancelled,
     ContractRefused,
@@ -27,13 +28,12 @@ from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, refused
 from tideline.core.run import EMPTY, ClientId, Digest, Role, RunId
 from tideline.core.settings import Plain
 from tideline.core.step import Moved, Transfers, no_tick
-from tideline.engine.coordinator.briefs import brief_in
-from tideline.engine.model.brief import Brief
+from tideline.engine.model.brief import DISTRUST, Brief, brief_in
 from tideline.engine.model.orders import Failure, Files, Order, Receipt, Reply
 from tideline.engine.model.runs import JOIN
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, fresh
 from tideline.engine.peers.relay import seals
-from tideline.engine.peers.sealing import DISTRUST, ciphers, complete, plaintexts, seal, signed_since, unseal, vouched
+from tideline.engine.peers.sealing import ciphers, complete, plaintexts, seal, signed_since, unseal, vouched
 from tideline.engine.ports.site import Done, Head, Job, Link, Pool, Vault
 
 KEPT_RUNS = 64  # of which it is remembered how long the last reply took to send
@@ -280,3 +280,13 @@ def ahead(order: Order) -> MemoryAhead:
         f"This site's memory is past exchange {order.cursor} and the reply to it is no longer kept",
         "Restore the agent's home directory, or begin the run again",
     )
+
+
+def collect(parts: Parts, head: Head | None, files: Files) -> None:
+    """Forget the parts of a run that neither its head nor the order at hand names."""
+    live = {digest for digest, _ in files}
+    if head is not None:
+        live |= {digest for digest, _ in (*head.memory, *head.reply, *ciphers(head.sealed), *head.own)}
+    for digest in parts.digests():
+        if digest not in live:
+            parts.drop(digest)
