@@ -27,8 +27,10 @@ import torch
 from benchmarks.measure import grown
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.archive.codec import Rules, decode, encode
+from tideline.archive.checks import Rules
 from tideline.archive.folder import FolderParts
+from tideline.archive.reader import decode
+from tideline.archive.writer import encode
 from tideline.core.algorithm import resolve
 from tideline.core.phase import Replies
 from tideline.core.run import ClientId, Member, Role, World

@@ -28,7 +28,8 @@ from sklearn.metrics import adjusted_rand_score
 from benchmarks.domains import names, played_with, read
 from benchmarks.lines import kept, tell
 from tideline.algorithms.source_free.messages import Model
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import RunId
 from tideline.core.step import Data

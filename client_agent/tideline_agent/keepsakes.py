@@ -53,7 +53,8 @@ def brief_of(vault: FolderVault, run: RunId) -> dict[str, Any]:
 
 def memory_of(vault: FolderVault, run: RunId, kind: type[Any]) -> Any:
     """The site's memory of a run."""
-    from tideline.archive.codec import LAX, decode
+    from tideline.archive.checks import LAX
+    from tideline.archive.reader import decode
 
     for _ in range(TRIES):
         head = vault.head(run)

@@ -20,8 +20,10 @@ from tests.synthetic import experiment, rows, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.personal import Mine, Start, initial, local
-from tideline.archive.codec import LAX, decode, encode
+from tideline.archive.checks import LAX
 from tideline.archive.parts import MemoryParts
+from tideline.archive.reader import decode
+from tideline.archive.writer import encode
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure

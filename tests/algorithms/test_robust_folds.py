@@ -16,7 +16,8 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.averaging import fedavg, fedprox
 from tideline.algorithms.averaging.folds import RULES
 from tideline.algorithms.averaging.messages import State, Update
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.algorithm import Algorithm, contract
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import contract_digest

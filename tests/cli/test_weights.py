@@ -15,9 +15,8 @@ from torch import Tensor
 from tests.cli.world import Coordinator, tide
 from tideline import nets
 from tideline.algorithms.averaging.messages import State
-from tideline.archive.codec import decode
-from tideline.archive.foreign import tensors_in
 from tideline.archive.parts import digest_of
+from tideline.archive.reader import decode, tensors_in
 from tideline.client.initial_weights import packed
 from tideline.core.run import World
 from tideline.core.settings import parse

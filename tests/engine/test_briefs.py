@@ -15,12 +15,12 @@ from tideline.core.errors import PeerRefused, RosterRefused
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, Role
 from tideline.engine.model.accounts import Client, Handover, Keys
-from tideline.engine.model.brief import MOST_BRIEF, MOST_SITES, brief_of, check_room, told_of, with_peers
+from tideline.engine.model.brief import MOST_BRIEF, MOST_SITES, brief_of, check_room, peers_in, told_of, with_peers
 from tideline.engine.model.orders import Envelope
 from tideline.engine.model.runs import RunRow
 from tideline.engine.model.transitions import MOST_HANDOVERS
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, Pin, fresh, shown
-from tideline.engine.peers.sealing import peers_in, sealed_out
+from tideline.engine.peers.sealing import sealed_out
 from tideline_agent.link.wire import brief_in
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.rpc.wire import MOST_BYTES, reply_in

@@ -16,8 +16,8 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging import fedavg
 from tideline.algorithms.averaging.messages import State
-from tideline.archive.codec import decode
 from tideline.archive.layout import LIMITS
+from tideline.archive.reader import decode
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import World
 from tideline.core.settings import parse, plain

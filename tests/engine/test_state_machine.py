@@ -24,7 +24,8 @@ from tests.engine.fates import CALM, Fate, Life, Task
 from tests.engine.toys import ROSTER, Diary
 from tests.engine.witness import Shown, root
 from tests.engine.world import Coordinator, World, worked
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.run import ClientId, RunId
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.orders import OrderStatus

@@ -12,8 +12,7 @@ from tests.engine.witness import WatchedCompute, Witness, Witnessed
 from tests.laws.stage import ROLES, Crash, WatchedLink, WatchedVault, Wire
 from tests.synthetic import experiment, sites
 from tideline.archive.folder import FolderParts
-from tideline.archive.intake import Intake
-from tideline.archive.parts import MemoryParts, Parts
+from tideline.archive.parts import Intake, MemoryParts, Parts
 from tideline.core.errors import StepFailed, Unreachable
 from tideline.core.run import ClientId, RunId
 from tideline.engine.compute.inline import InlineCompute

@@ -19,7 +19,8 @@ from tests.laws.stage import Cuts, Stage, registered
 from tests.laws.trace import answered, asked
 from tests.laws.values import leaves, like, raw, repeated, seen, survives
 from tests.synthetic import CLASSES, TRAIN, Rows, rows
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
 from tideline.core.errors import Refused
 from tideline.core.privacy import Audience, Clause, Exposure

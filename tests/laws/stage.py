@@ -10,8 +10,7 @@ from itertools import count
 from types import ModuleType
 from typing import Any
 
-from tideline.archive.intake import Intake, chunk_size, chunks, commit
-from tideline.archive.parts import MemoryAside, MemoryParts, Parts
+from tideline.archive.parts import Intake, MemoryAside, MemoryParts, Parts, chunk_size, chunks, commit
 from tideline.core.algorithm import Algorithm, Methods
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.compute.inline import InlineCompute

@@ -17,8 +17,7 @@ import tenacity
 
 from tideline import __version__
 from tideline.archive.errors import TooLarge
-from tideline.archive.intake import MAX_CHUNK, MIN_CHUNK, Intake, commit
-from tideline.archive.parts import Parts
+from tideline.archive.parts import MAX_CHUNK, MIN_CHUNK, Intake, Parts, commit
 from tideline.core.errors import (
     Cancelled,
     ClockRefused,

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tideline.archive.intake import chunk_size, chunks
-from tideline.archive.parts import Parts
+from tideline.archive.parts import Parts, chunk_size, chunks
 from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.model.brief import MOST_BRIEF

@@ -14,7 +14,7 @@ import grpc
 import structlog
 
 from tideline.archive.errors import TooLarge
-from tideline.archive.intake import Intake, chunk_size
+from tideline.archive.parts import Intake, chunk_size
 from tideline.core.errors import ClockRefused, IdentityRefused, TooMany
 from tideline.core.run import ClientId, OrderId
 from tideline.core.signing import PROTOCOL, fingerprint, handover_bytes, rotation_bytes

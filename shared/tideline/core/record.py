@@ -84,6 +84,12 @@ class Kind:
     of: Kind | None = None
     type: type[Any] | None = None
 
+    @property
+    def inner(self) -> Kind:
+        """What a container holds."""
+        assert self.of is not None
+        return self.of
+
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
@@ -127,8 +133,7 @@ def resolved(kind: Any) -> tuple[Spec, ...]:
 def check_dims(words: list[str], kind: Kind, where: str) -> None:
     """Dims that the archive can hold a value to: `like NAME` on Weights, names and numbers on tensors, none on the rest."""
     while kind.what in ("dict", "tuple", "optional"):
-        assert kind.of is not None
-        kind = kind.of
+        kind = kind.inner
     if kind.what == "weights":
         good = not words or (len(words) == 2 and words[0] == "like" and words[1].isidentifier())
     else:
@@ -190,11 +195,9 @@ def leaves(kind: type[Any], prefix: str = "") -> Iterator[Leaf]:
 def leaf(spec: Spec, kind: Kind, path: str) -> Iterator[Leaf]:
     """The leaves below one field."""
     if kind.what in ("dict", "tuple"):
-        assert kind.of is not None
-        yield from leaf(spec, kind.of, path + ".*")
+        yield from leaf(spec, kind.inner, path + ".*")
     elif kind.what == "optional":
-        assert kind.of is not None
-        yield from leaf(spec, kind.of, path)
+        yield from leaf(spec, kind.inner, path)
     elif kind.what == "handle":
         assert kind.type is not None
         yield from (dataclasses.replace(each, sealed=True) for each in unsealed(kind.type, path))

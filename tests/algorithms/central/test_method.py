@@ -25,7 +25,7 @@ from tideline.algorithms.averaging.messages import State as AveragingState
 from tideline.algorithms.central import central
 from tideline.algorithms.central.messages import Held, State
 from tideline.algorithms.central.server import LOST, pooled
-from tideline.archive.codec import decode
+from tideline.archive.reader import decode
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import ClientId, World

@@ -15,7 +15,8 @@ from tests.synthetic import FEATURES, Rows, experiment, rows, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.fada.messages import Contribution, Mine, State
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.algorithm import resolve
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import ClientId, Role, World, world_in

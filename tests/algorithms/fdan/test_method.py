@@ -20,7 +20,8 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.fdan import FDAN, client, fdan, server
 from tideline.algorithms.fdan.messages import Lesson, Mine, Model, State
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.privacy import TO_BOTH, Exposure

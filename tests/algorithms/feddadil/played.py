@@ -12,7 +12,8 @@ from tests.synthetic import FEATURES, Rows, blobs, experiment
 from tideline.algorithms import METHODS
 from tideline.algorithms.feddadil import Config, feddadil
 from tideline.algorithms.feddadil.messages import Mine
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.privacy import Audience, Exposure
 from tideline.core.run import ClientId
 from tideline.core.step import Data

@@ -20,8 +20,10 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import Model, State
 from tideline.algorithms.fedsr import FedSR, client, fedsr
 from tideline.algorithms.fedsr.messages import Mine
-from tideline.archive.codec import LAX, decode, encode
+from tideline.archive.checks import LAX
 from tideline.archive.parts import MemoryParts
+from tideline.archive.reader import decode
+from tideline.archive.writer import encode
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.record import Weights, record

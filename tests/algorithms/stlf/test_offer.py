@@ -16,7 +16,8 @@ from tideline.algorithms.stlf import client, stlf
 from tideline.algorithms.stlf.client import due
 from tideline.algorithms.stlf.messages import Assignment, Hypothesis, Mine, Offered, Span, State, Targets
 from tideline.archive import sealing
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.errors import StepFailed
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId

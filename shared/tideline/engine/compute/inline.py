@@ -11,10 +11,11 @@ from types import MappingProxyType
 
 import torch
 
-from tideline.archive.codec import Memo, Message, Rules, decode, decode_order, encode
+from tideline.archive.checks import Rules
 from tideline.archive.errors import PartMissing
-from tideline.archive.foreign import tensors_in
 from tideline.archive.parts import Parts
+from tideline.archive.reader import decode, decode_order, tensors_in
+from tideline.archive.writer import Memo, Message, encode
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, round_of, rounds_of
 from tideline.core.errors import ConfigRefused, DataRefused, Diverged, FederationError, Malformed, RosterRefused, StepFailed
 from tideline.core.handle import AnyHandle

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
-from tideline.archive.codec import LAX, Rules, decode, decode_order, encode, files_of
+from tideline.archive.checks import LAX, MOST, Rules
 from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
-from tideline.archive.rules import MOST
+from tideline.archive.reader import decode, decode_order, files_of
+from tideline.archive.writer import encode
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, round_of
 from tideline.core.errors import ContractRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker

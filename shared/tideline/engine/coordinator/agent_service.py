@@ -10,9 +10,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
-from tideline.archive.intake import MAX_PART_BYTES, STREAMS, Intake, chunk_size, chunks
 from tideline.archive.layout import named_handles, named_parts, parse
-from tideline.archive.parts import Upload
+from tideline.archive.parts import MAX_PART_BYTES, STREAMS, Intake, Upload, chunk_size, chunks
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, NotFound, Stale
 from tideline.core.notes import Level, Note
 from tideline.core.run import ClientId, Digest, OrderId, RunId

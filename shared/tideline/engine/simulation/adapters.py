@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tideline.archive.intake import Intake, chunk_size, chunks, commit
-from tideline.archive.parts import MemoryParts, Parts
+from tideline.archive.parts import Intake, MemoryParts, Parts, chunk_size, chunks, commit
 from tideline.core.run import ClientId, RunId
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply

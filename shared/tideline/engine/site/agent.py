@@ -8,9 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
-from tideline.archive.intake import MAX_PART_BYTES
 from tideline.archive.layout import check_digest, named_parts, parse
-from tideline.archive.parts import Parts
+from tideline.archive.parts import MAX_PART_BYTES, Parts
 from tideline.core.errors import (
     Cancelled,
     ContractRefused,

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from tests.archive.values import Flags, bytes_of, equal, root, stored
 from tideline.archive import errors, layout
-from tideline.archive.codec import LAX, PART_BYTES, Memo, Rules, decode, decode_order, encode
+from tideline.archive.checks import LAX, Rules
 from tideline.archive.parts import Buffer, MemoryParts
+from tideline.archive.reader import decode, decode_order
+from tideline.archive.writer import PART_BYTES, Memo, encode
 from tideline.core.errors import Malformed
 from tideline.core.record import Weights, field, record
 from tideline.core.run import Digest

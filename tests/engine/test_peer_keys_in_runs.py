@@ -17,6 +17,7 @@ from tideline.archive.errors import SealBroken
 from tideline.core.errors import PeerRefused
 from tideline.core.signing import handover_bytes
 from tideline.engine.model.accounts import Handover, Keys, Peer
+from tideline.engine.model.brief import peers_in
 from tideline.engine.model.orders import Order
 from tideline.engine.peers.peer_keys import (
     FORMER_SECONDS,
@@ -30,7 +31,7 @@ from tideline.engine.peers.peer_keys import (
     raw,
     shown,
 )
-from tideline.engine.peers.sealing import peers_in, vouched
+from tideline.engine.peers.sealing import vouched
 
 
 def test_keys_are_pinned_when_they_are_met() -> None:

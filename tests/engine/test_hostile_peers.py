@@ -12,7 +12,8 @@ from tests.engine.passing import ALL, Given, Value
 from tests.engine.sealing_stage import answered_to, given, lying, orders_with_values, owner, stage
 from tests.laws.stage import Stage
 from tideline.archive import sealing
-from tideline.archive.codec import decode, encode
+from tideline.archive.reader import decode
+from tideline.archive.writer import encode
 from tideline.core.run import Digest
 from tideline.engine.model.orders import Envelope, Order
 from tideline.engine.model.runs import Status

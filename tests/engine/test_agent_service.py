@@ -14,9 +14,10 @@ from tests.engine.intercepting import intercept
 from tests.engine.toys import Part, stage, start, until
 from tests.laws.stage import Stage
 from tests.synthetic import NAMES
-from tideline.archive.codec import LAX, Rules, encode
+from tideline.archive.checks import LAX, Rules
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import MemoryParts, digest_of
+from tideline.archive.writer import encode
 from tideline.core.errors import IdentityRefused, NotFound, Stale, Unreachable
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
