@@ -138,7 +138,6 @@ class Checks:
 
 
 def expect(value: Any, kind: Any, path: str) -> Any:
-    """The value, if it is of the kind."""
     if not isinstance(value, kind):
         raise errors.WrongType(f"{path or 'The message'} is a {type(value).__name__}; it is declared as {kind.__name__}")
     return value

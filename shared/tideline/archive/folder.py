@@ -152,7 +152,6 @@ class FolderParts:
         return self.path(digest).exists()
 
     def _laid(self, digest: str = "") -> list[Path]:
-        """What lies aside, of one part or of all."""
         try:
             every = list((self.folder / ASIDE).iterdir())
         except FileNotFoundError:  # nothing ever did
@@ -204,7 +203,6 @@ class FolderAside:
 
 
 def move(path: Path, to: Path) -> None:
-    """Rename a file, if it is there."""
     to.parent.mkdir(exist_ok=True)
     with suppress(FileNotFoundError):
         path.replace(to)
@@ -320,12 +318,10 @@ class FolderUpload:
 
 
 def made(path: str, flags: int) -> int:
-    """Open a file, and make it if it is not there."""
     return os.open(path, flags | os.O_CREAT, 0o666)
 
 
 def ended(digest: Digest) -> Stale:
-    """The error for an upload that another has ended."""
     return Stale(f"The upload of part {digest[:12]} has ended", "The next report tells where to go on")
 
 
@@ -371,7 +367,6 @@ def modified(path: Path) -> float:
 
 
 def sync(path: Path) -> None:
-    """fsync a file or a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -138,7 +138,6 @@ def few_parts(count: int, limits: Limits = LIMITS) -> None:
 
 
 def at_most(count: int, most: int, error: type[errors.ArchiveBroken], what: str) -> None:
-    """Raises the error, in these words, for a count beyond its limit."""
     if count > most:
         raise error(f"{what.format(count)}; the limit is {most}")
 
@@ -169,7 +168,6 @@ def check_nesting(text: bytes, limits: Limits) -> None:
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object's pairs, if no key stands twice."""
     made = dict(pairs)
     if len(made) != len(pairs):
         seen: set[str] = set()
@@ -310,7 +308,6 @@ def handle_in(node: Any) -> Handle[Any]:
 
 
 def nodes(tree: Any) -> Iterator[list[Any]]:
-    """The lists of a structure, in its order."""
     stack = [tree]
     while stack:
         node = stack.pop()

@@ -32,26 +32,21 @@ class Upload(Protocol):
 
     def write(self, chunk: Buffer) -> None:
         """Append a chunk. Raises TooLarge, StorageFull, and Stale once the same sender has begun again."""
-        ...
 
     def finish(self) -> None:
         """Check the bytes and see them safe, all but their name. Raises as `commit` does."""
-        ...
 
     def commit(self) -> Digest:
         """Finish, and give the part its name (safe from a power cut after `Parts.sync`).
 
         Raises DigestMismatch or PartMismatch (not the announced size), and then forgets what was written.
         """
-        ...
 
     def close(self) -> None:
         """Let go; what was written stays for a later upload of the same digest."""
-        ...
 
     def discard(self) -> None:
         """Let go, and forget what was written and not committed."""
-        ...
 
 
 class Aside(Protocol):
@@ -63,15 +58,12 @@ class Aside(Protocol):
 
     def take(self, digests: Collection[Digest]) -> None:
         """Put these parts aside too, those that are here. If it raises, some may lie aside: call `back`."""
-        ...
 
     def back(self) -> None:
         """Bring back what was taken."""
-        ...
 
     def destroy(self) -> None:
         """Destroy what was taken, but for what somebody has brought back."""
-        ...
 
 
 class Parts(Protocol):
@@ -79,54 +71,42 @@ class Parts(Protocol):
 
     def has(self, digest: Digest) -> bool:
         """Whether the part is here, whole."""
-        ...
 
     def size(self, digest: Digest) -> int:
         """Bytes of a part. Raises PartMissing."""
-        ...
 
     def view(self, digest: Digest) -> memoryview:
         """A part's bytes; writes to the view never reach the store. Raises PartMissing."""
-        ...
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
         """Keep the joined buffers, and see them safe. A part that is already here is not written again. Raises StorageFull."""
-        ...
 
     def upload(self, digest: Digest, size: int, sender: str = "") -> Upload:
         """Begin, or go on with, receiving a part. Two senders of one part do not meet until it is whole.
 
         A sender that begins again ends what it had under way: two writers would mix their bytes.
         """
-        ...
 
     def sync(self, digests: Iterable[Digest]) -> None:
         """Make the names of committed parts survive a power cut: once for all parts of a message."""
-        ...
 
     def arrived(self, digest: Digest, sender: str = "") -> int:
         """How many bytes of a part an earlier, cut upload left."""
-        ...
 
     def drop(self, digest: Digest) -> None:
         """Forget a part at once, if it is here: for parts that nobody else may begin to need."""
-        ...
 
     def aside(self) -> Aside:
         """Begin to put parts aside; nothing is taken yet."""
-        ...
 
     def recover(self, before: float) -> None:
         """Bring back what was put aside before this time (seconds since the epoch): who did so has died since."""
-        ...
 
     def digests(self) -> Iterable[Digest]:
         """The parts that are here."""
-        ...
 
     def lying(self) -> Mapping[Digest, Lying]:
         """The parts that are here, with what is known of each."""
-        ...
 
 
 def digest_of(buffers: Iterable[Buffer]) -> Digest:
@@ -192,7 +172,6 @@ class MemoryParts:
         return self._held[digest]
 
     def _recovered(self, digest: Digest) -> bool:
-        """Whether the part lay aside; it is back."""
         for batch in tuple(self._aside):
             if digest in batch.taken:
                 self._held[digest] = batch.taken.pop(digest)
@@ -252,14 +231,12 @@ class MemoryUpload:
 
 
 def within(offset: int, size: int) -> int:
-    """The offset, if no more was sent than announced."""
     if offset > size:
         raise TooLarge(f"A part of {size} bytes was announced and {offset} came", "Send the part that was announced")
     return offset
 
 
 def agree(wanted: Digest, got: Digest) -> None:
-    """Bytes fit their name."""
     if wanted != got:
         raise DigestMismatch(
             f"The bytes of part {wanted[:12]} have the digest {got[:12]}",
@@ -270,13 +247,11 @@ def agree(wanted: Digest, got: Digest) -> None:
 
 
 def whole(digest: Digest, came: int, size: int) -> None:
-    """As many bytes came as were announced."""
     if came != size:
         raise PartMismatch(f"Part {digest[:12]} has {came} bytes; {size} were announced", "Announce the part's own size")
 
 
 def missing(digest: Digest) -> PartMissing:
-    """The error for a part that is not here."""
     return PartMissing(f"Part {digest[:12]} is not here", "Send it", digest=digest)
 
 
@@ -343,7 +318,6 @@ class Intake:
             )
 
     def close(self) -> None:
-        """Let go of every part that was not committed; what came of it stays."""
         for upload in (*self.whole, *([self._upload] if self._upload else ())):
             upload.close()
 

@@ -55,14 +55,12 @@ class Reader:
         self.used: set[str] = set()
 
     def root(self, kind: type[Any]) -> Any:
-        """The whole record."""
         value = self.record(kind, layout.structure(self.header), "")
         if extra := set(self.header.entries) - self.used:
             raise errors.Undeclared(f"The file holds {min(extra)!r}, which {kind.__name__} does not declare")
         return value
 
     def record(self, kind: type[Any], tree: Any, path: str) -> Any:
-        """A record of a type."""
         given, known = expect(tree, dict, path), specs(kind)
         names = {s.name for s in known}
         for name in given:
@@ -74,7 +72,6 @@ class Reader:
         return kind(**{s.name: self.value(given[s.name], s.kind, s, under(path, s.name)) for s in known})
 
     def value(self, tree: Any, kind: Kind, spec: Spec, path: str) -> Any:
-        """One value."""
         match kind.what:
             case "tensor":
                 return self.checks.tensor(self.tensor(tree, path), spec.dims, path, spec.low)

@@ -59,12 +59,10 @@ class Handed:
 
     @property
     def words(self) -> bytes:
-        """As the holder signs it."""
         return self.about.signed(self.cipher, self.reader, hashlib.sha256(self.box).hexdigest())
 
 
 def new_key() -> bytes:
-    """A content key."""
     return random(KEY_BYTES)
 
 
@@ -186,12 +184,10 @@ def by_holder(about: About, why: str) -> SealBroken:
 
 
 def place(about: About) -> str:
-    """In which exchange a value was sealed, in words."""
     return f"in round {about.round} of {about.phase}"
 
 
 def broken(about: About, what: str, todo: str) -> SealBroken:
-    """An error about a sealed value."""
     return SealBroken(what, todo, digest=about.digest, holder=about.holder)
 
 
@@ -201,7 +197,6 @@ def new_keys() -> tuple[bytes, bytes]:
 
 
 def public_keys(sign_key: bytes, receive_key: bytes) -> tuple[bytes, bytes]:
-    """The public halves of a site's private keys."""
     return bytes(SigningKey(sign_key).verify_key), bytes(PrivateKey(receive_key).public_key)
 
 

@@ -45,7 +45,6 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Bytes of root and parts."""
         return sum(size for _, size in self.files)
 
 
@@ -59,7 +58,6 @@ class Memo:
     known: dict[int, tuple[ref[Tensor], int, Digest, int]] = field(default_factory=dict)
 
     def get(self, tensor: Tensor) -> tuple[Digest, int] | None:
-        """The part of this very tensor, unless it was changed in place since."""
         known = self.known.get(id(tensor))
         # An id is lent again once its tensor is gone.
         if known is None or known[0]() is not tensor or known[1] != tensor._version:
@@ -100,7 +98,6 @@ class Writer:
         return self.file(self.inline, {layout.RECORD: json.dumps(tree, separators=(",", ":"), allow_nan=False)})
 
     def record(self, value: Any, kind: type[Any], path: str) -> dict[str, Any]:
-        """A record's structure."""
         if not is_record(kind) or type(value) is not kind:
             raise errors.WrongType(f"{path or 'The message'} is a {type(value).__name__}; it is declared as {kind.__name__}")
         return {s.name: self.value(getattr(value, s.name), s.kind, s, under(path, s.name)) for s in specs(kind)}

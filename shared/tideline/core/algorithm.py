@@ -95,12 +95,10 @@ class Algorithm(Generic[C, S, M]):
         return {**self.sizes(config, world), **world.sizes}
 
     def casting(self, n: int) -> tuple[Role, ...]:
-        """Roles for a demonstration with n sites."""
         return casting(self.cast, n)
 
 
 def casting(cast: Sequence[R], n: int) -> tuple[R, ...]:
-    """n of a cast: the first and the last as they stand, those between cycle through the middle, or are as the first."""
     middle = cast[1:-1] or cast[:1]
     between = (middle[i % len(middle)] for i in range(n - 2))
     return (*cast[:1], *between, cast[-1])[-n:]
@@ -118,7 +116,6 @@ def contract(algorithm: Algorithm[C, S, M], config: C) -> Contract:
 
 
 def clauses(phase: Phase[C, S]) -> Iterator[Clause]:
-    """What one phase's replies tell."""
     step = phase.step
     if step is None:
         return
@@ -181,5 +178,4 @@ def load_methods(place: str) -> Methods:
 
 
 def is_row(row: object) -> bool:
-    """Whether this is (name, "module:attribute")."""
     return isinstance(row, tuple) and len(row) == 2 and all(isinstance(text, str) for text in row)

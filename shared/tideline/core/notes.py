@@ -104,7 +104,6 @@ class Note:
 
     @property
     def level(self) -> Level:
-        """How much it matters."""
         return KINDS[self.kind].level
 
     @property

@@ -93,7 +93,6 @@ def from_json(clauses: Iterable[Mapping[str, Any]]) -> Contract:
 
 
 def clause_of(c: Mapping[str, Any]) -> Clause:
-    """One clause from plain data."""
     audience = frozenset(Audience(a) for a in c["audience"])
     return Clause(c["phase"], c["step"], c["field"], c["dims"], Exposure(c["exposure"]), audience, c.get("doc", ""))
 

@@ -86,7 +86,6 @@ class Kind:
 
     @property
     def inner(self) -> Kind:
-        """What a container holds."""
         assert self.of is not None
         return self.of
 
@@ -105,7 +104,6 @@ class Spec:
 
 
 def is_record(kind: Any) -> bool:
-    """Whether a type was made by `record`."""
     return isinstance(kind, type) and getattr(kind, "__record__", False)
 
 
@@ -193,7 +191,6 @@ def leaves(kind: type[Any], prefix: str = "") -> Iterator[Leaf]:
 
 
 def leaf(spec: Spec, kind: Kind, path: str) -> Iterator[Leaf]:
-    """The leaves below one field."""
     if kind.what in ("dict", "tuple"):
         yield from leaf(spec, kind.inner, path + ".*")
     elif kind.what == "optional":
@@ -209,7 +206,6 @@ def leaf(spec: Spec, kind: Kind, path: str) -> Iterator[Leaf]:
 
 
 def unsealed(kind: type[Any], path: str) -> Iterator[Leaf]:
-    """What a sealed value holds."""
     for each in leaves(kind, path + "."):
         if each.sealed:
             raise Undeclarable(f"{path} is sealed and holds the handle {each.path}", "Give handles beside it, not inside")

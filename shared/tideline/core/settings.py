@@ -159,7 +159,6 @@ def finite(value: Any) -> bool:
 
 
 def bounded(value: Any, path: str, meta: Mapping[str, Any]) -> Any:
-    """The value, if it lies within the setting's bounds and choices."""
     low, high, choices = meta.get("low"), meta.get("high"), meta.get("choices")
     if choices is not None and value not in choices:
         words = [str(c) for c in choices]
@@ -172,7 +171,6 @@ def bounded(value: Any, path: str, meta: Mapping[str, Any]) -> Any:
 
 
 def refuse(path: str, value: Any, should: str) -> ConfigRefused:
-    """The refusal of one value, with its place."""
     return ConfigRefused(f"{path or 'the experiment'} is {show(value)}; it {should}", "Correct the value", path=path)
 
 
@@ -191,7 +189,6 @@ def show(value: Any) -> str:
 
 
 def unknown(path: str, key: str, allowed: list[str]) -> ConfigRefused:
-    """The refusal of a key that nobody knows, with the keys that exist."""
     return ConfigRefused(f"{path} is not a known setting", f"Use one of: {', '.join(allowed)}{nearest(key, allowed)}", path=path)
 
 
@@ -202,10 +199,8 @@ def nearest(word: str, words: Sequence[str]) -> str:
 
 
 def guess(value: Any, words: Sequence[str]) -> str:
-    """`nearest`, for a value that may be no text at all."""
     return nearest(value, words) if isinstance(value, str) else ""
 
 
 def join(where: str, name: str) -> str:
-    """A dotted path."""
     return f"{where}.{name}" if where else name

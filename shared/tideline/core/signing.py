@@ -37,5 +37,4 @@ def fingerprint(sign_key: bytes, receive_key: bytes) -> str:
 
 
 def in_fours(digits: str) -> str:
-    """Digits as people read them: in groups of four."""
     return " ".join(digits[at : at + 4] for at in range(0, len(digits), 4))

@@ -52,7 +52,6 @@ class Data:
 
     @property
     def labelled(self) -> bool:
-        """Whether the rows of x carry labels."""
         return self.y is not None
 
 

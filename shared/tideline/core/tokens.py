@@ -42,7 +42,6 @@ class Token:
 
     @property
     def text(self) -> str:
-        """The token as it is handed over."""
         body = base64.urlsafe_b64decode(self.secret) + bytes([self.trust]) + self.authority + ",".join(self.addresses).encode()
         return PREFIX + base64.urlsafe_b64encode(body + check(body)).decode().rstrip("=")
 
@@ -76,7 +75,6 @@ def secret_of(text: str) -> str:
 
 
 def check(body: bytes) -> bytes:
-    """What shows that a token was cut or mistyped."""
     return hashlib.sha256(b"tideline token" + body).digest()[:CHECK_BYTES]
 
 

@@ -39,19 +39,16 @@ def begun(at: float, chain: str, clients: int, runs: int, keys: int) -> AuditEve
 
 
 def invited(invite: Invite, by: str, now: float) -> AuditEvent:
-    """A token was made."""
     details = {"invite": invite.token_hash[:HASH], "expires": invite.expires, "hold": invite.hold, "labels": dict(invite.labels)}
     return AuditEvent("invited", now, by, invite.name, details=details)
 
 
 def enrolled(client: Client, token_hash: str) -> AuditEvent:
-    """An agent used its token."""
     details = {"invite": token_hash[:HASH], "keys": shown(client.keys), "roles": list(client.roles)}
     return AuditEvent("enrolled", client.enrolled, client=client.name, details=details | {"standing": client.standing.value})
 
 
 def rotated(name: ClientId, keys: Keys, now: float) -> AuditEvent:
-    """A client has new keys."""
     return AuditEvent("rotated", now, client=name, details={"keys": shown(keys)})
 
 
@@ -69,18 +66,15 @@ def shown(keys: Keys | None) -> str:
 
 
 def about_client(kind: str, name: ClientId, now: float, by: str, **details: Any) -> AuditEvent:
-    """A person decided something about a client."""
     return AuditEvent(kind, now, by, name, details=details)
 
 
 def key_made(key: ApiKey) -> AuditEvent:
-    """Somebody was given a key of the people's door."""
     details = {"name": key.name, "id": key.id, "role": key.role.value, "expires": key.expires}
     return AuditEvent("key_made", key.created, key.created_by, details=details)
 
 
 def key_ended(name: str, now: float, by: str) -> AuditEvent:
-    """A key of the people's door opens nothing any more."""
     return AuditEvent("key_ended", now, by, details={"name": name})
 
 
@@ -90,19 +84,16 @@ def parts_swept(dropped: int, freed: int, by: str, now: float) -> AuditEvent:
 
 
 def run_started(row: RunRow, by: str) -> AuditEvent:
-    """A run was written."""
     details = {"method": row.method, "roster": dict(row.roster), "contract": row.spec.contract}
     details |= {"weights": row.spec.initial_weights} if row.spec.initial_weights else {}
     return AuditEvent("run_started", row.created, by, run=row.id, details=details)
 
 
 def run_ended(row: RunRow, status: Status, cause: str, by: str, now: float) -> AuditEvent:
-    """A run stalled, failed or was cancelled."""
     return AuditEvent(f"run_{status.value}", now, by, run=row.id, details={"cursor": row.cursor, "cause": cause[:MOST_WORDS]})
 
 
 def run_resumed(row: RunRow, asked: Iterable[OrderRow], by: str, now: float) -> AuditEvent:
-    """A person opened a stalled run again."""
     return AuditEvent("run_resumed", now, by, run=row.id, details={"cursor": row.cursor, "sent": sent(asked)})
 
 
@@ -117,7 +108,6 @@ def round_ended(step: Advance, late: Collection[str]) -> list[AuditEvent]:
 
 
 def asked_again(row: OrderRow) -> AuditEvent:
-    """An order was offered once more under a new name."""
     return AuditEvent("asked_again", row.created, client=row.client, run=row.run, details=place(row) | {"sent": sent([row])})
 
 
@@ -141,7 +131,6 @@ def sealed_for(envelopes: Iterable[Envelope]) -> dict[str, Any]:
 
 
 def place(row: OrderRow) -> dict[str, Any]:
-    """Which order."""
     return {"order": row.id, "cursor": row.cursor}
 
 
@@ -201,7 +190,6 @@ class Refusals:
 
 
 def nameable(name: str) -> bool:
-    """Whether a client could have this name."""
     try:
         check_client_name(name, empty=False)
     except ConfigRefused:

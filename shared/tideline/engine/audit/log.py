@@ -56,7 +56,6 @@ class About:
     since: float | None = None
 
     def fits(self, entry: Entry) -> bool:
-        """Whether an entry is one of them."""
         named = all(mine in ("", theirs) for mine, theirs in self._pairs(entry))
         return named and (self.since is None or entry.at >= self.since)
 
@@ -75,7 +74,6 @@ def canonical(entry: Entry) -> bytes:
 
 
 def hash_after(before: str, entry: Entry) -> str:
-    """What an entry's hash has to be behind this one."""
     return hashlib.sha256(bytes.fromhex(before) + canonical(entry)).hexdigest()
 
 
@@ -105,7 +103,6 @@ def follow(tip: Tip, entries: Iterable[Entry]) -> Tip:
 
 
 def check_next(tip: Tip, entry: Entry) -> None:
-    """Raises ChainBroken unless an entry is the one that follows."""
     wanted = tip.seq + 1
     if entry.seq != wanted:
         raise broken(wanted, f"is not where it belongs: entry {entry.seq} stands there", found=entry.seq)
@@ -126,7 +123,6 @@ def made_of(before: str, entry: Entry) -> str:
 
 
 def broken(entry: int, what: str, **context: object) -> ChainBroken:
-    """The refusal of an entry."""
     return ChainBroken(f"Entry {entry} {what[:MOST_WORDS]}", KEEP, entry=entry, **context)
 
 
@@ -160,7 +156,6 @@ def entry_of(row: Mapping[str, Any]) -> Entry:
 
 
 def text_in(value: object) -> str:
-    """A text. Raises TypeError."""
     if not isinstance(value, str):
         raise TypeError("not a text")
     return value

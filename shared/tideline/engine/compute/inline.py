@@ -78,7 +78,6 @@ class Turned:
 
 
 def begin(game: Game, weights: Weights | None = None) -> Turned:
-    """The first state, from a person's weights if there are any, and what is asked first. Raises RosterRefused, ConfigRefused."""
     with reproducible(seed_for(game.seed, Purpose.BEGIN, 0), game.threads) as rng, named("begin"):
         state = first_state(game, rng, weights)
     return enter(game, state, 0)
@@ -117,7 +116,6 @@ def close(game: Game, state: Record, cursor: int, replies: Replies[Record]) -> T
 
 
 def ask(game: Game, phase: AnyPhase, state: Record, cursor: int) -> Mapping[ClientId, Record]:
-    """What the phase asks, in sorted client order."""
     if phase.step is None:
         return EMPTY
     seed, half = seed_for(game.seed, Purpose.ASK, cursor), f"ask of {phase.name}"
@@ -142,7 +140,6 @@ def later(orders: Each[Record], seed: int, half: str, threads: int) -> Callable[
 
 
 def fold(game: Game, phase: AnyPhase, state: Record, cursor: int, replies: Replies[Record]) -> Folded[Record]:
-    """The state after the phase's replies, and what people are told of the fold."""
     with reproducible(seed_for(game.seed, Purpose.FOLD, cursor), game.threads) as rng, named(f"fold of {phase.name}"):
         return checked_report(
             folded(phase.fold(state, replies, turn(game, cursor, rng))), phase.name, [m.id for m in game.roster]
@@ -150,7 +147,6 @@ def fold(game: Game, phase: AnyPhase, state: Record, cursor: int, replies: Repli
 
 
 def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn[Settings]:
-    """What `ask` and `tell` see."""
     return Turn(game.config, game.world, game.roster, round_of(game.plan, cursor), rng)
 
 
@@ -197,7 +193,6 @@ class InlineCompute:
         self._live: dict[str, tuple[Made, Record]] = {}
 
     def methods(self) -> tuple[MethodSummary, ...]:
-        """Every method with its summary and source."""
         found = [resolve(self._methods, name) for name, _ in self._methods]
         return tuple(MethodSummary(a.name, a.summary, a.paper) for a in found)
 
@@ -257,7 +252,6 @@ class InlineCompute:
         return algorithm.initial_weights.fits
 
     def begin(self, asked: BeginRequest) -> NextRound:
-        """The first state and the first orders."""
         game, digest = self.game(asked.spec, asked.roster), asked.spec.initial_weights
         self.fits(game.algorithm, digest)(game.config, game.world, game.roster)
         weights = read_initial_weights(self.parts, game.world, digest) if digest else None
@@ -274,11 +268,9 @@ class InlineCompute:
         return made
 
     def check(self, asked: CheckRequest) -> None:
-        """Hold a reply to its declaration. Raises Malformed errors."""
         self.reply(self.game(asked.spec, ()), asked.cursor, asked.asked, asked.reply)
 
     def game(self, spec: RunSpec, roster: Roster) -> Game:
-        """A run with its method resolved."""
         algorithm = resolve(self._methods, spec.method)
         config = algorithm.configure(spec.config)
         return Game(algorithm, config, spec.world, algorithm.plan(config), roster, spec.seed, spec.threads)
@@ -358,24 +350,20 @@ class InlineCompute:
 
 
 def bare(handles: Iterable[AnyHandle]) -> tuple[AnyHandle, ...]:
-    """Handles as others know them."""
     return tuple(each.bare() for each in handles)
 
 
 def facts_of(algorithm: AnyAlgorithm, settings: Settings) -> tuple[PhaseFact, ...]:
-    """What is known of each place in a method's plan."""
     plan = algorithm.plan(settings)
     rounds = zip(plan, rounds_of(plan), strict=True)
     return tuple(PhaseFact(p.name, p.step.name if p.step else "", r, p.floor, p.needs) for p, r in rounds)
 
 
 def settings_of(config: type[Settings]) -> tuple[SettingFacts, ...]:
-    """A config's settings with their defaults, bounds, choices and sentences."""
     return tuple(described(f) for f in dataclasses.fields(config))
 
 
 def described(setting: dataclasses.Field[Settings]) -> SettingFacts:
-    """One setting."""
     default = setting.default if setting.default_factory is dataclasses.MISSING else setting.default_factory()
     meta, choices = setting.metadata, setting.metadata.get("choices")
     return SettingFacts(
@@ -429,5 +417,4 @@ def brought(world: World, view: memoryview) -> Weights:
 
 
 def refused(what: str, todo: str) -> ConfigRefused:
-    """The refusal of a file, at its place in the experiment."""
     return ConfigRefused(what, todo, path="weights")

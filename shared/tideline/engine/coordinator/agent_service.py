@@ -95,7 +95,6 @@ class AgentService:
         return chunks(self.part_store.parts, wanted, chunk_size(total, streams))
 
     def sent(self, order: OrderId, nbytes: int) -> None:
-        """Count what went down."""
         with self._lock:
             count(self._down, order, nbytes)
         self.meter.sent(nbytes)
@@ -207,7 +206,6 @@ class AgentService:
                 raise NotFinite(f"The metric {name} is {value}")
 
     def refuse(self, row: OrderRow, reply: Reply, error: FederationError) -> Receipt:
-        """Record why a reply is no reply; the round lives on if the quorum does."""
         failure = Failure(error.kind, str(error))
         self.close(row, Reply(reply.order, failure=failure, refused=True), OrderStatus.FAILED)
         return Receipt("refused", error=failure)
@@ -258,14 +256,12 @@ class AgentService:
         return row
 
     def open(self, client: ClientId, order: OrderId) -> OrderRow:
-        """The client's own order, if it waits for an answer. Raises Stale."""
         row = self.own(client, order)
         if row.status is not OrderStatus.OPEN:
             raise Stale(f"Order {order[:8]} is {row.status.value}")
         return row
 
     def run(self, row: OrderRow) -> RunRow:
-        """The order's run."""
         run = self.journal.run(row.run)
         assert run is not None, "orders refer to runs"
         return run
@@ -361,5 +357,4 @@ class Notebook:
 
 
 def only(left_out: Counter[ClientId]) -> dict[str, Plain]:
-    """Whose notes were left out, where they are all of one client."""
     return {"client": next(iter(left_out))} if len(left_out) == 1 else {}

@@ -101,7 +101,6 @@ class ApiKeys:
         return self._missed_at is not None and 0.0 <= self._clock.now() - self._missed_at < MISSED_SECONDS
 
     def _looked_up(self, key: str) -> ApiKey | None:
-        """A key as the journal has it, or had it a moment ago. Raises Unreachable."""
         with self._lock:
             now = self._clock.now()
             if not self._fresh(now, UNKNOWN_SECONDS):
@@ -176,7 +175,6 @@ def caller_of(key: ApiKey, secret: str, now: float) -> Caller:
 
 
 def unknown() -> IdentityRefused:
-    """The refusal of a key that nobody knows, or of none."""
     return IdentityRefused("The API key is missing or wrong", "Send the header Authorization: Bearer KEY")
 
 
@@ -186,7 +184,6 @@ def hash_of(key: str) -> str:
 
 
 def day(at: float) -> str:
-    """A moment as its day, UTC."""
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 

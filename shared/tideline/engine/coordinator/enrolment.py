@@ -110,7 +110,6 @@ class Enrolment:
         return "invited"
 
     def first(self, token: str, who: Applicant) -> Client:
-        """A new agent with its token."""
         invite = self.fitting(token, who)
         client = newcomer(invite, who, self.clock.now())
         with self._changing(client.name):
@@ -119,7 +118,6 @@ class Enrolment:
         return client
 
     def fitting(self, token: str, who: Applicant) -> Invite:
-        """The invitation that lets an agent in. Raises IdentityRefused."""
         now, invite = self.clock.now(), self.invited(token)
         if invite.used_by:
             raise IdentityRefused(f"The token was used by {invite.used_by!r}", "A token serves once; ask for a new one")
@@ -181,7 +179,6 @@ class Enrolment:
         return found
 
     def _read_one(self, name: ClientId) -> Client | None:
-        """A client's row from the journal."""
         before = self._changes
         found = self.journal.client(name)
         with self._turn:
@@ -198,7 +195,6 @@ class Enrolment:
         self._refresh(AHEAD_SECONDS)
 
     def _refresh(self, due: float = FRESH_SECONDS) -> None:
-        """Read everybody's rows, if that is due."""
         if self._fresh(due):
             return
         with self._reading:
@@ -261,7 +257,6 @@ class Enrolment:
         return self.find(name)
 
     def find(self, name: str) -> Client:
-        """A client by name. Raises NotFound."""
         known = self.journal.client(name)
         if known is None:
             names = [each.name for each in self.journal.clients()]
@@ -311,12 +306,10 @@ def admitted(known: Client) -> Client:
 
 
 def barred(known: Client) -> IdentityRefused:
-    """The refusal of a revoked client."""
     return IdentityRefused(f"{known.name!r} was {revocation(known)}", "Ask whoever runs the coordinator for a new invitation")
 
 
 def same_keys(one: Keys, other: Keys) -> bool:
-    """Whether two pairs of public keys are the same."""
     return hmac.compare_digest(one.sign + one.receive, other.sign + other.receive)
 
 

@@ -42,7 +42,6 @@ class Identity:
 
     @property
     def run(self) -> RunId:
-        """The id of the run that is started."""
         return RunId(hashlib.sha256(f"run {self.seed}".encode()).hexdigest()[:12])
 
     @property

@@ -67,7 +67,6 @@ class PartStore:
         return self.parts.upload(digest, size, sender(run, client))
 
     def offset(self, digest: Digest, size: int, run: RunId, client: ClientId) -> int:
-        """How much of a part an earlier, cut upload left."""
         return min(self.parts.arrived(digest, sender(run, client)), size)
 
     def upload_initial_weights(self, digest: Digest, size: int) -> Upload:
@@ -128,7 +127,6 @@ class PartStore:
         return swept
 
     def collect(self) -> int:
-        """Forget the parts that nothing refers to any more; how many."""
         gone = set[Digest]()
         self._collect_into(gone)
         return len(gone)

@@ -95,7 +95,6 @@ def client(run: RunRow, name: ClientId, own: Orders, theirs: Orders) -> dict[str
 
 
 def failure(run: RunRow, order: OrderRow) -> dict[str, Any]:
-    """Why an order has no reply in the fold."""
     fact = run.plan[order.cursor] if order.cursor >= 0 else None
     return {
         "phase": fact.phase if fact else "join",
@@ -107,7 +106,6 @@ def failure(run: RunRow, order: OrderRow) -> dict[str, Any]:
 
 
 def last_metrics(orders: Orders) -> dict[str, float]:
-    """The newest value of each metric."""
     found: dict[str, float] = {}
     for order in sorted(orders, key=lambda o: (o.cursor, o.attempt)):
         if order.status is OrderStatus.ANSWERED:
@@ -182,7 +180,6 @@ def awaited(journal: Journal, run: RunRow, now: float) -> list[dict[str, Any]]:
 
 
 def waits(journal: Journal, run: RunRow, now: float) -> str:
-    """What an open run waits for, in words."""
     if run.status not in OPEN:
         return ""
     latest = newest(journal.orders(run.id, run.cursor))
@@ -217,12 +214,10 @@ def generalization(
 
 
 def mean(accuracies: list[float]) -> dict[str, Any]:
-    """The mean of so many sites."""
     return {"accuracy": sum(accuracies) / len(accuracies), "sites": len(accuracies)}
 
 
 def scorings_of(contract: Contract) -> frozenset[Step]:
-    """The steps whose replies hold scores and nothing else."""
     fields: dict[Step, list[Clause]] = {}
     for clause in contract:
         fields.setdefault((clause.phase, clause.step), []).append(clause)
@@ -252,6 +247,5 @@ def taught(run: RunRow, orders: Iterable[OrderRow], scorings: frozenset[Step]) -
 
 
 def step_of(run: RunRow, order: OrderRow) -> Step:
-    """What was asked."""
     fact = run.plan[order.cursor]
     return fact.phase, fact.step

@@ -83,7 +83,6 @@ class RunService:
         return self.started(run)
 
     def write(self, identity: Identity, rows: list[RunRow], orders: list[OrderRow]) -> None:
-        """Write new runs. What another try has written meanwhile stays as it is."""
         if identity.idempotency_record:
             self.journal.create_once(identity.idempotency_record, identity.worker, rows, orders, identity.by, self.here)
         else:
@@ -110,7 +109,6 @@ class RunService:
             raise type(error)(f"The reference: {error.what}", error.todo, **{**error.context, "path": path}) from error
 
     def ring(self, rows: list[RunRow]) -> None:
-        """Wake the clients that a run asks for, and its scheduler."""
         for row in rows:
             self.bell.ring(f"run:{row.id}")
             for client in row.roster:
@@ -149,7 +147,6 @@ class RunService:
             )
 
     def draft(self, run: RunId, experiment: Experiment, roster: Mapping[ClientId, Role]) -> RunRow:
-        """The run's row, if the method can use what was asked for."""
         assumed = tuple(Member(name, role, labelled=role is not Role.TARGET) for name, role in sorted(roster.items()))
         made = self.compute.draft(
             DraftRequest(
@@ -229,7 +226,6 @@ class RunService:
         return replace(row, sealed=order.sealed)
 
     def find(self, run: RunId) -> RunRow:
-        """A run by id. Raises NotFound."""
         row = self.journal.run(run)
         if row is None:
             raise NotFound(f"There is no run {run!r}", f"See the list of runs{nearest(run, self.journal.run_ids())}")
@@ -237,7 +233,6 @@ class RunService:
 
 
 def joins(row: RunRow, now: float) -> list[OrderRow]:
-    """The orders of the exchange before the first phase."""
     return [
         OrderRow(
             order_id(row.id, JOIN, client, 1),
@@ -255,7 +250,6 @@ def joins(row: RunRow, now: float) -> list[OrderRow]:
 
 
 def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
-    """A run as it was asked for, once its draft is made."""
     return RunSpec(
         id=run,
         method=experiment.method,

@@ -37,7 +37,6 @@ class Progress:
 
     @property
     def asked(self) -> int:
-        """How many were asked."""
         return len(self.waiting) + len(self.answered) + len(self.failed)
 
 
@@ -111,7 +110,6 @@ def progress_of(orders: Iterable[OrderRow]) -> Progress:
 
 
 def newest(orders: Iterable[OrderRow]) -> tuple[OrderRow, ...]:
-    """The last attempt of each client, sorted by client."""
     latest: dict[ClientId, OrderRow] = {}
     for order in sorted(orders, key=lambda o: (o.client, o.attempt)):
         latest[order.client] = order
@@ -119,7 +117,6 @@ def newest(orders: Iterable[OrderRow]) -> tuple[OrderRow, ...]:
 
 
 def reason(order: OrderRow) -> str:
-    """Why an order has no reply, in words."""
     return order.failure.what if order.failure else f"no answer ({order.status.value})"
 
 
@@ -132,7 +129,6 @@ def waits_for(progress: Progress, rules: Waiting, seconds_left: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people."""
     for size, word in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {word}"
@@ -171,7 +167,6 @@ class Scheduler:
                 self.try_close(run, orders, token)
 
     def asked(self, run: RunRow) -> tuple[OrderRow, ...]:
-        """The round's orders. Whoever was revoked since the run began is not waited for, whichever round asks for it."""
         orders = self.journal.orders(run.id, run.cursor)
         waiting = {o.client for o in orders if o.status is OrderStatus.OPEN}
         barred = waiting & self.journal.revoked() if waiting else frozenset()
@@ -180,7 +175,6 @@ class Scheduler:
         return self.journal.orders(run.id, run.cursor) if barred else orders
 
     def judge(self, run: RunRow, orders: tuple[OrderRow, ...]) -> tuple[Verdict, Progress]:
-        """Whether the round is ready, and who has answered."""
         progress = progress_of(orders)
         rules, floor = waiting_of(run), floor_of(run)
         if self.clock.now() >= run.deadline_at:
@@ -247,7 +241,6 @@ class Scheduler:
         return since + 1 >= run.spec.checkpoint_every
 
     def history(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> tuple[Checkpoint, tuple[RecordedRound, ...]]:
-        """The last checkpoint, and the rounds closed since."""
         last = max(i for i, r in enumerate(rounds) if r.state)
         past = tuple(self.recorded(run, r) for r in rounds[last + 1 :])
         return Checkpoint(rounds[last].next_cursor, rounds[last].state[0][0]), past
@@ -260,7 +253,6 @@ class Scheduler:
     def closing(
         self, run: RunRow, cursor: int, answered: list[OrderRow], asked: Mapping[ClientId, Digest] | None = None
     ) -> RecordedRound:
-        """A round's replies."""
         if asked is None:
             asked = {o.client: m for o in newest(self.journal.orders(run.id, cursor)) if (m := o.message)}
         replies, metrics = {o.client: o.reply[0][0] for o in answered}, {o.client: o.metrics for o in answered}
@@ -274,7 +266,6 @@ class Scheduler:
         made: NextRound,
         members: Roster,
     ) -> Advance:
-        """What the transaction writes."""
         now = self.clock.now()
         asked = newest(self.journal.orders(run.id, run.cursor))
         closed = self.closed(run, answered, asked, made, now)
@@ -301,7 +292,6 @@ class Scheduler:
         )
 
     def closed(self, run: RunRow, answered: list[OrderRow], asked: Sequence[OrderRow], made: NextRound, now: float) -> RoundRow:
-        """The round's record."""
         fact = run.plan[run.cursor] if run.cursor >= 0 else None
         return RoundRow(
             run.id,
@@ -320,7 +310,6 @@ class Scheduler:
         )
 
     def order(self, run: RunRow, cursor: int, client: ClientId, files: Files, now: float) -> OrderRow:
-        """A new order, first attempt."""
         seed = seed_for(run.spec.seed, Purpose.STEP, cursor, client)
         after = self.journal.last_answer(run.id, client)
         return OrderRow(order_id(run.id, cursor, client, 1), run.id, cursor, 1, client, files, seed, after, now)
@@ -360,7 +349,6 @@ def suspects(folded: Sequence[ClientId]) -> str:
 
 
 def place(run: RunRow) -> str:
-    """Where a run is, in words."""
     if 0 <= run.cursor < len(run.plan):
         return f"Round {run.plan[run.cursor].round} of {run.plan[run.cursor].phase}"
     return "Gathering the sites"
@@ -424,7 +412,6 @@ class Leases:
 
     @property
     def pause(self) -> float:
-        """Seconds between two looks."""
         return self.seconds / BEATS
 
     def _claim(self, found: Iterable[Lease]) -> None:
@@ -449,5 +436,4 @@ class Leases:
 
 
 def by_run(leases: Iterable[Lease]) -> dict[RunId, Lease]:
-    """Leases under their runs' names."""
     return {lease.run: lease for lease in leases}

@@ -81,7 +81,6 @@ class Client:
 
     @property
     def keys(self) -> Keys | None:
-        """Its public keys, if it has any."""
         return Keys(self.sign_key, self.receive_key) if self.sign_key else None
 
 

@@ -69,18 +69,15 @@ def named(name: str) -> str:
 
 
 def peer_in(told: Mapping[str, Any]) -> Peer:
-    """One peer. Raises ValueError and the like for what is none."""
     handovers = told["handovers"][-MOST_HANDOVERS:]
     return Peer(keys_in(told), tuple(Handover(keys_in(each), str(each["signature"])) for each in handovers))
 
 
 def keys_in(told: Mapping[str, Any]) -> Keys:
-    """Public keys. Raises ValueError for others."""
     return Keys(hexadecimal(told["sign"], KEY_BYTES), hexadecimal(told["receive"], KEY_BYTES))
 
 
 def hexadecimal(text: str, size: int) -> str:
-    """So many bytes in hexadecimal. Raises ValueError."""
     found = bytes.fromhex(text)
     if len(found) != size:
         raise ValueError(f"{size} bytes are wanted")
@@ -200,5 +197,4 @@ def bare_chars(name: str) -> int:
 
 
 def chars(told: Mapping[str, Plain]) -> int:
-    """The characters of plain data, as they are sent."""
     return len(json.dumps(told))

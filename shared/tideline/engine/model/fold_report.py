@@ -94,7 +94,6 @@ def table(given: Table, whose: str, name: str) -> Table:
 
 
 def headed(heads: Iterable[str], what: str) -> tuple[str, ...]:
-    """Names of rows or columns, each once. Raises StepFailed."""
     found = tuple(named(each, what) for each in heads)
     twice = [name for name, times in Counter(found).items() if times > 1]
     if twice:

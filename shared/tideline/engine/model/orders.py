@@ -77,7 +77,6 @@ class OrderRow:
 
     @property
     def message(self) -> Digest | None:
-        """The root of what is asked."""
         return self.files[0][0] if self.files else None
 
 

@@ -86,7 +86,6 @@ class Headline:
 
 
 def headline(row: RunRow) -> Headline:
-    """A run's row in one line."""
     told = {field.name: getattr(row, field.name) for field in fields(Headline) if field.name != "of"}
     return Headline(**told, of=len(row.plan))
 

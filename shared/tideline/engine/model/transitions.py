@@ -33,7 +33,6 @@ def present(doubtful: Iterable[Digest], here: Callable[[Digest], bool]) -> None:
 
 
 def advanced(row: RunRow, step: Advance) -> RunRow:
-    """A run's row after a closed round."""
     return replace(
         row,
         cursor=step.cursor,
@@ -50,7 +49,6 @@ def advanced(row: RunRow, step: Advance) -> RunRow:
 
 
 def answered(row: OrderRow, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderRow:
-    """An order's row with its reply."""
     return replace(
         row,
         status=status,
@@ -75,7 +73,6 @@ def rekeyed(known: Client, keys: Keys, protocol: int, handover: str = "") -> Cli
 
 
 def day(seconds: float) -> str:
-    """A time for people."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
@@ -90,7 +87,6 @@ def revoked_reply(row: OrderRow, known: Client) -> Reply:
 
 
 def closed_event(step: Advance) -> dict[str, Any]:
-    """What people are told of a closed round."""
     closed = step.closed
     more: dict[str, Any] = {} if step.token is None else {"token": step.token}
     if closed.marks:
@@ -107,7 +103,6 @@ def closed_event(step: Advance) -> dict[str, Any]:
 
 
 def reply_event(row: OrderRow, reply: Reply) -> dict[str, Any]:
-    """What people are told of a reply."""
     told: dict[str, Any] = {"client": row.client, "cursor": row.cursor, "metrics": dict(reply.metrics)}
     if reply.failure:
         told |= {"kind": reply.failure.kind, "what": reply.failure.what}
@@ -115,7 +110,6 @@ def reply_event(row: OrderRow, reply: Reply) -> dict[str, Any]:
 
 
 def late_event(row: OrderRow) -> dict[str, Any]:
-    """What people are told of a reply that turned out to be late."""
     return reply_event(row, Reply(row.id, metrics=row.metrics))
 
 

@@ -68,7 +68,6 @@ class Pins(Protocol):
 
         Nobody else changes any meanwhile. Where `work` raises, nothing is changed.
         """
-        ...
 
 
 class MemoryPins:
@@ -96,12 +95,10 @@ class Own:
 
     @property
     def public(self) -> Keys:
-        """What others know it by."""
         return Keys(*(key.hex() for key in sealing.public_keys(self.sign, self.receive[0])))
 
 
 def fresh() -> Own:
-    """New keys."""
     sign, receive = sealing.new_keys()
     return Own(sign, (receive,))
 
@@ -172,7 +169,6 @@ def receiving(name: str, keys: Keys) -> Keys:
 
 
 def stranger(name: str, pin: Pin, keys: Keys) -> PeerRefused:
-    """The refusal of keys that nobody vouches for."""
     return PeerRefused(
         f"{name} is shown with other keys ({shown(keys)}) than this site knows it by ({pin.fingerprint})",
         asked(name, keys),
@@ -199,12 +195,10 @@ def short(pin: Pin) -> bool:
 
 
 def digits(pin: Pin) -> str:
-    """A pin's fingerprint without its spaces."""
     return pin.fingerprint.replace(" ", "")
 
 
 def shown(keys: Keys) -> str:
-    """The fingerprint of public keys."""
     return fingerprint(*raw(keys))
 
 

@@ -109,14 +109,12 @@ def notes(result: Plain) -> Iterator[str]:
 
 
 def note(name: str, failures: list[Plain]) -> str:
-    """A site's sentence."""
     last, more = failures[-1], len({place(each) for each in failures}) - 1
     before = f", and {more} {'round' if more == 1 else 'rounds'} before it," if more else ""
     return f"Round {last['round']} of {last['phase']}{before} closed without {name}. {last['kind']}: {last['what']}"
 
 
 def place(failure: Plain) -> tuple[str, int]:
-    """The round that a failure is of."""
     return failure["phase"], failure["round"]
 
 

@@ -51,7 +51,6 @@ def addressed(handle: AnyHandle, peers: Mapping[ClientId, Peer]) -> tuple[Client
 
 
 def seal_one(run: RunId, handle: AnyHandle, readers: Mapping[ClientId, Peer], parts: Parts, own: Own) -> Envelope:
-    """Seal one value."""
     what, key = about(run, handle), sealing.new_key()
     cipher = parts.put(sealing.Sealing(parts.view(Digest(handle.digest)), key, what))
     keys = {name: sealed_to(name, key, peer).hex() for name, peer in sorted(readers.items())}
@@ -80,7 +79,6 @@ def sealed_to(name: ClientId, key: bytes, peer: Peer) -> bytes:
 
 
 def ciphers(envelopes: Iterable[Envelope]) -> Files:
-    """The sealed files of envelopes."""
     return tuple(dict.fromkeys((each.cipher, each.bytes) for each in envelopes))
 
 
@@ -201,7 +199,6 @@ def sealed_out(envelope: Envelope, message: M) -> M:
 
 
 def sealed_in(message: Any) -> Envelope:
-    """A sealed value from such a message."""
     handle: Handle[Any] = Handle(message.digest, int(message.size), ClientId(message.holder), message.phase, int(message.round))
     keys, signatures = (
         {ClientId(name): told.hex() for name, told in by_reader.items()} for by_reader in (message.keys, message.signatures)

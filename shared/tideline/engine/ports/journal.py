@@ -86,7 +86,6 @@ class Runs(Protocol):
 
     def tally(self) -> Tally:
         """How much there is of everything."""
-        ...
 
     def create(
         self,
@@ -100,17 +99,14 @@ class Runs(Protocol):
         A run refers to the weights that it begins from until its first state is kept; they may wait for another run from then
         on as if they had been uploaded now. `here`: as in `advance`. Raises ConfigRefused if they are not here.
         """
-        ...
 
     def run(self, run: RunId) -> RunRow | None: ...
 
     def run_ids(self) -> tuple[RunId, ...]:
         """Every run, the oldest first; of one age, by id."""
-        ...
 
     def headlines(self, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
         """The runs in that order, at most so many. `after`: those that follow this run; none follow one that is not there."""
-        ...
 
     def set_status(
         self,
@@ -123,7 +119,6 @@ class Runs(Protocol):
         by: str = "",
     ) -> bool:
         """Change a run's status if it is one of `among`. A final status cancels what is open. `token`: as in `advance`."""
-        ...
 
     def reopen(
         self,
@@ -136,7 +131,6 @@ class Runs(Protocol):
         by: str = "",
     ) -> bool:
         """Open a stalled run again, with a new deadline and new attempts of orders; False if it is not stalled."""
-        ...
 
     def advance(self, step: Advance, here: Present = all_present) -> bool:
         """Write a closed round if the run is still open at `from_cursor`; False if somebody else was first.
@@ -146,26 +140,21 @@ class Runs(Protocol):
         can take them any more: who wrote the step may have seen one before. Of all others its writer has seen the bytes safe.
         Raises Overtaken if the step's token is not the newest of the run's lease, and Unreachable if a part is not here.
         """
-        ...
 
     def leases(self, run: RunId | None = None) -> tuple[Lease, ...]:
         """The leases of all open runs, or of this one if it is open."""
-        ...
 
     def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
         """Take those leases that are still as they were seen; they come back with their next token."""
-        ...
 
     def renew(self, held: Iterable[Lease]) -> tuple[Lease, ...]:
         """A sign of life for each lease whose token is still the newest: these, as they are now.
 
         Waits for nobody: a lease that a scheduler's write holds just now lives without one.
         """
-        ...
 
     def release(self, held: Iterable[Lease]) -> None:
         """Leave leases, those whose token is still the newest, to whoever comes."""
-        ...
 
     def rounds(self, run: RunId) -> tuple[RoundRow, ...]: ...
 
@@ -177,7 +166,6 @@ class Runs(Protocol):
 
     def last_answer(self, run: RunId, client: ClientId) -> int:
         """The cursor of the last reply that this client gave (late ones count: the work was done), or JOIN - 1."""
-        ...
 
     def answer(
         self,
@@ -193,22 +181,18 @@ class Runs(Protocol):
 
         An expired order stays expired. CANCELLED: the order was settled before, and nothing changes. `here`: as in `advance`.
         """
-        ...
 
     def envelopes(self, run: RunId, handles: Collection[AnyHandle]) -> tuple[Envelope, ...]:
         """The sealed values of a run that these handles name and that are still kept.
 
         They are kept from the reply that brings them on, as long as a state that is kept, or an answer since, names them.
         """
-        ...
 
     def reissue(self, orders: Iterable[OrderRow]) -> None:
         """Offer orders again under new names. One whose name is known, or whose run has ended, is left as it is."""
-        ...
 
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
         """Note progress; gives those of the orders that are no longer open."""
-        ...
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None: ...
 
@@ -220,13 +204,11 @@ class Accounts(Protocol):
 
     def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
         """Write an invite; one that is there already stays as it is."""
-        ...
 
     def invite(self, token_hash: str) -> Invite | None: ...
 
     def enrol(self, token_hash: str, client: Client) -> bool:
         """Use an unused invite and add the client, both or neither. Only a revoked client of that name is replaced."""
-        ...
 
     def client(self, name: str) -> Client | None: ...
 
@@ -234,53 +216,42 @@ class Accounts(Protocol):
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
         """Note that a client lives. A version and roles that it told replace those known; other roles stand in the log."""
-        ...
 
     def saw_all(self, names: Collection[ClientId], now: float) -> None:
         """Note of many at once that they live."""
-        ...
 
     def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0, handover: str = "") -> bool:
         """Give a client new keys, if its key to sign is still `before` (empty: none yet). Its credential is gone with it.
 
         handover: the signature by which the old keys vouch for the new ones; without it nobody who knows the old ones follows.
         """
-        ...
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
         """Approve a pending client. False if it is not pending."""
-        ...
 
     def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
         """Note that a client is asked for new keys."""
-        ...
 
     def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
         """Revoke a client, and end its open orders as failed; these, as they are then.
 
         One that is revoked keeps its date and its reason, and orders that came since are ended.
         """
-        ...
 
     def revoked(self) -> frozenset[ClientId]:
         """Who is revoked."""
-        ...
 
     def add_key(self, key: ApiKey) -> bool:
         """Write a key; False where its id is known, or another key has the name that is not revoked."""
-        ...
 
     def api_keys(self) -> tuple[ApiKey, ...]:
         """Every key, the oldest first; of one age, by id."""
-        ...
 
     def revoke_key(self, name: str, now: float, by: str = "") -> bool:
         """Revoke the key of this name; False where none is good."""
-        ...
 
     def used_key(self, key_id: str, now: float) -> None:
         """Note that a key was used; a later time that is known stays."""
-        ...
 
 
 class PartRecords(Protocol):
@@ -288,14 +259,12 @@ class PartRecords(Protocol):
 
     def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
         """Note parts that a client pushed for a run: they may wait for the report that names them."""
-        ...
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         """Which of the files are here and this client's own in this run; their collection is put off.
 
         What only others hold counts as missing: else a client could learn what others sent, and bytes would depend on arrival.
         """
-        ...
 
     def collect(
         self, before: float, drop: Callable[[Collection[Digest]], object] = lambda digests: None, most: int = MOST_DROPPED
@@ -307,15 +276,12 @@ class PartRecords(Protocol):
         `drop` is called with those parts while nobody can refer to them, and must be able to bring their bytes back: the
         transaction may fail after it. Then it may be called again, with others, or not again: only what is returned is gone.
         """
-        ...
 
     def adopt(self, found: Mapping[Digest, float]) -> int:
         """Note parts that lie in the store (with the time they were written) and that nobody has noted; how many."""
-        ...
 
     def marker(self, ours: Digest | None = None) -> Digest | None:
         """The part that marks this journal's store of parts: `ours` if it is given and none was known."""
-        ...
 
 
 class Idempotency(Protocol):
@@ -327,11 +293,9 @@ class Idempotency(Protocol):
         If it asks for the same, and its worker is nobody or still `over`, it becomes this one's worker's.
         Idempotency records that are a day older than this one are forgotten.
         """
-        ...
 
     def choose(self, key: str, plan: Mapping[str, int]) -> Mapping[str, int]:
         """Write what an idempotency record goes by, unless that was chosen before; what was chosen."""
-        ...
 
     def create_once(
         self,
@@ -346,15 +310,12 @@ class Idempotency(Protocol):
 
         Raises Unreachable if the idempotency record is another worker's by now: that one does it.
         """
-        ...
 
     def conclude(self, key: str, worker: str, answer: Answer) -> Answer:
         """Write what a record came to, unless that was written before; what was written. Raises as `create_once` does."""
-        ...
 
     def leave(self, key: str, worker: str) -> None:
         """Leave an idempotency record without an answer to whoever comes, if it is still this worker's."""
-        ...
 
 
 class AuditLog(Protocol):
@@ -362,15 +323,12 @@ class AuditLog(Protocol):
 
     def record(self, events: Iterable[AuditEvent]) -> None:
         """Write into the audit log what changes nothing else."""
-        ...
 
     def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
         """Entries of the audit log with a higher number, in order, at most so many."""
-        ...
 
     def audit_tip(self) -> Tip:
         """The last entry of the audit log."""
-        ...
 
 
 class Journal(Runs, Accounts, PartRecords, Idempotency, AuditLog, Protocol):

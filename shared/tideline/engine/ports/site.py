@@ -52,7 +52,6 @@ class Pool(Protocol):
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """Run a step. Raises FederationError (StepFailed, Refused, Malformed, Cancelled)."""
-        ...
 
 
 class SiteData(Protocol):
@@ -94,11 +93,9 @@ class Vault(Protocol):
     def commit(self, run: RunId, head: Head) -> None: ...
     def keep(self, run: RunId, files: Files) -> None:
         """Collect the parts that neither a head nor these files name."""
-        ...
 
     def note(self, run: RunId, brief: Mapping[str, Plain]) -> None:
         """Remember what the run is (its orders' brief), so that the site's owner can read its memory."""
-        ...
 
 
 class Link(Protocol):
@@ -106,10 +103,8 @@ class Link(Protocol):
 
     def fetch(self, order: Order, files: Files, parts: Parts) -> None:
         """Bring the order's files that are lacking into `parts`; each goes on behind what an earlier, cut try left."""
-        ...
 
     def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
         """Send parts of a reply, each from its offset on. They are kept on disk there when this returns."""
-        ...
 
     def report(self, order: Order, reply: Reply) -> Receipt: ...

@@ -80,7 +80,6 @@ def read_frame(stream: IO[bytes]) -> Any | None:
 
 
 def to_plain(error: FederationError) -> dict[str, Any]:
-    """An error as plain data."""
     context = {k: v for k, v in error.context.items() if isinstance(v, (str, int, float, bool, list, type(None)))}
     return {"kind": error.kind, "what": error.what, "todo": error.todo, "context": context}
 
@@ -170,7 +169,6 @@ class Child:
             self._reap()
 
     def _reap(self) -> None:
-        """End the process, if there is one."""
         running, self._running = self._running, None
         if running is not None:
             running.close()
@@ -253,7 +251,6 @@ class Running:
                     answers.put(None)
 
     def end(self) -> None:
-        """End the process."""
         self.process.kill()
         self.process.wait()
 
@@ -302,7 +299,6 @@ class Out:
         self._stream, self._lock = stream, threading.Lock()
 
     def write(self, frame: Mapping[str, Any]) -> None:
-        """One frame."""
         with self._lock:
             write_frame(self._stream, frame)
 
@@ -364,7 +360,6 @@ def answer(handle: Serve, frame: Mapping[str, Any], tick: Tick) -> dict[str, Any
 
 
 def no_answer(frame: Mapping[str, Any], kind: str) -> StepFailed:
-    """The error for an answer that cannot be written."""
     return StepFailed(f"The answer to {frame['call']} cannot be told: {kind}", "See the log of that process")
 
 
@@ -389,7 +384,6 @@ class Call(Generic[T]):
     gives: Any
 
     def result(self, answer: Mapping[str, Plain]) -> T:
-        """What the call gave, from plain data."""
         return cast(T, None if self.gives is None else read(self.gives, answer[GIVES], self.name))
 
 

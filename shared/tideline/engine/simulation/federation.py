@@ -54,7 +54,6 @@ class Federation:
         self.agents = {ClientId(n): self.agent(ClientId(n), site, methods, home, device) for n, site in sorted(sites.items())}
 
     def agent(self, name: ClientId, site: SimSite, methods: Methods, home: Path | None, device: str) -> Agent:
-        """A site's agent, enrolled."""
         peer_keys = new_peer_keys()
         who = Applicant(name, tuple(Role), "simulated", keys=peer_keys.own().public)
         client: Client = self.run_service.people.admit(self.run_service.invite(name, {}, 60.0), who)
@@ -69,7 +68,6 @@ class Federation:
         return digest
 
     def start(self, experiment: Mapping[str, Any]) -> RunId:
-        """Start an experiment on the sites."""
         return self.run_service.start(experiment)
 
     def run(
@@ -104,12 +102,10 @@ class Federation:
         return any(self.run_service.find(each).status in OPEN for each in runs)
 
     def waiting(self) -> Iterator[Order]:
-        """Every open order, by client."""
         for name in self.agents:
             yield from self.agent_service.orders(name)
 
     def handle(self, order: Order) -> None:
-        """Let the order's site live it."""
         row = self.journal.order(order.id)
         assert row is not None
         self.agents[row.client].handle(order)

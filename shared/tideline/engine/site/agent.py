@@ -163,7 +163,6 @@ class Agent:
         return took
 
     def job(self, order: Order, brief: Brief, head: Head | None, transfers: Transfers) -> Job:
-        """The step to run."""
         message = order.files[0][0] if order.files else None
         memory = head.memory[0][0] if head and head.cursor >= order.after else None
         alone = replace(brief, peers=EMPTY)  # whom a site seals for is no business of a step
@@ -228,13 +227,11 @@ class Agent:
             self.log("cut", order, error)  # what an earlier try left there was spoilt, and is forgotten now
 
     def fail(self, order: Order, error: FederationError) -> Receipt:
-        """Tell the agent service why there is no reply."""
         self.log("failed", order, error)
         return self.link.report(order, Reply(order.id, failure=Failure(error.kind, str(error))))
 
 
 def new_peer_keys() -> PeerKeys:
-    """New keys, and no peers yet."""
     own = fresh()
     return PeerKeys(lambda: own, MemoryPins())
 
