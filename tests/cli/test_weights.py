@@ -173,7 +173,7 @@ def test_a_backbone_is_put_under_what_the_seed_draws(there: Coordinator, tmp_pat
     assert told.exit_code == 0, told.output
     assert "Note: " in told.stderr and "backbone alone" in told.stderr and "has to train them" in told.stderr
     row = there.federation.run_service.find(json.loads(told.stdout)["run"])
-    held = tensors_in(there.federation.parts.view(row.spec.weights))
+    held = tensors_in(there.federation.parts.view(row.spec.initial_weights))
     assert same(held, with_backbone(parse(World, PHOTOS), backbone(), 4))
 
 

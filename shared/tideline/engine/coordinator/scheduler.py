@@ -40,42 +40,6 @@ class Progress:
         return len(self.waiting) + len(self.answered) + len(self.failed)
 
 
-@dataclass(frozen=True)
-class Answered:
-    """A client's reply was accepted."""
-
-    client: ClientId
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A client cannot answer."""
-
-    client: ClientId
-    reason: str
-
-
-@dataclass(frozen=True)
-class Expired:
-    """The deadline has passed."""
-
-
-ProgressEvent = Answered | Failed | Expired
-
-
-def note(progress: Progress, event: ProgressEvent, rules: Waiting, floor: int | None = None) -> tuple[Progress, Verdict]:
-    """The progress after an event, and what it means. A client's first answer or failure counts; later ones change nothing."""
-    if isinstance(event, Expired):
-        return progress, verdict(progress, rules, floor, expired=True)
-    if event.client in progress.waiting:
-        progress = replace(progress, waiting=progress.waiting - {event.client})
-        if isinstance(event, Answered):
-            progress = replace(progress, answered=progress.answered | {event.client})
-        else:
-            progress = replace(progress, failed=tuple(sorted((*progress.failed, (event.client, event.reason)))))
-    return progress, verdict(progress, rules, floor)
-
-
 def verdict(progress: Progress, rules: Waiting, floor: int | None = None, expired: bool = False) -> Verdict:
     """Close at the target, or when nobody is awaited any more or time is up and the quorum is there; else stall."""
     target = progress.asked if rules.target_replies is None else min(rules.target_replies, progress.asked)
@@ -177,9 +141,7 @@ class Scheduler:
     def judge(self, run: RunRow, orders: tuple[OrderRow, ...]) -> tuple[Verdict, Progress]:
         progress = progress_of(orders)
         rules, floor = waiting_of(run), floor_of(run)
-        if self.clock.now() >= run.deadline_at:
-            return note(progress, Expired(), rules, floor)[1], progress
-        return verdict(progress, rules, floor), progress
+        return verdict(progress, rules, floor, expired=self.clock.now() >= run.deadline_at), progress
 
     def stall(self, run: RunRow, progress: Progress, token: int | None) -> None:
         """Too few answers: the run waits for a person, with the reasons."""

@@ -87,13 +87,7 @@ class Runs(Protocol):
     def tally(self) -> Tally:
         """How much there is of everything."""
 
-    def create(
-        self,
-        runs: Iterable[RunRow],
-        orders: Iterable[OrderRow],
-        by: str = "",
-        here: Present = all_present,
-    ) -> None:
+    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present) -> None:
         """Write new runs and their first orders. `by`: who asked, as the event tells; so in `set_status` and `reopen`.
 
         A run refers to the weights that it begins from until its first state is kept; they may wait for another run from then
@@ -109,26 +103,12 @@ class Runs(Protocol):
         """The runs in that order, at most so many. `after`: those that follow this run; none follow one that is not there."""
 
     def set_status(
-        self,
-        run: RunId,
-        among: Iterable[Status],
-        status: Status,
-        cause: str,
-        now: float,
-        token: int | None = None,
-        by: str = "",
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None, by: str = ""
     ) -> bool:
         """Change a run's status if it is one of `among`. A final status cancels what is open. `token`: as in `advance`."""
 
     def reopen(
-        self,
-        run: RunId,
-        status: Status,
-        cause: str,
-        now: float,
-        deadline_at: float,
-        orders: Iterable[OrderRow],
-        by: str = "",
+        self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow], by: str = ""
     ) -> bool:
         """Open a stalled run again, with a new deadline and new attempts of orders; False if it is not stalled."""
 
@@ -168,14 +148,7 @@ class Runs(Protocol):
         """The cursor of the last reply that this client gave (late ones count: the work was done), or JOIN - 1."""
 
     def answer(
-        self,
-        order: OrderId,
-        reply: Reply,
-        status: OrderStatus,
-        now: float,
-        down: int,
-        up: int,
-        here: Present = all_present,
+        self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
     ) -> OrderStatus | None:
         """Record the first answer to an order: the order's status afterwards, or None if a part that it needs is gone.
 
@@ -298,13 +271,7 @@ class Idempotency(Protocol):
         """Write what an idempotency record goes by, unless that was chosen before; what was chosen."""
 
     def create_once(
-        self,
-        key: str,
-        worker: str,
-        runs: Iterable[RunRow],
-        orders: Iterable[OrderRow],
-        by: str = "",
-        here: Present = all_present,
+        self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present
     ) -> None:
         """As `create`, as this worker of an idempotency record; if the first run is there already, nothing is written.
 

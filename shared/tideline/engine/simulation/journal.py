@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import Any
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.audit import entries
-from tideline.engine.coordinator.idempotency import MemoryIdempotency
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
@@ -30,15 +28,14 @@ from tideline.engine.model.transitions import (
 )
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
-from tideline.engine.simulation.accounts import MemoryKeys, MemoryPeople
+from tideline.engine.simulation.accounts import MemoryAccounts
 
 
-class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
-    """The journal in dictionaries. One lock makes each method a transaction."""
+class MemoryJournal(MemoryAccounts):
+    """The journal in dictionaries."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock = threading.RLock()
         self._runs: dict[RunId, RunRow] = {}
         self._orders: dict[OrderId, OrderRow] = {}
         self._leases: dict[RunId, Lease] = {}
@@ -52,13 +49,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
         self._pushed: set[tuple[Digest, RunId, ClientId]] = set()
         self._sealed: dict[RunId, dict[Handle[Any], tuple[int, Envelope]]] = {}  # and the last cursor that needs each
 
-    def create(
-        self,
-        runs: Iterable[RunRow],
-        orders: Iterable[OrderRow],
-        by: str = "",
-        here: Present = all_present,
-    ) -> None:
+    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present) -> None:
         new = tuple(runs)
         with self._lock:
             self._begin_from(new, here)
@@ -93,14 +84,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
             return tuple(headline(self._runs[run]) for run in found[:limit])
 
     def set_status(
-        self,
-        run: RunId,
-        among: Iterable[Status],
-        status: Status,
-        cause: str,
-        now: float,
-        token: int | None = None,
-        by: str = "",
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None, by: str = ""
     ) -> bool:
         with self._lock:
             row = self._runs[run]
@@ -116,14 +100,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
             return True
 
     def reopen(
-        self,
-        run: RunId,
-        status: Status,
-        cause: str,
-        now: float,
-        deadline_at: float,
-        orders: Iterable[OrderRow],
-        by: str = "",
+        self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow], by: str = ""
     ) -> bool:
         with self._lock:
             row = self._runs[run]
@@ -210,14 +187,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
         return max((o.cursor for o in mine if o.answered is not None and o.failure is None), default=JOIN - 1)
 
     def answer(
-        self,
-        order: OrderId,
-        reply: Reply,
-        status: OrderStatus,
-        now: float,
-        down: int,
-        up: int,
-        here: Present = all_present,
+        self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
     ) -> OrderStatus | None:
         with self._lock:
             row = self._orders[order]
@@ -339,16 +309,10 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
         return tuple(self._events.get(run, ())[max(after, 0) :])
 
     def create_once(
-        self,
-        key: str,
-        worker: str,
-        runs: Iterable[RunRow],
-        orders: Iterable[OrderRow],
-        by: str = "",
-        here: Present = all_present,
+        self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present
     ) -> None:
         new = tuple(runs)
-        with self._lock, self._errands_lock:
+        with self._lock:
             self._held(key, worker)
             if new[0].id not in self._runs:
                 self.create(new, orders, by, here)
