@@ -229,7 +229,7 @@ def entry(name: str, raw: Any, limits: Limits, items: Mapping[str, int] = ITEM_B
         raise errors.SizeMismatch(f"{name!r} spans {end - begin} bytes; its shape needs {nbytes(dtype, shape, items)}")
     if begin % items[dtype]:
         raise errors.Misaligned(f"{name!r} begins at {begin}, which is no multiple of its item's {items[dtype]} bytes")
-    return Entry(name, dtype, shape, begin, end)
+    return Entry(name=name, dtype=dtype, shape=shape, begin=begin, end=end)
 
 
 def check_shape(
@@ -304,7 +304,7 @@ def handle_in(node: Any) -> Handle[Any]:
         raise errors.BadMetadata(f"{show(node)} is no handle of a sealed value")
     for name in node[3:5]:
         check_name(name)
-    return Handle(check_digest(node[1]), node[2], ClientId(node[3]), node[4], node[5])
+    return Handle(digest=check_digest(node[1]), size=node[2], holder=ClientId(node[3]), phase=node[4], round=node[5])
 
 
 def nodes(tree: Any) -> Iterator[list[Any]]:

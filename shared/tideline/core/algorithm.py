@@ -121,9 +121,25 @@ def clauses(phase: Phase[C, S]) -> Iterator[Clause]:
         return
     for leaf in leaves(step.gives):
         assert leaf.exposure is not None
-        yield Clause(phase.name, step.name, leaf.path, leaf.dims, leaf.exposure, leaf.audience, leaf.doc)
+        yield Clause(
+            phase=phase.name,
+            step=step.name,
+            field=leaf.path,
+            dims=leaf.dims,
+            exposure=leaf.exposure,
+            audience=leaf.audience,
+            doc=leaf.doc,
+        )
     for name in step.metrics:
-        yield Clause(phase.name, step.name, f"metrics.{name}", "", Exposure.METRIC, TO_COORDINATOR, "one number per reply")
+        yield Clause(
+            phase=phase.name,
+            step=step.name,
+            field=f"metrics.{name}",
+            dims="",
+            exposure=Exposure.METRIC,
+            audience=TO_COORDINATOR,
+            doc="one number per reply",
+        )
 
 
 def rounds_of(plan: Plan[C, S]) -> tuple[int, ...]:

@@ -94,7 +94,15 @@ def from_json(clauses: Iterable[Mapping[str, Any]]) -> Contract:
 
 def clause_of(c: Mapping[str, Any]) -> Clause:
     audience = frozenset(Audience(a) for a in c["audience"])
-    return Clause(c["phase"], c["step"], c["field"], c["dims"], Exposure(c["exposure"]), audience, c.get("doc", ""))
+    return Clause(
+        phase=c["phase"],
+        step=c["step"],
+        field=c["field"],
+        dims=c["dims"],
+        exposure=Exposure(c["exposure"]),
+        audience=audience,
+        doc=c.get("doc", ""),
+    )
 
 
 def contract_digest(contract: Contract) -> Digest:

@@ -202,7 +202,7 @@ def leaf(spec: Spec, kind: Kind, path: str) -> Iterator[Leaf]:
         assert kind.type is not None
         yield from leaves(kind.type, path + ".")
     else:
-        yield Leaf(path, spec.dims, spec.exposure, spec.audience, spec.doc)
+        yield Leaf(path=path, dims=spec.dims, exposure=spec.exposure, audience=spec.audience, doc=spec.doc)
 
 
 def unsealed(kind: type[Any], path: str) -> Iterator[Leaf]:

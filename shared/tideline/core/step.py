@@ -169,6 +169,6 @@ def step(*, metrics: tuple[str, ...] = (), view: View = View.TRAIN) -> Stepping:
         hints = typing.get_type_hints(said, run.__globals__)
         gives, keeps = typing.get_args(hints["return"])
         takes = hints[first]
-        return Step(run.__name__, run, takes, keeps, gives, metrics, view)
+        return Step(name=run.__name__, run=run, takes=takes, keeps=keeps, gives=gives, metrics=metrics, view=view)
 
     return made

@@ -81,7 +81,15 @@ def chained(tip: Tip, events: Iterable[AuditEvent]) -> list[Entry]:
     """The deeds as the entries that follow a tip."""
     made: list[Entry] = []
     for event in events:
-        entry = Entry(event.kind, float(event.at), event.by, event.client, event.run, plain(event.details), tip.seq + 1)
+        entry = Entry(
+            kind=event.kind,
+            at=float(event.at),
+            by=event.by,
+            client=event.client,
+            run=event.run,
+            details=plain(event.details),
+            seq=tip.seq + 1,
+        )
         entry = Entry(**{**vars(entry), "hash": hash_after(tip.hash, entry)})
         made.append(entry)
         tip = Tip(entry.seq, entry.hash)
@@ -152,7 +160,16 @@ def entry_of(row: Mapping[str, Any]) -> Entry:
         raise ValueError("not an entry")
     if len(row) != len(texts) + 3:
         raise ValueError("not an entry")
-    return Entry(texts["kind"], float(at), texts["by"], texts["client"], texts["run"], dict(row["details"]), seq, texts["hash"])
+    return Entry(
+        kind=texts["kind"],
+        at=float(at),
+        by=texts["by"],
+        client=texts["client"],
+        run=texts["run"],
+        details=dict(row["details"]),
+        seq=seq,
+        hash=texts["hash"],
+    )
 
 
 def text_in(value: object) -> str:

@@ -147,7 +147,7 @@ def fold(game: Game, phase: AnyPhase, state: Record, cursor: int, replies: Repli
 
 
 def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn[Settings]:
-    return Turn(game.config, game.world, game.roster, round_of(game.plan, cursor), rng)
+    return Turn(config=game.config, world=game.world, roster=game.roster, round=round_of(game.plan, cursor), rng=rng)
 
 
 @contextmanager
@@ -273,7 +273,15 @@ class InlineCompute:
     def game(self, spec: RunSpec, roster: Roster) -> Game:
         algorithm = resolve(self._methods, spec.method)
         config = algorithm.configure(spec.config)
-        return Game(algorithm, config, spec.world, algorithm.plan(config), roster, spec.seed, spec.threads)
+        return Game(
+            algorithm=algorithm,
+            config=config,
+            world=spec.world,
+            plan=algorithm.plan(config),
+            roster=roster,
+            seed=spec.seed,
+            threads=spec.threads,
+        )
 
     def state_at(self, game: Game, asked: CloseRequest) -> Record:
         """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there."""
@@ -356,7 +364,9 @@ def bare(handles: Iterable[AnyHandle]) -> tuple[AnyHandle, ...]:
 def facts_of(algorithm: AnyAlgorithm, settings: Settings) -> tuple[PhaseFact, ...]:
     plan = algorithm.plan(settings)
     rounds = zip(plan, rounds_of(plan), strict=True)
-    return tuple(PhaseFact(p.name, p.step.name if p.step else "", r, p.floor, p.needs) for p, r in rounds)
+    return tuple(
+        PhaseFact(phase=p.name, step=p.step.name if p.step else "", round=r, floor=p.floor, needs=p.needs) for p, r in rounds
+    )
 
 
 def settings_of(config: type[Settings]) -> tuple[SettingFacts, ...]:

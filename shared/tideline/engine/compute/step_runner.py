@@ -53,7 +53,19 @@ class StepRunner:
             view = step.view if step else View.TRAIN
             data = masked(guarded("that reads the data", site_data.view, view, role), view, role)
             fetch = self.fetching(algorithm, config, world, job)
-            site = Site(config, world, job.client, role, data, job.round, rng, self.device, fetch, tick, job.transfers)
+            site = Site(
+                config=config,
+                world=world,
+                me=job.client,
+                role=role,
+                data=data,
+                round=job.round,
+                rng=rng,
+                device=self.device,
+                fetch=fetch,
+                tick=tick,
+                transfers=job.transfers,
+            )
             if phase is None or step is None:
                 return self.join(algorithm, job, site, clauses)
             return self.step(algorithm, step, job, site, Maker(job.client, phase.name, job.round))

@@ -116,7 +116,15 @@ class ApiKeys:
                 f"A lifetime of {ttl:g} s is out of range", "Give between a second and ten years", path="ttl_seconds"
             )
         key, now = PREFIX + (identity or Identity()).api_key, self._clock.now()
-        made = ApiKey(hash_of(key)[:16], name, hash_of(key), role, now, by, expires=None if ttl is None else now + ttl)
+        made = ApiKey(
+            id=hash_of(key)[:16],
+            name=name,
+            key_hash=hash_of(key),
+            role=role,
+            created=now,
+            created_by=by,
+            expires=None if ttl is None else now + ttl,
+        )
         if self._journal.add_key(made):
             self.forget()
             return key, made

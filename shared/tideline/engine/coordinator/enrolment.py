@@ -268,17 +268,17 @@ def newcomer(invite: Invite, who: Applicant, now: float) -> Client:
     """The row of a client that enrols. One with keys needs no credential."""
     keys = who.keys or Keys("", "")
     return Client(
-        ClientId(who.name),
-        "" if who.keys else secret_hash(who.credential),
-        who.roles,
-        invite.labels,
-        who.version,
-        now,
-        now,
-        PROTOCOL if who.keys else OLDEST,
-        keys.sign,
-        keys.receive,
-        Standing.PENDING if invite.hold else Standing.APPROVED,
+        name=ClientId(who.name),
+        credential_hash="" if who.keys else secret_hash(who.credential),
+        roles=who.roles,
+        labels=invite.labels,
+        version=who.version,
+        enrolled=now,
+        seen=now,
+        protocol=PROTOCOL if who.keys else OLDEST,
+        sign_key=keys.sign,
+        receive_key=keys.receive,
+        standing=Standing.PENDING if invite.hold else Standing.APPROVED,
     )
 
 

@@ -216,7 +216,9 @@ class Swept:
 def left(lying: Mapping[Digest, int], gone: Collection[Digest], found: int) -> Swept:
     """What a sweep left of the parts that lay there."""
     kept = [size for digest, size in lying.items() if digest not in gone]
-    return Swept(len(kept), sum(kept), found, len(lying) - len(kept), sum(lying.values()) - sum(kept))
+    return Swept(
+        kept=len(kept), bytes=sum(kept), found=found, dropped=len(lying) - len(kept), freed=sum(lying.values()) - sum(kept)
+    )
 
 
 def sender(run: RunId, client: ClientId) -> str:

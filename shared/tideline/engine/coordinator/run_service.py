@@ -222,7 +222,17 @@ class RunService:
         attempt = order.attempt + 1
         name = order_id(order.run, order.cursor, order.client, attempt)
         after = self.journal.last_answer(order.run, order.client)
-        row = OrderRow(name, order.run, order.cursor, attempt, order.client, order.files, order.seed, after, now)
+        row = OrderRow(
+            id=name,
+            run=order.run,
+            cursor=order.cursor,
+            attempt=attempt,
+            client=order.client,
+            files=order.files,
+            seed=order.seed,
+            after=after,
+            created=now,
+        )
         return replace(row, sealed=order.sealed)
 
     def find(self, run: RunId) -> RunRow:
@@ -235,15 +245,15 @@ class RunService:
 def joins(row: RunRow, now: float) -> list[OrderRow]:
     return [
         OrderRow(
-            order_id(row.id, JOIN, client, 1),
-            row.id,
-            JOIN,
-            1,
-            client,
-            (),
-            seed_for(row.spec.seed, Purpose.PREPARE, JOIN, client),
-            JOIN - 1,
-            now,
+            id=order_id(row.id, JOIN, client, 1),
+            run=row.id,
+            cursor=JOIN,
+            attempt=1,
+            client=client,
+            files=(),
+            seed=seed_for(row.spec.seed, Purpose.PREPARE, JOIN, client),
+            after=JOIN - 1,
+            created=now,
         )
         for client in row.roster
     ]

@@ -184,7 +184,9 @@ class Scheduler:
         else:
             checkpoint, history = self.history(run, rounds)
             closing = self.closing(run, run.cursor, answered)
-            made = self.compute.close(CloseRequest(run.spec, members, checkpoint, history, closing, keep))
+            made = self.compute.close(
+                CloseRequest(spec=run.spec, roster=members, checkpoint=checkpoint, history=history, closing=closing, keep=keep)
+            )
         step = replace(self.advance(run, rounds, answered, made, members), token=token)
         if self.journal.advance(step, self.part_store.parts.has):
             for order in step.orders:
@@ -238,17 +240,17 @@ class Scheduler:
         kept = [r.next_cursor for r in (*rounds, closed) if r.state]
         final = made.done
         return Advance(
-            run.id,
-            run.cursor,
-            closed,
-            orders,
-            made.cursor,
-            now + waiting_of(run).deadline,
-            Status.COMPLETED if final else Status.RUNNING,
-            closed.state[0][0] if final else None,
-            members if run.cursor == JOIN else None,
-            made.fingerprint if run.cursor == JOIN else None,
-            kept[-2] if len(kept) > 1 else JOIN,
+            run=run.id,
+            from_cursor=run.cursor,
+            closed=closed,
+            orders=orders,
+            cursor=made.cursor,
+            deadline_at=now + waiting_of(run).deadline,
+            status=Status.COMPLETED if final else Status.RUNNING,
+            state_digest=closed.state[0][0] if final else None,
+            members=members if run.cursor == JOIN else None,
+            fingerprint=made.fingerprint if run.cursor == JOIN else None,
+            keep_from=kept[-2] if len(kept) > 1 else JOIN,
             sealed=made.sealed,
             without=shut_out(asked),
         )
@@ -256,25 +258,35 @@ class Scheduler:
     def closed(self, run: RunRow, answered: list[OrderRow], asked: Sequence[OrderRow], made: NextRound, now: float) -> RoundRow:
         fact = run.plan[run.cursor] if run.cursor >= 0 else None
         return RoundRow(
-            run.id,
-            run.cursor,
-            fact.phase if fact else "join",
-            fact.round if fact else 1,
-            run.opened,
-            now,
-            tuple(o.client for o in answered),
-            made.cursor,
-            made.state,
-            {o.client: m for o in asked if (m := o.message)},
-            made.marks,
-            made.groups,
-            made.tables,
+            run=run.id,
+            cursor=run.cursor,
+            phase=fact.phase if fact else "join",
+            round=fact.round if fact else 1,
+            opened=run.opened,
+            closed=now,
+            folded=tuple(o.client for o in answered),
+            next_cursor=made.cursor,
+            state=made.state,
+            asked={o.client: m for o in asked if (m := o.message)},
+            marks=made.marks,
+            groups=made.groups,
+            tables=made.tables,
         )
 
     def order(self, run: RunRow, cursor: int, client: ClientId, files: Files, now: float) -> OrderRow:
         seed = seed_for(run.spec.seed, Purpose.STEP, cursor, client)
         after = self.journal.last_answer(run.id, client)
-        return OrderRow(order_id(run.id, cursor, client, 1), run.id, cursor, 1, client, files, seed, after, now)
+        return OrderRow(
+            id=order_id(run.id, cursor, client, 1),
+            run=run.id,
+            cursor=cursor,
+            attempt=1,
+            client=client,
+            files=files,
+            seed=seed,
+            after=after,
+            created=now,
+        )
 
     def fail(self, run: RunRow, error: FederationError, token: int | None = None, folded: Sequence[ClientId] = ()) -> None:
         """End a run that cannot go on. folded: whose replies were at hand."""

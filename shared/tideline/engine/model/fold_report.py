@@ -90,7 +90,7 @@ def table(given: Table, whose: str, name: str) -> Table:
                 raise StepFailed(
                     f"{place} has {value} in the row {row!r}, column {column!r}", "Leave out what has no finite value"
                 )
-    return Table(rows, columns, values, given.admins, given.drawn)
+    return Table(rows=rows, columns=columns, values=values, admins=given.admins, drawn=given.drawn)
 
 
 def headed(heads: Iterable[str], what: str) -> tuple[str, ...]:
@@ -120,7 +120,11 @@ def tables_in(data: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Table]:
     """Tables from plain data. None: nothing was told."""
     return {
         n: Table(
-            tuple(t["rows"]), tuple(t["columns"]), tuple(map(tuple, t["values"])), t.get("admins", False), t.get("drawn", "")
+            rows=tuple(t["rows"]),
+            columns=tuple(t["columns"]),
+            values=tuple(map(tuple, t["values"])),
+            admins=t.get("admins", False),
+            drawn=t.get("drawn", ""),
         )
         for n, t in (data or {}).items()
     }

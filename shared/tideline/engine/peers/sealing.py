@@ -25,7 +25,7 @@ UNSIGNED = "An older version sealed it, or somebody on the way took that out. Be
 
 def about(run: RunId, handle: AnyHandle) -> About:
     """What a handle's value is, for who seals, signs or opens it."""
-    return About(run, handle.holder, handle.phase, handle.round, handle.digest, handle.size)
+    return About(run=run, holder=handle.holder, phase=handle.phase, round=handle.round, digest=handle.digest, size=handle.size)
 
 
 def seal(
@@ -54,7 +54,9 @@ def seal_one(run: RunId, handle: AnyHandle, readers: Mapping[ClientId, Peer], pa
     what, key = about(run, handle), sealing.new_key()
     cipher = parts.put(sealing.Sealing(parts.view(Digest(handle.digest)), key, what))
     keys = {name: sealed_to(name, key, peer).hex() for name, peer in sorted(readers.items())}
-    return signed(run, Envelope(handle.bare(), cipher, sealing.sealed_size(handle.size), keys, {}), own)
+    return signed(
+        run, Envelope(handle=handle.bare(), cipher=cipher, bytes=sealing.sealed_size(handle.size), keys=keys, signatures={}), own
+    )
 
 
 def signed(run: RunId, envelope: Envelope, own: Own) -> Envelope:
@@ -199,8 +201,16 @@ def sealed_out(envelope: Envelope, message: M) -> M:
 
 
 def sealed_in(message: Any) -> Envelope:
-    handle: Handle[Any] = Handle(message.digest, int(message.size), ClientId(message.holder), message.phase, int(message.round))
+    handle: Handle[Any] = Handle(
+        digest=message.digest,
+        size=int(message.size),
+        holder=ClientId(message.holder),
+        phase=message.phase,
+        round=int(message.round),
+    )
     keys, signatures = (
         {ClientId(name): told.hex() for name, told in by_reader.items()} for by_reader in (message.keys, message.signatures)
     )
-    return Envelope(handle, Digest(message.cipher.digest), int(message.cipher.size), keys, signatures)
+    return Envelope(
+        handle=handle, cipher=Digest(message.cipher.digest), bytes=int(message.cipher.size), keys=keys, signatures=signatures
+    )

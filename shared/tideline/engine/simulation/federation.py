@@ -48,9 +48,15 @@ class Federation:
         self.parts = store(home, "coordinator")
         self.part_store = PartStore(self.parts, self.journal, self.clock)
         self.compute = InlineCompute(self.parts, methods)
-        self.agent_service = AgentService(self.journal, self.part_store, self.compute, self.bell, self.clock)
-        self.run_service = RunService(self.journal, self.compute, self.bell, self.clock, self.parts.has)
-        self.scheduler = Scheduler(self.journal, self.part_store, self.compute, self.bell, self.clock)
+        self.agent_service = AgentService(
+            journal=self.journal, part_store=self.part_store, compute=self.compute, bell=self.bell, clock=self.clock
+        )
+        self.run_service = RunService(
+            journal=self.journal, compute=self.compute, bell=self.bell, clock=self.clock, here=self.parts.has
+        )
+        self.scheduler = Scheduler(
+            journal=self.journal, part_store=self.part_store, compute=self.compute, bell=self.bell, clock=self.clock
+        )
         self.agents = {ClientId(n): self.agent(ClientId(n), site, methods, home, device) for n, site in sorted(sites.items())}
 
     def agent(self, name: ClientId, site: SimSite, methods: Methods, home: Path | None, device: str) -> Agent:
@@ -59,7 +65,14 @@ class Federation:
         client: Client = self.run_service.people.admit(self.run_service.invite(name, {}, 60.0), who)
         vault = MemoryVault(lambda run: store(home, f"site-{name}/{run}"))
         pool = StepRunner(methods, vault.parts, site.open_site_data, device)
-        return Agent(client.name, LocalLink(client.name, self.agent_service), vault, pool, site.policy, peer_keys=peer_keys)
+        return Agent(
+            name=client.name,
+            link=LocalLink(client.name, self.agent_service),
+            vault=vault,
+            pool=pool,
+            policy=site.policy,
+            peer_keys=peer_keys,
+        )
 
     def bring(self, buffers: Sequence[Buffer]) -> Digest:
         """Take in a file of weights, the joined buffers; what an experiment calls it."""

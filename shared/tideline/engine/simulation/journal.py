@@ -322,7 +322,7 @@ class MemoryJournal(MemoryAccounts):
 
     def _note(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
         log = self._events.setdefault(run, [])
-        log.append(Event(run, len(log) + 1, now, kind, dict(data)))
+        log.append(Event(run=run, seq=len(log) + 1, at=now, kind=kind, data=dict(data)))
 
     def _offer(self, order: OrderRow, now: float) -> None:
         self._orders[order.id] = order

@@ -106,7 +106,17 @@ class Agent:
         self.log("worked", order, None)
         facts = self.guard(order, done)
         sealed = seal(order.run, brief.peers, done.handles, self.vault.parts(order.run), self.peer_keys)
-        made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, facts, order.files, sealed, peers)
+        made = Head(
+            order=order.id,
+            cursor=order.cursor,
+            memory=done.memory,
+            reply=done.message,
+            metrics=done.metrics,
+            facts=facts,
+            asked=order.files,
+            sealed=sealed,
+            peers=peers,
+        )
         made = replace(made, own=plaintexts(sealed) or (head.own if head else ()))
         self.vault.commit(order.run, made)
         return made
@@ -166,7 +176,17 @@ class Agent:
         message = order.files[0][0] if order.files else None
         memory = head.memory[0][0] if head and head.cursor >= order.after else None
         alone = replace(brief, peers=EMPTY)  # whom a site seals for is no business of a step
-        return Job(order.run, self.name, order.cursor, order.round, alone, order.seed, message, memory, transfers)
+        return Job(
+            run=order.run,
+            client=self.name,
+            cursor=order.cursor,
+            round=order.round,
+            brief=alone,
+            seed=order.seed,
+            message=message,
+            memory=memory,
+            transfers=transfers,
+        )
 
     def guard(self, order: Order, done: Done) -> Mapping[str, Plain]:
         """At the join: the contract, as this site derives it, against the owner's policy. Gives the facts that may be told."""
