@@ -83,7 +83,7 @@ class FolderVault:
                 sync(parts.path(digest))
                 sync(parts.path(digest).parent)
 
-    def keep(self, run: RunId, files: Files) -> None:
+    def collect(self, run: RunId, files: Files) -> None:
         parts = self.parts(run)
         parts.sweep()
         collect(parts, self.head(run), files)

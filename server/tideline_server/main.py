@@ -268,7 +268,7 @@ def written_to(settings: CoordinatorSettings) -> tuple[Path, ...]:
 
 def gauges(journal: SqlJournal, part_store: PartStore, here: Here) -> Federation:
     """What is worked out when somebody looks at the numbers."""
-    return Federation(journal.tally, lambda: sum(told.size for told in part_store.parts.lying().values()), here)
+    return Federation(journal.tally, lambda: sum(told.size for told in part_store.parts.inventory().values()), here)
 
 
 def here(

@@ -57,7 +57,7 @@ class SchedulerLoop:
         """Keep what is ours, take what is free, and tidy. Bells may be lost: each run is looked at, and what others order."""
         self.tidy()
         try:
-            for run in await on(self._leasing, self.leases.look):
+            for run in await on(self._leasing, self.leases.poll):
                 self.take(run)
                 self.bell.nudge(f"run:{run}")
             if self.leases.elsewhere:

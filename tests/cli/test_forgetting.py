@@ -146,7 +146,7 @@ def test_a_forgotten_run_can_be_asked_again(tmp_path: Path) -> None:
     digest = vault.parts(RunId("old")).put([CONTENT])
     forget(tmp_path, RunId("old"))
     assert vault.head(RunId("old")) is None
-    vault.keep(RunId("old"), ())
+    vault.collect(RunId("old"), ())
     assert not vault.parts(RunId("old")).has(digest)
     assert vault.parts(RunId("old")).put([CONTENT]) == digest
 

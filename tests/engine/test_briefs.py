@@ -15,7 +15,7 @@ from tideline.core.errors import PeerRefused, RosterRefused
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, Role
 from tideline.engine.model.accounts import Client, Handover, Keys
-from tideline.engine.model.brief import MOST_BRIEF, MOST_SITES, brief_of, check_room, peers_in, told_of, with_peers
+from tideline.engine.model.brief import MOST_BRIEF, MOST_SITES, brief_of, check_room, peers_in, plain_peer, with_peers
 from tideline.engine.model.orders import Envelope
 from tideline.engine.model.runs import RunRow
 from tideline.engine.model.transitions import MOST_HANDOVERS
@@ -121,7 +121,7 @@ def test_who_has_not_looked_for_longer_asks() -> None:
     keys = [fresh() for _ in range(6)]
     line = [handed_over(BERT, old, new) for old, new in itertools.pairwise(keys)]
     row = replace(client(BERT, *line), sign_key=keys[-1].public.sign, receive_key=keys[-1].public.receive)
-    peers = peers_in({"peers": {BERT: told_of(row, 2)}})
+    peers = peers_in({"peers": {BERT: plain_peer(row, 2)}})
     for at, own in enumerate(keys):
         ring = PeerKeys(fresh, MemoryPins({BERT: Pin(own.public, shown(own.public))}))
         if at < 3:

@@ -194,7 +194,7 @@ def test_a_client_without_keys_is_refused_at_the_start() -> None:
 def test_a_client_whose_keys_are_of_no_use_is_refused_at_the_start() -> None:
     """One from before that was looked at."""
     on = stage()
-    bert = on.run_service.people.find(BERT)
+    bert = on.run_service.enrolment.find(BERT)
     assert on.journal.rekey(BERT, bert.sign_key, Keys(bert.sign_key, LOW_ORDER[0]), 2)
     with pytest.raises(RosterRefused, match="bert has a key to receive that is none, or of low order") as refusal:
         on.start(given())

@@ -140,9 +140,9 @@ class Machine(RuleBasedStateMachine):
         """A coordinator gives its signs of life and takes what is free, or what has been silent before its eyes."""
         for c in one_of(self.up(), at):
             if patience:
-                self.world.play(c.life, "look", c.leases.look)
+                self.world.play(c.life, "look", c.leases.poll)
                 c.clock.advance(patience)
-            self.world.play(c.life, "look", c.leases.look, fate)
+            self.world.play(c.life, "look", c.leases.poll, fate)
 
     @move(at=SMALL, others=OTHERS, fate=LOOKS)
     def slow_look(self, at: int, others: list[str], fate: Fate) -> None:

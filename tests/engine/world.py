@@ -265,7 +265,7 @@ class World:
     def conduct(self, at: Coordinator) -> None:
         """One look, and a turn of each run that it finds to be its own."""
         held: list[RunId] = []
-        self.play(at.life, "look", lambda: held.extend(sorted(at.leases.look())))
+        self.play(at.life, "look", lambda: held.extend(sorted(at.leases.poll())))
         for run in held:
             newest = self.witness.holders.get((run, self.witness.tokens[run]))
             self.witness.expect(newest is at.life, "R2", f"{at.name} thinks that it holds {run}")

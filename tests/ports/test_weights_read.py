@@ -34,7 +34,7 @@ def test_weights_are_read_where_they_were_not_uploaded(request: pytest.FixtureRe
     with pytest.raises(ConfigRefused, match="There are no weights"):
         check_initial_weights(there, WORLD, digest)
     upload.write(content)
-    room.keep([upload], *UPLOADER)
+    room.commit([upload], *UPLOADER)
     assert check_initial_weights(there, WORLD, digest) == len(content)
     read = read_initial_weights(there, WORLD, digest)
     assert list(read) == list(weights) and all(torch.equal(read[name], w) for name, w in weights.items())

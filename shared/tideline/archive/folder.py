@@ -16,7 +16,7 @@ from io import FileIO
 from pathlib import Path
 
 from tideline.archive.layout import check_digest
-from tideline.archive.parts import Buffer, Lying, agree, digest_of, missing, whole, within
+from tideline.archive.parts import Buffer, StoredPart, agree, digest_of, missing, whole, within
 from tideline.core.errors import Malformed, Stale, StorageFull
 from tideline.core.run import Digest
 
@@ -114,12 +114,12 @@ class FolderParts:
     def digests(self) -> Iterable[Digest]:
         return tuple(Digest(f.name) for f in self.folder.glob("??/*"))
 
-    def lying(self) -> Mapping[Digest, Lying]:
+    def inventory(self) -> Mapping[Digest, StoredPart]:
         found = {}
         for file in self.folder.glob("??/*"):
             with suppress(FileNotFoundError):  # dropped a moment ago
-                told = file.stat()
-                found[Digest(file.name)] = Lying(told.st_mtime, told.st_size)
+                status = file.stat()
+                found[Digest(file.name)] = StoredPart(status.st_mtime, status.st_size)
         return found
 
     def sweep(self) -> None:

@@ -18,7 +18,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True)
-class Lying:
+class StoredPart:
     """A part as it lies in its store: when it was written (seconds since the epoch), and its bytes."""
 
     written: float
@@ -105,7 +105,7 @@ class Parts(Protocol):
     def digests(self) -> Iterable[Digest]:
         """The parts that are here."""
 
-    def lying(self) -> Mapping[Digest, Lying]:
+    def inventory(self) -> Mapping[Digest, StoredPart]:
         """The parts that are here, with what is known of each."""
 
 
@@ -163,8 +163,8 @@ class MemoryParts:
     def digests(self) -> Iterable[Digest]:
         return tuple(self._held)
 
-    def lying(self) -> Mapping[Digest, Lying]:
-        return {digest: Lying(0.0, len(content)) for digest, content in self._held.items()}
+    def inventory(self) -> Mapping[Digest, StoredPart]:
+        return {digest: StoredPart(0.0, len(content)) for digest, content in self._held.items()}
 
     def _get(self, digest: Digest) -> bytes:
         if not self.has(digest):

@@ -76,7 +76,7 @@ KINDS: Mapping[str, Kind] = {
         Level.ERROR, "has no {device}, which its owner asked for", (), {"device": DEVICE}, when="`--device` is not there"
     ),
     "left_out": Kind(
-        Level.INFO, "told too much: {count:.0f} notes were left out", ("count",), when="notes came faster than the limit"
+        Level.INFO, "sent too many notes: {count:.0f} were left out", ("count",), when="notes came faster than the limit"
     ),
 }
 

@@ -120,7 +120,7 @@ def keep(services: Services, upload: Upload, size: int) -> None:
     """Name a file that is whole, and note it. Raises DataTruncated, DigestMismatch."""
     if upload.offset < size:
         raise DataTruncated(f"The body ended {size - upload.offset} bytes before its announced end", "Send the call again")
-    services.part_store.keep([upload], *UPLOADER)
+    services.part_store.commit([upload], *UPLOADER)
 
 
 def other_bytes(digest: Digest, got: str) -> ConfigRefused:

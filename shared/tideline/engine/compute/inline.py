@@ -66,7 +66,7 @@ class Game:
 class Turned:
     """The state, the cursor that waits for replies (the plan's length when it has ended), and what each client is asked.
 
-    marks, groups, tables: what the fold that led here told people (core.phase.Folded).
+    marks, groups, tables: what the fold that led here reports (core.phase.Folded).
     """
 
     state: Record
@@ -329,7 +329,7 @@ class InlineCompute:
             orders = self.messages(game, turned, memo)
         except Malformed as cause:
             raise StepFailed(
-                f"What the method made cannot be kept or sent: {cause.what}", "Look at the sites' metrics, and begin again"
+                f"What the method made cannot be stored or sent: {cause.what}", "Look at the sites' metrics, and begin again"
             ) from cause
         return NextRound(
             cursor=turned.cursor,
@@ -399,7 +399,7 @@ def check_initial_weights(parts: Parts, world: World, digest: Digest) -> int:
     except PartMissing:
         raise weights_missing(digest) from None
     try:
-        for _ in each_fitted(world, brought(world, view)):
+        for _ in each_fitted(world, weights_in(world, view)):
             pass  # each is copied, which shows that it can be, and let go
     except Malformed as error:
         raise refused(f"The weights cannot be read as a safetensors file: {error.what}", SAVE) from error
@@ -412,13 +412,13 @@ def check_initial_weights(parts: Parts, world: World, digest: Digest) -> int:
 
 def read_initial_weights(parts: Parts, world: World, digest: Digest) -> Weights:
     """A copy of the file's weights, as the world's network has them. Raises PartMissing, and what the check before it told."""
-    return fitted(world, brought(world, parts.view(digest)))
+    return fitted(world, weights_in(world, parts.view(digest)))
 
 
-def brought(world: World, view: memoryview) -> Weights:
+def weights_in(world: World, view: memoryview) -> Weights:
     """The tensors over a file's bytes, which are the network's by names and shapes, each plain and finite.
 
-    Their numbers are looked at last: of one large tensor that takes several times its bytes, which no file of another network
+    Their numbers are checked last: of one large tensor that takes several times its bytes, which no file of another network
     is to cost. Raises Malformed, DataRefused, ConfigRefused.
     """
     weights = state_dict_in(tensors_in(view))

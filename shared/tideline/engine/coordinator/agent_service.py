@@ -18,7 +18,7 @@ from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.model.brief import brief_of, with_peers
-from tideline.engine.model.orders import Arrivals, Failure, Order, OrderRow, OrderStatus, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Envelope, Failure, Order, OrderRow, OrderStatus, Receipt, Reply
 from tideline.engine.model.runs import FINAL, JOIN, RunRow
 from tideline.engine.peers.relay import check_envelopes, for_one, seals
 from tideline.engine.peers.sealing import ciphers
@@ -57,27 +57,41 @@ class AgentService:
         """The client's open orders. The same order may be offered any number of times."""
         return self.news(client, frozenset())[0]
 
-    def news(self, client: ClientId, told: Set[OrderId]) -> tuple[tuple[Order, ...], frozenset[OrderId]]:
-        """The open orders of which a client has not been told, or has said nothing for a while: it may have lost one.
+    def news(self, client: ClientId, sent: Set[OrderId]) -> tuple[tuple[Order, ...], frozenset[OrderId]]:
+        """The open orders that were not sent to a client, or of which it has said nothing for a while: it may have lost one.
 
-        And the names of all that are open, which is what it has been told of then.
+        And the names of all that are open: from then on all of them were sent.
         """
         silent = self.clock.now() - SILENT_SECONDS
         rows = self.journal.open_orders(client)
-        offered = tuple(self.offer(row) for row in rows if row.id not in told or max(row.beat, row.created) < silent)
+        offered = tuple(self.offer(row) for row in rows if row.id not in sent or max(row.beat, row.created) < silent)
         return offered, frozenset(row.id for row in rows)
 
     def offer(self, row: OrderRow) -> Order:
         """An order as the agent sees it: seconds left instead of times, and only what concerns this client."""
         run = self.run(row)
-        fact = run.plan[row.cursor] if row.cursor >= 0 else None
-        names = (fact.phase, fact.step, fact.round) if fact else ("join", "join", 1)
-        left = max(run.deadline_at - self.clock.now(), 0.0)
+        fact = run.fact(row.cursor)
         brief = brief_of(run, run.roster[row.client], self.version)
         if seals(run.contract):
             brief = with_peers(brief, (each for each in self.journal.clients() if each.name in run.roster))
-        sealed = tuple(for_one(each, row.client) for each in self.journal.envelopes(row.run, row.sealed)) if row.sealed else ()
-        return Order(row.id, row.run, row.cursor, *names, row.files, row.seed, row.after, left, brief, sealed)
+        return Order(
+            id=row.id,
+            run=row.run,
+            cursor=row.cursor,
+            phase=fact.phase,
+            step=fact.step,
+            round=fact.round,
+            files=row.files,
+            seed=row.seed,
+            after=row.after,
+            seconds_left=max(run.deadline_at - self.clock.now(), 0.0),
+            brief=brief,
+            sealed=tuple(for_one(each, row.client) for each in self.envelopes(row)),
+        )
+
+    def envelopes(self, row: OrderRow) -> tuple[Envelope, ...]:
+        """The values of other sites that an order's message names."""
+        return self.journal.envelopes(row.run, row.sealed) if row.sealed else ()
 
     def fetch(
         self, client: ClientId, order: OrderId, wanted: Sequence[tuple[Digest, int]], streams: int = STREAMS
@@ -87,7 +101,7 @@ class AgentService:
         streams: how many such calls there may be at once.
         """
         row = self.open(client, order)
-        sizes = dict((*row.files, *ciphers(self.journal.envelopes(row.run, row.sealed) if row.sealed else ())))
+        sizes = dict((*row.files, *ciphers(self.envelopes(row))))
         for digest, _ in wanted:
             if digest not in sizes:
                 raise NotFound(f"Order {order[:8]} names no part {digest[:12]}")
@@ -125,7 +139,7 @@ class AgentService:
         run = self.own(client, order).run
         with self._lock:
             count(self._up, order, intake.came)
-        self.part_store.keep(intake.whole, run, client)
+        self.part_store.commit(intake.whole, run, client)
         self.meter.received(intake.came)
 
     def report(self, client: ClientId, reply: Reply) -> Receipt:
@@ -197,11 +211,11 @@ class AgentService:
     def check_metrics(self, row: OrderRow, reply: Reply) -> None:
         """Only finite metrics with a clause of their own are taken; a join has none."""
         run = self.run(row)
-        phase, step = (run.plan[row.cursor].phase, run.plan[row.cursor].step) if row.cursor >= 0 else ("join", "join")
-        declared = {c.field for c in run.contract if (c.phase, c.step) == (phase, step)} if row.cursor >= 0 else set()
+        fact = run.fact(row.cursor)
+        declared = {c.field for c in run.contract if row.cursor != JOIN and (c.phase, c.step) == (fact.phase, fact.step)}
         for name, value in reply.metrics.items():
             if f"metrics.{name}" not in declared:
-                raise Undeclared(f"The metric {name!r} is not declared by the step {step}")
+                raise Undeclared(f"The metric {name!r} is not declared by the step {fact.step}")
             if not math.isfinite(value):
                 raise NotFinite(f"The metric {name} is {value}")
 
@@ -295,9 +309,9 @@ class Minute:
     def admits(self, client: ClientId, level: Level) -> bool:
         """Whether one more may be written; counts it either way."""
         share = 2 if level is Level.INFO else 1
-        good = self.written[client] < PER_CLIENT // share and self.written.total() < PER_RUN // share
-        (self.written if good else self.left_out)[client] += 1
-        return good
+        admitted = self.written[client] < PER_CLIENT // share and self.written.total() < PER_RUN // share
+        (self.written if admitted else self.left_out)[client] += 1
+        return admitted
 
 
 class Notebook:
@@ -322,8 +336,8 @@ class Notebook:
             run = self.agent_service.run(row)
             if client not in run.roster:
                 raise IdentityRefused(f"{client} takes no part in run {row.run}")
-            if not self._over(run) and self._admits(row, note):
-                self._tell(row.run, note, {"client": row.client, "order": row.id, "cursor": row.cursor})
+            if not self._over(run) and self._admitted(row, note):
+                self._write(row.run, note, {"client": row.client, "order": row.id, "cursor": row.cursor})
 
     def overdue(self) -> bool:
         """Whether a minute is over in which something was left out. Asks nobody."""
@@ -338,20 +352,20 @@ class Notebook:
             self._minutes = {run: minute for run, minute in self._minutes.items() if run not in over}
         for run, minute in over.items():
             if minute.left_out:
-                self._tell(run, Note("left_out", {"count": minute.left_out.total()}), only(minute.left_out))
+                self._write(run, Note("left_out", {"count": minute.left_out.total()}), only(minute.left_out))
 
     def _over(self, run: RunRow) -> bool:
         """Whether a run has ended, and not just now: notes may come a little after the answers that ended it."""
         return run.status in FINAL and self.agent_service.clock.now() >= (run.ended or 0.0) + MINUTE
 
-    def _admits(self, row: OrderRow, note: Note) -> bool:
+    def _admitted(self, row: OrderRow, note: Note) -> bool:
         with self._lock:
             minute = self._minutes.setdefault(row.run, Minute(self.agent_service.clock.now()))
             return minute.admits(row.client, note.level)
 
-    def _tell(self, run: RunId, note: Note, whose: dict[str, Plain]) -> None:
-        told = {"note": note.kind, "level": note.level.value, "what": note.sentence}
-        data = whose | told | {"numbers": dict(note.numbers), "words": dict(note.words)}
+    def _write(self, run: RunId, note: Note, whose: dict[str, Plain]) -> None:
+        words: dict[str, Plain] = {"note": note.kind, "level": note.level.value, "what": note.sentence}
+        data = whose | words | {"numbers": dict(note.numbers), "words": dict(note.words)}
         self.agent_service.journal.event(run, NOTE, data, self.agent_service.clock.now())
         self.agent_service.bell.ring(f"run:{run}")
 

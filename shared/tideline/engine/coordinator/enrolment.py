@@ -17,7 +17,7 @@ from tideline.core.settings import nearest
 from tideline.core.signing import OLDEST, PROTOCOL
 from tideline.core.tokens import secret_of
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.model.accounts import Client, Invite, Keys, Standing
+from tideline.engine.model.accounts import NAME, Client, Invite, Keys, Standing
 from tideline.engine.model.transitions import revocation
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
@@ -135,7 +135,7 @@ class Enrolment:
         if known.keys is None and who.keys is not None:
             self.rekey(known, who.keys)
         self.journal.saw(known.name, self.clock.now(), who.version, who.roles)
-        return self.look(known.name)
+        return self.read(known.name)
 
     def same(self, known: Client, who: Applicant) -> None:
         """Raises IdentityRefused for an agent that is not the one that enrolled, or that was revoked."""
@@ -171,7 +171,7 @@ class Enrolment:
         found = known.get(who)
         return self._read_one(who) if found is None and who in known else found
 
-    def look(self, name: str, anew: bool = True) -> Client:
+    def read(self, name: str, anew: bool = True) -> Client:
         """A client's row; anew: from the journal, whatever was read before. Raises IdentityRefused for a name that nobody has."""
         found = (None if anew else self.recent(name)) or self._read_one(ClientId(name))
         if found is None:
@@ -223,7 +223,7 @@ class Enrolment:
 
     def authenticate(self, name: str, credential: str) -> Client:
         """The client of protocol 1 that a credential proves. Raises IdentityRefused, also for one that has keys."""
-        return proven(self.cached(name) or self.look(name), credential)
+        return proven(self.cached(name) or self.read(name), credential)
 
     # What a person decides
 
@@ -320,8 +320,7 @@ def secret_hash(secret: str) -> str:
 
 def check_client_name(name: str, empty: bool = True) -> None:
     """Names are 1 to 64 letters, digits, dots, dashes and underscores (or empty, in an invite that lets the client choose)."""
-    good = all(c.isascii() and (c.isalnum() or c in "._-") for c in name) and (empty or name) and len(name) <= 64
-    if not good or name.startswith("."):
+    if not (NAME.fullmatch(name) or (empty and not name)):
         raise ConfigRefused(
             f"{name[:80]!r} cannot name a client", "Use up to 64 letters, digits, dots, dashes, underscores", path="name"
         )

@@ -66,7 +66,7 @@ def last_seen(journal: Journal, identity: Identity | None, runs: Iterable[RunRow
 def done_since(journal: Journal, seen: Mapping[str, int], cause: str) -> frozenset[str]:
     """The runs whose status was changed for this cause after what was seen: by an earlier try, or beside it."""
     causes = {run: [event.data.get("cause") for event in journal.events(RunId(run), seq)] for run, seq in seen.items()}
-    return frozenset(run for run, told in causes.items() if cause in told)
+    return frozenset(run for run, known in causes.items() if cause in known)
 
 
 def free(known: IdempotencyRecord, wanted: IdempotencyRecord, over: str) -> bool:

@@ -24,10 +24,6 @@ SLOW_SECONDS = 2.0  # a collection that takes longer is followed by a smaller on
 GRACE_SECONDS = 3600.0  # how long a part that nothing refers to yet may wait for the report that names it
 
 
-def silent(why: str) -> None:
-    """Tell nobody."""
-
-
 class PartStore:
     """The coordinator's parts, which other coordinators may keep and collect too.
 
@@ -37,20 +33,20 @@ class PartStore:
     a scheduler's round is closed again.
 
     pause  seconds between two collections of `tidy`
-    tell   is told why a collection failed
+    report is called with the reason of a collection that failed
     """
 
     def __init__(
-        self, parts: Parts, journal: Journal, clock: Clock, pause: float = 0.0, tell: Callable[[str], None] = silent
+        self, parts: Parts, journal: Journal, clock: Clock, pause: float = 0.0, report: Callable[[str], None] | None = None
     ) -> None:
         self.parts, self.journal, self.clock = parts, journal, clock
-        self.pause, self._tell = pause, tell
+        self.pause, self._report = pause, report
         self._lock = threading.Lock()
         self._tidied = -math.inf
-        self._told = ""
+        self._failure = ""
         self._most = MOST_DROPPED
 
-    def keep(self, uploads: Sequence[Upload], run: RunId, client: ClientId) -> None:
+    def commit(self, uploads: Sequence[Upload], run: RunId, client: ClientId) -> None:
         """Commit finished uploads and note them, all of a message at once."""
         digests = [upload.commit() for upload in uploads]
         self.parts.sync(digests)
@@ -115,13 +111,13 @@ class PartStore:
         What went stands in the audit log, also if the sweep failed behind it. `by`: who asked, as the log tells.
         """
         self.parts.recover(self.clock.now() - GRACE_SECONDS)
-        lying, marker = self.parts.lying(), self.journal.marker()
-        found = self.journal.adopt({digest: told.written for digest, told in lying.items() if digest != marker})
+        inventory, marker = self.parts.inventory(), self.journal.marker()
+        found = self.journal.adopt({digest: part.written for digest, part in inventory.items() if digest != marker})
         gone = set[Digest]()
         try:
             self._collect_into(gone)
         finally:
-            swept = left({digest: told.size for digest, told in lying.items()}, gone, found)
+            swept = left({digest: part.size for digest, part in inventory.items()}, gone, found)
             if swept.dropped:
                 self.journal.record([entries.parts_swept(swept.dropped, swept.freed, by, self.clock.now())])
         return swept
@@ -179,7 +175,7 @@ class PartStore:
     def tidy(self, at_once: bool = False) -> None:
         """Collect if `pause` seconds have passed since the last time, or at once. A store that fails disturbs nobody.
 
-        Why it fails is told once, until it fails otherwise or works again; the next call tries again, a pause later.
+        A reason is reported once, until there is another or it works again; the next call tries again, a pause later.
         """
         if not self._due(at_once):
             return
@@ -189,9 +185,9 @@ class PartStore:
         except (FederationError, OSError) as error:
             why = str(error)
         with self._lock:
-            told, self._told = self._told, why
-        if why and why != told:
-            self._tell(why)
+            before, self._failure = self._failure, why
+        if why and why != before and self._report:
+            self._report(why)
 
     def _due(self, at_once: bool) -> bool:
         """Whether it is time to collect; then it has just been done. A clock that was set back makes nobody wait."""
@@ -213,11 +209,15 @@ class Swept:
     freed: int
 
 
-def left(lying: Mapping[Digest, int], gone: Collection[Digest], found: int) -> Swept:
+def left(inventory: Mapping[Digest, int], gone: Collection[Digest], found: int) -> Swept:
     """What a sweep left of the parts that lay there."""
-    kept = [size for digest, size in lying.items() if digest not in gone]
+    kept = [size for digest, size in inventory.items() if digest not in gone]
     return Swept(
-        kept=len(kept), bytes=sum(kept), found=found, dropped=len(lying) - len(kept), freed=sum(lying.values()) - sum(kept)
+        kept=len(kept),
+        bytes=sum(kept),
+        found=found,
+        dropped=len(inventory) - len(kept),
+        freed=sum(inventory.values()) - sum(kept),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a person reads: one schema for `simulate --json`, `run show --json` and the demonstration's result.json."""
+"""What users read: one schema for `simulate --json`, `run show --json` and the demonstration's result.json."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ Orders = tuple[OrderRow, ...]
 def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False, admins: bool = True) -> dict[str, Any]:
     """A run's result, or as much as there is of it. Keys: docs/result.md.
 
-    history: with every metric that was ever told. admins: with the tables that are for admins; a door says what the key that
-    asks may see, and who owns the journal sees all.
+    history: with every metric that sites reported. admins: with the tables that are for admins; who owns the journal sees all.
     """
     run = journal.run(run_id)
     assert run is not None
@@ -57,7 +56,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "phases": closed,
         "groups": groups(closed),
         "curve": curve(run, orders),
-        "history": told(run, orders) if history else None,
+        "history": measured(run, orders) if history else None,
         "contract": to_json(run.contract),
     }
 
@@ -95,10 +94,10 @@ def client(run: RunRow, name: ClientId, own: Orders, theirs: Orders) -> dict[str
 
 
 def failure(run: RunRow, order: OrderRow) -> dict[str, Any]:
-    fact = run.plan[order.cursor] if order.cursor >= 0 else None
+    fact = run.fact(order.cursor)
     return {
-        "phase": fact.phase if fact else "join",
-        "round": fact.round if fact else 1,
+        "phase": fact.phase,
+        "round": fact.round,
         "attempt": order.attempt,
         "kind": order.failure.kind if order.failure else "Late" if order.answered is not None else "Silent",
         "what": order.failure.what if order.failure else "no answer before the round closed",
@@ -131,8 +130,8 @@ def tables_for(closed: RoundRow, admins: bool) -> dict[str, Any]:
 
 def groups(closed: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The last grouping that a closed round told; None where none did. Whoever knows the domains adds how well it fits."""
-    told = [phase["groups"] for phase in closed if phase["groups"]]
-    return {"last": told[-1], "adjusted_rand_index": None} if told else None
+    groupings = [phase["groups"] for phase in closed if phase["groups"]]
+    return {"last": groupings[-1], "adjusted_rand_index": None} if groupings else None
 
 
 def traffic(orders: Orders) -> dict[str, int]:
@@ -153,7 +152,7 @@ def curve(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
     ]
 
 
-def told(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
+def measured(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
     """Everything that sites measured, an entry per answered order."""
     return [place(run, o) | {"metrics": dict(o.metrics)} for o in orders if o.status is OrderStatus.ANSWERED and o.metrics]
 
@@ -236,8 +235,8 @@ def only_scored(run: RunRow, orders: Iterable[OrderRow], scorings: frozenset[Ste
     An accuracy needs labels, and a target sees none of its training rows: a step that tells one looked at held-out rows.
     """
     asked = [o for o in orders if o.cursor != JOIN]
-    told = [o for o in asked if o.status is OrderStatus.ANSWERED]
-    return all(step_of(run, o) in scorings for o in asked) and all(any(map(ACCURACY.fullmatch, o.metrics)) for o in told)
+    answered = [o for o in asked if o.status is OrderStatus.ANSWERED]
+    return all(step_of(run, o) in scorings for o in asked) and all(any(map(ACCURACY.fullmatch, o.metrics)) for o in answered)
 
 
 def taught(run: RunRow, orders: Iterable[OrderRow], scorings: frozenset[Step]) -> bool:

@@ -40,18 +40,18 @@ class RunService:
 
     def __init__(self, journal: Journal, compute: Compute, bell: Bell, clock: Clock, here: Present = all_present) -> None:
         self.journal, self.compute, self.bell, self.clock, self.here = journal, compute, bell, clock, here
-        self.people = Enrolment(journal, clock)
-        self.invite, self.invited, self.enrol = self.people.invite, self.people.invited, self.people.enrol
+        self.enrolment = Enrolment(journal, clock)
+        self.invite, self.invited, self.enrol = self.enrolment.invite, self.enrolment.invited, self.enrolment.enrol
 
     def approve(self, name: str, by: str = "") -> Client:
         """Let a pending client work. Raises NotFound, Refused."""
-        client = self.people.approve(name, by)
+        client = self.enrolment.approve(name, by)
         self.bell.ring(f"client:{name}")
         return client
 
     def revoke(self, name: str, reason: str = "", by: str = "") -> Client:
         """Let a client in no more, and end what it was asked for. Raises NotFound."""
-        client, runs = self.people.revoke(name, reason, by)
+        client, runs = self.enrolment.revoke(name, reason, by)
         for topic in (f"client:{name}", *(f"run:{run}" for run in runs)):
             self.bell.ring(topic)
         return client
@@ -61,7 +61,7 @@ class RunService:
 
         handover: the old keys' signature of the new ones, if the client gave one.
         """
-        self.people.rekey(known, keys, handover)
+        self.enrolment.rekey(known, keys, handover)
         self.bell.ring(f"client:{known.name}")
 
     def start(self, given: Mapping[str, Plain], identity: Identity | None = None) -> RunId:

@@ -256,12 +256,12 @@ class Scheduler:
         )
 
     def closed(self, run: RunRow, answered: list[OrderRow], asked: Sequence[OrderRow], made: NextRound, now: float) -> RoundRow:
-        fact = run.plan[run.cursor] if run.cursor >= 0 else None
+        fact = run.fact(run.cursor)
         return RoundRow(
             run=run.id,
             cursor=run.cursor,
-            phase=fact.phase if fact else "join",
-            round=fact.round if fact else 1,
+            phase=fact.phase,
+            round=fact.round,
             opened=run.opened,
             closed=now,
             folded=tuple(o.client for o in answered),
@@ -331,10 +331,6 @@ def place(run: RunRow) -> str:
 BEATS = 3  # signs of life within a lease's time
 
 
-def silently(lease: Lease) -> None:
-    """Nobody is told of a takeover."""
-
-
 class Leases:
     """Keeps the leases of one holder. Any number of threads.
 
@@ -344,7 +340,7 @@ class Leases:
     """
 
     def __init__(
-        self, journal: Journal, clock: Clock, holder: str, seconds: float, taken: Callable[[Lease], None] = silently
+        self, journal: Journal, clock: Clock, holder: str, seconds: float, taken: Callable[[Lease], None] | None = None
     ) -> None:
         self.journal, self.clock, self.holder, self.seconds, self.taken = journal, clock, holder, seconds, taken
         self._lock = threading.Lock()
@@ -352,7 +348,7 @@ class Leases:
         self.elsewhere = False  # whether others conduct open runs, as of the last look
         self._seen: dict[RunId, tuple[Lease, float]] = {}  # of others, and since when it has been as it is
 
-    def look(self) -> frozenset[RunId]:
+    def poll(self) -> frozenset[RunId]:
         """Give a sign of life for what is held, take what is free; every run that is held now. Call it every `pause` seconds."""
         with self._lock:
             self._held = by_run(self.journal.renew(self._held.values()))
@@ -394,7 +390,7 @@ class Leases:
             claimed = by_run(self.journal.claim(free, self.holder, self.seconds))
             self._held |= claimed
             for lease in free:
-                if lease.run in claimed and lease.holder not in ("", self.holder):
+                if self.taken and lease.run in claimed and lease.holder not in ("", self.holder):
                     self.taken(lease)
 
     def _free(self, lease: Lease) -> bool:

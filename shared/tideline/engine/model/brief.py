@@ -10,7 +10,6 @@ from __future__ import annotations
 import bisect
 import itertools
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict, cast
@@ -20,7 +19,7 @@ from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.run import EMPTY, MOST_THREADS, ClientId, Role, World, plain_world, world_in
 from tideline.core.settings import Plain
 from tideline.core.signing import KEY_BYTES
-from tideline.engine.model.accounts import Client, Handover, Keys, Peer
+from tideline.engine.model.accounts import NAME, Client, Handover, Keys, Peer
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import JOIN, RunRow
 from tideline.engine.model.transitions import MOST_HANDOVERS
@@ -47,41 +46,35 @@ class Brief:
     peers: Mapping[ClientId, Peer] = field(default_factory=lambda: EMPTY)
 
 
-NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
 
 
 def peers_in(brief: Mapping[str, Plain]) -> dict[ClientId, Peer]:
     """The peers that an order's brief names. Raises Malformed."""
     try:
-        return {ClientId(named(name)): peer_in(told) for name, told in dict(brief.get("peers", {})).items()}  # type: ignore[arg-type]
+        return {ClientId(client_name(name)): peer_in(peer) for name, peer in dict(brief.get("peers", {})).items()}  # type: ignore[arg-type]
     except (AttributeError, KeyError, TypeError, ValueError) as cause:
-        raise Malformed(
-            f"The order tells of peers in a way that cannot be understood ({type(cause).__name__})", DISTRUST
-        ) from None
+        raise Malformed(f"The order's peers cannot be understood ({type(cause).__name__})", DISTRUST) from None
 
 
-def named(name: str) -> str:
-    """A client's name, as the coordinator lets clients have. Raises ValueError: it is shown to people, in a command too."""
+def client_name(name: str) -> str:
+    """A name that clients can have. Raises ValueError for others: it is shown to users, in a command too."""
     if not NAME.fullmatch(name):
         raise ValueError("no name of a client")
     return name
 
 
-def peer_in(told: Mapping[str, Any]) -> Peer:
-    handovers = told["handovers"][-MOST_HANDOVERS:]
-    return Peer(keys_in(told), tuple(Handover(keys_in(each), str(each["signature"])) for each in handovers))
+def peer_in(peer: Mapping[str, Any]) -> Peer:
+    handovers = peer["handovers"][-MOST_HANDOVERS:]
+    return Peer(keys_in(peer), tuple(Handover(keys_in(each), str(each["signature"])) for each in handovers))
 
 
-def keys_in(told: Mapping[str, Any]) -> Keys:
-    return Keys(hexadecimal(told["sign"], KEY_BYTES), hexadecimal(told["receive"], KEY_BYTES))
-
-
-def hexadecimal(text: str, size: int) -> str:
-    found = bytes.fromhex(text)
-    if len(found) != size:
-        raise ValueError(f"{size} bytes are wanted")
-    return found.hex()
+def keys_in(pair: Mapping[str, Any]) -> Keys:
+    """Public keys. Raises ValueError for what is none."""
+    sign, receive = (bytes.fromhex(pair[name]) for name in ("sign", "receive"))
+    if len(sign) != KEY_BYTES or len(receive) != KEY_BYTES:
+        raise ValueError(f"a key has {KEY_BYTES} bytes")
+    return Keys(sign.hex(), receive.hex())
 
 
 class PlainBrief(TypedDict):
@@ -122,36 +115,35 @@ def brief_of(run: RunRow, role: Role, version: str = "") -> dict[str, Plain]:
 
 def brief_in(order: Order) -> Brief:
     """What an order says of its run. Raises Malformed for what no coordinator of ours says; ContractRefused, ConfigRefused."""
-    told = order.brief
-    odd = [key for key, kind in KINDS.items() if type(told.get(key)) is not kind]
-    if told.get("role") not in tuple(Role):
+    odd = [key for key, kind in KINDS.items() if type(order.brief.get(key)) is not kind]
+    if order.brief.get("role") not in tuple(Role):
         odd.append("role")
-    said = cast(PlainBrief, told)
-    if "threads" not in odd and not 1 <= said["threads"] <= MOST_THREADS:
+    brief = cast(PlainBrief, order.brief)
+    if "threads" not in odd and not 1 <= brief["threads"] <= MOST_THREADS:
         odd.append("threads")
     if order.cursor < JOIN:
         odd.append("place")
     if odd:
         raise Malformed(f"Order {order.id[:8]} does not say what it asks for: its {odd[0]} is missing or wrong", DISTRUST)
     return Brief(
-        method=said["method"],
-        config=said["config"],
-        world=world_in(said["world"]),
-        threads=said["threads"],
-        keeps=said["keeps"],
-        contract=from_json(said["contract"]),
-        role=Role(said["role"]),
-        version=str(told.get("version", "?")),
-        peers=peers_in(told),
+        method=brief["method"],
+        config=brief["config"],
+        world=world_in(brief["world"]),
+        threads=brief["threads"],
+        keeps=brief["keeps"],
+        contract=from_json(brief["contract"]),
+        role=Role(brief["role"]),
+        version=str(order.brief.get("version", "?")),
+        peers=peers_in(order.brief),
     )
 
 
 def with_peers(brief: Mapping[str, Plain], clients: Iterable[Client]) -> dict[str, Plain]:
-    """A brief that tells of the run's sites too, as far as they have keys."""
+    """A brief that names the run's sites too, as far as they have keys."""
     known = [each for each in clients if each.keys is not None]
     room = MOST_BRIEF - chars({**brief, "peers": {}})
     most = most_handovers(known, room)
-    return {**brief, "peers": {each.name: told_of(each, most) for each in known}}
+    return {**brief, "peers": {each.name: plain_peer(each, most) for each in known}}
 
 
 def most_handovers(clients: Sequence[Client], room: int) -> int:
@@ -165,8 +157,8 @@ def most_handovers(clients: Sequence[Client], room: int) -> int:
     return max(bisect.bisect_left(range(MOST_HANDOVERS + 1), True, key=too_many) - 1, 0)
 
 
-def told_of(client: Client, most: int = MOST_HANDOVERS) -> dict[str, Plain]:
-    """What peers are told of a client that has keys: these, and so many of its newest handovers, the newest last."""
+def plain_peer(client: Client, most: int = MOST_HANDOVERS) -> dict[str, Plain]:
+    """A client that has keys, as its peers know it: these, and so many of its newest handovers, the newest last."""
     assert client.keys is not None
     newest = handed_over(client)[-most:] if most else ()
     handovers = [{**asdict(each.keys), "signature": each.signature} for each in newest]
@@ -196,5 +188,5 @@ def bare_chars(name: str) -> int:
     return len(json.dumps(name)) + len(": ") + chars(BARE) + len(", ")
 
 
-def chars(told: Mapping[str, Plain]) -> int:
-    return len(json.dumps(told))
+def chars(data: Mapping[str, Plain]) -> int:
+    return len(json.dumps(data))

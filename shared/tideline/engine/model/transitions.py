@@ -103,10 +103,10 @@ def closed_event(step: Advance) -> dict[str, Any]:
 
 
 def reply_event(row: OrderRow, reply: Reply) -> dict[str, Any]:
-    told: dict[str, Any] = {"client": row.client, "cursor": row.cursor, "metrics": dict(reply.metrics)}
+    data: dict[str, Any] = {"client": row.client, "cursor": row.cursor, "metrics": dict(reply.metrics)}
     if reply.failure:
-        told |= {"kind": reply.failure.kind, "what": reply.failure.what}
-    return told
+        data |= {"kind": reply.failure.kind, "what": reply.failure.what}
+    return data
 
 
 def late_event(row: OrderRow) -> dict[str, Any]:

@@ -48,8 +48,8 @@ def check_envelopes(row: OrderRow, run: RunRow, reply: Reply, named: Sequence[An
     They would refuse others themselves; refused here, the fault is told where it lies.
     """
     fact = run.plan[row.cursor]
-    brought = [each.handle for each in reply.sealed]
-    if set(brought) != set(named) or len(set(brought)) != len(brought):
+    given = [each.handle for each in reply.sealed]
+    if set(given) != set(named) or len(set(given)) != len(given):
         raise Undeclared("The reply's sealed values are not those that its root names")
     for envelope in reply.sealed:
         handle = envelope.handle
@@ -120,5 +120,5 @@ def place(failure: Plain) -> tuple[str, int]:
 
 def without(sites: Mapping[str, str]) -> str:
     """Such sites of one round, in a few words; none for none."""
-    told = ", ".join(f"{name} ({kind})" for name, kind in sorted(sites.items()))
-    return f", without {told}" if told else ""
+    names = ", ".join(f"{name} ({kind})" for name, kind in sorted(sites.items()))
+    return f", without {names}" if names else ""

@@ -96,10 +96,10 @@ def handed(run: RunId, envelope: Envelope, reader: ClientId) -> Handed:
 
 def complete(order: Order, root: memoryview) -> None:
     """An order brings an envelope for each handle that its message names, and no others. Raises SealBroken, Malformed."""
-    named, brought = set(named_handles(parse(root))), {each.handle for each in order.sealed}
-    if lacking := sorted(named - brought, key=str):
+    named, given = set(named_handles(parse(root))), {each.handle for each in order.sealed}
+    if lacking := sorted(named - given, key=str):
         raise sealing.on_the_way(about(order.run, lacking[0]), "the order names it and does not bring it")
-    if more := sorted(brought - named, key=str):
+    if more := sorted(given - named, key=str):
         raise Malformed(f"The order brings a value of {more[0].holder} that it does not name", DISTRUST)
 
 
@@ -209,7 +209,7 @@ def sealed_in(message: Any) -> Envelope:
         round=int(message.round),
     )
     keys, signatures = (
-        {ClientId(name): told.hex() for name, told in by_reader.items()} for by_reader in (message.keys, message.signatures)
+        {ClientId(name): text.hex() for name, text in by_reader.items()} for by_reader in (message.keys, message.signatures)
     )
     return Envelope(
         handle=handle, cipher=Digest(message.cipher.digest), bytes=int(message.cipher.size), keys=keys, signatures=signatures

@@ -91,7 +91,7 @@ class Vault(Protocol):
 
     def head(self, run: RunId) -> Head | None: ...
     def commit(self, run: RunId, head: Head) -> None: ...
-    def keep(self, run: RunId, files: Files) -> None:
+    def collect(self, run: RunId, files: Files) -> None:
         """Collect the parts that neither a head nor these files name."""
 
     def note(self, run: RunId, brief: Mapping[str, Plain]) -> None:

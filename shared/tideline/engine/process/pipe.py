@@ -217,8 +217,8 @@ class Running:
             if frame is None:
                 raise EOFError
             if "tick" not in frame:
-                told: Mapping[str, Any] = frame
-                return told
+                answer: Mapping[str, Any] = frame
+                return answer
             tick(frame["tick"])
 
     def _watch(self) -> None:
@@ -327,9 +327,9 @@ def answer_all(handle: Serve, calls: Calls, out: Out) -> None:
 
 def answer_one(handle: Serve, frame: Mapping[str, Any], out: Out) -> None:
     """Answer a call, or say that its answer cannot be told: what a method gives may be no JSON, or more than there is memory."""
-    told = answer(handle, frame, out.tick(frame["id"]))
+    result = answer(handle, frame, out.tick(frame["id"]))
     try:
-        out.write({"id": frame["id"], **told})
+        out.write({"id": frame["id"], **result})
     except OSError:
         raise  # the parent is gone
     except Exception as error:  # noqa: BLE001 - the process must answer; the trace stays in the local log
@@ -360,7 +360,7 @@ def answer(handle: Serve, frame: Mapping[str, Any], tick: Tick) -> dict[str, Any
 
 
 def no_answer(frame: Mapping[str, Any], kind: str) -> StepFailed:
-    return StepFailed(f"The answer to {frame['call']} cannot be told: {kind}", "See the log of that process")
+    return StepFailed(f"The answer to {frame['call']} cannot be sent: {kind}", "See the log of that process")
 
 
 def log_cause(error: BaseException) -> None:

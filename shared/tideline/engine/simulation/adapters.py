@@ -57,7 +57,7 @@ class MemoryVault:
     def commit(self, run: RunId, head: Head) -> None:
         self._heads[run] = head
 
-    def keep(self, run: RunId, files: Files) -> None:
+    def collect(self, run: RunId, files: Files) -> None:
         collect(self.parts(run), self._heads.get(run), files)
 
     def note(self, run: RunId, brief: Mapping[str, Any]) -> None:

@@ -62,7 +62,7 @@ class Federation:
     def agent(self, name: ClientId, site: SimSite, methods: Methods, home: Path | None, device: str) -> Agent:
         peer_keys = new_peer_keys()
         who = Applicant(name, tuple(Role), "simulated", keys=peer_keys.own().public)
-        client: Client = self.run_service.people.admit(self.run_service.invite(name, {}, 60.0), who)
+        client: Client = self.run_service.enrolment.admit(self.run_service.invite(name, {}, 60.0), who)
         vault = MemoryVault(lambda run: store(home, f"site-{name}/{run}"))
         pool = StepRunner(methods, vault.parts, site.open_site_data, device)
         return Agent(

@@ -67,9 +67,12 @@ class MemoryJournal(MemoryAccounts):
 
     def tally(self) -> Tally:
         with self._lock:
-            runs, people = Counter(row.status for row in self._runs.values()), Counter(c.standing for c in self._clients.values())
+            runs, clients = (
+                Counter(row.status for row in self._runs.values()),
+                Counter(c.standing for c in self._clients.values()),
+            )
             asked = sum(order.status is OrderStatus.OPEN for order in self._orders.values())
-            counts = {s.value: runs[s] for s in Status}, {s.value: people[s] for s in Standing}
+            counts = {s.value: runs[s] for s in Status}, {s.value: clients[s] for s in Standing}
             return Tally(*counts, asked, len(self._parts), len(self._entries))
 
     def run_ids(self) -> tuple[RunId, ...]:
@@ -193,12 +196,12 @@ class MemoryJournal(MemoryAccounts):
             row = self._orders[order]
             if row.answered is not None or row.status is OrderStatus.CANCELLED:
                 return OrderStatus.CANCELLED
-            brought = (*reply.files, *ciphers(reply.sealed))
-            if any(d not in self._parts or (d in self._dropped and not here(d)) for d, _ in brought):
+            given = (*reply.files, *ciphers(reply.sealed))
+            if any(d not in self._parts or (d in self._dropped and not here(d)) for d, _ in given):
                 return None
             after = status if row.status is OrderStatus.OPEN else row.status
             self._orders[order] = answered(row, reply, after, now, down, up)
-            self._vouch(digest for digest, _ in brought)
+            self._vouch(digest for digest, _ in given)
             self._pushed = {each for each in self._pushed if each[1:] != (row.run, row.client)}
             if after is OrderStatus.ANSWERED:
                 self._refer(f"reply:{order}", row.run, row.cursor, reply.files, now)

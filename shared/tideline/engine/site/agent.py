@@ -36,21 +36,15 @@ from tideline.engine.peers.sealing import ciphers, complete, plaintexts, seal, s
 from tideline.engine.ports.site import Done, Head, Job, Link, Pool, Vault
 
 KEPT_RUNS = 64  # of which it is remembered how long the last reply took to send
+# What happens to an order: begun and worked, around its step; cut, a transfer; failed; and the verdict on its reply.
 Log = Callable[[str, Order, FederationError | None], None]
-
-
-# What is told of an order: begun and worked, around its step; cut, a transfer; failed; and the verdict on its reply.
-
-
-def silent(what: str, order: Order, error: FederationError | None) -> None:
-    """A log that nobody reads."""
 
 
 class Agent:
     """One site. `handle` may be called again for the same order at any time: the work is done once.
 
-    ring: its keys, and what it knows of its peers'; without one it has keys that nobody has been told of. watch: a clock that
-    never goes back, by which transfers are measured.
+    peer_keys: its keys, and what it knows of its peers'; without them it makes new ones. watch: a clock that never goes back, by
+    which transfers are measured.
     """
 
     def __init__(
@@ -60,7 +54,7 @@ class Agent:
         vault: Vault,
         pool: Pool,
         policy: Policy = DEFAULT_POLICY,
-        log: Log = silent,
+        log: Log | None = None,
         roles: Iterable[Role] = tuple(Role),
         peer_keys: PeerKeys | None = None,
         watch: Callable[[], float] = time.monotonic,
@@ -68,7 +62,7 @@ class Agent:
         self.name, self.link, self.vault, self.pool = name, link, vault, pool
         self.peer_keys, self.watch = peer_keys or new_peer_keys(), watch
         self._sent: dict[RunId, Moved] = {}
-        self.policy, self.log, self.roles = policy, log, frozenset(roles)
+        self.policy, self.log, self.roles = policy, log or (lambda what, order, error: None), frozenset(roles)
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
         """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
@@ -93,7 +87,7 @@ class Agent:
         if head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
             return replace(head, sealed=signed_since(order.run, head.sealed, self.peer_keys))
         self.consistent(head, order, brief.keeps)
-        self.vault.keep(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
+        self.vault.collect(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
         self.vault.note(order.run, order.brief)
         peers = members(order, brief, head)
         if seals(brief.contract):
