@@ -7,10 +7,10 @@ import json
 import math
 import threading
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from tideline.core.errors import ConfigRefused, FederationError
 from tideline.core.run import ClientId
+from tideline.core.settings import Plain
 from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent
 from tideline.engine.coordinator.enrolment import check_client_name
@@ -65,7 +65,7 @@ def shown(keys: Keys | None) -> str:
         return f"{keys.sign if keys else ''}"[:HASH]
 
 
-def about_client(kind: str, name: ClientId, now: float, by: str, **details: Any) -> AuditEvent:
+def about_client(kind: str, name: ClientId, now: float, by: str, **details: Plain) -> AuditEvent:
     return AuditEvent(kind, now, by, name, details=details)
 
 
@@ -100,7 +100,7 @@ def run_resumed(row: RunRow, asked: Iterable[OrderRow], by: str, now: float) -> 
 def round_ended(step: Advance, late: Collection[str]) -> list[AuditEvent]:
     """A round was closed and the next one sent; with it, perhaps, the result was published."""
     closed = step.closed
-    details: dict[str, Any] = {"cursor": closed.cursor, "next": step.cursor, "folded": list(closed.folded), "late": list(late)}
+    details: dict[str, Plain] = {"cursor": closed.cursor, "next": step.cursor, "folded": list(closed.folded), "late": list(late)}
     made = [AuditEvent("round_closed", closed.closed, run=step.run, details=details | {"sent": sent(step.orders)})]
     if step.status is Status.COMPLETED:
         made.append(AuditEvent("run_completed", closed.closed, run=step.run, details={"result": listed(closed.state)}))
@@ -124,17 +124,19 @@ def replied(row: OrderRow, reply: Reply, now: float) -> AuditEvent:
     return AuditEvent(kind, now, client=row.client, run=row.run, details=place(row) | why)
 
 
-def sealed_for(envelopes: Iterable[Envelope]) -> dict[str, Any]:
+def sealed_for(envelopes: Iterable[Envelope]) -> dict[str, Plain]:
     """What a reply brought for other sites: each value's digest, its sealed file, and who can open it; nothing if none."""
-    details = [{"value": e.handle.digest, "file": [e.cipher, e.bytes], "to": sorted(e.keys)} for e in envelopes]
+    details: list[dict[str, Plain]] = [
+        {"value": e.handle.digest, "file": [e.cipher, e.bytes], "to": sorted(e.keys)} for e in envelopes
+    ]
     return {"sealed": details[:MOST_FILES], "sealed_count": len(details)} if details else {}
 
 
-def place(row: OrderRow) -> dict[str, Any]:
+def place(row: OrderRow) -> dict[str, Plain]:
     return {"order": row.id, "cursor": row.cursor}
 
 
-def sent(orders: Iterable[OrderRow]) -> list[dict[str, Any]]:
+def sent(orders: Iterable[OrderRow]) -> list[dict[str, Plain]]:
     """Who was sent what; whoever was sent the same stands together."""
     groups: dict[Files, list[str]] = {}
     for order in orders:
@@ -142,13 +144,13 @@ def sent(orders: Iterable[OrderRow]) -> list[dict[str, Any]]:
     return [{"to": sorted(to), **listed(files)} for files, to in groups.items()]
 
 
-def listed(files: Files) -> dict[str, Any]:
+def listed(files: Files) -> dict[str, Plain]:
     """Digests and sizes. Of many the root alone, which names the others, and a hash of the whole list."""
     if len(files) <= MOST_FILES:
         return {"files": [[digest, size] for digest, size in files]}
     text = json.dumps(files, separators=(",", ":"))
-    more = {"count": len(files), "bytes": sum(size for _, size in files), "listing": hashlib.sha256(text.encode()).hexdigest()}
-    return {"files": [list(files[0])], **more}
+    size, listing = sum(size for _, size in files), hashlib.sha256(text.encode()).hexdigest()
+    return {"files": [list(files[0])], "count": len(files), "bytes": size, "listing": listing}
 
 
 HOUR = 3600.0

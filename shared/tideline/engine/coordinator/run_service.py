@@ -21,7 +21,7 @@ from tideline.engine.model.experiment import (
     read_experiment,
     weights_missing,
 )
-from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, order_id, seed_for
+from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, new_order, order_id, seed_for
 from tideline.engine.model.runs import JOIN, OPEN, RunRow, Status
 from tideline.engine.model.transitions import revocation
 from tideline.engine.peers.relay import check_keys, seals
@@ -220,20 +220,9 @@ class RunService:
     def next_attempt(self, order: OrderRow, now: float) -> OrderRow:
         """The same order once more: same seed, new name."""
         attempt = order.attempt + 1
-        name = order_id(order.run, order.cursor, order.client, attempt)
         after = self.journal.last_answer(order.run, order.client)
-        row = OrderRow(
-            id=name,
-            run=order.run,
-            cursor=order.cursor,
-            attempt=attempt,
-            client=order.client,
-            files=order.files,
-            seed=order.seed,
-            after=after,
-            created=now,
-        )
-        return replace(row, sealed=order.sealed)
+        row = new_order(order.run, order.cursor, order.client, order.files, order.seed, after, now)
+        return replace(row, id=order_id(order.run, order.cursor, order.client, attempt), attempt=attempt, sealed=order.sealed)
 
     def find(self, run: RunId) -> RunRow:
         row = self.journal.run(run)
@@ -243,20 +232,9 @@ class RunService:
 
 
 def joins(row: RunRow, now: float) -> list[OrderRow]:
-    return [
-        OrderRow(
-            id=order_id(row.id, JOIN, client, 1),
-            run=row.id,
-            cursor=JOIN,
-            attempt=1,
-            client=client,
-            files=(),
-            seed=seed_for(row.spec.seed, Purpose.PREPARE, JOIN, client),
-            after=JOIN - 1,
-            created=now,
-        )
-        for client in row.roster
-    ]
+    """The orders of the exchange before the first phase."""
+    seeds = {client: seed_for(row.spec.seed, Purpose.PREPARE, JOIN, client) for client in row.roster}
+    return [new_order(row.id, JOIN, client, (), seed, JOIN - 1, now) for client, seed in seeds.items()]
 
 
 def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from tideline.core.errors import Diverged, FederationError, Overtaken, StepFailed, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest, Member, Roster, RunId, Waiting
 from tideline.engine.coordinator.part_store import PartStore
-from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Purpose, order_id, seed_for
+from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, new_order, seed_for
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.peers.relay import shut_out
 from tideline.engine.ports.clock import SILENT, Bell, Clock, Meter
@@ -223,27 +223,23 @@ class Scheduler:
         return RecordedRound(cursor, asked, replies, metrics)
 
     def advance(
-        self,
-        run: RunRow,
-        rounds: tuple[RoundRow, ...],
-        answered: list[OrderRow],
-        made: NextRound,
-        members: Roster,
+        self, run: RunRow, rounds: tuple[RoundRow, ...], answered: list[OrderRow], made: NextRound, members: Roster
     ) -> Advance:
         now = self.clock.now()
         asked = newest(self.journal.orders(run.id, run.cursor))
         closed = self.closed(run, answered, asked, made, now)
-        orders = tuple(
-            replace(self.order(run, made.cursor, c, files, now), sealed=made.handles.get(c, ()))
-            for c, files in made.orders.items()
-        )
+        orders = []
+        for client, files in made.orders.items():
+            seed = seed_for(run.spec.seed, Purpose.STEP, made.cursor, client)
+            order = new_order(run.id, made.cursor, client, files, seed, self.journal.last_answer(run.id, client), now)
+            orders.append(replace(order, sealed=made.handles.get(client, ())))
         kept = [r.next_cursor for r in (*rounds, closed) if r.state]
         final = made.done
         return Advance(
             run=run.id,
             from_cursor=run.cursor,
             closed=closed,
-            orders=orders,
+            orders=tuple(orders),
             cursor=made.cursor,
             deadline_at=now + waiting_of(run).deadline,
             status=Status.COMPLETED if final else Status.RUNNING,
@@ -271,21 +267,6 @@ class Scheduler:
             marks=made.marks,
             groups=made.groups,
             tables=made.tables,
-        )
-
-    def order(self, run: RunRow, cursor: int, client: ClientId, files: Files, now: float) -> OrderRow:
-        seed = seed_for(run.spec.seed, Purpose.STEP, cursor, client)
-        after = self.journal.last_answer(run.id, client)
-        return OrderRow(
-            id=order_id(run.id, cursor, client, 1),
-            run=run.id,
-            cursor=cursor,
-            attempt=1,
-            client=client,
-            files=files,
-            seed=seed,
-            after=after,
-            created=now,
         )
 
     def fail(self, run: RunRow, error: FederationError, token: int | None = None, folded: Sequence[ClientId] = ()) -> None:

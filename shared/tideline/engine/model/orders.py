@@ -80,6 +80,12 @@ class OrderRow:
         return self.files[0][0] if self.files else None
 
 
+def new_order(run: RunId, cursor: int, client: ClientId, files: Files, seed: int, after: int, now: float) -> OrderRow:
+    """An order, offered for the first time."""
+    name = order_id(run, cursor, client, 1)
+    return OrderRow(id=name, run=run, cursor=cursor, attempt=1, client=client, files=files, seed=seed, after=after, created=now)
+
+
 @dataclass(frozen=True)
 class Order:
     """What an agent is asked. `brief` is the run as plain data (method, config, world, contract, threads, role).

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest
-from tideline.core.settings import plain
+from tideline.core.settings import Plain, plain
 from tideline.engine.model.accounts import Client, Handover, Keys
 from tideline.engine.model.orders import Failure, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, Lease, RunRow
@@ -86,13 +85,13 @@ def revoked_reply(row: OrderRow, known: Client) -> Reply:
     return Reply(row.id, failure=Failure("Revoked", f"{known.name} was {revocation(known)}"))
 
 
-def closed_event(step: Advance) -> dict[str, Any]:
+def closed_event(step: Advance) -> dict[str, Plain]:
     closed = step.closed
-    more: dict[str, Any] = {} if step.token is None else {"token": step.token}
+    more: dict[str, Plain] = {} if step.token is None else {"token": step.token}
     if closed.marks:
         more["marks"] = plain(closed.marks)
     if step.without:
-        more["without"] = dict(step.without)
+        more["without"] = {str(name): kind for name, kind in step.without.items()}
     return more | {
         "phase": closed.phase,
         "round": closed.round,
@@ -102,17 +101,17 @@ def closed_event(step: Advance) -> dict[str, Any]:
     }
 
 
-def reply_event(row: OrderRow, reply: Reply) -> dict[str, Any]:
-    data: dict[str, Any] = {"client": row.client, "cursor": row.cursor, "metrics": dict(reply.metrics)}
+def reply_event(row: OrderRow, reply: Reply) -> dict[str, Plain]:
+    data: dict[str, Plain] = {"client": row.client, "cursor": row.cursor, "metrics": dict(reply.metrics)}
     if reply.failure:
         data |= {"kind": reply.failure.kind, "what": reply.failure.what}
     return data
 
 
-def late_event(row: OrderRow) -> dict[str, Any]:
+def late_event(row: OrderRow) -> dict[str, Plain]:
     return reply_event(row, Reply(row.id, metrics=row.metrics))
 
 
-def told_by(data: Mapping[str, Any], by: str) -> dict[str, Any]:
+def told_by(data: Mapping[str, Plain], by: str) -> dict[str, Plain]:
     """An event's data, with the name of who asked for it, if somebody did."""
     return {**data, "by": by} if by else dict(data)

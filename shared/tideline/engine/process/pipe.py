@@ -45,8 +45,9 @@ from tideline.engine.ports.site import Done, Job
 from tideline.engine.process.resources import CRUNCHING_BYTES, keep_freed_memory, open_many_files
 
 Tick = Callable[[float], None]
-Serve = Callable[[str, Mapping[str, Any], Tick], Mapping[str, Any]]
-Calls = queue.SimpleQueue[Mapping[str, Any]]
+Frame = Mapping[str, Any]  # JSON: a call, what it is made with, and its answer
+Serve = Callable[[str, Frame, Tick], Frame]
+Calls = queue.SimpleQueue[Frame]
 MAX_FRAME = 256 << 20
 BEAT_SECONDS = 5.0
 NO_LANES: Mapping[str, Set[str]] = MappingProxyType({})
@@ -84,7 +85,7 @@ def to_plain(error: FederationError) -> dict[str, Any]:
     return {"kind": error.kind, "what": error.what, "todo": error.todo, "context": context}
 
 
-def from_plain(raw: Mapping[str, Any]) -> FederationError:
+def from_plain(raw: Frame) -> FederationError:
     """The error again, of its own class where this version knows it."""
     known = {c.__name__: c for c in family(FederationError)}
     made = known.get(raw["kind"], FederationError)
@@ -126,9 +127,7 @@ class Child:
                 self._running = Running(self._command, self._env, self._silence)
             return self._running
 
-    def call(
-        self, name: str, payload: Mapping[str, Any], tick: Tick = no_tick, lane: str = "", limit: float | None = None
-    ) -> dict[str, Any]:
+    def call(self, name: str, payload: Frame, tick: Tick = no_tick, lane: str = "", limit: float | None = None) -> dict[str, Any]:
         """Call and wait. Raises what the child raised, ChildDied if it ended or hung, Cancelled if `kill` ended it.
 
         limit: seconds after which the process is ended whatever it does, and the call raises TookTooLong.
@@ -189,7 +188,7 @@ class Running:
         for thread in self._threads:
             thread.start()
 
-    def ask(self, name: str, payload: Mapping[str, Any], tick: Tick, limit: float | None) -> Mapping[str, Any]:
+    def ask(self, name: str, payload: Frame, tick: Tick, limit: float | None) -> Frame:
         """One call's answer. Raises EOFError if the process ends before, TookTooLong, and what `tick` raises."""
         number, answers = next(self._numbers), queue.SimpleQueue[Any]()
         with self._lock:
@@ -207,7 +206,7 @@ class Running:
             with self._lock:
                 del self._waiting[number]
 
-    def _answer(self, name: str, answers: queue.SimpleQueue[Any], tick: Tick, limit: float | None) -> Mapping[str, Any]:
+    def _answer(self, name: str, answers: queue.SimpleQueue[Any], tick: Tick, limit: float | None) -> Frame:
         until = None if limit is None else time.monotonic() + limit
         while True:
             try:
@@ -217,7 +216,7 @@ class Running:
             if frame is None:
                 raise EOFError
             if "tick" not in frame:
-                answer: Mapping[str, Any] = frame
+                answer: Frame = frame
                 return answer
             tick(frame["tick"])
 
@@ -298,7 +297,7 @@ class Out:
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._lock = stream, threading.Lock()
 
-    def write(self, frame: Mapping[str, Any]) -> None:
+    def write(self, frame: Frame) -> None:
         with self._lock:
             write_frame(self._stream, frame)
 
@@ -325,7 +324,7 @@ def answer_all(handle: Serve, calls: Calls, out: Out) -> None:
         os._exit(1)
 
 
-def answer_one(handle: Serve, frame: Mapping[str, Any], out: Out) -> None:
+def answer_one(handle: Serve, frame: Frame, out: Out) -> None:
     """Answer a call, or say that its answer cannot be told: what a method gives may be no JSON, or more than there is memory."""
     result = answer(handle, frame, out.tick(frame["id"]))
     try:
@@ -345,7 +344,7 @@ def listen(lanes: Mapping[str, Calls], lane_of: Mapping[str, str]) -> None:
     os._exit(0)
 
 
-def answer(handle: Serve, frame: Mapping[str, Any], tick: Tick) -> dict[str, Any]:
+def answer(handle: Serve, frame: Frame, tick: Tick) -> dict[str, Any]:
     """One call's answer. A foreign error's words may hold data: only its type leaves; the rest goes to the local log."""
     try:
         return {"done": handle(frame["call"], frame["payload"], tick)}
@@ -359,7 +358,7 @@ def answer(handle: Serve, frame: Mapping[str, Any], tick: Tick) -> dict[str, Any
         return {"error": to_plain(StepFailed(f"{frame['call']} raised {type(error).__name__}", "See the log of that process"))}
 
 
-def no_answer(frame: Mapping[str, Any], kind: str) -> StepFailed:
+def no_answer(frame: Frame, kind: str) -> StepFailed:
     return StepFailed(f"The answer to {frame['call']} cannot be sent: {kind}", "See the log of that process")
 
 
@@ -380,7 +379,7 @@ class Call(Generic[T]):
     """A call by name: the types of what it takes, by their names, and of what it gives."""
 
     name: str
-    takes: Mapping[str, Any]
+    takes: Frame
     gives: Any
 
     def result(self, answer: Mapping[str, Plain]) -> T:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from tideline.archive.parts import Intake, MemoryParts, Parts, chunk_size, chunks, commit
 from tideline.core.run import ClientId, RunId
+from tideline.core.settings import Plain
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.ports.site import Head
@@ -44,7 +44,7 @@ class MemoryVault:
         self._open = open_parts
         self._parts: dict[RunId, Parts] = {}
         self._heads: dict[RunId, Head] = {}
-        self.briefs: dict[RunId, dict[str, Any]] = {}
+        self.briefs: dict[RunId, dict[str, Plain]] = {}
 
     def parts(self, run: RunId) -> Parts:
         if run not in self._parts:
@@ -60,7 +60,7 @@ class MemoryVault:
     def collect(self, run: RunId, files: Files) -> None:
         collect(self.parts(run), self._heads.get(run), files)
 
-    def note(self, run: RunId, brief: Mapping[str, Any]) -> None:
+    def note(self, run: RunId, brief: Mapping[str, Plain]) -> None:
         self.briefs[run] = dict(brief)
 
 

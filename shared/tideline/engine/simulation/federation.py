@@ -12,6 +12,7 @@ from tideline.archive.parts import Buffer, MemoryParts, Parts
 from tideline.core.algorithm import Methods
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.run import ClientId, Digest, Role, RunId
+from tideline.core.settings import Plain
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.coordinator.agent_service import AgentService
@@ -80,7 +81,7 @@ class Federation:
         self.journal.add_parts([digest], *UPLOADER, self.clock.now())
         return digest
 
-    def start(self, experiment: Mapping[str, Any]) -> RunId:
+    def start(self, experiment: Mapping[str, Plain]) -> RunId:
         return self.run_service.start(experiment)
 
     def run(
@@ -131,7 +132,7 @@ def store(home: Path | None, name: str) -> Parts:
 
 def simulate(
     methods: Methods,
-    experiment: Mapping[str, Any],
+    experiment: Mapping[str, Plain],
     sites: Mapping[str, SimSite],
     home: Path | None = None,
     watch: Watch | None = None,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from tideline.core.handle import Handle
+from tideline.core.handle import AnyHandle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.core.settings import Plain
 from tideline.engine.audit import entries
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
@@ -47,7 +47,7 @@ class MemoryJournal(MemoryAccounts):
         self._once_referred: set[Digest] = set()
         self._dropped: dict[Digest, float] = {}
         self._pushed: set[tuple[Digest, RunId, ClientId]] = set()
-        self._sealed: dict[RunId, dict[Handle[Any], tuple[int, Envelope]]] = {}  # and the last cursor that needs each
+        self._sealed: dict[RunId, dict[AnyHandle, tuple[int, Envelope]]] = {}  # and the last cursor that needs each
 
     def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present) -> None:
         new = tuple(runs)
@@ -212,7 +212,7 @@ class MemoryJournal(MemoryAccounts):
             self.record([entries.replied(self._orders[order], reply, now)])
             return after
 
-    def envelopes(self, run: RunId, handles: Collection[Handle[Any]]) -> tuple[Envelope, ...]:
+    def envelopes(self, run: RunId, handles: Collection[AnyHandle]) -> tuple[Envelope, ...]:
         with self._lock:
             known = self._sealed.get(run, {})
             return tuple(known[handle][1] for handle in sorted(handles, key=str) if handle in known)
@@ -304,7 +304,7 @@ class MemoryJournal(MemoryAccounts):
             self._parts.update(new)
             return len(new)
 
-    def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+    def event(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None:
         with self._lock:
             self._note(run, kind, data, now)
 
@@ -323,7 +323,7 @@ class MemoryJournal(MemoryAccounts):
     def _age(self, run: RunId) -> tuple[float, RunId]:
         return self._runs[run].created, run
 
-    def _note(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+    def _note(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None:
         log = self._events.setdefault(run, [])
         log.append(Event(run=run, seq=len(log) + 1, at=now, kind=kind, data=dict(data)))
 
