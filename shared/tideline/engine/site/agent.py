@@ -110,8 +110,8 @@ class Agent:
             asked=order.files,
             sealed=sealed,
             peers=peers,
+            own=plaintexts(sealed) or (head.own if head else ()),
         )
-        made = replace(made, own=plaintexts(sealed) or (head.own if head else ()))
         self.vault.commit(order.run, made)
         return made
 
