@@ -184,14 +184,11 @@ def attribute(place: str, whose: str) -> object:
 def load_methods(place: str) -> Methods:
     """A registry tuple that an operator chose with `--methods MODULE:TUPLE`. Raises ConfigRefused."""
     found = attribute(place, "--methods")
-    if not isinstance(found, tuple) or not all(map(is_row, found)):
+    shape = (tuple, str, str)  # of a row
+    if not isinstance(found, tuple) or any((type(row), *map(type, row)) != shape for row in found):
         raise ConfigRefused(f"--methods {place} is not a tuple of (name, 'module:attribute')", "See tideline.algorithms.METHODS")
     names = [name for name, _ in found]
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice:
         raise ConfigRefused(f"--methods {place} names {twice[0]!r} twice", "Give each method a name of its own")
     return found
-
-
-def is_row(row: object) -> bool:
-    return isinstance(row, tuple) and len(row) == 2 and all(isinstance(text, str) for text in row)

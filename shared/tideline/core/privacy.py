@@ -84,25 +84,20 @@ def to_json(contract: Contract) -> list[dict[str, Any]]:
 def from_json(clauses: Iterable[Mapping[str, Any]]) -> Contract:
     """The inverse of `to_json`. Raises ContractRefused for clauses of another version."""
     try:
-        return tuple(clause_of(c) for c in clauses)
+        return tuple(
+            Clause(
+                **{name: c[name] for name in ("phase", "step", "field", "dims")},
+                exposure=Exposure(c["exposure"]),
+                audience=frozenset(Audience(a) for a in c["audience"]),
+                doc=c.get("doc", ""),
+            )
+            for c in clauses
+        )
     except (KeyError, TypeError, ValueError) as cause:
         raise ContractRefused(
             f"A clause of the contract cannot be understood: {type(cause).__name__}: {cause}",
             "Install the same version on both ends",
         ) from None
-
-
-def clause_of(c: Mapping[str, Any]) -> Clause:
-    audience = frozenset(Audience(a) for a in c["audience"])
-    return Clause(
-        phase=c["phase"],
-        step=c["step"],
-        field=c["field"],
-        dims=c["dims"],
-        exposure=Exposure(c["exposure"]),
-        audience=audience,
-        doc=c.get("doc", ""),
-    )
 
 
 def contract_digest(contract: Contract) -> Digest:

@@ -8,13 +8,12 @@ import math
 import threading
 from collections.abc import Collection, Iterable
 
-from tideline.core.errors import ConfigRefused, FederationError
+from tideline.core.errors import FederationError
 from tideline.core.run import ClientId
 from tideline.core.settings import Plain
 from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent
-from tideline.engine.coordinator.enrolment import check_client_name
-from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
+from tideline.engine.model.accounts import NAME, ApiKey, Client, Invite, Keys
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import RunRow, Status
 from tideline.engine.ports.clock import Clock
@@ -180,7 +179,7 @@ class Refusals:
             self._told.add(same)
             untold, self._untold = self._untold, 0
         details = {"door": self._door, "claimed": who[:80], "address": address, "what": why[:MOST_WORDS], "untold": untold}
-        return AuditEvent("sign_in_refused", now, client=who if nameable(who) else "", details=details)
+        return AuditEvent("sign_in_refused", now, client=who if NAME.fullmatch(who) else "", details=details)
 
     def write(self, event: AuditEvent) -> None:
         """Write it. Where the journal is away it is counted as untold: a refusal needs no journal."""
@@ -189,11 +188,3 @@ class Refusals:
         except FederationError:
             with self._lock:
                 self._untold += 1 + int(event.details["untold"])
-
-
-def nameable(name: str) -> bool:
-    try:
-        check_client_name(name, empty=False)
-    except ConfigRefused:
-        return False
-    return True

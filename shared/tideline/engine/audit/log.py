@@ -154,7 +154,9 @@ def line_of(entry: Entry) -> str:
 
 def entry_of(row: Mapping[str, Any]) -> Entry:
     """An entry from plain data, whatever its hash. Raises TypeError, KeyError, ValueError and OverflowError for what is none."""
-    texts = {name: text_in(row[name]) for name in ("kind", "by", "client", "run", "hash")}
+    texts = {name: row[name] for name in ("kind", "by", "client", "run", "hash")}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise TypeError("not a text")
     seq, at = row["seq"], row["at"]
     if type(seq) is not int or type(at) not in (int, float) or not isinstance(row["details"], Mapping):
         raise ValueError("not an entry")
@@ -170,12 +172,6 @@ def entry_of(row: Mapping[str, Any]) -> Entry:
         seq=seq,
         hash=texts["hash"],
     )
-
-
-def text_in(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a text")
-    return value
 
 
 def read_line(number: int, line: str) -> Entry:

@@ -78,20 +78,16 @@ class Turned:
 
 
 def begin(game: Game, weights: Weights | None = None) -> Turned:
+    """The first state, from the user's weights if there are any, and what is asked first. Raises RosterRefused, ConfigRefused."""
+    method = game.algorithm
+    assert weights is None or method.initial_weights is not None, "a run with initial weights is refused where none are taken"
     with reproducible(seed_for(game.seed, Purpose.BEGIN, 0), game.threads) as rng, named("begin"):
-        state = first_state(game, rng, weights)
+        given = (game.config, game.world, game.roster, rng)
+        if weights is None or method.initial_weights is None:
+            state: Record = method.begin(*given)
+        else:
+            state = method.initial_weights.begin(*given, weights)
     return enter(game, state, 0)
-
-
-def first_state(game: Game, rng: torch.Generator, weights: Weights | None) -> Record:
-    """The method's own first state, or the one that it makes of a person's weights."""
-    asked = (game.config, game.world, game.roster, rng)
-    initial_weights = game.algorithm.initial_weights
-    assert weights is None or initial_weights is not None, "a run that brings weights is refused where its method takes none"
-    made: Record = (
-        game.algorithm.begin(*asked) if weights is None or initial_weights is None else initial_weights.begin(*asked, weights)
-    )
-    return made
 
 
 def enter(game: Game, state: Record, cursor: int) -> Turned:

@@ -144,7 +144,9 @@ class Enrolment:
         if known.keys is None:
             same = bool(who.credential) and hmac.compare_digest(known.credential_hash, secret_hash(who.credential))
         else:
-            same = who.keys is not None and same_keys(known.keys, who.keys)
+            same = who.keys is not None and hmac.compare_digest(
+                known.keys.sign + known.keys.receive, who.keys.sign + who.keys.receive
+            )
         if not same:
             raise IdentityRefused(
                 f"The name {known.name!r} belongs to another agent",
@@ -307,10 +309,6 @@ def admitted(known: Client) -> Client:
 
 def barred(known: Client) -> IdentityRefused:
     return IdentityRefused(f"{known.name!r} was {revocation(known)}", "Ask whoever runs the coordinator for a new invitation")
-
-
-def same_keys(one: Keys, other: Keys) -> bool:
-    return hmac.compare_digest(one.sign + one.receive, other.sign + other.receive)
 
 
 def secret_hash(secret: str) -> str:

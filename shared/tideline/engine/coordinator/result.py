@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tideline.core.privacy import Clause, Contract, Exposure, to_json
@@ -217,16 +217,17 @@ def mean(accuracies: list[float]) -> dict[str, Any]:
 
 
 def scorings_of(contract: Contract) -> frozenset[Step]:
+    """The steps that declare an accuracy, and nothing that is more than a number or a count."""
     fields: dict[Step, list[Clause]] = {}
     for clause in contract:
         fields.setdefault((clause.phase, clause.step), []).append(clause)
-    return frozenset(step for step, clauses in fields.items() if scores_alone(clauses))
+    scored = {step for step, clauses in fields.items() if any(map(tells_accuracy, clauses))}
+    return frozenset(step for step in scored if all(c.exposure in SCORES for c in fields[step]))
 
 
-def scores_alone(clauses: Sequence[Clause]) -> bool:
-    """Whether a step declares an accuracy, and nothing that is more than a number or a count."""
-    names = [c.field.removeprefix(METRIC) for c in clauses if c.field.startswith(METRIC)]
-    return any(map(ACCURACY.fullmatch, names)) and all(c.exposure in SCORES for c in clauses)
+def tells_accuracy(clause: Clause) -> bool:
+    """Whether a clause is of a metric that needs labels."""
+    return clause.field.startswith(METRIC) and ACCURACY.fullmatch(clause.field.removeprefix(METRIC)) is not None
 
 
 def only_scored(run: RunRow, orders: Iterable[OrderRow], scorings: frozenset[Step]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tideline.core.errors import NotFound, Refused, RosterRefused
 from tideline.core.run import ClientId, Digest, Member, Role, RunId, RunSpec
 from tideline.core.settings import Plain, nearest
-from tideline.engine.coordinator.enrolment import Enrolment, check_client_name, secret_hash
+from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
 from tideline.engine.coordinator.scheduler import newest
 from tideline.engine.model.accounts import Client, Keys, Standing
@@ -75,7 +75,9 @@ class RunService:
         roster = self.roster(experiment)
         main = self.draft(run, experiment, roster)
         rows = [main]
-        if experiment.reference is not None and not tells_source_only(main):
+        # A run whose own plan scores the source-only model needs no second run.
+        scored = any(clause.field == "metrics.source_only" for clause in main.contract)
+        if experiment.reference is not None and not scored:
             sibling = self.sibling(RunId(f"{run}-ref"), experiment, main, roster)
             main = replace(main, reference=sibling.id)
             rows = [main, replace(sibling, reference_of=run)]
@@ -271,11 +273,3 @@ def reference_of(experiment: Experiment, main: RunRow, compute: Compute) -> Expe
     config = {**shared, **roles, **reference.config}
     same = replace(experiment, method=reference.method, preset=None, reference=None)
     return replace(same, name=f"{main.name} reference", config=config, weights=weights)
-
-
-def tells_source_only(run: RunRow) -> bool:
-    """Whether the run's own plan scores the source-only model, so that no second run is needed."""
-    return any(clause.field == "metrics.source_only" for clause in run.contract)
-
-
-__all__ = ["RunService", "check_client_name", "secret_hash"]

@@ -177,8 +177,11 @@ class Scheduler:
         """One fold and one transaction; whether the run has ended with it."""
         rounds = self.journal.rounds(run.id)
         joined = run.cursor == JOIN
-        members = self.members(run, answered) if joined else run.members
-        keep = joined or self.checkpoint_due(run, rounds)
+        members = run.members
+        if joined:  # the roster is frozen: what each site said when it joined
+            members = tuple(Member(o.client, run.roster[o.client], bool(o.facts["labelled"])) for o in answered)
+        since = sum(1 for _ in itertools.takewhile(lambda r: not r.state, reversed(rounds)))  # the last checkpoint
+        keep = joined or since + 1 >= run.spec.checkpoint_every
         if joined:
             made = self.compute.begin(BeginRequest(run.spec, members, keep))
         else:
@@ -194,15 +197,6 @@ class Scheduler:
             self.bell.ring(f"run:{run.id}")
             self.meter.closed(run, step.closed)
         return step.status in FINAL
-
-    def members(self, run: RunRow, joined: list[OrderRow]) -> Roster:
-        """The roster as it is frozen: what each site said when it joined."""
-        return tuple(Member(o.client, run.roster[o.client], bool(o.facts["labelled"])) for o in joined)
-
-    def checkpoint_due(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> bool:
-        """Whether the state after this round is kept."""
-        since = len(list(itertools.takewhile(lambda r: not r.state, reversed(rounds))))
-        return since + 1 >= run.spec.checkpoint_every
 
     def history(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> tuple[Checkpoint, tuple[RecordedRound, ...]]:
         last = max(i for i, r in enumerate(rounds) if r.state)

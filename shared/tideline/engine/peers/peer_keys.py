@@ -136,7 +136,7 @@ def follow(name: str, pin: Pin | None, peer: Peer, now: float) -> Pin:
         return Pin(receiving(name, peer.keys), shown(peer.keys))
     path = line(name, pin.keys, peer.handovers) if pin.keys else ()
     if not path or path[-1] != peer.keys:
-        raise outgrown(name, pin, peer.keys) if short(pin) else stranger(name, pin, peer.keys)
+        raise stranger(name, pin, peer.keys)
     former = (*dated(pin.former, now), *(Former(keys, now) for keys in path[:-1]))
     return Pin(receiving(name, peer.keys), shown(peer.keys), former[-MOST_FORMER:])
 
@@ -169,33 +169,14 @@ def receiving(name: str, keys: Keys) -> Keys:
 
 
 def stranger(name: str, pin: Pin, keys: Keys) -> PeerRefused:
-    return PeerRefused(
-        f"{name} is shown with other keys ({shown(keys)}) than this site knows it by ({pin.fingerprint})",
-        asked(name, keys),
-        peer=name,
-        known=pin.fingerprint,
-        shown=shown(keys),
-    )
-
-
-def outgrown(name: str, pin: Pin, keys: Keys) -> PeerRefused:
-    """The refusal where the owner named a fingerprint that is too short: of all keys it may be that of others, too."""
-    what = f"This site was told to trust {name} by {len(digits(pin))} digits ({pin.fingerprint}), which are too few by now"
-    return PeerRefused(what, asked(name, keys), peer=name, known=pin.fingerprint, shown=shown(keys))
-
-
-def asked(name: str, keys: Keys) -> str:
-    """What the owner does about keys that the site does not know."""
-    return f"Ask {name}'s owner for its fingerprint; if it is the one shown: tideline site trust {name} '{shown(keys)}'"
-
-
-def short(pin: Pin) -> bool:
-    """Whether a pin is a fingerprint as they were: half as long."""
-    return pin.keys is None and len(digits(pin)) < FINGERPRINT_DIGITS
-
-
-def digits(pin: Pin) -> str:
-    return pin.fingerprint.replace(" ", "")
+    """The refusal of keys that do not follow from those pinned. A fingerprint of the old length may be of other keys, too."""
+    digits = pin.fingerprint.replace(" ", "")
+    if pin.keys is None and len(digits) < FINGERPRINT_DIGITS:
+        what = f"This site trusts {name} by {len(digits)} digits ({pin.fingerprint}), which are too few by now"
+    else:
+        what = f"{name} is shown with other keys ({shown(keys)}) than this site knows it by ({pin.fingerprint})"
+    todo = f"Ask {name}'s owner for its fingerprint; if it is the one shown: tideline site trust {name} '{shown(keys)}'"
+    return PeerRefused(what, todo, peer=name, known=pin.fingerprint, shown=shown(keys))
 
 
 def shown(keys: Keys) -> str:

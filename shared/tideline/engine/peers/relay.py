@@ -74,19 +74,12 @@ def check_envelope(run: RunId, envelope: Envelope, roster: Mapping[ClientId, str
         raise sealing.by_holder(what, f"it is signed for {more[0][:64]}, who is no reader of it")
     # It may have been signed before the client's keys were rotated, and be reported after that.
     known = [client.keys, *(each.keys for each in client.handovers)] if client else []
-    check_signatures(run, envelope, [hex_or_none(keys.sign) for keys in known if keys])
-
-
-def check_signatures(run: RunId, envelope: Envelope, signers: Iterable[bytes]) -> None:
-    """One of these keys signed all that is handed out. Raises SealBroken with the reader for whom none did."""
-    for reader in sorted(envelope.keys):
+    signers = [hex_or_none(keys.sign) for keys in known if keys]
+    for reader in sorted(envelope.keys):  # one of the keys signed for all of them
         mine, signature = handed(run, envelope, reader), hex_or_none(envelope.signatures.get(reader, ""))
         signers = [key for key in signers if sealing.signed_by(mine, signature, [key])]
         if not signers:
             raise sealing.by_holder(mine.about, f"{mine.about.holder} has not signed it for {reader}")
-
-
-__all__ = ["check_envelopes", "check_keys", "for_one", "seals"]
 
 
 KINDS = (SealBroken.__name__, PeerRefused.__name__)

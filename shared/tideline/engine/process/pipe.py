@@ -333,7 +333,10 @@ def answer_one(handle: Serve, frame: Frame, out: Out) -> None:
         raise  # the parent is gone
     except Exception as error:  # noqa: BLE001 - the process must answer; the trace stays in the local log
         log_cause(error)
-        out.write({"id": frame["id"], "error": to_plain(no_answer(frame, type(error).__name__))})
+        unsent = StepFailed(
+            f"The answer to {frame['call']} cannot be sent: {type(error).__name__}", "See the log of that process"
+        )
+        out.write({"id": frame["id"], "error": to_plain(StepFailed(what, "See the log of that process"))})
 
 
 def listen(lanes: Mapping[str, Calls], lane_of: Mapping[str, str]) -> None:
@@ -356,10 +359,6 @@ def answer(handle: Serve, frame: Frame, tick: Tick) -> dict[str, Any]:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the process must answer; the trace stays in the local log
         log_cause(error)
         return {"error": to_plain(StepFailed(f"{frame['call']} raised {type(error).__name__}", "See the log of that process"))}
-
-
-def no_answer(frame: Frame, kind: str) -> StepFailed:
-    return StepFailed(f"The answer to {frame['call']} cannot be sent: {kind}", "See the log of that process")
 
 
 def log_cause(error: BaseException) -> None:

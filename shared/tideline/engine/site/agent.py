@@ -125,7 +125,8 @@ class Agent:
             )
         if last >= order.cursor:
             if keeps:
-                raise ahead(order) if last > order.cursor else otherwise(order)
+                answered = "This site has answered exchange {} when something else was asked there; its memory is past it"
+                raise ahead(order) if last > order.cursor else ahead(order, answered)
             self.link.fetch(order, (), self.vault.parts(order.run))  # Stale, unless a coordinator that was restored asks again
 
     def bring(self, order: Order, files: Files) -> None:
@@ -276,20 +277,12 @@ def check_files(order: Order) -> None:
             raise TooLarge(f"Order {order.id[:8]} names a part of {size} bytes; the limit is {MAX_PART_BYTES}", DISTRUST)
 
 
-def otherwise(order: Order) -> MemoryAhead:
-    """The error for a vault that has answered another message at the same place, before the coordinator was set back."""
-    return MemoryAhead(
-        f"This site has answered exchange {order.cursor} when something else was asked there; its memory is past it",
-        "Restore the agent's home directory, or begin the run again",
-    )
-
-
-def ahead(order: Order) -> MemoryAhead:
+def ahead(
+    order: Order, what: str = "This site's memory is past exchange {} and the reply to it is no longer kept"
+) -> MemoryAhead:
     """The error for a vault that has moved on without the reply that is asked for."""
-    return MemoryAhead(
-        f"This site's memory is past exchange {order.cursor} and the reply to it is no longer kept",
-        "Restore the agent's home directory, or begin the run again",
-    )
+    todo = "Restore the agent's home directory, or begin the run again"
+    return MemoryAhead(what.format(order.cursor), todo)
 
 
 def collect(parts: Parts, head: Head | None, files: Files) -> None:
