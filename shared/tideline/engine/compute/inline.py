@@ -325,7 +325,7 @@ class InlineCompute:
             orders = self.messages(game, turned, memo)
         except Malformed as cause:
             raise StepFailed(
-                f"What the method made cannot be stored or sent: {cause.what}", "Look at the sites' metrics, and begin again"
+                f"What the method made cannot be kept or sent: {cause.what}", "Look at the sites' metrics, and begin again"
             ) from cause
         return NextRound(
             cursor=turned.cursor,

@@ -325,7 +325,7 @@ def answer_all(handle: Serve, calls: Calls, out: Out) -> None:
 
 
 def answer_one(handle: Serve, frame: Frame, out: Out) -> None:
-    """Answer a call, or say that its answer cannot be told: what a method gives may be no JSON, or more than there is memory."""
+    """Answer a call, or say that its answer cannot be sent: what a method gives may be no JSON, or more than there is memory."""
     result = answer(handle, frame, out.tick(frame["id"]))
     try:
         out.write({"id": frame["id"], **result})
@@ -333,9 +333,7 @@ def answer_one(handle: Serve, frame: Frame, out: Out) -> None:
         raise  # the parent is gone
     except Exception as error:  # noqa: BLE001 - the process must answer; the trace stays in the local log
         log_cause(error)
-        unsent = StepFailed(
-            f"The answer to {frame['call']} cannot be sent: {type(error).__name__}", "See the log of that process"
-        )
+        what = f"The answer to {frame['call']} cannot be sent: {type(error).__name__}"
         out.write({"id": frame["id"], "error": to_plain(StepFailed(what, "See the log of that process"))})
 
 
