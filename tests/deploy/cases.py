@@ -141,7 +141,7 @@ OURS: dict[str, Object] = {
 RENDERED = examples() | {name: IMAGES | values for name, values in OURS.items()}
 
 REFUSED: dict[str, tuple[Object, str]] = {
-    "nothing said": ({}, r"The doors have no certificate: .*coordinator\.tls\.secret.* or set insecure=true"),
+    "nothing said": ({}, r"The coordinator has no certificate: .*coordinator\.tls\.secret.* or set insecure=true"),
     "no image of coordinators": (
         {"insecure": True, "image": {"coordinator": {"repository": ""}}},
         r"No image is named for coordinators\. .*set image\.coordinator\.repository",
@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
     "a certificate and insecure": ({"insecure": True, "coordinator": TLS}, r"contradict each other\. Leave out one"),
     "certificates of agents without TLS": (
         open_doors(tls={"clientCa": {"secret": "authority"}}),
-        r"takes TLS\. Name the doors' own certificate",
+        r"takes TLS\. Name the coordinator's own certificate",
     ),
     "an ingress without a host": (open_doors(ingress={"enabled": True}), r"no host\. Set coordinator\.ingress\.host"),
     "a node port of no node": (open_doors(agentsDoor={"nodePort": 30780}), r"agentsDoor is of type ClusterIP.*leave them out"),
@@ -228,7 +228,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
     ),
     "numbers that nobody can read": (
         open_doors() | {"agents": [agent(metrics="9107")], "networkPolicy": {"metricsFrom": PEERS}},
-        r"hospital-a tells its numbers within its own pod alone.*Set metrics to 0\.0\.0\.0:9107",
+        r"hospital-a serves its metrics within its own pod alone.*Set metrics to 0\.0\.0\.0:9107",
     ),
     "an agent without a token": (
         open_doors() | {"agents": [agent(token={})]},
@@ -254,7 +254,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
     ),
     "GPUs for a processor": (
         open_doors() | {"agents": [agent(gpus=1, device="cpu")]},
-        r"asks for 1 GPUs and computes on the processor",
+        r"asks for 1 GPUs and computes on the CPU",
     ),
     "an agent without a certificate": (
         {"coordinator": MUTUAL, "agents": [agent()]},
