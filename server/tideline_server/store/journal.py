@@ -18,7 +18,7 @@ from tideline.engine.coordinator.idempotency import free
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import OPEN, Event, Headline, Lease, RoundRow, RunRow, Status, Tally
-from tideline.engine.model.transitions import answered, present, told_by
+from tideline.engine.model.transitions import answered, present, with_author
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Answer, IdempotencyRecord, Present, all_present
 from tideline_server.store import (
@@ -195,7 +195,7 @@ class SqlJournal:
             row = self._locked(connection, run, token)
             if row.status not in before:
                 return False
-            transitions.set_status(connection, row, status, told_by({"cause": cause}, by), now)
+            transitions.set_status(connection, row, status, with_author({"cause": cause}, by), now)
             done.append(entries.run_ended(row, status, cause, by, now))
             return True
 
@@ -217,7 +217,9 @@ class SqlJournal:
             row = self._locked(connection, run)
             if row.status is not Status.STALLED:
                 return False
-            transitions.set_status(connection, replace(row, deadline_at=deadline_at), status, told_by({"cause": cause}, by), now)
+            transitions.set_status(
+                connection, replace(row, deadline_at=deadline_at), status, with_author({"cause": cause}, by), now
+            )
             done.append(entries.run_resumed(row, transitions.offer_new(connection, asked, now), by, now))
             return True
 

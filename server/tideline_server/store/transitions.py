@@ -13,7 +13,15 @@ from tideline.engine.model.accounts import Client
 from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
 from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, RunRow, Status
-from tideline.engine.model.transitions import advanced, answered, closed_event, late_event, reply_event, revoked_reply, told_by
+from tideline.engine.model.transitions import (
+    advanced,
+    answered,
+    closed_event,
+    late_event,
+    reply_event,
+    revoked_reply,
+    with_author,
+)
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import Advance
 from tideline_server.store import envelopes, leases, orders, parts, runs
@@ -29,7 +37,7 @@ def create(
     for run in new:
         runs.write(connection, run)
         leases.begin(connection, run.id)
-        runs.note(connection, run.id, "created", told_by({"method": run.method}, by), run.created)
+        runs.note(connection, run.id, "created", with_author({"method": run.method}, by), run.created)
     for order in asked:
         offer(connection, [order], order.created)
 

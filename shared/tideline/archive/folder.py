@@ -85,7 +85,6 @@ class FolderParts:
             return 0
 
     def tmp(self, digest: Digest, sender: str) -> Path:
-        """Where a part of a sender arrives."""
         return self._tmp / f"{check_digest(digest)}{sender}"
 
     def instead(self, path: Path, upload: FolderUpload) -> FolderUpload | None:
@@ -95,7 +94,6 @@ class FolderParts:
             return before
 
     def over(self, path: Path, upload: FolderUpload) -> None:
-        """Note that an upload writes no more."""
         with self._lock:
             if self._arriving.get(path) is upload:
                 del self._arriving[path]
@@ -130,7 +128,6 @@ class FolderParts:
                 leftover.unlink(missing_ok=True)
 
     def name(self, temporary: Path, digest: Digest) -> None:
-        """Give a whole file its name."""
         target = self.path(digest)
         with room(temporary):
             target.parent.mkdir(exist_ok=True)
@@ -159,7 +156,6 @@ class FolderParts:
         return [path for path in every if path.name.startswith(digest) and LAID.fullmatch(path.name)]
 
     def fsync(self, descriptor: int) -> None:
-        """fsync a file's bytes, where parts are durable."""
         if self.durable:
             os.fsync(descriptor)
 
@@ -239,7 +235,6 @@ class FolderUpload:
         self._inode = os.fstat(self._file.fileno()).st_ino
 
     def _reread(self) -> int:
-        """Hash what an earlier, cut upload left."""
         if not self._path.exists():
             return 0
         with self._path.open("rb") as file:
@@ -359,7 +354,6 @@ def write_all(descriptor: int, buffers: Iterable[Buffer]) -> None:
 
 
 def modified(path: Path) -> float:
-    """When a file was last written; never, if somebody has just taken it away."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

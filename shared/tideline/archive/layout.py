@@ -133,7 +133,6 @@ def entries_in(
 
 
 def few_parts(count: int, limits: Limits = LIMITS) -> None:
-    """Parts named no more often than the limit."""
     at_most(count, limits.parts, errors.TooManyTensors, "The root names parts {} times")
 
 
@@ -143,7 +142,6 @@ def at_most(count: int, most: int, error: type[errors.ArchiveBroken], what: str)
 
 
 def load_json(text: bytes, limits: Limits) -> dict[str, Any]:
-    """A JSON object without duplicate keys and not too deep."""
     check_nesting(text, limits)
     try:
         loaded = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant)
@@ -182,7 +180,6 @@ def no_constant(word: str) -> Any:
 
 
 def metadata(raw: Any) -> Mapping[str, str]:
-    """The metadata object: two texts and no others, of a layout that we know."""
     if not isinstance(raw, dict) or not all(isinstance(v, str) for v in raw.values()):
         raise errors.BadMetadata("The header's metadata are not a mapping of texts")
     version = raw.get(VERSION)
@@ -247,7 +244,6 @@ def check_shape(
 
 
 def show(value: Any) -> str:
-    """A hostile value, in a few characters."""
     return f"{repr(value)[:80]}"
 
 
@@ -289,7 +285,6 @@ def named_handles(header: Header) -> tuple[Handle[Any], ...]:
 
 
 def handle_node(handle: Handle[Any]) -> list[Any]:
-    """A handle as it stands in a structure."""
     return ["handle", handle.digest, handle.size, handle.holder, handle.phase, handle.round]
 
 

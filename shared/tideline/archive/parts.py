@@ -110,7 +110,6 @@ class Parts(Protocol):
 
 
 def digest_of(buffers: Iterable[Buffer]) -> Digest:
-    """SHA-256 of the joined buffers."""
     sha = hashlib.sha256()
     for buffer in buffers:
         sha.update(buffer)

@@ -97,7 +97,6 @@ class Reader:
         return self.checks.scalar(scalar, kind, spec.low, path)
 
     def tensor(self, tree: Any, path: str) -> Tensor:
-        """A tensor of the root, or of a part, which must be what the root says."""
         if tree is None:
             if path not in self.header.entries:
                 raise errors.Missing(f"{path} is declared and missing")

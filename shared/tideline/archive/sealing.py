@@ -44,7 +44,6 @@ class About:
     size: int
 
     def signed(self, *more: object) -> bytes:
-        """As bytes, with what else is signed or authenticated with it."""
         return WORD + json.dumps([*astuple(self), *more], separators=(",", ":")).encode()
 
 
@@ -127,7 +126,6 @@ def authenticated(about: About, i: int, count: int) -> bytes:
 
 
 def nonce(prefix: bytes, i: int) -> bytes:
-    """A chunk's nonce: 24 bytes."""
     return prefix + i.to_bytes(8, "little")
 
 
@@ -160,7 +158,6 @@ def open_key(sealed: bytes, receive_key: bytes) -> bytes | None:
 
 
 def sign(handed: Handed, sign_key: bytes) -> bytes:
-    """A holder's signature of what it hands a reader: SIGNATURE_BYTES."""
     return SigningKey(sign_key).sign(handed.words).signature
 
 
@@ -192,7 +189,6 @@ def broken(about: About, what: str, todo: str) -> SealBroken:
 
 
 def new_keys() -> tuple[bytes, bytes]:
-    """A site's private keys: Ed25519 to sign, X25519 to receive."""
     return bytes(SigningKey.generate()), bytes(PrivateKey.generate())
 
 
@@ -201,7 +197,6 @@ def public_keys(sign_key: bytes, receive_key: bytes) -> tuple[bytes, bytes]:
 
 
 def signed(message: bytes, signature: bytes, sign_key: bytes) -> bool:
-    """Whether the holder of a public Ed25519 key signed a message."""
     try:
         VerifyKey(sign_key).verify(message, signature)
     except (BadSignatureError, CryptoError, TypeError, ValueError):

@@ -141,7 +141,6 @@ class Writer:
         return layout.handle_node(handle)
 
     def tensor(self, tensor: Tensor, path: str) -> list[Any] | None:
-        """A tensor: collected for the root, or written as a part."""
         if self.whole or tensor.nbytes < PART_BYTES:
             self.inline[layout.check_name(path)] = tensor
             return None
@@ -163,14 +162,12 @@ class Writer:
                     self.memo.put(tensor, *part)
 
     def file(self, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> tuple[Digest, int]:
-        """Write a file of named tensors: its digest and bytes."""
         head, order = layout.build({n: (DTYPE_NAMES[t.dtype], tuple(t.shape)) for n, t in tensors.items()}, meta)
         buffers = [head, *(raw(tensors[name]) for name in order)]
         return self.parts.put(buffers), sum(len(b) for b in buffers)
 
 
 def by_name(value: Any, path: str) -> dict[str, Any]:
-    """A mapping in the order of its names, which must be texts."""
     for name in expect(value, Mapping, path):
         if not isinstance(name, str):
             raise errors.WrongType(f"{path} has the key {name!r}, which is no text")

@@ -128,7 +128,6 @@ class Folded(Generic[S]):
 
 
 def folded(given: S | Folded[S]) -> Folded[S]:
-    """What a `fold` gave, which may be a state alone."""
     return given if isinstance(given, Folded) else Folded(given)
 
 

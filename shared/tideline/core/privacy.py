@@ -72,7 +72,6 @@ def refused(contract: Contract, policy: Policy) -> Contract:
 
 
 def to_json(contract: Contract) -> list[dict[str, Any]]:
-    """Clauses as plain data, in the order of the plan."""
     keys = ("phase", "step", "field", "dims")
     return [
         {k: getattr(c, k) for k in keys}

@@ -114,7 +114,6 @@ def specs(kind: type[Any]) -> tuple[Spec, ...]:
 
 @functools.cache
 def resolved(kind: Any) -> tuple[Spec, ...]:
-    """`specs`, worked out once per type."""
     if not is_record(kind):
         raise Undeclarable(f"{kind!r} is not a record", "Decorate the class with @record")
     hints = typing.get_type_hints(kind)
@@ -146,7 +145,6 @@ def check_dims(words: list[str], kind: Kind, where: str) -> None:
 
 
 def resolve(hint: Any, where: str) -> Kind:
-    """A type hint as a Kind. Raises Undeclarable."""
     from torch import Tensor
 
     hint = getattr(hint, "__supertype__", hint)

@@ -126,7 +126,6 @@ def read(hint: Any, value: Any, path: str, meta: Mapping[str, Any] = types.Mappi
 
 
 def read_tuple(args: tuple[Any, ...], value: Any, path: str, meta: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A list of values: any number of one type, or one of each of several types."""
     if not isinstance(value, (list, tuple)):
         raise refuse(path, value, "should be a list")
     kinds = args if args[-1] is not ... else (args[0],) * len(value)
@@ -136,7 +135,6 @@ def read_tuple(args: tuple[Any, ...], value: Any, path: str, meta: Mapping[str, 
 
 
 def read_scalar(hint: Any, value: Any, path: str) -> Any:
-    """A number, a text, a truth value or one of an enum's words."""
     if isinstance(hint, type) and issubclass(hint, Enum):
         words = [str(m.value) for m in hint]
         if value not in words:
@@ -175,12 +173,10 @@ def refuse(path: str, value: Any, should: str) -> ConfigRefused:
 
 
 def number(bound: float) -> str:
-    """A bound as a person would write it, every digit kept."""
     return str(int(bound)) if bound == int(bound) else repr(bound)
 
 
 def show(value: Any) -> str:
-    """A value in at most 80 characters."""
     try:
         shown = repr(value)
     except ValueError:

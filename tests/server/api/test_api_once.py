@@ -19,8 +19,9 @@ from tests.budgets import examples
 from tests.postgres import own_schema
 from tideline.core.errors import Unreachable
 from tideline.core.tokens import secret_of
+from tideline.engine.coordinator.enrolment import secret_hash
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS
-from tideline.engine.coordinator.run_service import RunService, secret_hash
+from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.ports.compute import Draft, DraftRequest
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.journal import MemoryJournal

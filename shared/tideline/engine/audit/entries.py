@@ -57,7 +57,6 @@ def roles_changed(name: ClientId, before: Iterable[str], roles: Iterable[str], n
 
 
 def shown(keys: Keys | None) -> str:
-    """The fingerprint of a client's keys; nothing of one that has none."""
     try:
         return "" if keys is None else fingerprint(bytes.fromhex(keys.sign), bytes.fromhex(keys.receive))
     except ValueError:
@@ -111,7 +110,6 @@ def asked_again(row: OrderRow) -> AuditEvent:
 
 
 def replied(row: OrderRow, reply: Reply, now: float) -> AuditEvent:
-    """A client answered an order; `row` has the answer."""
     if row.status is OrderStatus.ANSWERED:
         details = place(row) | listed(reply.files) | sealed_for(reply.sealed)
         return AuditEvent("reply_accepted", now, client=row.client, run=row.run, details=details)
@@ -136,7 +134,6 @@ def place(row: OrderRow) -> dict[str, Plain]:
 
 
 def sent(orders: Iterable[OrderRow]) -> list[dict[str, Plain]]:
-    """Who was sent what; whoever was sent the same stands together."""
     groups: dict[Files, list[str]] = {}
     for order in orders:
         groups.setdefault(order.files, []).append(order.client)

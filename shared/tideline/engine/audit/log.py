@@ -97,7 +97,6 @@ def chained(tip: Tip, events: Iterable[AuditEvent]) -> list[Entry]:
 
 
 def plain(details: Mapping[str, Any]) -> dict[str, Any]:
-    """Told data as they come back from JSON."""
     found: dict[str, Any] = json.loads(json.dumps(details, default=dict))
     return found
 
@@ -148,7 +147,6 @@ def ends_at(last: Tip, tip: Tip) -> None:
 
 
 def line_of(entry: Entry) -> str:
-    """An entry in a line of an export."""
     return json.dumps(asdict(entry), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

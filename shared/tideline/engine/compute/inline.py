@@ -58,7 +58,6 @@ class Game:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Named dims that every message is held to."""
         return self.algorithm.dims(self.config, self.world)
 
 
@@ -105,7 +104,6 @@ def enter(game: Game, state: Record, cursor: int) -> Turned:
 
 
 def close(game: Game, state: Record, cursor: int, replies: Replies[Record]) -> Turned:
-    """Fold the replies of the phase at the cursor, then ask onward."""
     folded = fold(game, game.plan[cursor], state, cursor, replies)
     turned = enter(game, folded.state, cursor + 1)
     return replace(turned, marks=folded.marks, groups=folded.groups, tables=folded.tables)
@@ -254,7 +252,6 @@ class InlineCompute:
         return self.encoded(game, begin(game, weights), asked.keep)
 
     def close(self, asked: CloseRequest) -> NextRound:
-        """Fold the closing round; rounds since the checkpoint are computed again where their state is not at hand."""
         game = self.game(asked.spec, asked.roster)
         turned = close(game, self.state_at(game, asked), asked.closing.cursor, self.replies(game, asked.closing))
         made = self.encoded(game, turned, asked.keep)
@@ -302,7 +299,6 @@ class InlineCompute:
             )
 
     def replies(self, game: Game, closing: RecordedRound) -> Replies[Record]:
-        """The recorded replies, each decoded when it is looked at."""
         at, asked = closing.cursor, closing.asked
         load = {c: partial(self.reply, game, at, asked[c], reply) for c, reply in sorted(closing.replies.items())}
         return Replies(load, closing.metrics)
@@ -317,7 +313,6 @@ class InlineCompute:
         return reply
 
     def encoded(self, game: Game, turned: Turned, keep: bool) -> NextRound:
-        """A turn as files: state (if it is kept, or the last) and orders."""
         done = turned.cursor == len(game.plan)
         memo = Memo()
         try:

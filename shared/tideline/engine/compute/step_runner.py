@@ -77,7 +77,6 @@ class StepRunner:
         return Done((), kept, labelled=site.data.labelled, contract=clauses)
 
     def step(self, algorithm: AnyAlgorithm, step: AnyStep, job: Job, site: Site[Settings], maker: Maker) -> Done:
-        """Decode the order and the memory, run, encode the reply and the memory."""
         assert job.message is not None
         sizes, parts = guarded("sizes", algorithm.dims, site.config, site.world), self.parts_of(job.run)
         order, rules = decode_order(step.takes, job.message, parts, Rules(sizes))

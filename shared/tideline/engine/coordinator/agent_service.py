@@ -151,7 +151,6 @@ class AgentService:
         return receipt
 
     def judge(self, row: OrderRow, reply: Reply) -> Receipt:
-        """What is said to a reply, once what it comes to is written."""
         if row.status in (OrderStatus.ANSWERED, OrderStatus.FAILED, OrderStatus.CANCELLED):
             return Receipt("stale")
         if reply.failure is not None:
@@ -170,7 +169,6 @@ class AgentService:
         return self.close(row, reply, OrderStatus.ANSWERED)
 
     def missing(self, row: OrderRow, reply: Reply) -> tuple[tuple[Digest, int], ...]:
-        """Which of a reply's files must be sent first."""
         return self.part_store.missing(tuple(dict.fromkeys((*reply.files, *ciphers(reply.sealed)))), row.run, row.client)
 
     def overtaken(self, row: OrderRow, reply: Reply) -> bool:
@@ -225,7 +223,6 @@ class AgentService:
         return Receipt("refused", error=failure)
 
     def close(self, row: OrderRow, reply: Reply, status: OrderStatus) -> Receipt:
-        """Write the answer; ring for the run."""
         with self._lock:
             down, up = self._down[row.id], self._up[row.id]
         after = self.journal.answer(row.id, reply, status, self.clock.now(), down, up, self.part_store.parts.has)
@@ -289,7 +286,6 @@ def count(tally: Counter[OrderId], order: OrderId, nbytes: int) -> None:
 
 
 def elsewhere(digest: Digest, here: int, there: int) -> Stale:
-    """The error for bytes that do not follow those that are here."""
     return Stale(f"Part {digest[:12]} is here up to {here}, and is sent from {there}", "Report again, then send")
 
 

@@ -129,7 +129,6 @@ class ApiKeys:
         return key, again
 
     def every(self) -> tuple[ApiKey, ...]:
-        """All keys that were ever made, the oldest first."""
         return self._journal.api_keys()
 
     def revoke(self, name: str, by: str = "") -> ApiKey:
@@ -148,7 +147,6 @@ class ApiKeys:
         return max(found, key=lambda each: each.revoked or 0.0)
 
     def forget(self) -> None:
-        """Look at the journal again at the next call."""
         with self._lock:
             self._read_at, self._known = None, {}
 

@@ -95,7 +95,6 @@ class Enrolment:
         return self.again(known, who)
 
     def usable(self, token: str, known: Client) -> bool:
-        """Whether a revoked client comes with a new invitation, for its own name."""
         invite = self.journal.invite(secret_hash(secret_of(token))) if token else None
         return invite is not None and not invite.used_by and invite.name == known.name
 
@@ -193,7 +192,6 @@ class Enrolment:
         return not self._fresh(AHEAD_SECONDS)
 
     def read_ahead(self) -> None:
-        """Read everybody's rows while the old ones are still good."""
         self._refresh(AHEAD_SECONDS)
 
     def _refresh(self, due: float = FRESH_SECONDS) -> None:
@@ -267,7 +265,6 @@ class Enrolment:
 
 
 def newcomer(invite: Invite, who: Applicant, now: float) -> Client:
-    """The row of a client that enrols. One with keys needs no credential."""
     keys = who.keys or Keys("", "")
     return Client(
         name=ClientId(who.name),

@@ -210,7 +210,6 @@ class Swept:
 
 
 def left(inventory: Mapping[Digest, int], gone: Collection[Digest], found: int) -> Swept:
-    """What a sweep left of the parts that lay there."""
     kept = [size for digest, size in inventory.items() if digest not in gone]
     return Swept(
         kept=len(kept),
@@ -222,5 +221,4 @@ def left(inventory: Mapping[Digest, int], gone: Collection[Digest], found: int) 
 
 
 def sender(run: RunId, client: ClientId) -> str:
-    """What tells a client's uploads in a run from others of the same part."""
     return f"-{run}-{client}"

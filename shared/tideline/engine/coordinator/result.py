@@ -135,7 +135,6 @@ def groups(closed: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def traffic(orders: Orders) -> dict[str, int]:
-    """How many clients were asked in a round, and the bytes that this took."""
     return {
         "asked": len({o.client for o in orders}),
         "bytes_down": sum(o.bytes_down for o in orders),
@@ -144,7 +143,6 @@ def traffic(orders: Orders) -> dict[str, int]:
 
 
 def curve(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
-    """Accuracy over the rounds, a point per site and scoring."""
     return [
         place(run, o) | {"accuracy": o.metrics["accuracy"]}
         for o in orders
@@ -158,7 +156,6 @@ def measured(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
 
 
 def place(run: RunRow, order: OrderRow) -> dict[str, Any]:
-    """Who was asked, and where in the plan."""
     fact = run.plan[order.cursor]
     return {"client": order.client, "phase": fact.phase, "round": fact.round, "cursor": order.cursor}
 

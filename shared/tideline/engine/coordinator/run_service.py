@@ -98,7 +98,6 @@ class RunService:
             raise weights_missing(weights)
 
     def started(self, run: RunId) -> RunId:
-        """A run that is there; an earlier try may have died before it rang."""
         self.ring(self.with_reference(run))
         return run
 
@@ -117,7 +116,6 @@ class RunService:
                 self.bell.ring(f"client:{client}")
 
     def roster(self, experiment: Experiment) -> dict[ClientId, Role]:
-        """Who takes part, by name and by label."""
         roster = {ClientId(name): role for name, role in experiment.roster.items()}
         for i, selector in enumerate(experiment.select):
             labelled = [c for c in self.journal.clients() if dict(selector.labels).items() <= dict(c.labels).items()]
@@ -204,7 +202,6 @@ class RunService:
         self.ring(resumed or rows)
 
     def with_reference(self, run: RunId) -> list[RunRow]:
-        """A run, and the run that it is compared with."""
         row = self.find(run)
         return [row] if row.reference is None else [row, self.find(row.reference)]
 
@@ -234,7 +231,6 @@ class RunService:
 
 
 def joins(row: RunRow, now: float) -> list[OrderRow]:
-    """The orders of the exchange before the first phase."""
     seeds = {client: seed_for(row.spec.seed, Purpose.PREPARE, JOIN, client) for client in row.roster}
     return [new_order(row.id, JOIN, client, (), seed, JOIN - 1, now) for client, seed in seeds.items()]
 

@@ -85,7 +85,6 @@ def reason(order: OrderRow) -> str:
 
 
 def waits_for(progress: Progress, rules: Waiting, seconds_left: float) -> str:
-    """The visible reason of a wait."""
     if not progress.waiting:  # seen for a moment, or until another replica takes over from the one that conducted the run
         return f"all {progress.asked} sites have answered; waiting for a coordinator to close the round"
     names = ", ".join(sorted(progress.waiting))
@@ -144,7 +143,6 @@ class Scheduler:
         return verdict(progress, rules, floor, expired=self.clock.now() >= run.deadline_at), progress
 
     def stall(self, run: RunRow, progress: Progress, token: int | None) -> None:
-        """Too few answers: the run waits for a person, with the reasons."""
         reasons = [f"{client}: {why}" for client, why in progress.failed]
         reasons += [f"{client}: no answer in time" for client in sorted(progress.waiting)]
         came = f"{len(progress.answered)} of {progress.asked} sites answered{lacking(run, progress)}"
@@ -153,7 +151,6 @@ class Scheduler:
         self.bell.ring(f"run:{run.id}")
 
     def try_close(self, run: RunRow, orders: tuple[OrderRow, ...], token: int | None) -> None:
-        """Close the round, or end the run with the reason why it cannot be closed."""
         answered = [o for o in newest(orders) if o.status is OrderStatus.ANSWERED]
         try:
             ended = self.close(run, answered, token)
@@ -204,7 +201,6 @@ class Scheduler:
         return Checkpoint(rounds[last].next_cursor, rounds[last].state[0][0]), past
 
     def recorded(self, run: RunRow, closed: RoundRow) -> RecordedRound:
-        """A closed round's replies: those that were folded then."""
         orders = newest(self.journal.orders(run.id, closed.cursor))
         return self.closing(run, closed.cursor, [o for o in orders if o.client in closed.folded], closed.asked)
 
@@ -345,7 +341,6 @@ class Leases:
             return self._held[run].token if run in self._held else None
 
     def lose(self, run: RunId) -> None:
-        """Another holds the run's lease now."""
         with self._lock:
             self._held.pop(run, None)
 

@@ -95,7 +95,6 @@ class KeyRole(StrEnum):
     ADMIN = "admin"
 
     def covers(self, needed: KeyRole) -> bool:
-        """Whether this role may do what needs that one."""
         order = tuple(KeyRole)
         return order.index(self) >= order.index(needed)
 

@@ -50,7 +50,6 @@ DISTRUST = "The coordinator is of another version, or is not to be trusted"
 
 
 def peers_in(brief: Mapping[str, Plain]) -> dict[ClientId, Peer]:
-    """The peers that an order's brief names. Raises Malformed."""
     try:
         return {ClientId(client_name(name)): peer_in(peer) for name, peer in dict(brief.get("peers", {})).items()}  # type: ignore[arg-type]
     except (AttributeError, KeyError, TypeError, ValueError) as cause:
@@ -139,7 +138,6 @@ def brief_in(order: Order) -> Brief:
 
 
 def with_peers(brief: Mapping[str, Plain], clients: Iterable[Client]) -> dict[str, Plain]:
-    """A brief that names the run's sites too, as far as they have keys."""
     known = [each for each in clients if each.keys is not None]
     room = MOST_BRIEF - chars({**brief, "peers": {}})
     most = most_handovers(known, room)
@@ -184,7 +182,6 @@ def check_room(run: RunRow) -> None:
 
 
 def bare_chars(name: str) -> int:
-    """The characters that a client's keys take, without its handovers."""
     return len(json.dumps(name)) + len(": ") + chars(BARE) + len(", ")
 
 

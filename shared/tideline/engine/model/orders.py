@@ -153,5 +153,4 @@ def order_id(run: RunId, cursor: int, client: ClientId, attempt: int) -> OrderId
 
 
 def hashed(*values: object) -> str:
-    """SHA-256 of the values as canonical JSON, in hexadecimal."""
     return hashlib.sha256(json.dumps(values, separators=(",", ":"), ensure_ascii=True).encode()).hexdigest()

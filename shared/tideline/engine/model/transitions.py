@@ -76,12 +76,10 @@ def day(seconds: float) -> str:
 
 
 def revocation(known: Client) -> str:
-    """That a client is revoked, when and why, in words."""
     return f"revoked on {day(known.revoked or 0.0)}{': ' if known.reason else ''}{known.reason}"
 
 
 def revoked_reply(row: OrderRow, known: Client) -> Reply:
-    """What stands in for a revoked client's reply."""
     return Reply(row.id, failure=Failure("Revoked", f"{known.name} was {revocation(known)}"))
 
 
@@ -112,6 +110,6 @@ def late_event(row: OrderRow) -> dict[str, Plain]:
     return reply_event(row, Reply(row.id, metrics=row.metrics))
 
 
-def told_by(data: Mapping[str, Plain], by: str) -> dict[str, Plain]:
+def with_author(data: Mapping[str, Plain], by: str) -> dict[str, Plain]:
     """An event's data, with the name of who asked for it, if somebody did."""
     return {**data, "by": by} if by else dict(data)

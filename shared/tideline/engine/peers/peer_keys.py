@@ -35,7 +35,6 @@ class Former:
         return None if self.replaced is None else self.replaced + FORMER_SECONDS
 
     def believed(self, now: float) -> bool:
-        """Whether what they signed is believed still. A clock that was set far back gives them no more time."""
         return self.replaced is None or abs(now - self.replaced) < FORMER_SECONDS
 
 
@@ -52,7 +51,6 @@ class Pin:
     since: str = ""
 
     def believed(self, now: float) -> tuple[Keys, ...]:
-        """The keys whose signatures count."""
         return (*((self.keys,) if self.keys else ()), *(each.keys for each in self.former if each.believed(now)))
 
 
@@ -184,7 +182,6 @@ def shown(keys: Keys) -> str:
 
 
 def raw(keys: Keys) -> tuple[bytes, bytes]:
-    """Public keys as bytes: to sign, to receive."""
     return bytes.fromhex(keys.sign), bytes.fromhex(keys.receive)
 
 

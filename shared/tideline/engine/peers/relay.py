@@ -25,7 +25,6 @@ def seals(contract: Contract) -> bool:
 
 
 def for_one(envelope: Envelope, client: ClientId) -> Envelope:
-    """An envelope with what one reader is handed, and no more."""
     keys, signatures = ({client: all_of[client]} if client in all_of else {} for all_of in (envelope.keys, envelope.signatures))
     return replace(envelope, keys=keys, signatures=signatures)
 
@@ -112,6 +111,5 @@ def place(failure: Plain) -> tuple[str, int]:
 
 
 def without(sites: Mapping[str, str]) -> str:
-    """Such sites of one round, in a few words; none for none."""
     names = ", ".join(f"{name} ({kind})" for name, kind in sorted(sites.items()))
     return f", without {names}" if names else ""

@@ -24,7 +24,6 @@ UNSIGNED = "An older version sealed it, or somebody on the way took that out. Be
 
 
 def about(run: RunId, handle: AnyHandle) -> About:
-    """What a handle's value is, for who seals, signs or opens it."""
     return About(run=run, holder=handle.holder, phase=handle.phase, round=handle.round, digest=handle.digest, size=handle.size)
 
 
@@ -85,12 +84,10 @@ def ciphers(envelopes: Iterable[Envelope]) -> Files:
 
 
 def plaintexts(envelopes: Iterable[Envelope]) -> Files:
-    """The values' own files, as they lie at who has opened them."""
     return tuple(dict.fromkeys((Digest(each.handle.digest), each.handle.size) for each in envelopes))
 
 
 def handed(run: RunId, envelope: Envelope, reader: ClientId) -> Handed:
-    """What a reader is handed of a value."""
     return Handed(about(run, envelope.handle), envelope.cipher, reader, hex_or_none(envelope.keys.get(reader, "")))
 
 
@@ -180,9 +177,6 @@ def content_key(mine: Handed, own: Own) -> bytes:
         why = f"the key to it that it signed for {mine.reader} opens with none of {mine.reader}'s keys"
         raise sealing.by_holder(mine.about, f"{why}, unless {mine.reader}'s home was set back since")
     return key
-
-
-__all__ = ["seal", "unseal", "vouched"]
 
 
 M = TypeVar("M")

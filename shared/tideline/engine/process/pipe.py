@@ -93,7 +93,6 @@ def from_plain(raw: Frame) -> FederationError:
 
 
 def family(root: type[FederationError]) -> list[type[FederationError]]:
-    """A class and everything below it."""
     return [root] + [each for child in root.__subclasses__() for each in family(child)]
 
 
@@ -151,7 +150,6 @@ class Child:
         return done
 
     def kill(self) -> None:
-        """End the process at once; a call in progress raises Cancelled."""
         self._killed = True
         self.end_hung()
 
@@ -162,7 +160,6 @@ class Child:
             running.process.kill()
 
     def close(self) -> None:
-        """End the process for good and let go of its pipes; a call in progress raises Cancelled."""
         with self._starting:
             self._closed = True
             self._reap()
@@ -254,7 +251,6 @@ class Running:
         self.process.wait()
 
     def ending(self) -> str:
-        """How it ended, in words."""
         code = self.process.wait()
         if self._garbled:
             return "answered what is no answer"
@@ -263,7 +259,6 @@ class Running:
         return f"ended by signal {-code}" if code < 0 else f"ended with code {code}"
 
     def close(self) -> None:
-        """End the process and let go of its pipes."""
         self.end()
         for thread in self._threads:
             thread.join(BEAT_SECONDS)
@@ -401,10 +396,8 @@ def answered(compute: Compute, name: str, payload: Mapping[str, Plain]) -> Mappi
 
 
 def job_in(raw: Mapping[str, Plain]) -> Job:
-    """A job from plain data."""
     return parse(Job, raw, "job")
 
 
 def done_in(raw: Mapping[str, Plain]) -> Done:
-    """A finished step from plain data. Values for peers come as handles with their readers, never as values."""
     return parse(Done, raw, "done")

@@ -110,7 +110,6 @@ class Federation:
         self.clock.advance(max(min(ends) - self.clock.now(), 0.0))
 
     def turn(self, runs: list[RunId]) -> bool:
-        """Let the scheduler look at the runs; whether one is still open."""
         for each in runs:
             self.scheduler.turn(each)
         return any(self.run_service.find(each).status in OPEN for each in runs)
@@ -126,7 +125,6 @@ class Federation:
 
 
 def store(home: Path | None, name: str) -> Parts:
-    """Parts in memory, or in a folder that need not survive a power cut."""
     return MemoryParts() if home is None else FolderParts(home / name, durable=False)
 
 

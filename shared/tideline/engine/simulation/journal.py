@@ -24,7 +24,7 @@ from tideline.engine.model.transitions import (
     present,
     reply_event,
     revoked_reply,
-    told_by,
+    with_author,
 )
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
@@ -57,7 +57,7 @@ class MemoryJournal(MemoryAccounts):
                 self._runs[run.id] = run
                 self._rounds[run.id] = []
                 self._leases[run.id] = Lease(run.id)
-                self._note(run.id, "created", told_by({"method": run.method}, by), run.created)
+                self._note(run.id, "created", with_author({"method": run.method}, by), run.created)
                 self.record([entries.run_started(run, by)])
             for order in orders:
                 self._offer(order, order.created)
@@ -96,7 +96,7 @@ class MemoryJournal(MemoryAccounts):
                 return False
             ended = now if status in FINAL else None
             self._runs[run] = replace(row, status=status, cause=cause, ended=ended)
-            self._note(run, status.value, told_by({"cause": cause}, by), now)
+            self._note(run, status.value, with_author({"cause": cause}, by), now)
             self.record([entries.run_ended(row, status, cause, by, now)])
             if status in FINAL:
                 self._end(run, OrderStatus.CANCELLED)
@@ -110,7 +110,7 @@ class MemoryJournal(MemoryAccounts):
             if row.status is not Status.STALLED:
                 return False
             self._runs[run] = replace(row, status=status, cause=cause, ended=None, deadline_at=deadline_at)
-            self._note(run, status.value, told_by({"cause": cause}, by), now)
+            self._note(run, status.value, with_author({"cause": cause}, by), now)
             new = [order for order in orders if order.id not in self._orders]
             for order in new:
                 self._offer(order, now)
@@ -161,7 +161,6 @@ class MemoryJournal(MemoryAccounts):
             self._hold([replace(now, holder="") for now in self._newest(held)])
 
     def _newest(self, held: Iterable[Lease]) -> list[Lease]:
-        """Those whose token is still the newest, as they are now."""
         return [now for lease in held if (now := self._leases.get(lease.run)) and now.token == lease.token]
 
     def _hold(self, changed: list[Lease]) -> tuple[Lease, ...]:
@@ -338,7 +337,6 @@ class MemoryJournal(MemoryAccounts):
             self._once_referred.update(digest for digest, _ in files)
 
     def _begin_from(self, runs: tuple[RunRow, ...], here: Callable[[Digest], bool]) -> None:
-        """Refer to the weights that new runs bring, all or none."""
         for digest in (digest for run in runs for digest, _ in initial_weights_of(run)):
             if digest not in self._parts or (digest in self._dropped and not here(digest)):
                 raise weights_missing(digest)
@@ -360,7 +358,6 @@ class MemoryJournal(MemoryAccounts):
         self._sealed[run] = {k: v for k, v in self._sealed.get(run, {}).items() if v[0] >= keep_from}
 
     def _end(self, run: RunId, status: OrderStatus) -> None:
-        """A final run keeps its last state only."""
         self._close_orders(run, None, status)
         states = [k for k in self._refs if k[1] == run and k[0] == "state"]
         last = max(states, key=lambda k: k[2], default=None)
