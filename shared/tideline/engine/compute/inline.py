@@ -28,19 +28,7 @@ from tideline.engine.model.experiment import weights_missing
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Purpose, seed_for
 from tideline.engine.model.runs import PhaseFact
-from tideline.engine.ports.compute import (
-    BeginRequest,
-    Checkpoint,
-    CheckRequest,
-    CloseRequest,
-    Draft,
-    DraftRequest,
-    MethodFacts,
-    MethodSummary,
-    NextRound,
-    RecordedRound,
-    SettingFacts,
-)
+from tideline.engine.ports import compute
 from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, state_dict_in
 
 
@@ -175,7 +163,7 @@ def reproducible(seed: int, threads: int, device: str = "cpu") -> Iterator[torch
 
 
 LIVE_RUNS = 16  # runs whose state is held between checkpoints: nobody tells of one that was cancelled there
-Made = tuple[Checkpoint, tuple[RecordedRound, ...]]  # what a live state was computed from
+Made = tuple[compute.Checkpoint, tuple[compute.RecordedRound, ...]]  # what a live state was computed from
 
 
 class InlineCompute:
@@ -186,15 +174,15 @@ class InlineCompute:
         # The state of a run between checkpoints and the rounds that made it, so that a quiet round is not computed again.
         self._live: dict[str, tuple[Made, Record]] = {}
 
-    def methods(self) -> tuple[MethodSummary, ...]:
+    def methods(self) -> tuple[compute.MethodSummary, ...]:
         found = [resolve(self._methods, name) for name, _ in self._methods]
-        return tuple(MethodSummary(a.name, a.summary, a.paper) for a in found)
+        return tuple(compute.MethodSummary(a.name, a.summary, a.paper) for a in found)
 
-    def describe(self, method: str, preset: str | None = None) -> MethodFacts:
+    def describe(self, method: str, preset: str | None = None) -> compute.MethodFacts:
         """One method's settings with their bounds, its presets, and the contract of its defaults or a preset."""
         algorithm = resolve(self._methods, method)
         clauses = contract(algorithm, algorithm.configure({}, preset))
-        return MethodFacts(
+        return compute.MethodFacts(
             name=algorithm.name,
             summary=algorithm.summary,
             paper=algorithm.paper,
@@ -209,7 +197,7 @@ class InlineCompute:
             digest=contract_digest(clauses),
         )
 
-    def draft(self, asked: DraftRequest) -> Draft:
+    def draft(self, asked: compute.DraftRequest) -> compute.Draft:
         """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
         algorithm = resolve(self._methods, asked.method)
         settings, world, roster = algorithm.configure(asked.config, asked.preset), checked_world(asked.world), asked.roster
@@ -218,7 +206,7 @@ class InlineCompute:
         if asked.initial_weights and algorithm.initial_weights:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
         clauses = contract(algorithm, settings)
-        return Draft(
+        return compute.Draft(
             config=plain(settings),
             world=world,
             plan=facts_of(algorithm, settings),
@@ -245,13 +233,13 @@ class InlineCompute:
             raise ConfigRefused(what, f"Leave weights out{instead}", path="weights")
         return algorithm.initial_weights.fits
 
-    def begin(self, asked: BeginRequest) -> NextRound:
+    def begin(self, asked: compute.BeginRequest) -> compute.NextRound:
         game, digest = self.game(asked.spec, asked.roster), asked.spec.initial_weights
         self.fits(game.algorithm, digest)(game.config, game.world, game.roster)
         weights = read_initial_weights(self.parts, game.world, digest) if digest else None
         return self.encoded(game, begin(game, weights), asked.keep)
 
-    def close(self, asked: CloseRequest) -> NextRound:
+    def close(self, asked: compute.CloseRequest) -> compute.NextRound:
         game = self.game(asked.spec, asked.roster)
         turned = close(game, self.state_at(game, asked), asked.closing.cursor, self.replies(game, asked.closing))
         made = self.encoded(game, turned, asked.keep)
@@ -260,7 +248,7 @@ class InlineCompute:
             self._live = dict(list(self._live.items())[-LIVE_RUNS:])
         return made
 
-    def check(self, asked: CheckRequest) -> None:
+    def check(self, asked: compute.CheckRequest) -> None:
         self.reply(self.game(asked.spec, ()), asked.cursor, asked.asked, asked.reply)
 
     def game(self, spec: RunSpec, roster: Roster) -> Game:
@@ -276,7 +264,7 @@ class InlineCompute:
             threads=spec.threads,
         )
 
-    def state_at(self, game: Game, asked: CloseRequest) -> Record:
+    def state_at(self, game: Game, asked: compute.CloseRequest) -> Record:
         """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there."""
         made_by, live = self._live.pop(asked.spec.id, (None, None))
         # Another coordinator may have closed a round with other replies than were closed here: the journal's history decides.
@@ -289,7 +277,7 @@ class InlineCompute:
             state = turned.state
         return state
 
-    def compare(self, game: Game, turned: Turned, expected: RecordedRound) -> None:
+    def compare(self, game: Game, turned: Turned, expected: compute.RecordedRound) -> None:
         """What a recomputed round asks must be what was asked. Raises Diverged."""
         asked = {c: m.digest for c, m in self.messages(game, turned, Memo()).items()}
         if turned.cursor != expected.cursor or asked != dict(expected.asked):
@@ -298,7 +286,7 @@ class InlineCompute:
                 "The machine's numerics changed (torch version, processor, threads); begin the run again",
             )
 
-    def replies(self, game: Game, closing: RecordedRound) -> Replies[Record]:
+    def replies(self, game: Game, closing: compute.RecordedRound) -> Replies[Record]:
         at, asked = closing.cursor, closing.asked
         load = {c: partial(self.reply, game, at, asked[c], reply) for c, reply in sorted(closing.replies.items())}
         return Replies(load, closing.metrics)
@@ -312,7 +300,7 @@ class InlineCompute:
         reply: Record = decode(step.gives, digest, self.parts, rules)
         return reply
 
-    def encoded(self, game: Game, turned: Turned, keep: bool) -> NextRound:
+    def encoded(self, game: Game, turned: Turned, keep: bool) -> compute.NextRound:
         done = turned.cursor == len(game.plan)
         memo = Memo()
         try:
@@ -322,7 +310,7 @@ class InlineCompute:
             raise StepFailed(
                 f"What the method made cannot be kept or sent: {cause.what}", "Look at the sites' metrics, and begin again"
             ) from cause
-        return NextRound(
+        return compute.NextRound(
             cursor=turned.cursor,
             done=done,
             state=state.files if state else (),
@@ -360,14 +348,14 @@ def facts_of(algorithm: AnyAlgorithm, settings: Settings) -> tuple[PhaseFact, ..
     )
 
 
-def settings_of(config: type[Settings]) -> tuple[SettingFacts, ...]:
+def settings_of(config: type[Settings]) -> tuple[compute.SettingFacts, ...]:
     return tuple(described(f) for f in dataclasses.fields(config))
 
 
-def described(setting: dataclasses.Field[Settings]) -> SettingFacts:
+def described(setting: dataclasses.Field[Settings]) -> compute.SettingFacts:
     default = setting.default if setting.default_factory is dataclasses.MISSING else setting.default_factory()
     meta, choices = setting.metadata, setting.metadata.get("choices")
-    return SettingFacts(
+    return compute.SettingFacts(
         name=setting.name,
         type=str(setting.type),
         default=plain(default),

@@ -30,17 +30,7 @@ import tideline.archive.errors  # noqa: F401 - its classes are found below Feder
 from tideline.core.errors import Cancelled, FederationError, NotFound, StepFailed
 from tideline.core.settings import Plain, parse, plain, read
 from tideline.core.step import no_tick
-from tideline.engine.ports.compute import (
-    BeginRequest,
-    CheckRequest,
-    CloseRequest,
-    Compute,
-    Draft,
-    DraftRequest,
-    MethodFacts,
-    MethodSummary,
-    NextRound,
-)
+from tideline.engine.ports import compute
 from tideline.engine.ports.site import Done, Job
 from tideline.engine.process.resources import CRUNCHING_BYTES, keep_freed_memory, open_many_files
 
@@ -378,16 +368,16 @@ class Call(Generic[T]):
         return cast(T, None if self.gives is None else read(self.gives, answer[GIVES], self.name))
 
 
-METHODS = Call[tuple[MethodSummary, ...]]("methods", {}, tuple[MethodSummary, ...])
-DESCRIBE = Call[MethodFacts]("describe", {"method": str, "preset": str | None}, MethodFacts)
-DRAFT = Call[Draft]("draft", {"asked": DraftRequest}, Draft)
-BEGIN = Call[NextRound]("begin", {"asked": BeginRequest}, NextRound)
-CLOSE = Call[NextRound]("close", {"asked": CloseRequest}, NextRound)
-CHECK = Call[None]("check", {"asked": CheckRequest}, None)
+METHODS = Call[tuple[compute.MethodSummary, ...]]("methods", {}, tuple[compute.MethodSummary, ...])
+DESCRIBE = Call[compute.MethodFacts]("describe", {"method": str, "preset": str | None}, compute.MethodFacts)
+DRAFT = Call[compute.Draft]("draft", {"asked": compute.DraftRequest}, compute.Draft)
+BEGIN = Call[compute.NextRound]("begin", {"asked": compute.BeginRequest}, compute.NextRound)
+CLOSE = Call[compute.NextRound]("close", {"asked": compute.CloseRequest}, compute.NextRound)
+CHECK = Call[None]("check", {"asked": compute.CheckRequest}, None)
 CALLS: Mapping[str, Call[Any]] = {call.name: call for call in (METHODS, DESCRIBE, DRAFT, BEGIN, CLOSE, CHECK)}
 
 
-def answered(compute: Compute, name: str, payload: Mapping[str, Plain]) -> Mapping[str, Plain]:
+def answered(compute: compute.Compute, name: str, payload: Mapping[str, Plain]) -> Mapping[str, Plain]:
     """A call made of plain data, and its result as plain data. Raises NotFound for an unknown one, else what the call raises."""
     if name not in CALLS:
         raise NotFound(f"The worker has no call {name!r}")

@@ -10,22 +10,11 @@ from tideline.core.handle import AnyHandle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
 from tideline.engine.audit import entries
+from tideline.engine.model import transitions
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Event, Headline, Lease, RoundRow, RunRow, Status, Tally, headline
-from tideline.engine.model.transitions import (
-    REMEMBERED_SECONDS,
-    advanced,
-    answered,
-    closed_event,
-    fence,
-    late_event,
-    present,
-    reply_event,
-    revoked_reply,
-    with_author,
-)
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
 from tideline.engine.simulation.accounts import MemoryAccounts
@@ -57,7 +46,7 @@ class MemoryJournal(MemoryAccounts):
                 self._runs[run.id] = run
                 self._rounds[run.id] = []
                 self._leases[run.id] = Lease(run.id)
-                self._note(run.id, "created", with_author({"method": run.method}, by), run.created)
+                self._note(run.id, "created", transitions.with_author({"method": run.method}, by), run.created)
                 self.record([entries.run_started(run, by)])
             for order in orders:
                 self._offer(order, order.created)
@@ -91,12 +80,12 @@ class MemoryJournal(MemoryAccounts):
     ) -> bool:
         with self._lock:
             row = self._runs[run]
-            fence(self._leases[run], token)
+            transitions.fence(self._leases[run], token)
             if row.status not in tuple(among):
                 return False
             ended = now if status in FINAL else None
             self._runs[run] = replace(row, status=status, cause=cause, ended=ended)
-            self._note(run, status.value, with_author({"cause": cause}, by), now)
+            self._note(run, status.value, transitions.with_author({"cause": cause}, by), now)
             self.record([entries.run_ended(row, status, cause, by, now)])
             if status in FINAL:
                 self._end(run, OrderStatus.CANCELLED)
@@ -110,7 +99,7 @@ class MemoryJournal(MemoryAccounts):
             if row.status is not Status.STALLED:
                 return False
             self._runs[run] = replace(row, status=status, cause=cause, ended=None, deadline_at=deadline_at)
-            self._note(run, status.value, with_author({"cause": cause}, by), now)
+            self._note(run, status.value, transitions.with_author({"cause": cause}, by), now)
             new = [order for order in orders if order.id not in self._orders]
             for order in new:
                 self._offer(order, now)
@@ -120,10 +109,10 @@ class MemoryJournal(MemoryAccounts):
     def advance(self, step: Advance, here: Present = all_present) -> bool:
         with self._lock:
             row = self._runs[step.run]
-            fence(self._leases[step.run], step.token)
+            transitions.fence(self._leases[step.run], step.token)
             if row.cursor != step.from_cursor or row.status not in OPEN:
                 return False
-            present(self._dropped.keys() & step.digests, here)
+            transitions.present(self._dropped.keys() & step.digests, here)
             self._vouch(step.digests)
             self._close_orders(step.run, step.from_cursor, OrderStatus.EXPIRED)
             now = step.closed.closed
@@ -132,10 +121,10 @@ class MemoryJournal(MemoryAccounts):
             self._need(step, now)
             for order in step.orders:
                 self._offer(order, now)
-            self._runs[step.run] = advanced(row, step)
+            self._runs[step.run] = transitions.advanced(row, step)
             self._trim(step.run, step.keep_from)
             late = self._leave_out(step, now)
-            self._note(step.run, "closed", closed_event(step), now)
+            self._note(step.run, "closed", transitions.closed_event(step), now)
             if step.status in FINAL:
                 self._note(step.run, step.status.value, {"cause": ""}, now)
                 self._end(step.run, OrderStatus.CANCELLED)
@@ -199,7 +188,7 @@ class MemoryJournal(MemoryAccounts):
             if any(d not in self._parts or (d in self._dropped and not here(d)) for d, _ in given):
                 return None
             after = status if row.status is OrderStatus.OPEN else row.status
-            self._orders[order] = answered(row, reply, after, now, down, up)
+            self._orders[order] = transitions.answered(row, reply, after, now, down, up)
             self._vouch(digest for digest, _ in given)
             self._pushed = {each for each in self._pushed if each[1:] != (row.run, row.client)}
             if after is OrderStatus.ANSWERED:
@@ -207,7 +196,7 @@ class MemoryJournal(MemoryAccounts):
                 self._refer(f"sealed:{order}", row.run, row.cursor, ciphers(reply.sealed), now)
                 known = self._sealed.setdefault(row.run, {})
                 known.update({e.handle: (row.cursor, e) for e in reply.sealed if e.handle not in known})
-            self._note(row.run, "late" if after is OrderStatus.EXPIRED else after.value, reply_event(row, reply), now)
+            self._note(row.run, "late" if after is OrderStatus.EXPIRED else after.value, transitions.reply_event(row, reply), now)
             self.record([entries.replied(self._orders[order], reply, now)])
             return after
 
@@ -222,7 +211,7 @@ class MemoryJournal(MemoryAccounts):
             mine = () if known is None else self.open_orders(name)
             for order in mine:
                 assert known is not None
-                self.answer(order.id, revoked_reply(order, known), OrderStatus.FAILED, now, 0, 0)
+                self.answer(order.id, transitions.revoked_reply(order, known), OrderStatus.FAILED, now, 0, 0)
             return tuple(self._orders[order.id] for order in mine)
 
     def reissue(self, orders: Iterable[OrderRow]) -> None:
@@ -284,7 +273,7 @@ class MemoryJournal(MemoryAccounts):
             del self._parts[digest]
         self._once_referred.difference_update(gone)
         self._pushed = {each for each in self._pushed if each[0] in self._parts}
-        known = {digest: at for digest, at in self._dropped.items() if at >= before - REMEMBERED_SECONDS}
+        known = {digest: at for digest, at in self._dropped.items() if at >= before - transitions.REMEMBERED_SECONDS}
         self._dropped = known | dict.fromkeys(gone, before)
 
     def _vouch(self, digests: Iterable[Digest]) -> None:
@@ -372,7 +361,7 @@ class MemoryJournal(MemoryAccounts):
                 self._orders[order.id] = replace(order, status=OrderStatus.EXPIRED)
                 self._refs.pop((f"reply:{order.id}", order.run, order.cursor), None)
                 self._refs.pop((f"sealed:{order.id}", order.run, order.cursor), None)
-                self._note(step.run, "late", late_event(order), now)
+                self._note(step.run, "late", transitions.late_event(order), now)
                 late.append(order.client)
         return late
 

@@ -10,19 +10,7 @@ from dataclasses import replace
 from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
 from tideline.archive.layout import check_digest, named_parts, parse
 from tideline.archive.parts import MAX_PART_BYTES, Parts
-from tideline.core.errors import (
-    Cancelled,
-    ContractRefused,
-    FederationError,
-    Malformed,
-    MemoryAhead,
-    MemoryLost,
-    NotFound,
-    PeerRefused,
-    RosterRefused,
-    Stale,
-    Unreachable,
-)
+from tideline.core import errors
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, refused
 from tideline.core.run import EMPTY, ClientId, Digest, Role, RunId
 from tideline.core.settings import Plain
@@ -37,7 +25,7 @@ from tideline.engine.ports.site import Done, Head, Job, Link, Pool, Vault
 
 KEPT_RUNS = 64  # of which it is remembered how long the last reply took to send
 # What happens to an order: begun and worked, around its step; cut, a transfer; failed; and the verdict on its reply.
-Log = Callable[[str, Order, FederationError | None], None]
+Log = Callable[[str, Order, errors.FederationError | None], None]
 
 
 class Agent:
@@ -70,11 +58,11 @@ class Agent:
             head = self.ready(order, tick)
             reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
             return self.deliver(order, reply)
-        except (Cancelled, Stale):
+        except (errors.Cancelled, errors.Stale):
             return None
-        except Unreachable:
+        except errors.Unreachable:
             raise
-        except FederationError as error:
+        except errors.FederationError as error:
             return self.fail(order, error)
 
     def ready(self, order: Order, tick: Callable[[float], None]) -> Head:
@@ -119,7 +107,7 @@ class Agent:
         """The memory must be that of the last accepted reply. A method that keeps none does not mind."""
         last = head.cursor if head else JOIN - 1
         if last < order.after and keeps:
-            raise MemoryLost(
+            raise errors.MemoryLost(
                 f"This site's memory of the run ends at exchange {last}; the coordinator has its reply of {order.after}",
                 "Restore the agent's home directory, or begin the run again",
             )
@@ -150,7 +138,7 @@ class Agent:
         if lacking := sorted(named - listed):
             raise PartMissing(f"The order's root names part {lacking[0][:12]}, which the order does not offer")
         if more := sorted(listed - named):
-            raise Malformed(f"The order offers part {more[0][:12]}, which its root does not name", DISTRUST)
+            raise errors.Malformed(f"The order offers part {more[0][:12]}, which its root does not name", DISTRUST)
         complete(order, root)
 
     def open(self, order: Order, brief: Brief) -> dict[ClientId, Moved]:
@@ -195,7 +183,9 @@ class Agent:
         """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here."""
         if role not in self.roles:
             allowed = ", ".join(sorted(self.roles))
-            raise RosterRefused(f"This site may not be a {role}: its owner allows {allowed}", "Give it a role that it allows")
+            raise errors.RosterRefused(
+                f"This site may not be a {role}: its owner allows {allowed}", "Give it a role that it allows"
+            )
 
     def permit(self, contract: Contract) -> None:
         """Hold a contract to the owner's policy. Every order is held to it before any work: a join may never have come.
@@ -204,7 +194,7 @@ class Agent:
         """
         no = refused(contract, self.policy)
         if no:
-            raise ContractRefused(
+            raise errors.ContractRefused(
                 "This site's policy forbids: " + "; ".join(c.sentence() for c in no),
                 "Its owner can allow them in the site's policy file",
                 clauses=[c.sentence() for c in no],
@@ -218,7 +208,7 @@ class Agent:
                 self.log(receipt.verdict, order, None)
                 return receipt
             # If the round closes meanwhile, the next report is told that it is late.
-            with suppress(Stale):
+            with suppress(errors.Stale):
                 self.push(order, reply, receipt.missing)
 
     def push(self, order: Order, reply: Reply, missing: Sequence[tuple[Digest, int]]) -> None:
@@ -226,7 +216,7 @@ class Agent:
         sizes = dict((*reply.files, *ciphers(reply.sealed)))
         for digest, _ in missing:
             if digest not in sizes:
-                raise NotFound(f"The reply to order {order.id[:8]} names no part {digest[:12]}")
+                raise errors.NotFound(f"The reply to order {order.id[:8]} names no part {digest[:12]}")
         began, arrivals = self.watch(), tuple((d, sizes[d], offset) for d, offset in missing)
         try:
             self.link.push(order, arrivals, self.vault.parts(order.run))
@@ -234,14 +224,14 @@ class Agent:
             self._sent = dict([*self._sent.items(), (order.run, moved)][-KEPT_RUNS:])
         except PartMissing:
             raise ahead(order) from None
-        except Unreachable as error:
+        except errors.Unreachable as error:
             self.log("cut", order, error)  # the next report waits the outage out and says where to go on
         except DigestMismatch as error:
             if not any(offset for _, offset in missing):
                 raise
             self.log("cut", order, error)  # what an earlier try left there was spoilt, and is forgotten now
 
-    def fail(self, order: Order, error: FederationError) -> Receipt:
+    def fail(self, order: Order, error: errors.FederationError) -> Receipt:
         self.log("failed", order, error)
         return self.link.report(order, Reply(order.id, failure=Failure(error.kind, str(error))))
 
@@ -265,7 +255,7 @@ def members(order: Order, brief: Brief, head: Head | None) -> tuple[ClientId, ..
     if strangers:
         what = f"{strangers[0]} is shown as a site of this run, and was none when it began"
         todo = "Ask whoever runs the coordinator who that is. Sites take part from the beginning: to have it, begin another run"
-        raise PeerRefused(what, todo, peer=strangers[0])
+        raise errors.PeerRefused(what, todo, peer=strangers[0])
     return shown if known is None else known
 
 
@@ -279,10 +269,10 @@ def check_files(order: Order) -> None:
 
 def ahead(
     order: Order, what: str = "This site's memory is past exchange {} and the reply to it is no longer kept"
-) -> MemoryAhead:
+) -> errors.MemoryAhead:
     """The error for a vault that has moved on without the reply that is asked for."""
     todo = "Restore the agent's home directory, or begin the run again"
-    return MemoryAhead(what.format(order.cursor), todo)
+    return errors.MemoryAhead(what.format(order.cursor), todo)
 
 
 def collect(parts: Parts, head: Head | None, files: Files) -> None:
