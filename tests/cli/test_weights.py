@@ -149,7 +149,7 @@ def test_a_refusal_of_the_coordinator_has_the_line_too(there: Coordinator, tmp_p
     """Of a method that takes none, and of a digest that is not there."""
     file = write(tmp_path / "study", method="local", config={"rounds": 1})
     torch.save(weights(), tmp_path / "study" / "net.pth")
-    for more, said in (((), "local begins from no weights"), (("--set", f"weights={'ab' * 32}"), "There are no weights abab")):
+    for more, said in (((), "local takes no initial weights"), (("--set", f"weights={'ab' * 32}"), "There are no weights abab")):
         refused = tide("run", "start", file, "--home", there.home, *more)
         place = f"{file}:4: " if not more else "--set weights="
         assert refused.exit_code == 2 and place in refused.stderr and said in refused.stderr, refused.stderr

@@ -180,7 +180,7 @@ def test_numbers_of_another_network_are_not_looked_at(federation: Federation) ->
 
 def test_a_method_that_takes_none_says_which_do(federation: Federation) -> None:
     """Before the file is looked at."""
-    error = refused(federation, save(weights()), "local begins from no weights", "local")
+    error = refused(federation, save(weights()), "local takes no initial weights", "local")
     assert "fedavg, fedprox" in error.todo and "Leave weights out" in error.todo
 
 

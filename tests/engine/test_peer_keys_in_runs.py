@@ -145,7 +145,7 @@ def test_a_fingerprint_that_is_too_short_is_asked_for_again() -> None:
     own = fresh()
     known = Pin(None, shown(own.public)[:19])
     peer_keys = PeerKeys(fresh, MemoryPins({BERT: known}))
-    with pytest.raises(PeerRefused, match=r"told to trust bert by 16 digits \(.{19}\), which are too few") as refusal:
+    with pytest.raises(PeerRefused, match=r"trusts bert by 16 digits \(.{19}\), which are too few") as refusal:
         peer_keys.trust({BERT: peer(own)})
     assert f"tideline site trust bert '{shown(own.public)}'" in refusal.value.todo
     assert peer_keys.pins.read() == {BERT: known}

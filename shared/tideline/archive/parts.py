@@ -256,13 +256,13 @@ def missing(digest: Digest) -> PartMissing:
 
 MAX_PART_BYTES = 1 << 40
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
-STREAMS = 8  # at once, where nobody knows how many there are
+STREAMS = 8  # at once, where their number is not known
 EASY_SECONDS, HARD_SECONDS = 0.1, 0.5  # a chunk that took less may be followed by a larger one, and after more by a smaller
 CHUNKS = 4  # of a message, times the streams at once: each holds a few of them in memory, and all together about one message
 
 
 class Intake:
-    """Opens each part when its first byte is due and finishes it with its last; `full` is told of each that is whole.
+    """Opens each part when its first byte is due and finishes it with its last; `full` is called with each that is whole.
 
     What came of a part that is not whole stays, as with any upload, so that a cut stream can go on. With `later`, a part is
     synced to disk on one of its threads while the next one comes in, and `end`, not `full`, tells that all of them are.

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class FederationError(Exception):
-    """Something that a person can act on: `what` happened, `todo` about it, and `context` as plain data."""
+    """Something that a user can act on: `what` happened, `todo` about it, and `context` as plain data."""
 
     def __init__(self, what: str, todo: str = "", **context: object) -> None:
         super().__init__(what)
@@ -62,11 +62,11 @@ class ClockRefused(IdentityRefused):
 
 
 class PermissionRefused(Refused):
-    """The key is good, but its role does not cover what was asked for."""
+    """The key is valid, but its role does not cover what was asked for."""
 
 
 class VersionRefused(Refused):
-    """The two ends speak different versions of the protocol, or of the people's API."""
+    """The two ends speak different versions of the protocol, or of the HTTP API."""
 
 
 class KeyReused(Refused):
@@ -110,7 +110,7 @@ class Underway(FederationError):
 
 
 class Stalled(FederationError):
-    """The quorum was missed at the deadline; the run waits for a person."""
+    """The quorum was missed at the deadline; the run waits for a user."""
 
 
 class ChainBroken(FederationError):

@@ -1,4 +1,4 @@
-"""What an agent may tell its coordinator of its work, beside replies: fixed kinds, in sentences that are written here.
+"""What an agent may report of its work to its coordinator, beside replies: fixed kinds, in sentences that are written here.
 
 A note is a kind, numbers, and names of a closed form. Nothing in it comes from data, files or the words of an error.
 """
@@ -108,5 +108,5 @@ class Note:
 
     @property
     def sentence(self) -> str:
-        """The note for people, as what its site did."""
+        """The note in words, as what its site did."""
         return KINDS[self.kind].sentence.format(**self.numbers, **self.words)

@@ -98,7 +98,7 @@ class Table:
 
     admins: it is part of results for API keys of the role admin alone; who owns the journal, as a simulation does, sees it.
     drawn: how reports draw it, where its shape does not say so. graph: rows send, columns receive, values are weights, and one
-    above zero is an arrow. What an arrow costs is told by a table of the name `links` in the same round: rows `A to B`, a column
+    above zero is an arrow. What an arrow costs is in a table of the name `links` in the same round: rows `A to B`, a column
     `joules`.
     """
 
@@ -111,14 +111,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Folded(Generic[S]):
-    """What a `fold` gives that has more for people than its state: of single sites, of groups of them, or numbers.
+    """What a `fold` gives that has more for users than its state: of single sites, of groups of them, or numbers.
 
     marks   a word -> the clients, such as {"chosen": ("bert",), "left out": ("anna", "carl")}
     groups  a group's name -> its members, such as {"cluster 1": ("anna",)}; a client is in one of them at most
     tables  a table's name -> the table
 
-    They stand in the closed round's entry of the run's result, and no site is told of them. Those of a phase without a step have
-    no round, and are not kept. How many there may be: MOST_TABLES of MOST_VALUES in all, and what engine.telling holds names to.
+    They are in the closed round's entry of the run's result, and no site gets them. Those of a phase without a step have no round,
+    and are dropped. Of one round there are at most MOST_TABLES of MOST_VALUES in all; engine.model.fold_report checks their names.
     """
 
     state: S
@@ -136,7 +136,7 @@ class Phase(Generic[C_contra, S]):
     """One exchange. Without a step it is a computation on the coordinator: `fold` gets no replies.
 
     `fold` gives the next state, or a Folded. `floor` is the least number of replies that it can work with, whatever the run's
-    waiting rules say, and `needs` says for people what needs so many. With a floor of 0 it can work with none, where those rules
+    waiting rules say, and `needs` says for users what needs so many. With a floor of 0 it can work with none, where those rules
     have `min_replies`: a phase that asks one client at a time.
     """
 

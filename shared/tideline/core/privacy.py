@@ -50,7 +50,7 @@ class Clause:
     doc: str = ""
 
     def sentence(self) -> str:
-        """The clause in words, for people who own data."""
+        """The clause in words, for owners of data."""
         size = f" ({self.dims})" if self.dims else ""
         to = " and ".join(sorted(a.value for a in self.audience))
         note = f": {self.doc}" if self.doc else ""

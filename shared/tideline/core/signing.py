@@ -32,7 +32,7 @@ def handover_bytes(client: str, sign_key: bytes, receive_key: bytes) -> bytes:
 
 
 def fingerprint(sign_key: bytes, receive_key: bytes) -> str:
-    """Two public keys for people to compare: FINGERPRINT_DIGITS hexadecimal digits of their SHA-256, in groups of four."""
+    """Two public keys for users to compare: FINGERPRINT_DIGITS hexadecimal digits of their SHA-256, in groups of four."""
     return in_fours(hashlib.sha256(sign_key + receive_key).hexdigest()[:FINGERPRINT_DIGITS])
 
 

@@ -1,4 +1,4 @@
-"""Invitations as one text that a person copies: the secret, where the coordinators are, and who vouches for them.
+"""Invitations as one text to copy: the secret, the coordinators' addresses, and how to know them.
 
     tide1_ + base64url of: secret (24 bytes), trust (1), authority (32, if the trust is PINNED), addresses, checksum (4)
 

@@ -1,4 +1,4 @@
-"""What the audit log is told of each event. Plain data without a secret: of tokens and keys there is the beginning of a hash."""
+"""The audit log's entry for each event: plain data without a secret. Of tokens and keys it has the beginning of a hash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tideline.engine.model.runs import RunRow, Status
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Advance, Journal
 
-MOST_FILES = 64  # of a message that are told one by one
+MOST_FILES = 64  # of a message that are listed one by one
 MOST_WORDS = 500  # characters of a reason
 HASH = 16  # characters by which a token or a key is known
 
@@ -150,7 +150,7 @@ def listed(files: Files) -> dict[str, Plain]:
 
 
 HOUR = 3600.0
-MOST = 60  # of one door within an hour; the rest is counted, and the number told with the next one that is written
+MOST = 60  # of one listener within an hour; the rest is counted, and the next entry has the number
 
 
 class Refusals:
@@ -159,29 +159,29 @@ class Refusals:
     def __init__(self, journal: Journal, clock: Clock, door: str) -> None:
         self._journal, self._clock, self._door = journal, clock, door
         self._lock = threading.Lock()
-        self._began, self._untold = -math.inf, 0
-        self._told: set[tuple[str, str, str]] = set()
+        self._began, self._left_out = -math.inf, 0
+        self._seen: set[tuple[str, str, str]] = set()
 
     def seen(self, who: str, address: str, why: str) -> AuditEvent | None:
         """What is to be written of a refusal, if anything is. Blocks on nothing. who: the name that was claimed, or nothing."""
         now, same = self._clock.now(), (who[:80], address, why)
         with self._lock:
             if not 0.0 <= now - self._began < HOUR:
-                self._began, self._told = now, set()
-            if same in self._told:
+                self._began, self._seen = now, set()
+            if same in self._seen:
                 return None
-            if len(self._told) >= MOST:
-                self._untold += 1
+            if len(self._seen) >= MOST:
+                self._left_out += 1
                 return None
-            self._told.add(same)
-            untold, self._untold = self._untold, 0
-        details = {"door": self._door, "claimed": who[:80], "address": address, "what": why[:MOST_WORDS], "untold": untold}
+            self._seen.add(same)
+            left_out, self._left_out = self._left_out, 0
+        details = {"door": self._door, "claimed": who[:80], "address": address, "what": why[:MOST_WORDS], "untold": left_out}
         return AuditEvent("sign_in_refused", now, client=who if NAME.fullmatch(who) else "", details=details)
 
     def write(self, event: AuditEvent) -> None:
-        """Write it. Where the journal is away it is counted as untold: a refusal needs no journal."""
+        """Write it. Where the journal is away it is counted as left out: a refusal needs no journal."""
         try:
             self._journal.record([event])
         except FederationError:
             with self._lock:
-                self._untold += 1 + int(event.details["untold"])
+                self._left_out += 1 + int(event.details["untold"])

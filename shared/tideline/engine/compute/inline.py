@@ -229,7 +229,7 @@ class InlineCompute:
         if algorithm.initial_weights is None:
             takers = [name for name, _ in self._methods if resolve(self._methods, name).initial_weights is not None]
             instead = f", or use one of: {', '.join(takers)}" if takers else ""
-            what = f"{algorithm.name} begins from no weights that a person brings"
+            what = f"{algorithm.name} takes no initial weights"
             raise ConfigRefused(what, f"Leave weights out{instead}", path="weights")
         return algorithm.initial_weights.fits
 
@@ -390,7 +390,7 @@ def check_initial_weights(parts: Parts, world: World, digest: Digest) -> int:
 
 
 def read_initial_weights(parts: Parts, world: World, digest: Digest) -> Weights:
-    """A copy of the file's weights, as the world's network has them. Raises PartMissing, and what the check before it told."""
+    """A copy of the file's weights, as the world's network has them. Raises PartMissing, and as the check."""
     return fitted(world, weights_in(world, parts.view(digest)))
 
 

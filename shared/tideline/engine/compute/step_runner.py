@@ -153,7 +153,7 @@ def masked(data: Data, view: View, role: Role) -> Data:
 
 
 def guarded(name: str, run: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
-    """Run a method's own code. A foreign error's words may hold data, so only its type is told."""
+    """Run a method's own code. A foreign error's words may hold data, so only its type is reported."""
     try:
         return run(*args, **given)
     except FederationError:

@@ -311,7 +311,7 @@ class Minute:
 
 
 class Notebook:
-    """Writes notes into the journal. Any number of threads; what is left out is told when the minute is over."""
+    """Writes notes into the journal. Any number of threads; what is left out is reported when the minute is over."""
 
     def __init__(self, agent_service: AgentService) -> None:
         self.agent_service = agent_service

@@ -1,4 +1,4 @@
-"""Who is let in: invitations, enrolment, and what becomes of a client afterwards. Signatures are checked at the agents' door."""
+"""Who is admitted: invitations, enrolment, and what becomes of a client afterwards. Signatures are checked at the gRPC port."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class Enrolment:
         """The client of protocol 1 that a credential proves. Raises IdentityRefused, also for one that has keys."""
         return proven(self.cached(name) or self.read(name), credential)
 
-    # What a person decides
+    # What users decide
 
     def approve(self, name: str, by: str = "") -> Client:
         """Let a pending client work; one that is approved stays so. Raises NotFound, Refused for a revoked one."""
@@ -237,7 +237,7 @@ class Enrolment:
         return self.find(name)
 
     def revoke(self, name: str, reason: str, by: str = "") -> tuple[Client, tuple[str, ...]]:
-        """Let a client in no more: its row, and the runs in which it was asked for something. Twice is as good as once."""
+        """Stop admitting a client: its row, and the runs in which it was asked for something. Twice is as good as once."""
         known = self.find(name)
         with self._changing(known.name):
             ended = self.journal.revoke(known.name, " ".join(reason.split())[:1000], self.clock.now(), by)

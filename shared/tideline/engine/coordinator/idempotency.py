@@ -1,4 +1,4 @@
-"""Idempotency records: what a person asks for under a key is done once, however often it is sent and whoever dies meanwhile.
+"""Idempotency records: what a user asks for under a key is done once, however often it is sent and whoever dies meanwhile.
 
 reserve   the key, and a random seed with it
 do        what was asked for, under names that come from the seed: who tries again finds what was done
@@ -75,5 +75,5 @@ def free(known: IdempotencyRecord, wanted: IdempotencyRecord, over: str) -> bool
 
 
 def overtaken() -> Unreachable:
-    """The refusal of a worker whom another has taken for dead. Whoever sends the call again is told what the other did."""
+    """The refusal of a worker whom another has taken for dead. Who sends the call again gets the other's answer."""
     return Unreachable("This call was taken up by another try of it meanwhile", "Send it again")

@@ -66,11 +66,11 @@ class PartStore:
         return min(self.parts.arrived(digest, sender(run, client)), size)
 
     def upload_initial_weights(self, digest: Digest, size: int) -> Upload:
-        """Take in weights that a person brings. Two that send the same do not meet: each has a place of its own."""
+        """Take in weights that a user gives. Two that send the same do not meet: each has a place of its own."""
         return self.parts.upload(digest, size, f"-weights-{secrets.token_hex(8)}")
 
     def has_initial_weights(self, digest: Digest) -> bool:
-        """Whether weights of a person's are here; their collection is put off, so that a run may name them."""
+        """Whether a user's weights are here; their collection is put off, so that a run may name them."""
         return not self.missing(((digest, 0),), *UPLOADER)
 
     def probe(self, data: bytes) -> tuple[bytes, float]:

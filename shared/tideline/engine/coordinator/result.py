@@ -129,7 +129,7 @@ def tables_for(closed: RoundRow, admins: bool) -> dict[str, Any]:
 
 
 def groups(closed: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The last grouping that a closed round told; None where none did. Whoever knows the domains adds how well it fits."""
+    """The last grouping that a closed round reported; None where none did. Whoever knows the domains adds how well it fits."""
     groupings = [phase["groups"] for phase in closed if phase["groups"]]
     return {"last": groupings[-1], "adjusted_rand_index": None} if groupings else None
 

@@ -1,4 +1,4 @@
-"""What people ask of the coordinator: start, look, cancel, resume. Who is let in stands in `enrolment`."""
+"""What users ask of the coordinator: start, read, cancel and resume runs. `enrolment` admits agents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CANCELLED, RESUMED = "cancelled by a person", "resumed by a person"
 
 
 class RunService:
-    """The people's side of the agent service. What an earlier try of a request has done, a later one of the same identity leaves.
+    """The service for users. What an earlier try of a request has done, a later one of the same identity leaves.
 
     here  whether a part's bytes are in the store: asked of weights that a run names
     """
@@ -50,7 +50,7 @@ class RunService:
         return client
 
     def revoke(self, name: str, reason: str = "", by: str = "") -> Client:
-        """Let a client in no more, and end what it was asked for. Raises NotFound."""
+        """Revoke a client, and end what it was asked for. Raises NotFound."""
         client, runs = self.enrolment.revoke(name, reason, by)
         for topic in (f"client:{name}", *(f"run:{run}" for run in runs)):
             self.bell.ring(topic)

@@ -1,4 +1,4 @@
-"""Moves runs forward: looks at the journal, and closes what is ready. Everything it knows, it reads; a restart is a no-op."""
+"""Moves runs forward: reads the journal, and closes what is ready. Everything it knows, it reads; a restart is a no-op."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ class Scheduler:
         self.meter = meter
 
     def turn(self, run_id: RunId, token: int | None = None) -> float | None:
-        """Close every round that is ready. The time at which to look again at the latest; None when the run is not open.
+        """Close every round that is ready. The time of the next call at the latest; None when the run is not open.
 
         token: of the caller's lease on the run, held against the newest in each write's own transaction; None where there
-        is no other coordinator. Raises Overtaken: leave the run alone; Unreachable and StorageFull: look again later.
+        is no other coordinator. Raises Overtaken: leave the run alone; Unreachable and StorageFull: call it again later.
         """
         while True:
             run = self.journal.run(run_id)

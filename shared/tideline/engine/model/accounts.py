@@ -13,7 +13,7 @@ NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a client, of an AP
 
 
 class Standing(StrEnum):
-    """What a client may do. A pending one waits for a person's word; a revoked one is let in again by an invitation only."""
+    """What a client may do. A pending one waits for approval; a revoked one is admitted again by an invitation only."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -50,7 +50,7 @@ class Handover:
 
 @dataclass(frozen=True)
 class Peer:
-    """A client as its peers are told of it: its keys, and how it came to them, the oldest first."""
+    """A client as its peers know it: its keys, and how it came to them, the oldest first."""
 
     keys: Keys
     handovers: tuple[Handover, ...] = ()
@@ -88,7 +88,7 @@ class Client:
 
 
 class KeyRole(StrEnum):
-    """What the holder of a key may do: look; run experiments and let agents in; everything."""
+    """What the holder of a key may do: read; run experiments and admit agents; everything."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -101,9 +101,9 @@ class KeyRole(StrEnum):
 
 @dataclass(frozen=True)
 class ApiKey:
-    """A key of the people's door. Of the key itself there is only a hash. A name is free again once its key is revoked.
+    """An API key. Of the key itself there is only a hash. A name is free again once its key is revoked.
 
-    last_used   to the minute; None: never       expires   None: never       revoked   None: it is good
+    last_used   to the minute; None: never       expires   None: never       revoked   None: it is valid
     """
 
     id: str

@@ -77,7 +77,7 @@ class Experiment:
     """A method, a world, who takes part, and how long to wait."""
 
     method: str = setting(doc="the method's name, see `tideline methods`")
-    name: str = setting("", doc="a name for people")
+    name: str = setting("", doc="a name for users")
     preset: str | None = setting(None, doc="one of the method's presets; `config` overrides it")
     config: Mapping[str, Plain] = setting(EMPTY, doc="the method's settings, see `tideline contract NAME`")
     world: World = field(default_factory=World, metadata={"doc": "what all members agree on"})

@@ -112,12 +112,12 @@ def named(name: Any, what: str) -> str:
 
 
 def groups_in(data: Mapping[str, Iterable[str]] | None) -> dict[str, tuple[ClientId, ...]]:
-    """Clients by word, of marks and of groups, from plain data. None: nothing was told."""
+    """Clients by word, of marks and of groups, from plain data. None: there are none."""
     return {name: tuple(ClientId(client) for client in clients) for name, clients in (data or {}).items()}
 
 
 def tables_in(data: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Table]:
-    """Tables from plain data. None: nothing was told."""
+    """Tables from plain data. None: there are none."""
     return {
         n: Table(
             rows=tuple(t["rows"]),

@@ -16,7 +16,7 @@ JOIN = -1  # the cursor of the exchange before the first phase: a site checks th
 
 
 class Status(StrEnum):
-    """Where a run is. The first two are open; a stalled run waits for a person; the rest are final."""
+    """Where a run is. The first two are open; a stalled run waits for a user; the rest are final."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -135,7 +135,7 @@ class RoundRow:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that a person may want to know, in order, for one run."""
+    """Something that a user may want to know, in order, for one run."""
 
     run: RunId
     seq: int

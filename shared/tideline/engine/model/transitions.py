@@ -66,7 +66,7 @@ def rekeyed(known: Client, keys: Keys, protocol: int, handover: str = "") -> Cli
     """A client's row with new keys: nothing that it had shows who it is any more, but for the old keys' signature of these."""
     changed = replace(known, sign_key=keys.sign, receive_key=keys.receive, protocol=protocol, credential_hash="", rotate=False)
     before = known.handovers or ((Handover(known.keys, ""),) if known.keys else ())
-    # Without a signature the line is cut: whoever knows the keys before must be told by a person.
+    # Without a signature the line is cut: an owner must say that the new keys are right.
     handovers = (*before, Handover(keys, handover))[-MOST_HANDOVERS:] if handover else ()
     return replace(changed, handovers=handovers)
 

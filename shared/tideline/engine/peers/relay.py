@@ -44,7 +44,7 @@ def check_keys(clients: Iterable[Client]) -> None:
 def check_envelopes(row: OrderRow, run: RunRow, reply: Reply, named: Sequence[AnyHandle], client: Client | None) -> None:
     """A reply brings, for each handle that it names, one envelope that its readers will accept. Raises Malformed errors.
 
-    They would refuse others themselves; refused here, the fault is told where it lies.
+    They would refuse others themselves; refused here, the fault is reported where it is.
     """
     fact = run.plan[row.cursor]
     given = [each.handle for each in reply.sealed]

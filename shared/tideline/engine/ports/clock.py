@@ -26,7 +26,7 @@ class Meter:
         """A round of a run was closed."""
 
     def replied(self, run: RunRow, cursor: int, verdict: str) -> None:
-        """A client reported, and was told this. `missing` is no answer yet."""
+        """A client reported, and got this verdict. `missing` is no answer yet."""
 
     def sent(self, nbytes: int) -> None:
         """Bytes of parts went down to a client."""

@@ -56,7 +56,7 @@ class Advance:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a person was told. No secret stands in it (see engine.coordinator.idempotency)."""
+    """What a user got. It has no secret (see engine.coordinator.idempotency)."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -65,7 +65,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class IdempotencyRecord:
-    """What a person asked for under a key: sent again, it is not done again. Forgotten a day after it was `made`.
+    """What a user asked for under a key: sent again, it is not done again. Forgotten a day after it was `made`.
 
     key     a hash of the key               asked    a hash of all that was asked for
     seed    what the effect is named after  worker   who is at it; empty: nobody
@@ -188,7 +188,7 @@ class Accounts(Protocol):
     def clients(self) -> tuple[Client, ...]: ...
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
-        """Note that a client lives. A version and roles that it told replace those known; other roles stand in the log."""
+        """Note that a client lives. A version and roles that it sent replace those known; other roles stand in the log."""
 
     def saw_all(self, names: Collection[ClientId], now: float) -> None:
         """Note of many at once that they live."""

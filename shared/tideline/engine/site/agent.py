@@ -207,7 +207,7 @@ class Agent:
             if receipt.verdict != "missing":
                 self.log(receipt.verdict, order, None)
                 return receipt
-            # If the round closes meanwhile, the next report is told that it is late.
+            # If the round closes meanwhile, the answer to the next report is that it is late.
             with suppress(errors.Stale):
                 self.push(order, reply, receipt.missing)
 
