@@ -1,4 +1,4 @@
-"""What the chart tells people: its values, what it prints, and its page in the manual."""
+"""What the chart says: its values, what it prints, and its page in the manual."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@
 {{- if not .Values.image.coordinator.repository }}
 {{- fail "No image is named for coordinators. Build it, push it where the cluster finds it, and set image.coordinator.repository" }}
 {{- end }}
-{{- include "tideline.checkDoors" . }}
-{{- include "tideline.checkService" (dict "door" .Values.coordinator.agentsDoor "name" "coordinator.agentsDoor") }}
-{{- include "tideline.checkService" (dict "door" .Values.coordinator.peopleDoor "name" "coordinator.peopleDoor") }}
+{{- include "tideline.checkPorts" . }}
+{{- include "tideline.checkService" (dict "service" .Values.coordinator.grpc "name" "coordinator.grpc") }}
+{{- include "tideline.checkService" (dict "service" .Values.coordinator.http "name" "coordinator.http") }}
 {{- include "tideline.checkDatabase" .Values.coordinator }}
 {{- include "tideline.checkParts" .Values.coordinator.parts }}
 {{- include "tideline.checkHome" .Values.coordinator }}
@@ -23,7 +23,7 @@
 {{- include "tideline.checkAgents" . }}
 {{- end }}
 
-{{- define "tideline.checkDoors" -}}
+{{- define "tideline.checkPorts" -}}
 {{- $own := .Values.coordinator }}
 {{- if not (or $own.tls.secret .Values.insecure) }}
 {{- fail "The coordinator has no certificate: tokens and models would travel unencrypted. Name a Secret with one (coordinator.tls.secret), or set insecure=true on a network that you trust" }}
@@ -39,12 +39,12 @@
 {{- end }}
 {{- end }}
 
-{{/* Takes: door, name of the value. */}}
+{{/* Takes: service, name of the value. */}}
 {{- define "tideline.checkService" -}}
-{{- if and (eq .door.type "ClusterIP") (or .door.nodePort .door.externalTrafficPolicy) }}
+{{- if and (eq .service.type "ClusterIP") (or .service.nodePort .service.externalTrafficPolicy) }}
 {{- fail (printf "%s is of type ClusterIP, which has no nodePort and no externalTrafficPolicy. Set %s.type to NodePort or LoadBalancer, or leave them out" .name .name) }}
 {{- end }}
-{{- if and (ne .door.type "LoadBalancer") .door.sourceRanges }}
+{{- if and (ne .service.type "LoadBalancer") .service.sourceRanges }}
 {{- fail (printf "%s.sourceRanges is for load balancers. Set %s.type=LoadBalancer, or list in networkPolicy who may call" .name .name) }}
 {{- end }}
 {{- end }}

@@ -43,7 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{/* The address that agents in this cluster call: the only one that their network policy allows. */}}
 {{- define "tideline.agentsService" -}}
-{{- printf "%s-agents.%s.svc:%v" (include "tideline.fullname" .) .Release.Namespace .Values.coordinator.agentsDoor.port }}
+{{- printf "%s-grpc.%s.svc:%v" (include "tideline.fullname" .) .Release.Namespace .Values.coordinator.grpc.port }}
 {{- end }}
 
 {{/* The address that tokens give to agents. */}}

@@ -162,7 +162,7 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 
 {{/* Takes: path, https. */}}
 {{- define "tideline.probe" -}}
-httpGet: {path: {{ .path }}, port: people, scheme: {{ ternary "HTTPS" "HTTP" .https }}}
+httpGet: {path: {{ .path }}, port: http, scheme: {{ ternary "HTTPS" "HTTP" .https }}}
 timeoutSeconds: 5
 {{- end }}
 
