@@ -117,8 +117,8 @@ class Folded(Generic[S]):
     groups  a group's name -> its members, such as {"cluster 1": ("anna",)}; a client is in one of them at most
     tables  a table's name -> the table
 
-    They are in the closed round's entry of the run's result, and no site gets them. Those of a phase without a step have no round,
-    and are dropped. Of one round there are at most MOST_TABLES of MOST_VALUES in all; engine.model.fold_report checks their names.
+    They are in the closed round's entry of the run's result, and no site gets them. Those of a phase without a step are dropped.
+    Of one round there are at most MOST_TABLES of MOST_VALUES in all; engine.model.fold_report checks their names.
     """
 
     state: S
