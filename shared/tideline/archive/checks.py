@@ -85,9 +85,8 @@ class Checks:
         for name, size in zip(fixed, shape, strict=False):
             wanted = int(name) if name.isdigit() else self.bound.setdefault(name, size)
             if wanted != size:
-                raise errors.WrongDims(
-                    f"{path} has {name} = {size}; expected {wanted} (shape {list(shape)}, dims {' '.join(names)})"
-                )
+                what = f"{path} has {name} = {size}; expected {wanted} (shape {list(shape)}, dims {' '.join(names)})"
+                raise errors.WrongDims(what)
 
     def number(self, value: Any, low: float | None, path: str) -> Any:
         """The number, if it is not below the field's bound, and not beyond what any number of the message may be."""

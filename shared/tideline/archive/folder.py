@@ -332,9 +332,8 @@ class room:  # noqa: N801 - reads as a word in a with statement
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             self._path.unlink(missing_ok=True)
-            raise StorageFull(
-                f"No room for a part in {self._path.parent.parent}", "Free disk space; the transfer is tried again by itself"
-            ) from error
+            what = f"No room for a part in {self._path.parent.parent}"
+            raise StorageFull(what, "Free disk space; the transfer is tried again by itself") from error
 
 
 def mapped(path: Path) -> memoryview:

@@ -237,12 +237,8 @@ def within(offset: int, size: int) -> int:
 
 def agree(wanted: Digest, got: Digest) -> None:
     if wanted != got:
-        raise DigestMismatch(
-            f"The bytes of part {wanted[:12]} have the digest {got[:12]}",
-            "The transfer is tried again by itself",
-            wanted=wanted,
-            got=got,
-        )
+        what = f"The bytes of part {wanted[:12]} have the digest {got[:12]}"
+        raise DigestMismatch(what, "The transfer is tried again by itself", wanted=wanted, got=got)
 
 
 def whole(digest: Digest, came: int, size: int) -> None:
@@ -312,9 +308,8 @@ class Intake:
         for finishing in self._finishing:
             finishing.result()
         if upload is not None:
-            raise DataTruncated(
-                f"The stream ended {self._size - upload.offset} bytes before the end of a part", "It is sent again from there"
-            )
+            what = f"The stream ended {self._size - upload.offset} bytes before the end of a part"
+            raise DataTruncated(what, "It is sent again from there")
 
     def close(self) -> None:
         for upload in (*self.whole, *([self._upload] if self._upload else ())):

@@ -82,11 +82,8 @@ class Algorithm(Generic[C, S, M]):
         """The method's config from plain data over a preset. Raises ConfigRefused."""
         if preset is not None and preset not in self.presets:
             known = sorted(self.presets)
-            raise ConfigRefused(
-                f"{self.name} has no preset {preset!r}",
-                f"Use one of: {', '.join(known)}{nearest(preset, known)}",
-                path="preset",
-            )
+            what = f"{self.name} has no preset {preset!r}"
+            raise ConfigRefused(what, f"Use one of: {', '.join(known)}{nearest(preset, known)}", path="preset")
         base = self.presets[preset] if preset else {}
         return parse(self.config, {**base, **given}, "config")
 

@@ -93,10 +93,8 @@ def from_json(clauses: Iterable[Mapping[str, Any]]) -> Contract:
             for c in clauses
         )
     except (KeyError, TypeError, ValueError) as cause:
-        raise ContractRefused(
-            f"A clause of the contract cannot be understood: {type(cause).__name__}: {cause}",
-            "Install the same version on both ends",
-        ) from None
+        what = f"A clause of the contract cannot be understood: {type(cause).__name__}: {cause}"
+        raise ContractRefused(what, "Install the same version on both ends") from None
 
 
 def contract_digest(contract: Contract) -> Digest:

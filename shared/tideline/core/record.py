@@ -138,10 +138,8 @@ def check_dims(words: list[str], kind: Kind, where: str) -> None:
         good = all(n != "like" and (n.isidentifier() or (n.isascii() and n.isdigit())) for n in names)
         good = good and (kind.what == "tensor" or not words)
     if not good:
-        raise Undeclarable(
-            f"{where} has the dims {' '.join(words)!r}, which nothing could be held to",
-            'Write names and numbers ("K n ..."), on Weights "like NAME", on other types nothing',
-        )
+        what = f"{where} has the dims {' '.join(words)!r}, which nothing could be held to"
+        raise Undeclarable(what, 'Write names and numbers ("K n ..."), on Weights "like NAME", on other types nothing')
 
 
 def resolve(hint: Any, where: str) -> Kind:
@@ -219,10 +217,8 @@ def require_exposures(kind: type[Any]) -> None:
                 'Declare it: field("dims", Exposure...., doc="...")',
             )
         if not each.audience:
-            raise Undeclarable(
-                f"{kind.__name__}.{each.path} may leave a site but reaches nobody, so no policy could refuse it",
-                "Declare its audience, or leave the field out",
-            )
+            what = f"{kind.__name__}.{each.path} may leave a site but reaches nobody, so no policy could refuse it"
+            raise Undeclarable(what, "Declare its audience, or leave the field out")
         if each.sealed != (each.audience == TO_PEERS):
             who = "is sealed, so nobody but peers can read it" if each.sealed else "is not sealed, so the coordinator reads it"
             raise Undeclarable(

@@ -137,13 +137,8 @@ def ends_at(last: Tip, tip: Tip) -> None:
     """Raises ChainBroken unless a chain that was followed to `last` is whole up to its tip."""
     if last != tip:
         wrong = last.seq if last.seq == tip.seq else min(last.seq, tip.seq) + 1
-        raise ChainBroken(
-            f"The log ends with entry {last.seq}, and its tip tells of entry {tip.seq} with hash {tip.hash[:12]}",
-            KEEP,
-            entry=wrong,
-            found=last.hash,
-            expected=tip.hash,
-        )
+        what = f"The log ends with entry {last.seq}, and its tip tells of entry {tip.seq} with hash {tip.hash[:12]}"
+        raise ChainBroken(what, KEEP, entry=wrong, found=last.hash, expected=tip.hash)
 
 
 def line_of(entry: Entry) -> str:

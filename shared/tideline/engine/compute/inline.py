@@ -281,10 +281,8 @@ class InlineCompute:
         """What a recomputed round asks must be what was asked. Raises Diverged."""
         asked = {c: m.digest for c, m in self.messages(game, turned, Memo()).items()}
         if turned.cursor != expected.cursor or asked != dict(expected.asked):
-            raise Diverged(
-                f"Round {expected.cursor} computed again differs from the recorded one",
-                "The machine's numerics changed (torch version, processor, threads); begin the run again",
-            )
+            what = f"Round {expected.cursor} computed again differs from the recorded one"
+            raise Diverged(what, "The machine's numerics changed (torch version, processor, threads); begin the run again")
 
     def replies(self, game: Game, closing: compute.RecordedRound) -> Replies[Record]:
         at, asked = closing.cursor, closing.asked

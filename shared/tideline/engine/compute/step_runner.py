@@ -117,9 +117,8 @@ class StepRunner:
             kept: Record = decode(algorithm.memory, job.memory, self.parts_of(job.run), LAX)
             return kept
         except PartMissing as cause:
-            raise MemoryLost(
-                "This site's memory of the run is no longer whole", "Restore the agent's home directory, or begin the run again"
-            ) from cause
+            what = "This site's memory of the run is no longer whole"
+            raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from cause
 
     def site_data(self, world: World, role: Role) -> SiteData:
         """The site's data for a world, read once. Those of another world are let go before: memory holds one set of them."""
@@ -159,11 +158,8 @@ def guarded(name: str, run: Callable[P, T], *args: P.args, **given: P.kwargs) ->
     except FederationError:
         raise
     except Exception as cause:
-        raise StepFailed(
-            f"The step {name} raised {type(cause).__name__}",
-            "See the agent's own log at that site for the details",
-            error=type(cause).__name__,
-        ) from cause
+        what = f"The step {name} raised {type(cause).__name__}"
+        raise StepFailed(what, "See the agent's own log at that site for the details", error=type(cause).__name__) from cause
 
 
 def declared(step: AnyStep, outcome: Outcome[Record, Record], memory: type[Record]) -> dict[str, float]:

@@ -107,9 +107,8 @@ class ApiKeys:
         """A new key, shown once and kept hashed. Raises ConfigRefused; Refused where the name is taken."""
         check_key_name(name)
         if ttl is not None and not 0 < ttl <= LONGEST_SECONDS:
-            raise ConfigRefused(
-                f"A lifetime of {ttl:g} s is out of range", "Give between a second and ten years", path="ttl_seconds"
-            )
+            what = f"A lifetime of {ttl:g} s is out of range"
+            raise ConfigRefused(what, "Give between a second and ten years", path="ttl_seconds")
         key, now = PREFIX + (identity or Identity()).api_key, self._clock.now()
         made = ApiKey(
             id=hash_of(key)[:16],
@@ -134,10 +133,8 @@ class ApiKeys:
     def revoke(self, name: str, by: str = "") -> ApiKey:
         """End a key; one that is revoked already stays as it is. Raises NotFound."""
         if name == ADMIN:
-            raise Refused(
-                "The admin key is a file and cannot be revoked here",
-                "Delete HOME/admin.key and start the coordinator again: it makes a new one",
-            )
+            what = "The admin key is a file and cannot be revoked here"
+            raise Refused(what, "Delete HOME/admin.key and start the coordinator again: it makes a new one")
         self._journal.revoke_key(name, self._clock.now(), by)
         self.forget()
         known = self._journal.api_keys()

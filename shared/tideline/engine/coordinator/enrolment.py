@@ -123,9 +123,8 @@ class Enrolment:
         if invite.expires <= now:
             raise IdentityRefused(f"The token expired {now - invite.expires:.0f} s ago", "Ask for a new one: tideline invite")
         if invite.name and invite.name != who.name:
-            raise IdentityRefused(
-                f"The token is for {invite.name!r}, not {who.name!r}", f"Start the agent with --name {invite.name}"
-            )
+            what = f"The token is for {invite.name!r}, not {who.name!r}"
+            raise IdentityRefused(what, f"Start the agent with --name {invite.name}")
         return invite
 
     def again(self, known: Client, who: Applicant) -> Client:
@@ -249,9 +248,8 @@ class Enrolment:
         if known.standing is Standing.REVOKED:
             raise Refused(f"{name} was {revocation(known)}", f"Invite it again: tideline invite --name {name}")
         if known.keys is None:
-            raise Refused(
-                f"{name} speaks protocol {known.protocol} and has no keys", "Upgrade its agent; it makes keys by itself"
-            )
+            what = f"{name} speaks protocol {known.protocol} and has no keys"
+            raise Refused(what, "Upgrade its agent; it makes keys by itself")
         with self._changing(known.name):
             self.journal.ask_rotation(known.name, by, self.clock.now())
         return self.find(name)
@@ -284,10 +282,8 @@ def newcomer(invite: Invite, who: Applicant, now: float) -> Client:
 def proven(known: Client, credential: str) -> Client:
     """A client whose credential is good. Raises IdentityRefused."""
     if known.keys is not None:
-        raise IdentityRefused(
-            f"{known.name!r} signs its calls; a credential proves nothing",
-            "Start the agent with the version and the home directory that enrolled last",
-        )
+        what = f"{known.name!r} signs its calls; a credential proves nothing"
+        raise IdentityRefused(what, "Start the agent with the version and the home directory that enrolled last")
     if not hmac.compare_digest(known.credential_hash, secret_hash(credential)):
         raise IdentityRefused(f"The credential is not that of {known.name!r}", "Enrol this agent again with a new token")
     return known
@@ -298,9 +294,8 @@ def admitted(known: Client) -> Client:
     if known.standing is Standing.REVOKED:
         raise barred(known)
     if known.standing is Standing.PENDING:
-        raise IdentityRefused(
-            f"{known.name!r} waits for approval", f"Compare its fingerprint, then: tideline clients approve {known.name}"
-        )
+        what = f"{known.name!r} waits for approval"
+        raise IdentityRefused(what, f"Compare its fingerprint, then: tideline clients approve {known.name}")
     return known
 
 
@@ -316,9 +311,8 @@ def secret_hash(secret: str) -> str:
 def check_client_name(name: str, empty: bool = True) -> None:
     """Names are 1 to 64 letters, digits, dots, dashes and underscores (or empty, in an invite that lets the client choose)."""
     if not (NAME.fullmatch(name) or (empty and not name)):
-        raise ConfigRefused(
-            f"{name[:80]!r} cannot name a client", "Use up to 64 letters, digits, dots, dashes, underscores", path="name"
-        )
+        what = f"{name[:80]!r} cannot name a client"
+        raise ConfigRefused(what, "Use up to 64 letters, digits, dots, dashes, underscores", path="name")
 
 
 def check_applicant(token: str, who: Applicant) -> None:
@@ -328,15 +322,11 @@ def check_applicant(token: str, who: Applicant) -> None:
         check_receives(who.keys)
     odd = next((role for at, role in enumerate(who.roles) if role not in tuple(Role) or role in who.roles[:at]), None)
     if odd is not None:
-        raise Malformed(
-            f"The enrolment names a role that there is not, or one twice: {odd[:40]!r}",
-            f"Name some of {', '.join(Role)}, each once",
-        )
+        what = f"The enrolment names a role that there is not, or one twice: {odd[:40]!r}"
+        raise Malformed(what, f"Name some of {', '.join(Role)}, each once")
     if len(who.version) > MOST_VERSION or not who.version.isprintable():
-        raise Malformed(
-            f"The enrolment's version has {len(who.version)} characters, or some that cannot be printed",
-            f"Send at most {MOST_VERSION} that can",
-        )
+        what = f"The enrolment's version has {len(who.version)} characters, or some that cannot be printed"
+        raise Malformed(what, f"Send at most {MOST_VERSION} that can")
     for what, secret in (("token", token), ("credential", who.credential)):
         if len(secret) > MOST_SECRET:
             raise Malformed(f"The enrolment's {what} has {len(secret)} characters", f"Send at most {MOST_SECRET}")

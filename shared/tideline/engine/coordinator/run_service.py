@@ -122,9 +122,8 @@ class RunService:
             found = [c for c in labelled if c.standing is Standing.APPROVED]
             if not found:
                 who = "approved" if labelled else "enrolled"
-                raise RosterRefused(
-                    f"No {who} client has the labels {dict(selector.labels)}", "See /clients", path=f"select[{i}]"
-                )
+                what = f"No {who} client has the labels {dict(selector.labels)}"
+                raise RosterRefused(what, "See /clients", path=f"select[{i}]")
             roster = {c.name: selector.role for c in found} | roster  # a name that is written out keeps its role
         if not roster:
             raise RosterRefused("The experiment names no client", "Add roster: {NAME: source, ...} or select", path="roster")

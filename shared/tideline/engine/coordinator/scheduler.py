@@ -166,9 +166,8 @@ class Scheduler:
         """Raises Unreachable where the parts as a whole are away, such as a disk that is not mounted: that is no run's fault."""
         marker = self.journal.marker()
         if marker is not None and not self.part_store.parts.has(marker):
-            raise Unreachable(
-                "The coordinator's parts are away", "Bring them back; the round is closed again by itself"
-            ) from error
+            what = "The coordinator's parts are away"
+            raise Unreachable(what, "Bring them back; the round is closed again by itself") from error
 
     def close(self, run: RunRow, answered: list[OrderRow], token: int | None) -> bool:
         """One fold and one transaction; whether the run has ended with it."""

@@ -174,11 +174,8 @@ def check_room(run: RunRow) -> None:
     sizes = list(itertools.accumulate(map(bare_chars, sorted(run.roster))))
     fits = min(bisect.bisect_right(sizes, room), MOST_SITES)
     if fits < len(sizes):
-        raise RosterRefused(
-            f"The keys of {len(sizes)} sites, which seal for each other, do not fit into an order: {fits} of them do",
-            f"Name at most {fits} sites",
-            path="roster",
-        )
+        what = f"The keys of {len(sizes)} sites, which seal for each other, do not fit into an order: {fits} of them do"
+        raise RosterRefused(what, f"Name at most {fits} sites", path="roster")
 
 
 def bare_chars(name: str) -> int:

@@ -108,11 +108,8 @@ UPLOAD = "Upload the file with PUT /weights/{digest}, or start the run with `tid
 def check_weights_digest(weights: str) -> None:
     """Raises ConfigRefused for what names no file that was uploaded. Nothing: a run without weights."""
     if weights and not DIGEST.fullmatch(weights):
-        raise ConfigRefused(
-            f"weights is {weights[:80]!r}; it should be the SHA-256 of a file that was uploaded, 64 hexadecimal digits",
-            UPLOAD,
-            path="weights",
-        )
+        what = f"weights is {weights[:80]!r}; it should be the SHA-256 of a file that was uploaded, 64 hexadecimal digits"
+        raise ConfigRefused(what, UPLOAD, path="weights")
 
 
 def weights_missing(weights: str) -> ConfigRefused:

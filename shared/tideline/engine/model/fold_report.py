@@ -38,15 +38,11 @@ def apart(groups: Mapping[str, tuple[ClientId, ...]], whose: str, members: Colle
     for name, clients in groups.items():
         for client in clients:
             if client not in known:
-                raise StepFailed(
-                    f"{whose} puts {client!r:.{SHOWN}}, who is no member, into the group {name!r}",
-                    "Group members of turn.roster only",
-                )
+                what = f"{whose} puts {client!r:.{SHOWN}}, who is no member, into the group {name!r}"
+                raise StepFailed(what, "Group members of turn.roster only")
             if client in seen:
-                raise StepFailed(
-                    f"{whose} puts {client!r} into the group {seen[client]!r} and into {name!r}",
-                    "Put a client into one group at most",
-                )
+                what = f"{whose} puts {client!r} into the group {seen[client]!r} and into {name!r}"
+                raise StepFailed(what, "Put a client into one group at most")
             seen[client] = name
 
 
@@ -78,10 +74,8 @@ def table(given: Table, whose: str, name: str) -> Table:
         raise StepFailed(f"{place} has {given.drawn!r:.{SHOWN}} as drawn", f"Say one of: {', '.join(map(repr, DRAWN))}")
     height, width = len(given.rows), len(given.columns)
     if not height or not width or len(given.values) != height or any(len(line) != width for line in given.values):
-        raise StepFailed(
-            f"{place} of {height} rows and {width} columns has not a value for each of them",
-            "Give a tuple of values for each row",
-        )
+        what = f"{place} of {height} rows and {width} columns has not a value for each of them"
+        raise StepFailed(what, "Give a tuple of values for each row")
     rows, columns = headed(given.rows, f"{place}: a row"), headed(given.columns, f"{place}: a column")
     values = tuple(tuple(map(float, line)) for line in given.values)
     for row, line in zip(rows, values, strict=True):

@@ -74,9 +74,8 @@ def sealed_to(name: ClientId, key: bytes, peer: Peer) -> bytes:
     try:
         return sealing.seal_key(key, raw(peer.keys)[1])
     except ValueError as cause:
-        raise PeerRefused(
-            f"Nothing can be sealed to {name}: {cause}", f"Have it make new keys: tideline clients rotate {name}"
-        ) from None
+        what = f"Nothing can be sealed to {name}: {cause}"
+        raise PeerRefused(what, f"Have it make new keys: tideline clients rotate {name}") from None
 
 
 def ciphers(envelopes: Iterable[Envelope]) -> Files:

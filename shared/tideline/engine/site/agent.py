@@ -107,10 +107,8 @@ class Agent:
         """The memory must be that of the last accepted reply. A method that keeps none does not mind."""
         last = head.cursor if head else JOIN - 1
         if last < order.after and keeps:
-            raise errors.MemoryLost(
-                f"This site's memory of the run ends at exchange {last}; the coordinator has its reply of {order.after}",
-                "Restore the agent's home directory, or begin the run again",
-            )
+            what = f"This site's memory of the run ends at exchange {last}; the coordinator has its reply of {order.after}"
+            raise errors.MemoryLost(what, "Restore the agent's home directory, or begin the run again")
         if last >= order.cursor:
             if keeps:
                 answered = "This site has answered exchange {} when something else was asked there; its memory is past it"
@@ -183,9 +181,8 @@ class Agent:
         """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here."""
         if role not in self.roles:
             allowed = ", ".join(sorted(self.roles))
-            raise errors.RosterRefused(
-                f"This site may not be a {role}: its owner allows {allowed}", "Give it a role that it allows"
-            )
+            what = f"This site may not be a {role}: its owner allows {allowed}"
+            raise errors.RosterRefused(what, "Give it a role that it allows")
 
     def permit(self, contract: Contract) -> None:
         """Hold a contract to the owner's policy. Every order is held to it before any work: a join may never have come.
