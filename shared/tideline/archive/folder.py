@@ -10,8 +10,8 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
@@ -320,20 +320,17 @@ def ended(digest: Digest) -> Stale:
     return Stale(f"The upload of part {digest[:12]} has ended", "The next report tells where to go on")
 
 
-class room:  # noqa: N801 - reads as a word in a with statement
-    """Turns a full disk into StorageFull, and forgets the file that did not fit."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            self._path.unlink(missing_ok=True)
-            what = f"No room for a part in {self._path.parent.parent}"
-            raise StorageFull(what, "Free disk space; the transfer is tried again by itself") from error
+@contextmanager
+def room(path: Path) -> Iterator[None]:
+    """Turns a full disk into StorageFull, and drops the file that did not fit."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        path.unlink(missing_ok=True)
+        what = f"No room for a part in {path.parent.parent}"
+        raise StorageFull(what, "Free disk space; the transfer is tried again by itself") from error
 
 
 def mapped(path: Path) -> memoryview:

@@ -228,9 +228,7 @@ class Enrolment:
 
     def approve(self, name: str, by: str = "") -> Client:
         """Let a pending client work; one that is approved stays so. Raises NotFound, Refused for a revoked one."""
-        known = self.find(name)
-        if known.standing is Standing.REVOKED:
-            raise Refused(f"{name} was {revocation(known)}", f"Invite it again: tideline invite --name {name}")
+        known = self.find_admitted(name)
         with self._changing(known.name):
             self.journal.approve(known.name, by, self.clock.now())
         return self.find(name)
@@ -244,15 +242,20 @@ class Enrolment:
 
     def ask_rotation(self, name: str, by: str = "") -> Client:
         """Ask a client for new keys at its next sign of life. Raises NotFound, Refused for one that has none or is revoked."""
-        known = self.find(name)
-        if known.standing is Standing.REVOKED:
-            raise Refused(f"{name} was {revocation(known)}", f"Invite it again: tideline invite --name {name}")
+        known = self.find_admitted(name)
         if known.keys is None:
             what = f"{name} speaks protocol {known.protocol} and has no keys"
             raise Refused(what, "Upgrade its agent; it makes keys by itself")
         with self._changing(known.name):
             self.journal.ask_rotation(known.name, by, self.clock.now())
         return self.find(name)
+
+    def find_admitted(self, name: str) -> Client:
+        """A client by name that is not revoked. Raises NotFound, Refused."""
+        known = self.find(name)
+        if known.standing is Standing.REVOKED:
+            raise Refused(f"{name} was {revocation(known)}", f"Invite it again: tideline invite --name {name}")
+        return known
 
     def find(self, name: str) -> Client:
         known = self.journal.client(name)
