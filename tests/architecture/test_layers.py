@@ -218,7 +218,7 @@ def harmless(call: ast.Call, module: str) -> bool:
         return False
     if called == "torch.load" and not (module == WEIGHTS and loads_weights_only(call)):
         return False
-    if called.endswith("import_module") and module != "tideline.core.registry":
+    if called.endswith("import_module") and module != "tideline.core.algorithm":
         return False
     pickles = [k.value for k in call.keywords if k.arg == "allow_pickle"]
     return all(isinstance(value, ast.Constant) and value.value is False for value in pickles)

@@ -14,7 +14,7 @@ from tideline.cli.tables import marks_table, result_table, runs_table
 from tideline.client.output import size
 from tideline.client.watching import WAITS, Tally, Watcher
 from tideline.core.run import ClientId, Waiting
-from tideline.engine.coordinator.progress import Progress, waits_for
+from tideline.engine.coordinator.scheduler import Progress, waits_for
 
 
 def result(**changed: Any) -> dict[str, Any]:

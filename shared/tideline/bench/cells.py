@@ -23,7 +23,7 @@ from tideline.bench.processes import start, stop_all, terminable, unbroken
 from tideline.bench.scores import EXPERIMENT, FAILED, RESULT, Score, Status, json_of, read_cell
 from tideline.client.output import clean, replace_file
 from tideline.core.errors import Refused
-from tideline.engine.coordinator.progress import duration
+from tideline.engine.coordinator.scheduler import duration
 
 CELLS, LOCK, LOG, STATE = "cells", "lock", "log.txt", "state.safetensors"
 POLL_SECONDS, STATUS_SECONDS = 0.05, 60.0

@@ -12,13 +12,13 @@ from pathlib import Path
 from tideline.archive.parts import MemoryParts
 from tideline.bench.grid import Grid, base_config, clients, config_of, left_out
 from tideline.client.output import replace_file
+from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Member, Role
 from tideline.core.settings import plain
 from tideline.engine.compute.inline import InlineCompute
-from tideline.engine.model.compute import DraftRequest
 from tideline.engine.model.experiment import read_experiment
+from tideline.engine.ports.compute import DraftRequest
 from tideline.experiments.files import ExperimentText
 from tideline.learning.formats import images
 from tideline.learning.formats.classes import CLASSES

@@ -17,7 +17,7 @@ from tideline.client.output import clean, day, size
 if TYPE_CHECKING:
     from tideline.core.privacy import Contract
     from tideline.core.settings import Plain
-    from tideline.engine.model.compute import SettingFacts
+    from tideline.engine.ports.compute import SettingFacts
 
 # Without a terminal, nothing is cut to a window's width.
 WIDTH_WITHOUT_TERMINAL = 200

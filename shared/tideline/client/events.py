@@ -9,7 +9,7 @@ from tideline.client.answers import Event, EventData
 from tideline.core.errors import ConfigRefused
 from tideline.core.notes import KINDS, Level
 from tideline.core.settings import nearest
-from tideline.engine.peers.distrust import without
+from tideline.engine.peers.relay import without
 
 NOTE = "note"
 # Notes whose words the reply to the order has, too.

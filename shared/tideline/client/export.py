@@ -21,7 +21,7 @@ from tideline.client.output import check_out
 from tideline.core.run import Digest
 from tideline.core.settings import Plain
 
-PART_NAME = "tensor"  # as archive.codec names a part's only tensor
+PART_NAME = "tensor"  # as archive.layout names a part's only tensor
 SUFFIX = ".safetensors"
 OpenPart = Callable[[Digest, int], contextlib.AbstractContextManager[memoryview]]
 

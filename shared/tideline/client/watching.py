@@ -19,8 +19,8 @@ from tideline.client.answers import ClosedRound, Event, EventData, RunResult
 from tideline.client.events import ANSWERED, happening
 from tideline.client.http import PATIENCE_SECONDS, Client
 from tideline.client.output import clean, counted, warn
-from tideline.engine.coordinator.progress import duration
-from tideline.engine.peers.distrust import without
+from tideline.engine.coordinator.scheduler import duration
+from tideline.engine.peers.relay import without
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -29,7 +29,7 @@ OPEN = ("waiting", "running")
 FINAL = ("completed", "failed", "cancelled")
 # The result is requested no more often than this; between results, events are shown.
 REST_SECONDS = 0.5
-# What engine.coordinator.progress.waits_for writes.
+# What engine.coordinator.scheduler.waits_for writes.
 WAITS = re.compile(r"waiting for (\d+) of (\d+) sites \((.*)\); gives up in .*")
 REPLIES = ("answered", "failed")
 BAR = 16  # characters of a bar

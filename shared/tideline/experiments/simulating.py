@@ -15,9 +15,9 @@ from tideline.client.answers import RunResult
 from tideline.client.export import export
 from tideline.client.output import make_folder, replace_file
 from tideline.client.watching import Watcher
+from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Policy
-from tideline.core.registry import Methods
 from tideline.core.run import Digest, Role, RunId, World
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.experiment import Experiment, SiteSource, read_experiment

@@ -178,7 +178,7 @@ def show_result(result: RunResult, as_json: bool) -> None:
         return
     from tideline.cli.tables import result_tables, show
     from tideline.client.watching import silences
-    from tideline.engine.peers.distrust import notes
+    from tideline.engine.peers.relay import notes
 
     for each in result_tables(result):
         show(each)

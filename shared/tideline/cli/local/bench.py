@@ -47,7 +47,7 @@ def bench(
     from tideline.bench.cells import How, home_of, run_cells
     from tideline.bench.checks import check_grid, digest_of, folder_of
     from tideline.bench.scores import read_cell
-    from tideline.core.registry import load_methods
+    from tideline.core.algorithm import load_methods
     from tideline_agent.policy import read_policy
     from tideline_agent.trainer import present
 

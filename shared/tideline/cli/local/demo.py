@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, TypedDict
 from tideline.bench.processes import start, stop_all, terminable, unbroken
 from tideline.cli.guard import REFUSED
 from tideline.cli.options import LEAST, MOST, REGISTRY
-from tideline.core.algorithm import casting
+from tideline.core.algorithm import casting, load_methods, resolve
 from tideline.core.errors import ConfigRefused, FederationError, Unreachable
-from tideline.core.registry import load_methods, resolve
 
 if TYPE_CHECKING:
     from tideline.client.answers import RunResult

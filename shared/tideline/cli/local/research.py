@@ -17,7 +17,7 @@ Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the results
 def methods(methods: Methods = REGISTRY, as_json: Json = False) -> None:
     """List the methods."""
     from tideline.cli.tables import show, table
-    from tideline.core.registry import load_methods, resolve
+    from tideline.core.algorithm import load_methods, resolve
 
     registry = load_methods(methods)
     known = [resolve(registry, name) for name, _ in registry]
@@ -40,7 +40,7 @@ def contract(
     """
     from tideline.archive.parts import MemoryParts
     from tideline.cli.tables import contract_table, settings_table, show, show_item
-    from tideline.core.registry import load_methods
+    from tideline.core.algorithm import load_methods
     from tideline.core.settings import plain
     from tideline.engine.compute.inline import InlineCompute
 
@@ -77,7 +77,7 @@ def simulate(
     text = read_file(file).changed(settings or ())  # before torch is loaded: you see a typing error at once
 
     from tideline.cli.tables import result_tables, show
-    from tideline.core.registry import load_methods
+    from tideline.core.algorithm import load_methods
     from tideline.experiments.simulating import Place, simulate_text
     from tideline_agent.policy import read_policy
     from tideline_agent.trainer import present
