@@ -32,7 +32,7 @@ import torch
 from torch import Generator, Tensor
 
 from benchmarks.measure import PeakMemory
-from tideline.numerics.labels.simplex import project
+from tideline.numerics.labels.softmax import project
 from tideline.numerics.transport.dictionary import Dictionary, Fit, logits_of, one_hot_logits, soft_labels
 from tideline.numerics.transport.dictionary_update import Pool, fit, fresh, slices
 

@@ -29,9 +29,9 @@ import numpy as np
 
 from benchmarks.measure import grown
 from tests.numerics.devices import HARD, THEORY, drawn, energies
+from tideline.numerics.links.bounds import saved
 from tideline.numerics.links.link_problem import Phi, Plan, Problem, exact, polished
 from tideline.numerics.links.signomial import sca
-from tideline.numerics.links.wireless import saved
 
 SCALES = {"theory": (THEORY, 1.0), "hard": (HARD, 100.0)}
 WEIGHTS = tuple(10.0**k for k in range(-3, 5))

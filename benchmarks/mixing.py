@@ -34,7 +34,7 @@ from tideline.core.data import Data
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
 from tideline.nets import layers
-from tideline.numerics.labels.neighbourhood import soft_density
+from tideline.numerics.labels.confidence import soft_density
 
 ROWS = 64  # of a site that mixes
 MB = 1e6

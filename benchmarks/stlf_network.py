@@ -15,7 +15,7 @@ from benchmarks.processes import in_one_process, played
 from benchmarks.stlf_told import compared, settings, traffic
 from tideline.core.run import World, plain_world
 from tideline.learning.partition.deal_folders import write_sites
-from tideline.learning.partition.devices import Dirichlet
+from tideline.learning.partition.dirichlet import Dirichlet
 
 
 def over_the_network(args: Any) -> dict[str, Any]:

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tideline.numerics.links.bounds import Unfit
-from tideline.numerics.links.wireless import draw_power, draw_rate, saved, shannon_rate, transfer_energy
+from tideline.numerics.links.bounds import Unfit, draw_power, draw_rate, saved, shannon_rate, transfer_energy
 
 
 def test_energy_is_power_times_time() -> None:

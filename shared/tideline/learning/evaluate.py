@@ -15,7 +15,7 @@ from tideline.core.record import Nothing, field, record
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, Step
 from tideline.nets import rows_of
-from tideline.numerics.labels.calibration import BINS, Tally, calibration_error, nothing, tally
+from tideline.numerics.labels.confidence import BINS, Tally, calibration_error, nothing, tally
 
 C = TypeVar("C")  # settings
 S = TypeVar("S")  # the coordinator's state

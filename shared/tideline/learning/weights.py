@@ -20,8 +20,8 @@ from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import World
 from tideline.core.settings import show
 from tideline.learning.formats.transforms import times
+from tideline.nets.bottleneck import BACKBONE, KINDS
 from tideline.nets.layers import CLASSIFIER
-from tideline.nets.resnet import BACKBONE, KINDS
 
 SUFFIX = ".safetensors"
 DTYPES = (

@@ -13,7 +13,7 @@ from typing import Self
 from torch import Tensor, nn
 
 from tideline.core.run import World
-from tideline.nets.images import image_shape
+from tideline.nets.small import image_shape
 
 LEAST = 16
 DROPOUT = 0.5

@@ -19,10 +19,19 @@ import numpy as np
 
 from tideline.core.errors import ConfigRefused
 from tideline.numerics.links import link_problem
-from tideline.numerics.links.bounds import Bools, Floats, Measured, Unfit, confidence, rademacher, source_bound
+from tideline.numerics.links.bounds import (
+    Bools,
+    Floats,
+    Measured,
+    Unfit,
+    confidence,
+    rademacher,
+    saved,
+    source_bound,
+    transfer_energy,
+)
 from tideline.numerics.links.bounds import bounds as bounds_of
 from tideline.numerics.links.link_problem import LINK, Phi, Plan, Problem
-from tideline.numerics.links.wireless import saved, transfer_energy
 from tideline.planning.asked import Device, LinksAsked, Matrix, read_links, told_by_name
 
 SHARE_FOR_BOUND = 0.2  # of the time, for the bound that another solver's plan is measured by

@@ -20,8 +20,7 @@ from tideline.core.record import Nothing, Weights
 from tideline.core.run import Role
 from tideline.core.step import AnyStep, Outcome, Site, Step, step
 from tideline.learning.evaluate import accuracy, outputs
-from tideline.learning.fit import batches
-from tideline.learning.normalisation import remeasure
+from tideline.learning.fit import batches, remeasure
 from tideline.nets.disentangling import beside, logits
 from tideline.numerics.alignment.adversarial import bounded, error_of, told_apart
 

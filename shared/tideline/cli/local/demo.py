@@ -94,7 +94,7 @@ class Children:
 
 def run_demo(asked: Asked, out: Path | None, as_json: bool) -> int:
     """Run the demonstration; 0 if its run completed. Raises FederationError."""
-    from tideline.experiments.true_domains import fill_in
+    from tideline.experiments.simulation import fill_in
     from tideline.report.page import make_room, write_all
 
     began, where = time.monotonic(), out or Path("demo-out")

@@ -18,7 +18,7 @@ from tideline.core.errors import ConfigRefused, Refused
 
 if TYPE_CHECKING:
     from tideline.learning.partition.deals import Hands
-    from tideline.learning.partition.rules import Rule, Sites
+    from tideline.learning.partition.dealt_folder import Rule, Sites
 
 RECORD = "deal.json"
 
@@ -58,7 +58,7 @@ def rule_of(name: str, given: Mapping[str, Any]) -> Rule:
     """The rule that the options name. Raises ConfigRefused."""
     from tideline.core.run import Role
     from tideline.core.settings import nearest, read
-    from tideline.learning.partition.rules import RULES, rule_in
+    from tideline.learning.partition.dealt_folder import RULES, rule_in
 
     if name not in RULES:
         what = f"--rule is {name!r}; it should be one of {', '.join(RULES)}"
@@ -80,7 +80,7 @@ def by_option() -> Iterator[None]:
 
 def write_deal(folder: Path, out: Path, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Make the folders, all of them or none; what `deal.json` says. Raises ConfigRefused, DataRefused, Refused."""
-    from tideline.learning.partition.rules import sites_of
+    from tideline.learning.partition.dealt_folder import sites_of
 
     with by_option():
         rule = rule_of(name, given)

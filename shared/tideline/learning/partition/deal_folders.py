@@ -22,7 +22,7 @@ from tideline.learning.formats.classes import CLASSES, UNKNOWN, WHOLE, Classes, 
 from tideline.learning.formats.holdings import Rows
 from tideline.learning.formats.surveys import Place, at, readable
 from tideline.learning.partition.deals import Hand, Hands
-from tideline.learning.partition.devices import Words
+from tideline.learning.partition.dirichlet import Words
 
 ANY = Classes(2)  # which number a class has is nothing to a deal
 Settings = Mapping[str, Any]

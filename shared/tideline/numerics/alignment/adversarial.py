@@ -1,8 +1,9 @@
-"""The losses of federated adversarial adaptation (Peng et al., ICLR 2020): eq. 4, 5, 7 and 8.
+"""The losses of federated adversarial adaptation (Peng et al., ICLR 2020): eq. 4, 5, 7 and 8; and weights of sources, eq. 3.
 
 Eq. 4 and 5 are sums of a term of the source's rows and a term of the target's, so each party computes its own: a half.
 
-Shapes: z (n,) an identifier's logits of "source" for n rows, K classes, T (n,) scores of the mutual-information estimator.
+Shapes: z (n,) an identifier's logits of "source" for n rows, K classes, T (n,) scores of the mutual-information estimator;
+gains (N,) of N sources, by what each does for the target's clusters.
 """
 
 from __future__ import annotations
@@ -70,3 +71,18 @@ def finite(*tensors: Tensor) -> bool:
 def bounded(*tensors: Tensor) -> bool:
     """Whether all are numbers, none beyond 10^14 either way: what a message may hold, with room for a step."""
     return all(bool((t.abs() <= LARGEST).all()) for t in tensors)
+
+
+def raw(gains: Tensor) -> Tensor:
+    """w = softmax(gains), (N,): as the paper has it."""
+    return gains.double().softmax(0)
+
+
+def flattened(gains: Tensor) -> Tensor:
+    """w = (1 + softmax(gains)) / (N + 1), (N,): each within [1, 2] / (N + 1). Of four, 0.2 + 0.2 softmax, as in the code."""
+    return (1 + raw(gains)) / (len(gains) + 1)
+
+
+def uniform(gains: Tensor) -> Tensor:
+    """1 / N each."""
+    return torch.full((len(gains),), 1 / len(gains), dtype=torch.float64)

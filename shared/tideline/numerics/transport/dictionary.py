@@ -15,8 +15,16 @@ import torch
 from torch import Generator, Tensor
 
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.transport.barycenter import Barycenter, barycenter
-from tideline.numerics.transport.optimal_transport import carried, ground_cost, labelled, plan, squared_distances, transport_cost
+from tideline.numerics.transport.optimal_transport import (
+    Barycenter,
+    barycenter,
+    carried,
+    ground_cost,
+    labelled,
+    plan,
+    squared_distances,
+    transport_cost,
+)
 
 SMALLEST = 1e-6  # probability that a label is taken to have at least, so that its logarithm is finite
 

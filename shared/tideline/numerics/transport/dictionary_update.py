@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 from torch.optim.adam import adam
 
-from tideline.numerics.labels.simplex import project
+from tideline.numerics.labels.softmax import project
 from tideline.numerics.transport.dictionary import Dictionary, Fit, Loss, logits_of, loss, soft_labels
 
 OPTIMISERS = ("adam", "rows", "sgd")

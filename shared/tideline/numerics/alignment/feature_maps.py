@@ -1,7 +1,8 @@
-"""Moments of random features: two clouds of points are compared by two vectors of a fixed length, without either's points.
+"""Features on a common scale, and clouds of them compared by the moments of random features.
 
 Rahimi, Recht, "Random Features for Large-Scale Kernel Machines", NeurIPS 2007; maximum mean discrepancy with a sum of Gaussian
-kernels as in Long et al., "Learning Transferable Features with Deep Adaptation Networks", ICML 2015.
+kernels as in Long et al., "Learning Transferable Features with Deep Adaptation Networks", ICML 2015. Two clouds are compared by
+two vectors of a fixed length, without either's points. A site scales its features by its own mean and spread alone.
 
 Shapes: n points of d features, D random features.
 """
@@ -16,6 +17,8 @@ from torch import Generator, Tensor
 
 BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
 LEAST = 1e-12  # of a squared distance that kernels are as wide as
+KINDS = ("none", "zscore", "rows", "both")
+TINY = 1e-6  # of the largest feature: what changes less does not change
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,33 @@ def typical(f: Tensor) -> float:
 def ramp(p: float) -> float:
     """2 / (1 + exp(-10 p)) - 1: from 0 at p = 0 to nearly 1 at p = 1, p the share of rounds done."""
     return 2 / (1 + math.exp(-10 * p)) - 1
+
+
+def measured(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    """Shift (d,) and stretch (d,) of the rows x (n, d).
+
+    none: nothing. rows: the mean, and one spread for all features. zscore, both: the mean, and each feature's own spread, but a
+    feature that does not change here keeps its unit. Raises ValueError for an unknown kind.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"the scaling is {kind!r}; it is one of {', '.join(KINDS)}")
+    zero, one = torch.zeros_like(x[0]), torch.ones_like(x[0])
+    if kind == "none":
+        return zero, one
+    shift = x.mean(0)
+    spread = (x - shift).square().mean(0).sqrt()
+    if kind == "rows":
+        spread = spread.square().mean().sqrt().expand_as(zero)
+    return shift, torch.where(spread > TINY * x.abs().amax(), spread, one)
+
+
+def scaled(x: Tensor, shift: Tensor, stretch: Tensor, kind: str) -> Tensor:
+    """(x - shift) / stretch for x (n, d); with `rows` or `both` each row is then brought to the length sqrt(d).
+
+    So every scaling but none gives features whose mean square is near 1, and one learning rate suits all of them.
+    """
+    moved = (x - shift) / stretch
+    if kind in ("none", "zscore"):
+        return moved
+    length = moved.square().mean(-1, keepdim=True).sqrt()
+    return moved / length.clamp_min(TINY)
