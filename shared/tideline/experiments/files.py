@@ -35,7 +35,6 @@ class ExperimentText:
             raise self.at(error) from None
 
     def at(self, error: Refused) -> Refused:
-        """The error with its place before it."""
         path = error.context.get("path") or ""
         if not path and not isinstance(error, ConfigRefused):
             return error
@@ -64,7 +63,6 @@ class ExperimentText:
         return replace(self, value={**self.value, "weights": digest})
 
     def changed(self, settings: Iterable[str]) -> ExperimentText:
-        """With the values of --set. Raises ConfigRefused."""
         made = self
         for setting in settings:
             made = made.overridden(setting)

@@ -44,7 +44,6 @@ class Folder:
 
     @property
     def domains(self) -> str:
-        """The names of the folder's domains."""
         return ", ".join(find(self.path))
 
 
@@ -91,12 +90,10 @@ class DealtSite:
 
     @property
     def role(self) -> Role:
-        """The role that its rows were dealt for."""
         return self.table.sites.roles[self.name]
 
     @property
     def domains(self) -> str:
-        """The names of the domains that it has rows of."""
         hands = self.table.sites.hands[self.name]
         return ", ".join(name for name in find(self.table.path) if name in hands)
 
@@ -203,7 +200,6 @@ def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) 
 
 
 def make(out: Path) -> None:
-    """The folder for results. Raises ConfigRefused."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
@@ -221,7 +217,6 @@ def write(federation: Federation, run: RunId, result: Mapping[str, Any], out: Pa
 
 
 def write_state(federation: Federation, run: RunId, path: Path) -> None:
-    """The final state as one file."""
     root, size = federation.journal.rounds(run)[-1].state[0]
 
     @contextlib.contextmanager

@@ -53,7 +53,6 @@ def read_yaml(text: str, name: str) -> Document:
 
 
 def in_words(cause: yaml.MarkedYAMLError) -> tuple[str, str]:
-    """What the parser met, and what to do."""
     problem = cause.problem or "cannot be read as YAML"
     if "'\\t'" in problem:
         return "a tab stands where YAML wants spaces", "Indent with spaces"
@@ -63,7 +62,6 @@ def in_words(cause: yaml.MarkedYAMLError) -> tuple[str, str]:
 
 
 def refuse(name: str, line: int, what: str, todo: str) -> ConfigRefused:
-    """The refusal of one line."""
     return ConfigRefused(f"{name}:{line}: {what}", todo, file=name, line=line)
 
 
@@ -105,7 +103,6 @@ class Writer(yaml.SafeDumper):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own protocol
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Everything is written out where it stands."""
         return True
 
 
@@ -126,7 +123,6 @@ class Reader:
         self.lines: dict[str, int] = {}
 
     def value(self, node: Any, path: str, depth: int) -> Any:
-        """One value."""
         line = node.start_mark.line + 1
         self.lines.setdefault(path, line)
         self.seen += 1
@@ -155,7 +151,6 @@ class Reader:
         return found
 
     def scalar(self, node: Any, line: int) -> Any:
-        """A text, a number, a truth value or nothing."""
         text = node.value
         match node.tag.removeprefix(PREFIX):
             case "null":
@@ -172,15 +167,12 @@ class Reader:
 
 
 def fits(digits: str) -> bool:
-    """Whether a whole number fits 64 bits."""
     return len(digits) <= 24 and -(1 << 63) <= whole(digits) < 1 << 63
 
 
 def whole(digits: str) -> int:
-    """A whole number: decimal, or 0x, or 0o."""
     return int(digits, {"0x": 16, "0o": 8}.get(digits[:2], 10))
 
 
 def too_deep(name: str, line: int) -> ConfigRefused:
-    """The refusal of deep nesting."""
     return refuse(name, line, f"values are nested more than {MAX_DEPTH} deep", "No experiment needs that")

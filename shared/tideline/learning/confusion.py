@@ -64,12 +64,10 @@ def fold_confusion(state: S, replies: Replies[Confusion], turn: Turn[C]) -> S | 
 
 
 def fits(count: int, world: World) -> bool:
-    """Whether so many tables may be told of a round."""
     return count <= MOST_TABLES and count * world.classes**2 <= MOST_VALUES
 
 
 def class_names(world: World) -> tuple[str, ...]:
-    """What tables call the classes."""
     known = world.class_names if all(len(name) <= LONGEST for name in world.class_names) else ()
     return known or tuple(map(str, range(world.classes)))
 
@@ -121,7 +119,6 @@ def fold_shift(state: S, replies: Replies[Classes], turn: Turn[C]) -> S | Folded
 
 
 def shares(p: Mapping[str, Tensor], world: World) -> Table:
-    """A row for each class, a column for each site."""
     values = torch.stack(list(p.values()), dim=1)
     return Table(class_names(world), tuple(p), tuple(map(tuple, values.tolist())))
 

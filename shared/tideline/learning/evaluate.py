@@ -83,7 +83,6 @@ def with_confidence(
     metrics: tuple[str, ...],
     each: Several[T, Q],
 ) -> Phase[C, S]:
-    """The phase that tells confidences too."""
 
     def score(order: T, memory: M, site: Site[C]) -> Outcome[Histogram, M]:
         found = sum((tallied(predict, one, memory, site) for one in each(order)), nothing())

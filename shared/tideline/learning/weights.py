@@ -52,7 +52,6 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
 
 
 def check_place(file: Path) -> None:
-    """Raises DataRefused where no file is."""
     if not file.exists():
         raise DataRefused("there is no such file", "Correct the path")
     if not file.is_file():
@@ -111,7 +110,6 @@ def of_a_state(weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 
 
 def is_state_dict(value: Any) -> bool:
-    """Whether a value is a mapping of names to tensors, and not an empty one."""
     if not isinstance(value, Mapping) or not value:
         return False
     return all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items())
@@ -185,7 +183,6 @@ def with_backbone(world: World, weights: Mapping[str, Tensor], seed: int | None 
 
 
 def without_fc(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of torchvision's without those of its last layer."""
     return {name: w for name, w in weights.items() if name not in ("fc.weight", "fc.bias")}
 
 
@@ -210,7 +207,6 @@ def compare(template: Mapping[str, Tensor], weights: Mapping[str, Tensor], why: 
 
 
 def classes_of(world: World) -> str:
-    """Why a classifier has another shape."""
     return f"this world has {world.classes} classes"
 
 

@@ -51,7 +51,6 @@ class Bottlenecked(nn.Module):
 
 
 def bottleneck(d: int, q: int) -> nn.Sequential:
-    """(n, d) -> (n, q)."""
     return nn.Sequential(OrderedDict(linear=nn.Linear(d, q), norm=nn.BatchNorm1d(q), dropout=nn.Dropout(DROPOUT)))
 
 

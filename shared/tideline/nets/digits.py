@@ -50,12 +50,10 @@ class Digits(nn.Module):
 
 
 def convolved(channels: int, maps: int) -> tuple[nn.Module, ...]:
-    """A 5x5 convolution that keeps height and width."""
     return nn.Conv2d(channels, maps, 5, padding=2), nn.BatchNorm2d(maps), nn.ReLU()
 
 
 def pool() -> nn.Module:
-    """Half of each side."""
     return nn.MaxPool2d(3, stride=2, padding=1)
 
 
@@ -65,6 +63,5 @@ def pooled(pixels: int) -> int:
 
 
 def narrowing(q: int, h: int, d: int) -> nn.Sequential:
-    """(n, q) -> (n, d), by way of h."""
     first = (nn.Linear(q, h), nn.BatchNorm1d(h), nn.ReLU(), nn.Dropout(DROPOUT))
     return nn.Sequential(*first, nn.Linear(h, d), nn.BatchNorm1d(d), nn.ReLU())

@@ -96,7 +96,6 @@ def parameters(weights: Mapping[str, Tensor]) -> list[str]:
 
 
 def layer_of(name: str) -> str:
-    """The layer that a parameter belongs to."""
     return name.partition(PARAMETRIZED)[0] if PARAMETRIZED in name else name.rpartition(".")[0]
 
 

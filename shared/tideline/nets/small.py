@@ -64,12 +64,10 @@ class MLP(nn.Module):
 
     @classmethod
     def of(cls, world: World) -> Self:
-        """One hidden layer of 64."""
         return cls(math.prod(world.inputs), (64,), world.classes)
 
     @classmethod
     def linear(cls, world: World) -> Self:
-        """No hidden layer."""
         return cls(math.prod(world.inputs), (), world.classes)
 
 
@@ -101,7 +99,6 @@ def lenet_layers(channels: int) -> tuple[nn.Module, ...]:
 
 
 def lenet_width(height: int, width: int) -> int:
-    """How many numbers the convolutions make of an image."""
     return 32 * (height // 4) * (width // 4)
 
 

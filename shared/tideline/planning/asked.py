@@ -76,7 +76,6 @@ class LinksAsked:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The devices' names."""
         return tuple(device.name for device in self.devices)
 
     @property
@@ -191,10 +190,8 @@ def check_shape(name: str, matrix: Matrix, N: int) -> None:
 
 
 def missing(path: str, todo: str) -> ConfigRefused:
-    """The refusal of what has to be there."""
     return ConfigRefused(f"{path} is missing", todo, path=path)
 
 
 def twice(path: str, other: str) -> ConfigRefused:
-    """The refusal of what is given beside what it follows from."""
     return ConfigRefused(f"{path} is given beside {other}", "Give one of them", path=path)

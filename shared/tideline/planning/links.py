@@ -122,17 +122,14 @@ def bounds(asked: LinksAsked, linked: Bools) -> Bounded:
 
 
 def complexity_of(asked: LinksAsked) -> Any:
-    """The word for a Rademacher bound, which has been checked."""
     return asked.complexity
 
 
 def column(asked: LinksAsked, key: str) -> Floats:
-    """One number of each device (N,)."""
     return np.array([getattr(device, key) for device in asked.devices], np.float64)
 
 
 def matrix(given: Matrix, missing: float) -> Floats:
-    """A matrix (N, N) with a number for what is null."""
     return np.array([[missing if each is None else each for each in row] for row in given], np.float64)
 
 
@@ -259,6 +256,5 @@ def normalised_energy(problem: Problem, plan: Plan) -> float:
 
 
 def nullable(given: Floats, linked: Bools) -> list[list[float | None]]:
-    """A matrix as plain data."""
     there = linked & ~np.eye(len(given), dtype=bool)
     return [[v if ok else None for v, ok in zip(row, line, strict=True)] for row, line in zip(given.tolist(), there, strict=True)]

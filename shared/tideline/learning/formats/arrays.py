@@ -35,8 +35,6 @@ LEAVE = "Leave y out if the labels are not known; held-out ones are used for sco
 
 @dataclass(frozen=True)
 class Head:
-    """The header of one array."""
-
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
     fortran: bool = False

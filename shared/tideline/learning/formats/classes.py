@@ -35,7 +35,6 @@ class Classes:
 
     @functools.cached_property
     def named(self) -> Mapping[str, int]:
-        """The number of each name."""
         return {composed(name): i for i, name in enumerate(self.names)}
 
     @functools.cached_property

@@ -58,7 +58,6 @@ def names_of(place: Place) -> list[str]:
 
 
 def columns_of(place: Place) -> Columns:
-    """What each column is. Raises DataRefused."""
     return choose(names_of(place), place.transform)
 
 
@@ -98,7 +97,6 @@ def labels(place: Place) -> Iterator[str] | None:
 
 
 def count(place: Place) -> int:
-    """The number of samples."""
     return sum(1 for _ in rows_of(place, len(names_of(place))))
 
 

@@ -291,7 +291,6 @@ def left_out(domain: Survey, lost: Lost) -> Rows:
 
 
 def without(domain: Survey, gone: Rows) -> Survey:
-    """A survey without some rows."""
     sides = domain.sides
     train, held, bare, unscored = (~np.isin(rows, gone) for rows in (sides.train, sides.held, sides.bare, sides.unscored))
     left = Sides(

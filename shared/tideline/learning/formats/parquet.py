@@ -105,7 +105,6 @@ def words(place: Place, name: str) -> Iterator[str]:
 
 
 def count(place: Place) -> int:
-    """The number of samples."""
     with readable(place.path, *AS), opened(place.path) as file:
         return int(file.metadata.num_rows)
 

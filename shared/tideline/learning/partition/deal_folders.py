@@ -194,12 +194,10 @@ def write_images(place: Place, sites: Shares) -> Settings:
 
 
 def nameless(i: int, n: int, name: str) -> str:
-    """A name for the i-th of n images without a label: it shows no class, and keeps the order."""
     return f"{UNKNOWN}/{i:0{len(str(n))}}{PurePosixPath(name).suffix}"
 
 
 def again(name: str, files: Sequence[str]) -> str:
-    """A free name for a second copy of an image, in the same folder."""
     path = PurePosixPath(name)
     tried = (path.with_name(f"{path.stem}-again{i or ''}{path.suffix}").as_posix() for i in itertools.count())
     return next(each for each in tried if each not in files)
@@ -226,5 +224,4 @@ def toml_table(name: str, settings: Settings) -> str:
 
 
 def as_toml(value: Plain) -> str:
-    """A text, number, truth value or list in TOML, which is JSON except for one character that JSON does not escape."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -94,7 +94,6 @@ def places_of(survey: Survey, rooms: Mapping[str, Room]) -> Places:
 
 
 def at_site(path: Path, site: str) -> Path:
-    """A name for a site of a deal in refusals."""
     return Path(f"{path} ({site})")
 
 

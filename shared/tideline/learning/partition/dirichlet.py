@@ -31,8 +31,6 @@ TRIES = 20  # scales that are tried, downwards from the largest that the rows wo
 
 @dataclass(frozen=True)
 class Normal:
-    """Numbers of rows: mean and standard deviation."""
-
     mean: float
     deviation: float
 
@@ -89,7 +87,6 @@ class Device:
 
 
 def names_of(rule: Dirichlet) -> list[str]:
-    """The devices: client-1 to client-N."""
     return [f"client-{i + 1}" for i in range(rule.clients)]
 
 
@@ -159,7 +156,6 @@ class Supply:
 
 
 def roles(rule: Dirichlet) -> dict[str, Role]:
-    """The role of each device: those without labels are targets."""
     return {name: rule.role if i < rule.labelled else Role.TARGET for i, name in enumerate(names_of(rule))}
 
 
@@ -226,7 +222,6 @@ def check_supply(labels: Mapping[str, Words], devices: Sequence[Device], rule: D
 
 
 def supply_of(labels: Mapping[str, Words], devices: Sequence[Device]) -> Supply:
-    """What is there, and what is asked for."""
     asked: Counter[tuple[Pool, str]] = Counter()
     for device in devices:
         asked.update({(device.pool, c): n for c, n in device.counts.items()})

@@ -66,7 +66,6 @@ class HeadPull(Protocol):
 
 
 def trunk_names() -> list[str]:
-    """The names of the trunk's parameters."""
     return [f"trunk.{i}.{kind}" for i in range(LAYERS) for kind in ("weight", "bias")]
 
 
@@ -181,7 +180,6 @@ def slices(shapes: Shapes, n: int) -> Iterator[tuple[str, slice]]:
 
 
 def downhill(deltas: Sequence[Mapping[str, Tensor]], name: str, rows: slice) -> Tensor:
-    """-Delta_i of all clients: (N, rows)."""
     return -torch.stack([delta[name].flatten()[rows] for delta in deltas])
 
 
@@ -199,7 +197,6 @@ def begin_chunked(shapes: Shapes, size: int, rng: Generator) -> dict[str, Tensor
 
 
 def total(shapes: Shapes) -> int:
-    """P, the numbers of all tensors."""
     return sum(shape.numel() for shape in shapes.values())
 
 

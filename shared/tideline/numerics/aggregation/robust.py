@@ -111,7 +111,6 @@ def clip_norm(start: Weights, update: Weights, bound: float) -> float:
 
 
 def shortened(norm: float, bound: float) -> float:
-    """c for an update of this norm."""
     return 1.0 if norm <= bound else bound / norm
 
 

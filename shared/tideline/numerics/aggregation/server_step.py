@@ -86,7 +86,6 @@ def step_(
 
 
 def adam_(p: Tensor, g: Tensor, m: Tensor, v: Tensor, steps: int, rate: float, weight_decay: float) -> None:
-    """Adam in place (Kingma, Ba, ICLR 2015)."""
     adam(
         *([p], [g], [m], [v], [], [torch.tensor(float(steps))]),
         amsgrad=False,

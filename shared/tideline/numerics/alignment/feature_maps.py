@@ -29,7 +29,6 @@ class Waves:
     phase: Tensor
 
     def to(self, device: str) -> Waves:
-        """The same on a device."""
         return Waves(self.omega.to(device), self.phase.to(device))
 
 

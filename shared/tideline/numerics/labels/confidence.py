@@ -33,12 +33,10 @@ class Tally:
     confidence: Tensor
 
     def __add__(self, other: Tally) -> Tally:
-        """The tally of both sets of rows."""
         return Tally(self.right + other.right, self.wrong + other.wrong, self.confidence + other.confidence)
 
 
 def nothing() -> Tally:
-    """The tally of no row."""
     none = torch.zeros(BINS, dtype=torch.int64)
     return Tally(none, none, none.double())
 

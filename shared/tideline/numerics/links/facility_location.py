@@ -83,7 +83,6 @@ def cost_of(f: Floats, c: Floats, facilities: Ints) -> float:
 
 
 def closed(bound: float, cost: float) -> bool:
-    """Whether nothing is left between a bound and a plan's cost."""
     return bound >= cost - PROVEN * abs(cost)
 
 
@@ -197,7 +196,6 @@ def best_move(f: Floats, c: Floats, here: Ints) -> tuple[float, int, int]:
 
 
 def first(move: tuple[float, int, int]) -> float:
-    """What moves are compared by."""
     return move[0]
 
 
@@ -215,7 +213,6 @@ def moved(here: Ints, leaves: int, comes: int) -> Ints:
 
 
 def outside(here: Ints, n: int) -> Ints:
-    """Those of n facilities that are shut."""
     shut = np.ones(n, bool)
     shut[here] = False
     return np.flatnonzero(shut)

@@ -64,27 +64,22 @@ class Layout:
 
     @property
     def n(self) -> int:
-        """Devices that may be sources."""
         return len(self.devices)
 
     @property
     def m(self) -> int:
-        """Links."""
         return len(self.senders)
 
     @property
     def v(self) -> Ints:
-        """The columns of v (m,)."""
         return self.n + np.arange(self.m)
 
     @property
     def s(self) -> Ints:
-        """The columns of s (n,)."""
         return self.n + self.m + np.arange(self.n)
 
     @property
     def unknowns(self) -> int:
-        """All of them."""
         return 2 * self.n + self.m
 
 
@@ -171,7 +166,6 @@ def program(problem: Problem, at: Layout, point: Point, delta: float) -> Program
 
 
 def logarithms(at: Layout, point: Point) -> Floats:
-    """A point as unknowns: ln psi, ln alpha, s."""
     z: Floats = np.log(np.concatenate([point.psi[at.devices], point.alpha[at.senders, at.receivers], point.rest[at.devices]]))
     return z
 
@@ -277,7 +271,6 @@ class Rows:
         self.count += count
 
     def matrix(self) -> csr_array:
-        """All that was written."""
         from scipy.sparse import csr_array
 
         rows, columns, values = (np.concatenate(part) for part in zip(*self._parts, strict=True))

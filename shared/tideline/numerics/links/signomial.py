@@ -121,7 +121,6 @@ def solved(of: Program) -> tuple[Floats, bool] | None:
 
 
 def asked(of: Program, solver: str, options: dict[str, Any]) -> tuple[Floats | None, str]:
-    """What a solver says: w and the status."""
     # Imported here, since it takes a second to load and few runs need it.
     import cvxpy
 

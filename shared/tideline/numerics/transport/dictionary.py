@@ -64,7 +64,6 @@ class Fit:
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """The steps of z, logits and alpha."""
         z, y, alpha = (self.rate if own is None else own for own in (self.rate_z, self.rate_y, self.rate_alpha))
         return z, y, alpha
 
@@ -89,7 +88,6 @@ def logits_of(y: Tensor) -> Tensor:
 
 
 def soft_labels(logits: Tensor) -> Tensor:
-    """Softmax of (..., n_c): labels on the simplex."""
     return logits.softmax(dim=-1)
 
 

@@ -44,7 +44,6 @@ class Fitted:
 
 
 def fresh(dictionary: Dictionary, optimiser: str = "adam") -> Moments:
-    """Moments before the first step: zeros."""
     z, y = (dictionary.z, dictionary.y) if optimiser != "sgd" else (dictionary.z[:0, :0], dictionary.y[:0, :0])
     K, n = z.shape[:2]
     z1, z2, logits1, logits2 = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (z, z, y, y))
@@ -150,14 +149,12 @@ class State:
 
     @classmethod
     def of(cls, dictionary: Dictionary, alpha: Tensor, moments: Moments, settings: Fit) -> State:
-        """Copies of the arguments."""
         z, logits = dictionary.z.clone(memory_format=torch.contiguous_format), logits_of(dictionary.y).contiguous()
         own = Moments(*(getattr(moments, field.name).clone() for field in fields(moments)))
         dense = (torch.zeros_like(z), torch.zeros_like(logits)) if settings.optimiser == "adam" else ()
         return cls(z, logits, alpha.clone(), own, dense, settings)
 
     def batch(self, rows: Tensor) -> Dictionary:
-        """The mini-batch of the atoms."""
         return Dictionary(self.z.index_select(1, rows), soft_labels(self.logits.index_select(1, rows)))
 
     def step_(self, rows: Tensor, f: Loss) -> None:
@@ -166,7 +163,6 @@ class State:
         self.alpha.copy_(project(self.alpha))
 
     def sgd_(self, rows: Tensor, f: Loss) -> None:
-        """x <- x - rate df/dx."""
         rate_z, rate_y, rate_alpha = self.settings.rates
         self.z.index_add_(1, rows, f.z, alpha=-rate_z)
         self.logits.index_add_(1, rows, f.logits, alpha=-rate_y)

@@ -129,7 +129,6 @@ def sinkhorn(cost: Tensor, entropy: float) -> Tensor:
 
 
 def rows(log_plan: Tensor) -> Tensor:
-    """Sums of the rows, (..., n)."""
     return log_plan.exp().sum(-1)
 
 
