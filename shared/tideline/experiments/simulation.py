@@ -127,7 +127,7 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Ope
     """Start, watch to the end, and write what is asked for."""
     begun = time.monotonic()
     with text.located():
-        run = federation.start(brought(text, federation).value)
+        run = federation.start(with_initial_weights(text, federation).value)
     with Watcher() as watcher:
         ended = federation.run(run, lambda seen: watcher.show(seen | progress(federation, run)))
         watcher.show(ended | progress(federation, run))
@@ -140,7 +140,7 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Ope
     return result
 
 
-def brought(text: ExperimentText, federation: Federation) -> ExperimentText:
+def with_initial_weights(text: ExperimentText, federation: Federation) -> ExperimentText:
     """The experiment once its file of weights, if it names one, is in the federation. Raises ConfigRefused."""
     if text.weights_file is not None:
         return text.with_weights(federation.bring(packed(text, text.weights_file)))

@@ -26,7 +26,7 @@ TOGETHER = "all sources"
 
 @record
 class Confusion:
-    """What a site tells of its held-out rows, where it has labels to count them by."""
+    """Held-out rows of a site by label and prediction; zeros without labels."""
 
     counts: Tensor = field("classes classes", Exposure.COUNT, low=0, doc="held-out rows by class and prediction")
 
@@ -54,7 +54,7 @@ def confused(
 
 
 def fold_confusion(state: S, replies: Replies[Confusion], turn: Turn[C]) -> S | Folded[S]:
-    """The state as it is; for people a table of each site that had rows, and of all of them together."""
+    """The state unchanged, and a table for each site that had rows and for all of them together."""
     found = {str(site): reply.counts.double() for site, reply in replies.items()}
     seen = {site: counts for site, counts in found.items() if float(counts.sum())}
     tables = {f"{NAME} of {site}": counts for site, counts in seen.items()} if fits(len(seen) + 1, turn.world) else {}
@@ -81,7 +81,7 @@ def table(counts: Tensor, world: World) -> Table:
 
 @record
 class Classes:
-    """What a site tells of its training rows."""
+    """Training rows of a site by class."""
 
     counts: Tensor = field("classes", Exposure.COUNT, low=0, doc="training rows by label, or as the model takes them")
 
@@ -106,7 +106,7 @@ def label_shift(offer: Offer[S, C, Nothing], predict: Predict[Nothing, M, C], *,
 
 
 def fold_shift(state: S, replies: Replies[Classes], turn: Turn[C]) -> S | Folded[S]:
-    """The state as it is; for people each site's shares, and how far those of each target are from each source's."""
+    """The state unchanged, and tables: each site's shares, and how far those of each target are from each source's."""
     counts = {str(site): reply.counts.double() for site, reply in replies.items()}
     p = {site: each / each.sum() for site, each in counts.items() if float(each.sum())}
     sources, targets = ([c for c in map(str, turn.members(role)) if c in p] for role in (Role.SOURCE, Role.TARGET))

@@ -32,7 +32,7 @@ BIN_NAMES = tuple(f"{b / BINS:.2f} to {(b + 1) / BINS:.2f}" for b in range(BINS)
 
 @record
 class Histogram:
-    """What a scoring tells of confidences: how many held-out rows of each bin were predicted right, and wrong."""
+    """Confidences of a scoring: how many held-out rows of each bin were predicted right, and wrong."""
 
     right: Tensor = field(f"{BINS}", Exposure.COUNT, low=0, doc="held-out rows predicted right, by confidence")
     wrong: Tensor = field(f"{BINS}", Exposure.COUNT, low=0, doc="held-out rows predicted wrong, by confidence")
@@ -57,10 +57,9 @@ def evaluate(
     """A phase that scores each asked client's held-out rows.
 
     offer(state, turn) -> {client: what it needs to predict with}; predict(message, memory, site, x (b, *inputs)) ->
-    probabilities or logits (b, classes). The accuracy in [0, 1] is told under each of `metrics`; where a site has no labels
-    to score with, nothing is told. With `confidence` the calibration error `ece` and the histogram of confidences are told too,
-    of what must then be logits, or logarithms of probabilities. Where an order holds several things to predict with, `each`
-    gives them: they predict one after the other, and what is told is their mean, as if each row were there once for each.
+    probabilities or logits (b, classes). The accuracy in [0, 1] is reported under each of `metrics`; a site without labels
+    reports nothing. With `confidence` the calibration error `ece` and the histogram of confidences are reported as well,
+    from logits or logarithms of probabilities. If an order holds several models, `each` gives them, and their mean is reported.
     """
     if confidence:
         return with_confidence(offer, predict, takes, keeps, name, metrics, each)
@@ -86,14 +85,14 @@ def with_confidence(
 
     def score(order: T, memory: M, site: Site[C]) -> Outcome[Histogram, M]:
         found = sum((tallied(predict, one, memory, site) for one in each(order)), nothing())
-        return Outcome(Histogram(found.right, found.wrong), memory, told_of(found, metrics))
+        return Outcome(Histogram(found.right, found.wrong), memory, metrics_of(found, metrics))
 
     step = Step(name, score, takes, keeps, Histogram, (*metrics, "ece"), View.HELD_OUT)
     return Phase(name, step, ask=offer, fold=histograms)
 
 
-def told_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:
-    """The accuracy under each name, and the calibration error; nothing of no row."""
+def metrics_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:
+    """The accuracy under each name, and the calibration error; empty without rows."""
     n = int((found.right + found.wrong).sum())
     share = int(found.right.sum()) / n if n else 0.0
     return {**dict.fromkeys(metrics, share), "ece": calibration_error(found)} if n else {}
@@ -105,7 +104,7 @@ def tallied(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> Ta
 
 
 def histograms(state: S, replies: Replies[Histogram], turn: Turn[C]) -> S | Folded[S]:
-    """The state as it is, and for people the histogram of each site that had rows to score."""
+    """The state unchanged, and a table: the histogram of each site that had rows to score."""
     read = dict(replies.items())
     rows = tuple(k for k, each in read.items() if int(each.right.sum() + each.wrong.sum()))
     if not rows or 2 * len(rows) * BINS > MOST_VALUES:

@@ -142,7 +142,7 @@ def remeasure(
     """
     layers = normed(net.eval())
     parts = torch.randperm(len(x), generator=rng).tensor_split(max(1, len(x) // batch))
-    kept = [layer.momentum for layer in layers]
+    momenta = [layer.momentum for layer in layers]
     with uncounted(net), torch.no_grad():
         for layer in layers:
             layer.reset_running_stats()
@@ -151,6 +151,6 @@ def remeasure(
         for done, rows in enumerate(parts if layers else (), 1):
             net(x[rows].to(device))
             tick(done / len(parts))
-    for layer, momentum in zip(layers, kept, strict=True):
+    for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
     net.eval()

@@ -79,7 +79,7 @@ def moved(w: Tensor, mean: Tensor, share: Tensor) -> Tensor:
 def spread(models: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
     """Of each tensor, the mean over its entries of their standard deviation over models (with 1 / N, in float64).
 
-    The models have the same names and are looked at one at a time (Welford, Technometrics 1962). Of one model it is 0.
+    The models have the same names and are read one at a time (Welford, Technometrics 1962). Of one model it is 0.
     """
     n, mean, squares = 0, dict[str, Tensor](), dict[str, Tensor]()
     for model in models:

@@ -5,7 +5,7 @@ sender and are read in the order of these names, so that the order of arrival ch
 anything at all. Krum: Blanchard, El Mhamdi, Guerraoui, Stainer, NeurIPS 2017. Median and trimmed mean by coordinates: Yin, Chen,
 Ramchandran, Bartlett, ICML 2018. Norm bounding: Sun, Kairouz, Suresh, McMahan, 2019.
 
-Memory: updates that are mapped files stay on disk. Median, trimmed mean and Krum look at BLOCK numbers of all updates at once,
+Memory: updates that are mapped files stay on disk. Median, trimmed mean and Krum read BLOCK numbers of all updates at once,
 clipping at one update at a time; beside that there is the result. Open are all updates at once, but for clipping.
 """
 
@@ -28,7 +28,7 @@ Sender = TypeVar("Sender", bound=str)
 Updates: TypeAlias = Mapping[Sender, Weights]
 Rows = NDArray[Any]  # of any dtype that fields have
 
-BLOCK = 1 << 22  # numbers of all updates together that are looked at at once
+BLOCK = 1 << 22  # numbers of all updates together that are read at once
 
 
 def least(rule: str, f: int) -> int:

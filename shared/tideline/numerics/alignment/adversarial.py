@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-LARGEST = 1e14  # of a number that goes on being stepped and told
+LARGEST = 1e14  # of a number that goes on being stepped and sent
 
 
-def told_apart(z: Tensor, *, source: bool) -> Tensor:
+def identifier_loss(z: Tensor, *, source: bool) -> Tensor:
     """A half of eq. 4, which DI descends: -E log DI of a source's rows, -E log(1 - DI) of a target's. At DI = 1/2 log 2."""
     return -functional.logsigmoid(z if source else -z).mean()
 
@@ -40,8 +40,8 @@ def mutual_information(joint: Tensor, shuffled: Tensor) -> Tensor:
     return joint.mean() - (shuffled.logsumexp(0) - n)
 
 
-def told_information(estimate: float, n: int) -> float:
-    """An estimate to tell people: n pairs show log n at most, and what lies above is error (McAllester, Stratos, 2020)."""
+def capped_information(estimate: float, n: int) -> float:
+    """The estimate to report: n pairs show log n at most, and what lies above is error (McAllester, Stratos, 2020)."""
     return min(estimate, math.log(n))
 
 

@@ -17,7 +17,7 @@ def unit(x: Tensor) -> Tensor:
 def cosines(a: Tensor, b: Tensor) -> Tensor:
     """cos(a_i, b_j) for a (n, d) and b (m, d): (n, m) float64. Raises ValueError unless rows fit and are finite.
 
-    The rows may be whole models: a slice of their columns at a time is looked at, and beside the result nothing grows with d.
+    The rows may be whole models: a slice of their columns at a time is read, and beside the result nothing grows with d.
     """
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise ValueError(f"Rows of shapes {tuple(a.shape)} and {tuple(b.shape)}; both are matrices with equally many columns")

@@ -94,7 +94,7 @@ def shares(focus: Tensor, sure: float) -> Tensor:
     Negative focus (S,) counts as 0; where none is left, sources are equal. Raises ValueError for a share that is none.
     """
     if not 0 <= sure <= 1:
-        raise ValueError(f"The share of samples is {sure}; it lies between 0 and 1")
+        raise ValueError(f"The share of samples is {sure}; it is between 0 and 1")
     CF = focus.double().clamp_min(0)
     total = float(CF.sum())
     CF = CF / total if total > 0 else torch.full_like(CF, 1 / len(CF))

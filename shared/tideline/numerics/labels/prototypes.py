@@ -70,24 +70,6 @@ def two_model(a: Labelled, b: Labelled) -> tuple[Tensor, Tensor]:
     return torch.where(agree | wins, a.labels, b.labels), agree
 
 
-def mixup(x: Tensor, labels: Tensor, agree: Tensor, mu: float, rng: Generator) -> Tensor:
-    """Each sample x (n, ...) that two models label differently becomes (1 - mu) x + mu x' (algorithm 2, line 9).
-
-    x' is drawn from the samples that they agree on, among those of the same label (n,); with none, x stays. agree (n,) bool. A
-    new tensor. Raises ValueError for mu outside [0, 1], whole numbers, or sizes that do not fit.
-    """
-    if not 0 <= mu <= 1:
-        raise ValueError(f"mu is {mu}; it lies between 0 and 1")
-    if not x.is_floating_point() or not len(x) == len(labels) == len(agree):
-        raise ValueError(
-            f"Samples are {x.dtype} of shape {tuple(x.shape)}, for {len(labels)} labels; mixing wants as many, floating"
-        )
-    rows, others = partners(labels, agree, rng)
-    mixed = x.clone()
-    mixed[rows] = (1 - mu) * x[rows] + mu * x[others]
-    return mixed
-
-
 def partners(labels: Tensor, agree: Tensor, rng: Generator) -> tuple[Tensor, Tensor]:
     """The rows (m,) of samples in dispute that some sample of the same label (n,) can help, and one such sample each, (m,).
 

@@ -12,7 +12,7 @@ other matrices i sends and j receives; the diagonal is no link and says nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,9 +30,6 @@ DELTA = 1e-3
 POWER = (0.20, 0.32)  # W, 23 to 25 dBm
 RATE = (63e6, 85e6)  # bit/s
 MODEL = 1e9  # bit, as published; a small convolutional network has a thousandth
-CARRIER, BANDWIDTH = 2e9, 2e6  # Hz
-NOISE = 4e-21  # W, as published: a density, taken for the whole band
-LIGHT = 299_792_458.0  # m/s
 
 
 class Unfit(ValueError):
@@ -157,7 +154,7 @@ def symmetric(d: Floats) -> tuple[Floats, bool]:
 
 
 def array(name: str, given: npt.ArrayLike, shape: tuple[int, ...], *, diagonal: bool = True) -> Floats:
-    """A float64 copy of that shape, finite and not negative. diagonal=False: what stands there is not looked at, and is zero.
+    """A float64 copy of that shape, finite and not negative. diagonal=False: the diagonal is ignored and set to zero.
 
     Raises Unfit that names the entry otherwise.
     """
@@ -203,23 +200,3 @@ def draw_power(N: int, rng: np.random.Generator) -> Floats:
 def draw_rate(N: int, rng: np.random.Generator) -> Floats:
     """(N, N) bit/s, uniform in [63, 85] Mbit/s: the range that the published model of paths leads to."""
     return rng.uniform(*RATE, (N, N))
-
-
-def shannon_rate(power: npt.ArrayLike, distance: npt.ArrayLike, excess_db: float = 3.0) -> Floats:
-    """B log2(1 + P / (L noise)) in bit/s, with the loss L = (4 pi f d / c)^2 of free space over d metres and some decibels more.
-
-    Air-to-ground channels have about 3 dB more in line of sight and 23 dB without (Mozaffari et al., IEEE Transactions on
-    Wireless Communications 16, 2017); between 25 and 100 m that spans the published rates. Raises Unfit for a distance or power
-    that is not positive.
-    """
-    P, d = np.asarray(power, np.float64), np.asarray(distance, np.float64)
-    refuse("power", "not a positive number", ~(P > 0))
-    refuse("distance", "not a positive number", ~(d > 0))
-    loss = (4 * math.pi * CARRIER * d / LIGHT) ** 2 * 10 ** (excess_db / 10)
-    rate: Floats = BANDWIDTH * np.log2(1 + P / (loss * NOISE))
-    return rate
-
-
-def saved(links: Sequence[int]) -> tuple[int, ...]:
-    """Transmissions saved at each weight of energy, from the links at each, the smallest weight first."""
-    return tuple(links[0] - each for each in links)

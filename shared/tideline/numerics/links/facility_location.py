@@ -37,7 +37,7 @@ STARTS = 4  # of local search at random
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """Facilities that are open, ascending; their cost; a lower bound on any plan's; nodes looked at; whether it is proven."""
+    """Facilities that are open, ascending; their cost; a lower bound on any plan's; nodes searched; whether it is proven."""
 
     facilities: Ints
     cost: float
@@ -88,7 +88,7 @@ def closed(bound: float, cost: float) -> bool:
 
 
 def stopping(seconds: float | None, nodes: int | None) -> Callable[[int], bool]:
-    """Whether a search that has looked at so many nodes is to end."""
+    """Whether a search after so many nodes is to end."""
     end = None if seconds is None else time.monotonic() + seconds
     return lambda seen: (nodes is not None and seen >= nodes) or (end is not None and time.monotonic() >= end)
 
@@ -140,7 +140,7 @@ def bounded(f: Floats, c: Floats, state: npt.NDArray[np.int8], v: Floats, cost: 
 
 
 def searched(f: Floats, c: Floats, best: Ints, root: Bound, over: Callable[[int], bool]) -> tuple[Ints, float, int]:
-    """The best plan, a bound on all, and nodes looked at: the node with the lowest bound is always the next."""
+    """The best plan, a bound on all, and nodes searched: the node with the lowest bound is always the next."""
     cost, nodes = cost_of(f, c, best), 0
     heap = [(root.value, 0, np.zeros(len(f), np.int8), root)]
     while heap and not closed(heap[0][0], cost) and not over(nodes):

@@ -10,7 +10,7 @@ For whole psi it is a facility location problem: T is linear and E concave in al
 `exact` solves that; `tideline.numerics.links.signomial` has the paper's successive convex approximation. Both give a `Plan`.
 
 Shapes: N devices; psi (N,), 0 for a source and 1 for a target; alpha, T, K (N, N), where i sends and j receives. Diagonals are
-no links and are not looked at. A link exists where the sender has labels and K is finite.
+no links and are ignored. A link exists where the sender has labels and K is finite.
 """
 
 from __future__ import annotations
@@ -240,9 +240,9 @@ def mended(problem: Problem, psi: npt.ArrayLike, alpha: Floats) -> Plan:
     """
     whole = repaired(problem, psi)
     target = whole == 1
-    kept = np.where(target & (from_sources(problem, whole) < np.inf), alpha, 0)
-    kept = np.where(target & (kept.sum(0) == 0), single(problem, whole).alpha, kept)
-    return plan(problem, whole, kept / np.where(target, kept.sum(0), 1))
+    weights = np.where(target & (from_sources(problem, whole) < np.inf), alpha, 0)
+    weights = np.where(target & (weights.sum(0) == 0), single(problem, whole).alpha, weights)
+    return plan(problem, whole, weights / np.where(target, weights.sum(0), 1))
 
 
 def repaired(problem: Problem, psi: npt.ArrayLike) -> Ints:

@@ -98,7 +98,7 @@ def one_hot_logits(labels: Tensor, classes: int, confidence: float) -> Tensor:
     label a probability of 0.23. Raises ValueError unless 0 < confidence < 1.
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"The confidence of a label is {confidence}; it lies between 0 and 1, both excluded")
+        raise ValueError(f"The confidence of a label is {confidence}; it is between 0 and 1, both excluded")
     s = math.log(confidence * max(classes - 1, 1) / (1 - confidence))
     return s * torch.nn.functional.one_hot(labels.long(), classes).to(torch.get_default_dtype())
 

@@ -66,7 +66,7 @@ def fit(
     y_q (n_q, n_c) for a source, None for a target. In each of E epochs every mini-batch of the atoms is taken once: contiguous
     within each class, n_b / n_c points of it. The client's data are drawn with replacement, n_b / n_c of each class, a class
     without samples left out; a target's uniformly. alpha is projected on the simplex after every step. Arguments are left as they
-    were. tick is told the share of the steps that are done. Raises ValueError for sizes that do not fit, or when a cost is no
+    were. tick is called with the share of steps done. Raises ValueError for sizes that do not fit, or when a cost is no
     longer finite.
     """
     check(dictionary, alpha, z_q, y_q, settings)
