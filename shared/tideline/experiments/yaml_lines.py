@@ -93,10 +93,6 @@ class Composer(yaml.SafeLoader):
             self.deep -= 1
 
 
-for kind, pattern, firsts in SCHEMA:
-    Composer.add_implicit_resolver(PREFIX + kind, re.compile(pattern), list(firsts))
-
-
 class Writer(yaml.SafeDumper):
     """PyYAML's writer with the same idea of what is a number, so that texts which look like one are quoted."""
 
@@ -107,6 +103,7 @@ class Writer(yaml.SafeDumper):
 
 
 for kind, pattern, firsts in SCHEMA:
+    Composer.add_implicit_resolver(PREFIX + kind, re.compile(pattern), list(firsts))
     Writer.add_implicit_resolver(PREFIX + kind, re.compile(pattern), list(firsts))
 
 

@@ -12,12 +12,12 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Self
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from tideline.core.run import World
 from tideline.nets import small
-from tideline.nets.small import image_shape
+from tideline.nets.small import Net, image_shape
 
 DROPOUT = 0.5
 Q_LENET = 128
@@ -33,21 +33,16 @@ KINDS: Mapping[str, tuple[str, bool]] = {
 }
 
 
-class Bottlenecked(nn.Module):
+class Bottlenecked(Net):
     """x: (n, *inputs) -> logits (n, classes), by way of features f(x) (n, q).
 
     backbone: (n, *inputs) -> (n, d). With `normed` the classifier's weight is g_m v_m / |v_m| (Salimans, Kingma, NeurIPS 2016).
     """
 
     def __init__(self, backbone: nn.Module, d: int, q: int, classes: int, *, normed: bool = False) -> None:
-        super().__init__()
-        self.features = nn.Sequential(OrderedDict(backbone=backbone, bottleneck=bottleneck(d, q)))
+        features = nn.Sequential(OrderedDict(backbone=backbone, bottleneck=bottleneck(d, q)))
         g = nn.Linear(q, classes)
-        self.classifier = weight_norm(g) if normed else g
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.features(x))
-        return logits
+        super().__init__(features, weight_norm(g) if normed else g)
 
 
 def bottleneck(d: int, q: int) -> nn.Sequential:

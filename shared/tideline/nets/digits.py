@@ -10,27 +10,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Self
 
-from torch import Tensor, nn
+from torch import nn
 
 from tideline.core.run import World
-from tideline.nets.small import image_shape
+from tideline.nets.small import Net, image_shape
 
 LEAST = 16
 DROPOUT = 0.5
 WRITE_SO = "Write inputs: [3, 32, 32], or use model: lenet for smaller images, mlp for features"
 
 
-class Digits(nn.Module):
+class Digits(Net):
     """x: (n, c, h, w) -> logits (n, classes), by way of f_conv (n, q) and f (n, d)."""
 
     def __init__(self, body: nn.Sequential, head: nn.Sequential, d: int, classes: int) -> None:
-        super().__init__()
-        self.features = nn.Sequential(OrderedDict(body=body, head=head))
-        self.classifier = nn.Linear(d, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.features(x))
-        return logits
+        super().__init__(nn.Sequential(OrderedDict(body=body, head=head)), nn.Linear(d, classes))
 
     @classmethod
     def whole(cls, world: World) -> Self:

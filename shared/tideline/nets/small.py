@@ -46,21 +46,28 @@ def image_shape(world: World, least: int, todo: str, channels: int | None = None
     return inputs[0], inputs[1], inputs[2]
 
 
-class MLP(nn.Module):
-    """Hidden layers with ReLU, then a linear classifier. x: (n, ...) -> logits (n, classes)."""
+class Net(nn.Module):
+    """A network h = g o f: features f, then the classifier g. x: (n, *inputs) -> logits (n, classes)."""
 
-    def __init__(self, inputs: int, hidden: tuple[int, ...], classes: int) -> None:
+    def __init__(self, features: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
-        sizes = (inputs, *hidden)
-        layers: list[nn.Module] = [nn.Flatten()]
-        for a, b in pairwise(sizes):
-            layers += [nn.Linear(a, b), nn.ReLU()]
-        self.features = nn.Sequential(*layers)
-        self.classifier = nn.Linear(sizes[-1], classes)
+        self.features = features
+        self.classifier = classifier
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.classifier(self.features(x))
         return logits
+
+
+class MLP(Net):
+    """Hidden layers with ReLU, then a linear classifier. x: (n, ...) -> logits (n, classes)."""
+
+    def __init__(self, inputs: int, hidden: tuple[int, ...], classes: int) -> None:
+        sizes = (inputs, *hidden)
+        layers: list[nn.Module] = [nn.Flatten()]
+        for a, b in pairwise(sizes):
+            layers += [nn.Linear(a, b), nn.ReLU()]
+        super().__init__(nn.Sequential(*layers), nn.Linear(sizes[-1], classes))
 
     @classmethod
     def of(cls, world: World) -> Self:
@@ -71,17 +78,12 @@ class MLP(nn.Module):
         return cls(math.prod(world.inputs), (), world.classes)
 
 
-class LeNet(nn.Module):
+class LeNet(Net):
     """Two 5x5 convolutions with pooling, a hidden layer, a linear classifier. x: (n, c, h, w) -> logits (n, classes)."""
 
     def __init__(self, channels: int, height: int, width: int, classes: int) -> None:
-        super().__init__()
-        self.features = nn.Sequential(*lenet_layers(channels), nn.Linear(lenet_width(height, width), 128), nn.ReLU())
-        self.classifier = nn.Linear(128, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.features(x))
-        return logits
+        hidden = (nn.Linear(lenet_width(height, width), 128), nn.ReLU())
+        super().__init__(nn.Sequential(*lenet_layers(channels), *hidden), nn.Linear(128, classes))
 
     @classmethod
     def of(cls, world: World) -> Self:
@@ -90,7 +92,7 @@ class LeNet(nn.Module):
 
 
 def lenet_layers(channels: int) -> tuple[nn.Module, ...]:
-    """LeNet up to its hidden layer: (n, c, h, w) -> (n, convolved(h, w))."""
+    """LeNet up to its hidden layer: (n, c, h, w) -> (n, lenet_width(h, w))."""
     return (
         *(nn.Conv2d(channels, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(16, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
@@ -102,20 +104,14 @@ def lenet_width(height: int, width: int) -> int:
     return 32 * (height // 4) * (width // 4)
 
 
-class ConvNet(nn.Module):
+class ConvNet(Net):
     """Two 5x5 convolutions of 10 and 20 maps with pooling, a hidden layer of 50. x: (n, c, h, w) -> logits (n, classes)."""
 
     def __init__(self, channels: int, height: int, width: int, classes: int) -> None:
-        super().__init__()
         first = (nn.Conv2d(channels, 10, 5), nn.MaxPool2d(2), nn.ReLU())
         second = (nn.Conv2d(10, 20, 5), nn.Dropout2d(DROPOUT), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten())
         hidden = (nn.Linear(20 * pooled(height) * pooled(width), 50), nn.ReLU(), nn.Dropout(DROPOUT))
-        self.features = nn.Sequential(*first, *second, *hidden)
-        self.classifier = nn.Linear(50, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.features(x))
-        return logits
+        super().__init__(nn.Sequential(*first, *second, *hidden), nn.Linear(50, classes))
 
     @classmethod
     def of(cls, world: World) -> Self:
@@ -142,22 +138,17 @@ class Inception(nn.Module):
         return torch.cat([self.one(x), self.three(x), self.five(x), self.pool(x)], 1).relu()
 
 
-class InceptionNet(nn.Module):
-    """x: (n, c, h, w) -> logits (n, classes). No activation lies between the two linear layers, as the table has it."""
+class InceptionNet(Net):
+    """x: (n, c, h, w) -> logits (n, classes). No activation is between the two linear layers, as in the table."""
 
     def __init__(self, channels: int, classes: int) -> None:
-        super().__init__()
-        self.features = nn.Sequential(
+        features = nn.Sequential(
             *(nn.Conv2d(channels, 32, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
             *(nn.Conv2d(32, 32, 1), nn.Conv2d(32, 64, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
             *(Inception(64), Inception(64 + ADDED), nn.AdaptiveAvgPool2d(POOLED), nn.Flatten()),
             *(nn.Dropout(INCEPTION_DROPOUT), nn.Linear(POOLED * POOLED * (64 + 2 * ADDED), WIDTH)),
         )
-        self.classifier = nn.Linear(WIDTH, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.features(x))
-        return logits
+        super().__init__(features, nn.Linear(WIDTH, classes))
 
     @classmethod
     def of(cls, world: World) -> Self:

@@ -1,5 +1,4 @@
-"""A folder of domains that is dealt to sites by a rule: read once for all of them, each sample in memory once, nothing
-copied."""
+"""A folder of domains that is dealt to sites by a rule: read once for all of them, each sample in memory once, nothing copied."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ Shapes: n points of d numbers. Labels (n,) int64 count from 0 in the order in wh
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -138,12 +137,12 @@ def split(points: Tensor, k: int, seed: int) -> tuple[float, int, Tensor]:
     # Imported here, since it takes a second to load and few runs need it.
     from sklearn.metrics import silhouette_score
 
-    labels = ranks(firsts(fitted(points, k, n_init=STARTS, random_state=seed)))
+    labels = ranks(firsts(fitted(points, k, STARTS, seed)))
     value = float(silhouette_score(points.numpy(), labels.numpy())) if int(labels.max()) > 0 else -1.0
     return value, -k, labels
 
 
-def fitted(points: Tensor, k: int, **how: Any) -> Tensor:
+def fitted(points: Tensor, k: int, n_init: int, seed: int | None = None, start: Tensor | None = None) -> Tensor:
     """Labels (n,) int64 of one call of k-means."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -152,12 +151,14 @@ def fitted(points: Tensor, k: int, **how: Any) -> Tensor:
     # One thread: of few points several only wait for each other, and a sum in another order has other last digits.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer clusters than asked for are no news here
-        return torch.from_numpy(KMeans(n_clusters=k, **how).fit(points.numpy()).labels_).long()
+        init = "k-means++" if start is None else start.numpy()
+        fit = KMeans(n_clusters=k, n_init=n_init, random_state=seed, init=init).fit(points.numpy())
+        return torch.from_numpy(fit.labels_).long()
 
 
 def clusters(points: Tensor, k: int, seed: int) -> Tensor:
     """Labels (n,) of points (n, d) in k clusters, the best of ten starts. Raises ValueError for fewer than k points."""
-    return fitted(checked(points, k), k, n_init=STARTS, random_state=seed)
+    return fitted(checked(points, k), k, STARTS, seed)
 
 
 def regrouped(points: Tensor, k: int, labels: Tensor) -> Tensor:
@@ -168,7 +169,7 @@ def regrouped(points: Tensor, k: int, labels: Tensor) -> Tensor:
     """
     points = checked(points, k)
     start = torch.stack([points[labels == r].mean(0) if bool((labels == r).any()) else points[0] for r in range(k)])
-    return fitted(points, k, init=start.numpy(), n_init=1)
+    return fitted(points, k, 1, start=start)
 
 
 def inertia(points: Tensor, labels: Tensor) -> float:
