@@ -165,8 +165,8 @@ def profiled(args: Any) -> int:
         for optimiser in ("adam", "rows"):
             p = problem(args, d, optimiser)
             for name, epoch in {"ours": ours(p), "plain": plain(p)}.items():
-                told = "  ".join(f"{part} {1e3 * s:.1f}" for part, s in shares(epoch, args.epochs).items())
-                sys.stdout.write(f"d={d:5d} {optimiser:5s} {name:5s} ms an epoch: {told}\n")
+                report = "  ".join(f"{part} {1e3 * s:.1f}" for part, s in shares(epoch, args.epochs).items())
+                sys.stdout.write(f"d={d:5d} {optimiser:5s} {name:5s} ms an epoch: {report}\n")
     return 0
 
 

@@ -200,7 +200,7 @@ def row_of(args: Any, stage: Stage, bad: Bad, results: tuple[Any, Any], rounds: 
 def lines(row: Row) -> list[str]:
     """A row for people."""
     columns = ("p50", "p99", "max")
-    told = [
+    report = [
         (name, *(ms[c] for c in columns), row.ratio.get(name, 1.0), *(row.beat_ms[name][c] for c in columns))
         for name, ms in row.round_ms.items()
     ]
@@ -211,7 +211,7 @@ def lines(row: Row) -> list[str]:
         f"{row.connections} connections more, {row.away} times the agent found the coordinator away",
         f"{row.sent} bytes went up for {row.bytes}: {100 * row.resent:.2f} % more",
         *(f"{name}: {mb:g} MB over idle" for name, mb in row.over_idle.items()),
-        *table(("beside, ms", *(f"round {c}" for c in columns), "ratio", *(f"beat {c}" for c in columns)), told),
+        *table(("beside, ms", *(f"round {c}" for c in columns), "ratio", *(f"beat {c}" for c in columns)), report),
     ]
 
 
