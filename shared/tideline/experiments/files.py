@@ -1,4 +1,4 @@
-"""Experiment files: read with their lines, changed by --set, and errors told with the line that they are about."""
+"""Experiment files: read with their lines, changed by --set, and errors with the line that they are about."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Place:
 
 @dataclass
 class DealtTable:
-    """A folder whose domains are dealt. It is read once for all sites, when a world is known; a refusal is kept as well."""
+    """A folder whose domains are dealt. It is read once for all sites, when a world is known; a refusal is remembered."""
 
     path: Path
     sites: Sites
@@ -132,7 +132,7 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Ope
         ended = federation.run(run, lambda seen: watcher.show(seen | progress(federation, run)))
         watcher.show(ended | progress(federation, run))
     result = result_of(federation.journal, run, federation.clock.now(), history=True)
-    # The simulation's clock stands still between deadlines; people want to know how long they waited.
+    # The simulation's clock stands still between deadlines; users want to know how long they waited.
     result["seconds"] = time.monotonic() - begun
     fill_in(result, {name: folder.domains for name, folder in folders.items()})
     if out is not None:

@@ -1,7 +1,7 @@
 """The world's network with an encoder that emits a distribution: features f(x) = (mu(x), s(x)), 2 m numbers for m.
 
 The last linear layer inside `features` gets twice as many outputs, and what follows it in its Sequential (activation, norm,
-dropout) is dropped: mu takes any value, and the scale sigma = softplus(s) is made of s by whoever reads it. The classifier, m
+dropout) is dropped: mu takes any value, and the scale sigma = softplus(s) is computed from s by `encoded`. The classifier, m
 numbers to classes, is the world's.
 """
 

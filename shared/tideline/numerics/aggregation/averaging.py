@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 Weights = Mapping[str, Tensor]
-LARGEST = 1e15  # of a new element, either way: beyond it nobody could answer, and rounds could add up to infinity
+LARGEST = 1e15  # of a new element, either way: beyond it sites cannot compute, and rounds could add up to infinity
 
 
 def weighted_sum(terms: Iterable[tuple[float, Mapping[str, Tensor]]]) -> dict[str, Tensor]:

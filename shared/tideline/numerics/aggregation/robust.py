@@ -130,7 +130,7 @@ def clip(
     """w + sum_i a_i c_i (w_i - w), and the c_i by sender. shares: the a_i, which sum to one.
 
     c_i shortens w_i - w to the norm M = `bound`; 0 stands for the lower median of the norms, which needs no tuning and which
-    fewer than half of the updates cannot move out of the others' range. Where nobody is shortened: sum_i a_i w_i, bit for bit.
+    fewer than half of the updates cannot move out of the others' range. If no update is shortened: sum_i a_i w_i, bit for bit.
     Whole numbers have no length and take the lower median. Each update is read twice. Raises ValueError without updates.
     """
     if not updates:

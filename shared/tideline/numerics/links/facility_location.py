@@ -60,7 +60,7 @@ def cheapest(f: Floats, c: Floats, *, time_limit: float | None = None, node_limi
     """The best plan for f (n,) and c (n, N), the same one each time unless time_limit, in seconds, cuts the search short.
 
     Of plans that cost the same and differ in one facility, the one with the smaller index. Raises ValueError where a customer
-    can be served by nobody.
+    can be served by no facility.
     """
     if not bool(np.isfinite(c).any(0).all()):
         raise ValueError(f"No facility can serve customer {int(np.argmin(np.isfinite(c).any(0)))}")

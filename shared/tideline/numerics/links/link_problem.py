@@ -73,7 +73,7 @@ class Problem:
         K = reach(self.K, N)
         given = np.array(self.T, np.float64)
         if given.shape == K.shape:
-            given[np.isinf(K)] = 0  # nobody can have measured it
+            given[np.isinf(K)] = 0  # it cannot have been measured
         T = array("T", given, (N, N), diagonal=False)
         for name, made in (("S", S), ("T", T), ("K", K), ("pinned", pinned)):
             made.setflags(write=False)
@@ -174,7 +174,7 @@ def exact(problem: Problem, *, time_limit: float | None = None, node_limit: int 
     """
     able = np.flatnonzero(~problem.pinned)
     c = problem.service[able]
-    c[np.arange(len(able)), able] = 0  # a source needs nobody
+    c[np.arange(len(able)), able] = 0  # a source needs no sender
     found = cheapest(problem.opening[able], c, time_limit=time_limit, node_limit=node_limit)
     psi = np.ones(len(problem.S), np.int64)
     psi[able[found.facilities]] = 0
