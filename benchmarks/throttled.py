@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from benchmarks.limits import check_keys, limit, table, tell
+from benchmarks.limits import check_keys, emit, limit, table
 from benchmarks.measure import PeakMemory, spread
 from benchmarks.narrow import Line, line_to
 from benchmarks.staging import METHODS, Repeated, Stage, staged
@@ -59,7 +59,7 @@ def main() -> int:
     args = arguments()
     check_keys(Row, args.limit)
     row = measure(args)
-    return tell(row, lines(row), args.limit, args.json) or int(not (row.completed and row.same))
+    return emit(row, lines(row), args.limit, args.json) or int(not (row.completed and row.same))
 
 
 def arguments() -> Any:

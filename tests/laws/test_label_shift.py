@@ -7,7 +7,7 @@ import pytest
 
 from tests.laws.case import Case, cases
 from tideline.algorithms import METHODS
-from tideline.learning.confusion import SHARES, SHIFT, SHIFT_NAME, TOGETHER
+from tideline.learning.evaluate import SHARES, SHIFT, SHIFT_NAME, TOGETHER
 
 COUNTING = [case for case in cases(METHODS) if hasattr(case.config, "label_shift")]
 

@@ -20,7 +20,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role, Roster, World
 from tideline.core.settings import setting
-from tideline.learning.confusion import confused, label_shift
+from tideline.learning.evaluate import confused, label_shift
 from tideline.numerics.alignment.feature_maps import BANDWIDTHS
 
 
