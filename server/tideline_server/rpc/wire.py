@@ -123,7 +123,13 @@ def announced(first: bytes) -> tuple[OrderId, Arrivals]:
 
 def applicant_in(request: pb.EnrolRequest, keys: Keys | None) -> Applicant:
     """Who enrols, from the wire. Of roles one more than there are is taken up: somewhere among them is one that is refused."""
-    return Applicant(request.name, tuple(request.roles[: len(Role) + 1]), request.version, request.credential, keys)
+    return Applicant(
+        name=request.name,
+        roles=tuple(request.roles[: len(Role) + 1]),
+        version=request.version,
+        credential=request.credential,
+        keys=keys,
+    )
 
 
 def order_out(order: Order) -> pb.Order:
@@ -162,7 +168,9 @@ def reply_in(raw: bytes) -> Reply:
     few(len(request.sealed), MOST_FILES, "sealed values")
     few(sum(max(len(each.keys), len(each.signatures)) for each in request.sealed), MOST_KEYS, "sealed keys")
     sealed = tuple(map(sealed_in, request.sealed))
-    return Reply(OrderId(request.order), files, dict(request.metrics), facts, failure, sealed=sealed)
+    return Reply(
+        order=OrderId(request.order), files=files, metrics=dict(request.metrics), facts=facts, failure=failure, sealed=sealed
+    )
 
 
 def notes_in(request: pb.TellRequest) -> list[tuple[OrderId, Note]]:

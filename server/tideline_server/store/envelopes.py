@@ -62,8 +62,8 @@ def find(connection: Connection, run: RunId, handles: Collection[Handle[Any]]) -
 
 def envelope_of(row: Row[Any]) -> Envelope:
     """An envelope from its columns."""
-    handle: Handle[Any] = Handle(row.digest, row.size, row.holder, row.phase, row.round)
-    return Envelope(handle, Digest(row.cipher), row.bytes, row.keys, row.signatures or {})
+    handle: Handle[Any] = Handle(digest=row.digest, size=row.size, holder=row.holder, phase=row.phase, round=row.round)
+    return Envelope(handle=handle, cipher=Digest(row.cipher), bytes=row.bytes, keys=row.keys, signatures=row.signatures or {})
 
 
 def need(connection: Connection, run: RunId, cursor: int, found: Collection[Envelope]) -> None:

@@ -57,7 +57,7 @@ def begin_from(connection: Connection, new: Sequence[RunRow], here: Callable[[Di
 
 def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Claim) -> Listed:
     """Write new orders, and more references. What orders send is kept."""
-    claims = [*more, *(Claim("order", o.run, o.cursor, o.files, o.id) for o in new)]
+    claims = [*more, *(Claim(kind="order", run=o.run, cursor=o.cursor, files=o.files, owner=o.id) for o in new)]
     parts.lay(connection, claims, now)
     known = interned(connection, [claim.files for claim in claims], keep=True)
     orders.write(connection, new, known)
@@ -123,7 +123,7 @@ def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> N
     accepted = row.status is OrderStatus.ANSWERED
     brought = ciphers(reply.sealed)
     told = [("reply", reply.files), ("sealed", brought)] if accepted else []
-    claims = [Claim(kind, row.run, row.cursor, files, row.id) for kind, files in told]
+    claims = [Claim(kind=kind, run=row.run, cursor=row.cursor, files=files, owner=row.id) for kind, files in told]
     parts.lay(connection, claims, now)
     known = interned(connection, [reply.files, brought], keep=accepted)
     orders.note_answer(connection, row, known)

@@ -43,7 +43,12 @@ def confused(
             counts += torch.bincount(y * K + out.argmax(1), minlength=K * K)
         return Outcome(Confusion(counts.view(K, K)), memory)
 
-    return Phase(NAME, Step(NAME, count, takes, keeps, Confusion, (), View.HELD_OUT), ask=offer, fold=told)
+    return Phase(
+        NAME,
+        Step(name=NAME, run=count, takes=takes, keeps=keeps, gives=Confusion, metrics=(), view=View.HELD_OUT),
+        ask=offer,
+        fold=told,
+    )
 
 
 def told(state: S, replies: Replies[Confusion], turn: Turn[C]) -> S | Folded[S]:

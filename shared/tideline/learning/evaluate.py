@@ -69,7 +69,7 @@ def evaluate(
         value = sum(values) / len(values) if values else None
         return Outcome(Nothing(), memory, {} if value is None else dict.fromkeys(metrics, value))
 
-    step = Step(name, score, takes, keeps, Nothing, metrics, View.HELD_OUT)
+    step = Step(name=name, run=score, takes=takes, keeps=keeps, gives=Nothing, metrics=metrics, view=View.HELD_OUT)
     return Phase(name, step, ask=offer, fold=unchanged)
 
 
@@ -88,7 +88,7 @@ def with_confidence(
         found = sum((tallied(predict, one, memory, site) for one in each(order)), nothing())
         return Outcome(Histogram(found.right, found.wrong), memory, told_of(found, metrics))
 
-    step = Step(name, score, takes, keeps, Histogram, (*metrics, "ece"), View.HELD_OUT)
+    step = Step(name=name, run=score, takes=takes, keeps=keeps, gives=Histogram, metrics=(*metrics, "ece"), view=View.HELD_OUT)
     return Phase(name, step, ask=offer, fold=histograms)
 
 

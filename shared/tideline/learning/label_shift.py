@@ -48,7 +48,7 @@ def label_shift(offer: Offer[S, C, Nothing], predict: Predict[Nothing, M, C], *,
         parts = (predict(order, memory, site, x).argmax(1).cpu() for x in torch.split(site.data.x, ROWS))
         return torch.cat(tuple(parts))
 
-    return Phase(NAME, Step(NAME, count, Nothing, keeps, Classes, ()), ask=offer, fold=told)
+    return Phase(NAME, Step(name=NAME, run=count, takes=Nothing, keeps=keeps, gives=Classes, metrics=()), ask=offer, fold=told)
 
 
 def told(state: S, replies: Replies[Classes], turn: Turn[C]) -> S | Folded[S]:

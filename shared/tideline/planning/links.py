@@ -68,7 +68,7 @@ def problem_of(asked: LinksAsked) -> tuple[Problem, bool]:
     bounded = bounds(asked, np.isfinite(K))
     phi = Phi(*map(weight, (asked.phi.source, asked.phi.target, asked.phi.energy)))
     mode: link_problem.EnergyMode = "linear" if asked.energy_mode == "linear" else "ratio"
-    return Problem(bounded.S, bounded.T, K, phi, np.array(asked.pinned), mode), bounded.uneven
+    return Problem(S=bounded.S, T=bounded.T, K=K, phi=phi, pinned=np.array(asked.pinned), energy_mode=mode), bounded.uneven
 
 
 def weight(phi: float) -> float:

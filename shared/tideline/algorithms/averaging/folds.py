@@ -194,4 +194,4 @@ FOLDS: Mapping[str, Callable[[State, Replies[Update], Turn[FedAvg]], State | Fol
     "krum": krum,
     "multi_krum": multi_krum,
 }
-ROBUST = Folding(fold, floor, check, check_number, notes)
+ROBUST = Folding(fold=fold, floor=floor, check=check, check_number=check_number, notes=notes)

@@ -80,15 +80,15 @@ CLAIMS = (
 )
 
 fdan = Algorithm(
-    "fdan",
-    "Long et al.: Learning Transferable Features with Deep Adaptation Networks, 2015; named f-DAN by Peng et al., 2020",
-    "Sources and a target draw their features together by moments of random features",
-    FDAN,
-    State,
-    server.begin,
-    plan,
-    Mine,
-    client.prepare,
+    name="fdan",
+    paper="Long et al.: Learning Transferable Features with Deep Adaptation Networks, 2015; named f-DAN by Peng et al., 2020",
+    summary="Sources and a target draw their features together by moments of random features",
+    config=FDAN,
+    state=State,
+    begin=server.begin,
+    plan=plan,
+    memory=Mine,
+    prepare=client.prepare,
     fits=fits,
     presets={
         "tiny": {"rounds": 2, "rate": 0.05, "features": 320},

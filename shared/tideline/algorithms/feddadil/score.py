@@ -38,7 +38,15 @@ TOLD = (
 
 def scoring(c: Config) -> AnyStep:
     """The step; its metrics name the summaries that are asked for."""
-    return Step("score", score, Heads, Mine, Nothing, (*TOLD, *(f"distilled_{spc}" for spc in c.distil)), View.HELD_OUT)
+    return Step(
+        name="score",
+        run=score,
+        takes=Heads,
+        keeps=Mine,
+        gives=Nothing,
+        metrics=(*TOLD, *(f"distilled_{spc}" for spc in c.distil)),
+        view=View.HELD_OUT,
+    )
 
 
 def score(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:

@@ -29,7 +29,7 @@ LEAST = 5  # rows of a class that is sent: the mean of fewer would nearly be one
 
 def prepare(config: Config, site: Site[Config]) -> Kept:
     """No head yet: its seed comes with the first order."""
-    return Kept({}, {}, {}, torch.zeros(0, 0), torch.zeros(0, dtype=torch.bool))
+    return Kept(f={}, g={}, head={}, mean=torch.zeros(0, 0), present=torch.zeros(0, dtype=torch.bool))
 
 
 @step()
@@ -121,4 +121,4 @@ def drawn(seed: int, q: int) -> nn.Module:
 def keeping(order: Common, head: nn.Module) -> Kept:
     """The next memory."""
     weights: Weights = nets.weights_of(head)
-    return Kept(order.f, order.g, weights, order.mean, order.present)
+    return Kept(f=order.f, g=order.g, head=weights, mean=order.mean, present=order.present)

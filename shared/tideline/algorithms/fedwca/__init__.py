@@ -119,13 +119,14 @@ CLAIMS = (
 )
 
 fedwca = Algorithm(
-    "fedwca",
-    "Mori et al.: Federated Source-free Domain Adaptation for Classification: Weighted Cluster Aggregation for Unlabeled Data",
-    "Sites without labels adapt a source model, in clusters that mix",
-    Config,
-    State,
-    server.begin,
-    plan,
+    name="fedwca",
+    paper="Mori et al.: Federated Source-free Domain Adaptation for Classification: Weighted Cluster Aggregation for"
+    " Unlabeled Data",
+    summary="Sites without labels adapt a source model, in clusters that mix",
+    config=Config,
+    state=State,
+    begin=server.begin,
+    plan=plan,
     memory=Mine,
     prepare=source.prepare,
     fits=needs_both,

@@ -72,15 +72,15 @@ CLAIMS = (
 DIGITS: Mapping[str, Plain] = {"rounds": 20, "rate": 0.03, "gate": 0.8, "evaluate_every": 5}
 
 kd3a = Algorithm(
-    "kd3a",
-    "Feng et al.: KD3A: Unsupervised Multi-Source Decentralized Domain Adaptation via Knowledge Distillation, 2021",
-    "A site without labels learns what the sources' models agree on, and weighs them by it",
-    KD3A,
-    State,
-    server.begin,
-    plan,
-    Mine,
-    source.prepare,
+    name="kd3a",
+    paper="Feng et al.: KD3A: Unsupervised Multi-Source Decentralized Domain Adaptation via Knowledge Distillation, 2021",
+    summary="A site without labels learns what the sources' models agree on, and weighs them by it",
+    config=KD3A,
+    state=State,
+    begin=server.begin,
+    plan=plan,
+    memory=Mine,
+    prepare=source.prepare,
     fits=source.needs_one_target,
     presets={
         "tiny": {"rounds": 2, "batch": 16, "rate": 0.05, "gate": 0.5, "last_gate": 0.6},

@@ -86,7 +86,7 @@ def taught(c: Styled, keeps: type[M]) -> Phase[Styled, State]:
 
 def prepare(config: Styled, site: Site[Styled]) -> Pupil:
     """No model and no teacher yet."""
-    return Pupil({}, {}, {}, {}, 0)
+    return Pupil(f={}, g={}, source={}, teacher={}, taken=0)
 
 
 def sizes(config: Styled, world: World) -> Mapping[str, int]:

@@ -87,7 +87,12 @@ def averaged(penalty: Callable[[A, Model], Penalty]) -> Callable[[A], Plan[A, Mo
         f = layers.backbone_of(nets.weights_of(net))
         return Outcome(Adapted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
 
-    work = Phase("adapt", Step("adapt", run, Model, Mine, Adapted, ("loss", "samples")), ask=scoring.to_targets, fold=mean)
+    work = Phase(
+        "adapt",
+        Step(name="adapt", run=run, takes=Model, keeps=Mine, gives=Adapted, metrics=("loss", "samples")),
+        ask=scoring.to_targets,
+        fold=mean,
+    )
     return lambda c: (*begun(c), *scoring.scored(c, lambda r: work, scoring.score()))
 
 

@@ -63,7 +63,11 @@ def score(
         mine = replace(memory, f=order.f, g=order.g)
         return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
 
-    return Phase("score", Step("score", run, Model, keeps, Nothing, ("accuracy",), View.HELD_OUT), ask=offer)
+    return Phase(
+        "score",
+        Step(name="score", run=run, takes=Model, keeps=keeps, gives=Nothing, metrics=("accuracy",), view=View.HELD_OUT),
+        ask=offer,
+    )
 
 
 def confusion() -> Phase[Settings, S]:

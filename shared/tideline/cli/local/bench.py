@@ -64,7 +64,13 @@ def bench(
     else:
         link(folder, out / DATA / digest[:12])
         passed = (("--policy", str(policy.resolve())) if policy else ()) + ("--device", device, "--methods", methods)
-        how = How(out.resolve(), jobs or cores(), passed, keep_states, lambda: digest_of(folder, out / CACHE) == digest)
+        how = How(
+            out=out.resolve(),
+            jobs=jobs or cores(),
+            options=passed,
+            keep_states=keep_states,
+            same_data=lambda: digest_of(folder, out / CACHE) == digest,
+        )
         scores = run_cells(all_cells, how, say)
     if dry_run:
         foretell(scores, as_json)

@@ -207,7 +207,7 @@ def write_sites(home: Path, roles: Sequence[str]) -> list[DemoSite]:
         part, parts = domains[:i].count(domain), domains.count(domain)
         folder = home / f"data-{i + 1}"
         written = digits.write_site(folder, domain, part, parts)
-        sites.append(DemoSite(f"site-{i + 1}", domain, role, folder, written["samples"]))
+        sites.append(DemoSite(name=f"site-{i + 1}", domain=domain, role=role, folder=folder, samples=written["samples"]))
     return sites
 
 

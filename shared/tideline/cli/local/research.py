@@ -109,7 +109,7 @@ def demo(
     """
     from tideline.cli.local.demo import Asked, run_demo
 
-    raise typer.Exit(run_demo(Asked(method, agents, rounds, seed, policy), out, as_json))
+    raise typer.Exit(run_demo(Asked(method=method, agents=agents, rounds=rounds, seed=seed, policy=policy), out, as_json))
 
 
 def version(as_json: Json = False) -> None:

@@ -52,7 +52,7 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         check_kind(heads["x"].shape, heads["x"].dtype, world.inputs, place.transform)
         train, held = split_at(n, read_array(path, "test_idx")) if "test_idx" in heads else split_rows(n)
         sides = sides_of((train, held), read_array(path, "y"), world, role) if "y" in heads else Sides(train, held)
-    return Survey(path, place.transform, sides, lambda: whole(place), lambda row: f"row {row}")
+    return Survey(path=path, transform=place.transform, sides=sides, pieces=lambda: whole(place), name=lambda row: f"row {row}")
 
 
 def sides_of(rows: tuple[Rows, Rows], y: NDArray[np.generic], world: World, role: Role) -> Sides:

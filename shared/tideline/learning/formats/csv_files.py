@@ -35,7 +35,9 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         marks = mark(place, names, columns)
         sides = place_labels(place, columns, marks, role)
     n = len(marks.codes)
-    return Survey(place.path, place.transform, sides, lambda: pieces(place, names, columns, n), marks.name)
+    return Survey(
+        path=place.path, transform=place.transform, sides=sides, pieces=lambda: pieces(place, names, columns, n), name=marks.name
+    )
 
 
 def header(place: Place) -> list[str]:

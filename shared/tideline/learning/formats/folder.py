@@ -89,7 +89,13 @@ def room_for(surveys: list[Survey], world: World) -> Room:
     sizes = [[len(own) for own in side] for side in zip(*rows, strict=True)]
     train, held, bare = (torch.empty((sum(n), *world.inputs)) for n in sizes)
     into = zip(*(torch.split(tensor, n) for tensor, n in zip((train, held, bare), sizes, strict=True)), strict=True)
-    return Room(surveys, train, held, bare, [tuple(zip(*each, strict=True)) for each in zip(rows, into, strict=True)])
+    return Room(
+        surveys=surveys,
+        train=train,
+        held=held,
+        bare=bare,
+        places=[tuple(zip(*each, strict=True)) for each in zip(rows, into, strict=True)],
+    )
 
 
 def hold(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdings:
@@ -105,7 +111,13 @@ def hold(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdings:
         bare = closed_up(bare, [s.sides.bare for s in surveys], gone)
     names, sides = tuple(name_of(s.path) for s in surveys), [s.sides for s in left]
     return Holdings(
-        Data(train, join([s.y_train for s in sides]), owners([s.train for s in sides]), names, bare if len(bare) else None),
+        Data(
+            x=train,
+            y=join([s.y_train for s in sides]),
+            domain=owners([s.train for s in sides]),
+            domains=names,
+            bare=bare if len(bare) else None,
+        ),
         Data(held, join([s.y_held for s in sides]), owners([s.held for s in sides]), names),
     )
 

@@ -70,7 +70,9 @@ def parted(rows: tuple[Rows, Rows], y_train: Labels | None, y_held: Labels | Non
     if y_train is None or y_held is None:
         return Sides(train, held, None, y_held)
     has, scored = y_train >= 0, y_held >= 0
-    return Sides(train[has], held[scored], y_train[has], y_held[scored], train[~has], held[~scored])
+    return Sides(
+        train=train[has], held=held[scored], y_train=y_train[has], y_held=y_held[scored], bare=train[~has], unscored=held[~scored]
+    )
 
 
 def merged(sides: Sides) -> Sides:

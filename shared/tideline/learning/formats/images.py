@@ -53,7 +53,13 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         sides = Sides(*rows)
         if found.words is not None:
             sides = cut(map(place.classes.number, found.words), rows, role, lambda row: strange(place, found, row))
-    return Survey(place.path, place.transform, sides, lambda: pieces(place, found.files), found.files.__getitem__)
+    return Survey(
+        path=place.path,
+        transform=place.transform,
+        sides=sides,
+        pieces=lambda: pieces(place, found.files),
+        name=found.files.__getitem__,
+    )
 
 
 def strange(place: Place, found: Listing, row: int) -> DataRefused:

@@ -112,7 +112,7 @@ class Tally:
         """The counts as they are."""
         names = tuple(f"{survey.name(row)} ({why})" for row, why in self.lost)
         low, high = (self.low, self.high) if self.shapes else (None, None)
-        return Samples(dict(self.shapes.most_common()), dict(self.types), low, high, names)
+        return Samples(shapes=dict(self.shapes.most_common()), types=dict(self.types), low=low, high=high, unreadable=names)
 
 
 def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
@@ -128,7 +128,9 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
     if world is None and not hints:
         domains = [DomainReport(name, folder.kind_of(place.path) or "", refused=doubt(place)) for name, place in found.items()]
         refused = tuple(d.refused for d in domains if d.refused)
-        return FolderReport(str(path), acts.value, None, False, tuple(domains), ignored, refused)
+        return FolderReport(
+            folder=str(path), role=acts.value, world=None, given=False, domains=tuple(domains), ignored=ignored, refused=refused
+        )
     chosen = world or guess(path, hints, acts)
     judged = chosen or World(inputs=inputs_of(hints.values()), classes=BEYOND)
     classes = read_classes(path, judged) if chosen else AnyClasses(BEYOND)
@@ -139,7 +141,16 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
     if not refused:
         refused = tuple(site_wide(path, [s for _, s in looked if s], judged, acts))
     told, why = (plain_world(chosen), "") if chosen else (None, UNGUESSED)
-    return FolderReport(str(path), acts.value, told, world is not None, tuple(d for d, _ in looked), ignored, refused, why)
+    return FolderReport(
+        folder=str(path),
+        role=acts.value,
+        world=told,
+        given=world is not None,
+        domains=tuple(d for d, _ in looked),
+        ignored=ignored,
+        refused=refused,
+        unguessed=why,
+    )
 
 
 def guess(path: Path, hints: Mapping[str, Hint], role: Role) -> World | None:

@@ -34,7 +34,7 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         check_table(place, world, columns)
         marks = mark(place, columns)
         sides = place_labels(place, columns, marks, role)
-    return Survey(place.path, place.transform, sides, lambda: pieces(place, columns), marks.name)
+    return Survey(path=place.path, transform=place.transform, sides=sides, pieces=lambda: pieces(place, columns), name=marks.name)
 
 
 def opened(path: Path) -> Any:
