@@ -24,7 +24,7 @@ from tideline_agent import main
 from tideline_agent.home.keys import Keys
 from tideline_agent.link import Doors, GrpcLink
 from tideline_agent.link.grpc_link import Away, quietly
-from tideline_agent.main import AgentLoop, Rotation, with_author
+from tideline_agent.main import AgentLoop, Rotation, told_by
 from tideline_agent.notes import Told, Witness
 from tideline_agent.pool import TrainerPool
 from tideline_protos.v1 import federation_pb2 as pb
@@ -93,7 +93,7 @@ def working(home: Path, coordinator: FalseCoordinator) -> Iterator[list[Told]]:
     witness = Witness(lambda order, note: told.append((order, note)), home)
     link, vault = calling(coordinator.port), MemoryVault(lambda run: MemoryParts())
     pool = TrainerPool(home, home, "tideline.algorithms:METHODS", "cpu")
-    agent = Agent(ClientId("ann"), link, vault, pool, log=with_author(witness))
+    agent = Agent(ClientId("ann"), link, vault, pool, log=told_by(witness))
     loop = AgentLoop(agent, link, pool, link.stop, 2, Rotation(link, home), witness)
     thread = threading.Thread(target=loop.run)
     thread.start()
