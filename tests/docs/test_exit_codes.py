@@ -156,7 +156,7 @@ def in_a_process(words: list[str], out: int | None = subprocess.PIPE) -> subproc
     return subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True)
 
 
-def with_author(process: subprocess.Popen[str]) -> tuple[str, int]:
+def told_by(process: subprocess.Popen[str]) -> tuple[str, int]:
     """What a process says and its code, as a shell tells it."""
     out, err = process.communicate(timeout=60)
     code = process.returncode
@@ -199,7 +199,7 @@ def told_here(words: list[str]) -> tuple[str, int]:
 def test_what_serves(place: Place, example: Example) -> None:
     """A coordinator and an agent that cannot begin; one of each in a process of its own."""
     words = shlex.split(place.here(example.line))[1:]
-    said, code = with_author(in_a_process(words)) if example in ALONE else told_here(words)
+    said, code = told_by(in_a_process(words)) if example in ALONE else told_here(words)
     assert code == example.code == int(example.page), said
     agrees(said, place.here(example.said))
 
@@ -212,7 +212,7 @@ def test_signals(place: Place, example: Example) -> None:
     process = in_a_process(shlex.split(place.here(example.line))[1:])
     assert place.door.followed.wait(60)
     process.send_signal(SIGNALS[word])
-    said, code = with_author(process)
+    said, code = told_by(process)
     assert code == example.code == int(example.page), said
     agrees(said, "\n".join(lines))
 
@@ -228,7 +228,7 @@ def test_where_output_goes(place: Place, example: Example) -> None:
         out = os.open("/dev/full", os.O_WRONLY)
     process = in_a_process(shlex.split(line)[1:], out)
     os.close(out)
-    said, code = with_author(process)
+    said, code = told_by(process)
     assert code == example.code == int(example.page), said
     agrees(said, place.here(example.said))
 
@@ -247,7 +247,7 @@ def test_a_token_that_nobody_made(place: Place, tmp_path: Path) -> None:
             assert time.monotonic() < until and coordinator.poll() is None, log.read_text()
             time.sleep(0.05)
         door = json.loads((home / "coordinator.json").read_text())["grpc"]
-        said, code = with_author(in_a_process(shlex.split(example.line.replace("127.0.0.1:7800", door))[1:]))
+        said, code = told_by(in_a_process(shlex.split(example.line.replace("127.0.0.1:7800", door))[1:]))
         assert code == example.code
         agrees(said, example.said)
         coordinator.send_signal(signal.SIGTERM)
