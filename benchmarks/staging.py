@@ -148,7 +148,7 @@ def experiment(roster: list[str], seed: int, config: Mapping[str, Any]) -> dict[
 def expected(roster: list[str], seed: int, **config: Any) -> str:
     """The digest that a run ends in, from a simulation of it in this process."""
     from benchmarks.light import Rows
-    from tideline.core.registry import load_methods
+    from tideline.core.algorithm import load_methods
     from tideline.engine.simulation.federation import SimSite, simulate
 
     sites = {name: SimSite(lambda world, role: Rows()) for name in roster}

@@ -22,7 +22,7 @@ from tideline.core.tokens import read_token
 from tideline.engine.model.orders import Order
 from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
-from tideline.engine.process.malloc import keep_freed_memory
+from tideline.engine.process.resources import keep_freed_memory
 from tideline.engine.site.agent import Agent
 from tideline_agent import forgetting
 from tideline_agent.doctor.finding import find, introduced, note
@@ -86,11 +86,30 @@ def run_agent(settings: AgentSettings) -> None:
         line, steps = CountedLink(link, metrics), CountedPool(pool, metrics)
         log_of = counting(told_by(witness), metrics)
         peer_keys = PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met))
-        agent = Agent(ClientId(settings.name), line, vault, steps, policy.allowed, log_of, settings.roles, peer_keys)
+        agent = Agent(
+            name=ClientId(settings.name),
+            link=line,
+            vault=vault,
+            pool=steps,
+            policy=policy.allowed,
+            log=log_of,
+            roles=settings.roles,
+            peer_keys=peer_keys,
+        )
         rotation = Rotation(link, settings.folder, settings.rotate)
         with metrics.serve(settings.metrics):
             at_work = partial(forgetting.at_work, settings.folder)
-            AgentLoop(agent, link, pool, stop, settings.parallel, rotation, witness, metrics.heard, at_work).run()
+            AgentLoop(
+                agent=agent,
+                link=link,
+                pool=pool,
+                stop=stop,
+                parallel=settings.parallel,
+                rotation=rotation,
+                witness=witness,
+                heard=metrics.heard,
+                at_work=at_work,
+            ).run()
 
 
 def away(error: BaseException | None) -> None:

@@ -18,10 +18,9 @@ from tideline.archive.folder import FolderParts, room, sync
 from tideline.archive.layout import handle_in, handle_node
 from tideline.core.errors import Malformed, MemoryLost, NotFound
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Files
+from tideline.engine.model.orders import Envelope, Files
 from tideline.engine.ports.site import Head
-from tideline.engine.site.vault_parts import collect
+from tideline.engine.site.agent import collect
 
 MAX_RUN_BYTES = 255  # of a run's name, which is a folder's
 KEPT_RUNS = 64  # runs whose folders stay open to us; an agent serves a few at once, and thousands in its life
@@ -57,7 +56,15 @@ class FolderVault:
             raise MemoryLost(f"The vault's record of run {run} cannot be read", "Restore the agent's home directory") from None
         files = {k: tuple((Digest(d), int(n)) for d, n in raw[k]) for k in ("memory", "reply")}
         asked = None if raw.get("asked") is None else tuple((Digest(d), int(n)) for d, n in raw["asked"])
-        head = Head(OrderId(raw["order"]), raw["cursor"], files["memory"], files["reply"], raw["metrics"], raw["facts"], asked)
+        head = Head(
+            order=OrderId(raw["order"]),
+            cursor=raw["cursor"],
+            memory=files["memory"],
+            reply=files["reply"],
+            metrics=raw["metrics"],
+            facts=raw["facts"],
+            asked=asked,
+        )
         peers = None if raw.get("peers") is None else tuple(map(ClientId, raw["peers"]))
         own = tuple((Digest(d), int(n)) for d, n in raw.get("own", ()))
         return replace(head, sealed=tuple(map(envelope_in, raw.get("sealed", ()))), peers=peers, own=own)
@@ -84,7 +91,7 @@ class FolderVault:
                 sync(parts.path(digest))
                 sync(parts.path(digest).parent)
 
-    def keep(self, run: RunId, files: Files) -> None:
+    def collect(self, run: RunId, files: Files) -> None:
         parts = self.parts(run)
         parts.sweep()
         collect(parts, self.head(run), files)
@@ -135,4 +142,10 @@ def plain_envelope(envelope: Envelope) -> dict[str, Any]:
 
 def envelope_in(raw: Mapping[str, Any]) -> Envelope:
     """The inverse of `plain_envelope`."""
-    return Envelope(handle_in(raw["handle"]), Digest(raw["cipher"]), raw["bytes"], raw["keys"], raw.get("signatures", {}))
+    return Envelope(
+        handle=handle_in(raw["handle"]),
+        cipher=Digest(raw["cipher"]),
+        bytes=raw["bytes"],
+        keys=raw["keys"],
+        signatures=raw.get("signatures", {}),
+    )

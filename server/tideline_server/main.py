@@ -26,12 +26,11 @@ from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.tokens import Trust
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.api_keys import hash_of
-from tideline.engine.coordinator.leases import Leases
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService
-from tideline.engine.coordinator.scheduler import Scheduler
+from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.model.runs import Lease
-from tideline.engine.process.malloc import keep_freed_memory
+from tideline.engine.process.resources import keep_freed_memory
 from tideline_server.api import ApiSettings, Services, create_app
 from tideline_server.api.requests.connections import HEAD_BYTES, bounded
 from tideline_server.api.services import Meeting
@@ -178,22 +177,44 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     """Everything running."""
     folder, clock, shared, metrics = settings.folder, WallClock(), shared_key(settings), Metrics(__version__)
     bell, counts = bell_of(settings), counts_of(settings)
-    limits = Limits(counts, clock, settings.rate, settings.rate_wrong_keys, settings.rate_enrol, PROBES)
+    limits = Limits(
+        counts=counts,
+        clock=clock,
+        calls=settings.rate,
+        wrong_keys=settings.rate_wrong_keys,
+        enrolments=settings.rate_enrol,
+        probes=PROBES,
+    )
     parts = open_parts(*settings.place)
     parts.begin()
     journal = await opened(settings, metrics)
     listen(settings.host, grpc_port, "--grpc-port").close()  # still nobody's, however long the database was awaited
-    part_store = PartStore(parts, journal, clock, TIDY_SECONDS, lambda why: log.warning("parts_not_collected", reason=why))
+    part_store = PartStore(
+        parts=parts,
+        journal=journal,
+        clock=clock,
+        pause=TIDY_SECONDS,
+        report=lambda why: log.warning("parts_not_collected", reason=why),
+    )
     part_store.own(settings.place[0])
     compute = ProcessCompute(settings.place, settings.methods)
     compute.start()
     planner = ProcessPlanner()
-    run_service = RunService(journal, compute, bell, clock, parts.has)
+    run_service = RunService(journal=journal, compute=compute, bell=bell, clock=clock, here=parts.has)
     agent_service = AgentService(
-        journal, part_store, compute, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"), metrics
+        journal=journal,
+        part_store=part_store,
+        compute=compute,
+        bell=bell,
+        clock=clock,
+        version=__version__,
+        later=ThreadPoolExecutor(SYNCERS, "sync"),
+        meter=metrics,
     )
-    leases = Leases(journal, SteadyClock(), holder(folder), settings.lease, partial(taken_over, metrics))
-    scheduler = Scheduler(journal, part_store, compute, bell, clock, metrics)
+    leases = Leases(
+        journal=journal, clock=SteadyClock(), holder=holder(folder), seconds=settings.lease, taken=partial(taken_over, metrics)
+    )
+    scheduler = Scheduler(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock, meter=metrics)
     scheduler_loop = SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"))
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     rules = Rules(settings.oldest_protocol, settings.tls_client_ca is not None)
@@ -269,7 +290,7 @@ def written_to(settings: CoordinatorSettings) -> tuple[Path, ...]:
 
 def gauges(journal: SqlJournal, part_store: PartStore, here: Here) -> Federation:
     """What is worked out when somebody looks at the numbers."""
-    return Federation(journal.tally, lambda: sum(told.size for told in part_store.parts.lying().values()), here)
+    return Federation(journal.tally, lambda: sum(told.size for told in part_store.parts.inventory().values()), here)
 
 
 def here(

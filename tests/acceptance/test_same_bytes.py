@@ -22,7 +22,7 @@ from tests.laws.trace import answered, asked
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
-from tideline.archive.codec import decode
+from tideline.archive.reader import decode
 from tideline.client.initial_weights import packed
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure

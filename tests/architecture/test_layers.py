@@ -204,7 +204,7 @@ def harmless(call: ast.Call, module: str) -> bool:
         return False
     if called == "torch.load" and not (module == WEIGHTS and loads_weights_only(call)):
         return False
-    if called.endswith("import_module") and not (module == "tideline.core.registry" or layer(module) == "top"):
+    if called.endswith("import_module") and not (module == "tideline.core.algorithm" or layer(module) == "top"):
         return False
     pickles = [k.value for k in call.keywords if k.arg == "allow_pickle"]
     return all(isinstance(value, ast.Constant) and value.value is False for value in pickles)

@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 from tideline.algorithms import METHODS
 from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
+from tideline.core.algorithm import resolve
 from tideline.core.errors import Refused
-from tideline.core.registry import resolve
 from tideline.core.run import OrderId, RunId
 from tideline.engine.ports.site import Head
 from tideline_agent.forgetting import FORGOTTEN, WORKING, at_work, forget
@@ -146,7 +146,7 @@ def test_a_forgotten_run_can_be_asked_again(tmp_path: Path) -> None:
     digest = vault.parts(RunId("old")).put([CONTENT])
     forget(tmp_path, RunId("old"))
     assert vault.head(RunId("old")) is None
-    vault.keep(RunId("old"), ())
+    vault.collect(RunId("old"), ())
     assert not vault.parts(RunId("old")).has(digest)
     assert vault.parts(RunId("old")).put([CONTENT]) == digest
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from tests.cli.world import EXPERIMENT, KEY, Coordinator, tide
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
-from tideline.archive.codec import decode
+from tideline.archive.reader import decode
 from tideline.core.tokens import read_token
 from tideline.engine.coordinator.result import result_of
 

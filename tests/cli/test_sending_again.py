@@ -148,6 +148,6 @@ def test_weights_are_brought_through_troubles(
     assert started.exit_code == 0, started.stderr
     (row,) = there.federation.journal.headlines()
     run = there.federation.run_service.find(row.id)
-    assert there.federation.parts.size(run.spec.weights) == run.spec.weights_bytes
+    assert there.federation.parts.size(run.spec.initial_weights) == run.spec.initial_weights_bytes
     assert {method for method, path, _ in troubled.keys if path.startswith("/weights/")} == {"GET", "PUT"}
     assert not any(key for method, _, key in troubled.keys if method == "PUT")

@@ -13,7 +13,7 @@ from rich.table import Table
 from tideline.cli.tables import marks_table, result_table, runs_table, size
 from tideline.client.progress import WAITS, Tally, Watcher
 from tideline.core.run import ClientId, Waiting
-from tideline.engine.coordinator.progress import Progress, waits_for
+from tideline.engine.coordinator.scheduler import Progress, waits_for
 
 
 def result(**changed: Any) -> dict[str, Any]:

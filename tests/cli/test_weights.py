@@ -15,9 +15,8 @@ from torch import Tensor
 from tests.cli.world import Coordinator, tide
 from tideline import nets
 from tideline.algorithms.averaging.messages import State
-from tideline.archive.codec import decode
-from tideline.archive.foreign import tensors_in
 from tideline.archive.parts import digest_of
+from tideline.archive.reader import decode, tensors_in
 from tideline.client.initial_weights import packed
 from tideline.core.run import World
 from tideline.core.settings import parse
@@ -91,7 +90,7 @@ def test_equal_weights_are_brought_once(there: Coordinator, tmp_path: Path) -> N
     turned = dict(reversed(weights().items()))
     save_file({name: w.double() for name, w in turned.items()}, tmp_path / "other.safetensors")
     room = there.federation.part_store
-    room.shelve = lambda digest, size: pytest.fail("it was sent again")  # type: ignore[method-assign]
+    room.upload_initial_weights = lambda digest, size: pytest.fail("it was sent again")  # type: ignore[method-assign]
     second = started(there, file, "--set", f"weights={tmp_path / 'other.safetensors'}")
     assert (second["weights"], second["state_digest"]) == (first["weights"], first["state_digest"])
 
@@ -150,7 +149,7 @@ def test_a_refusal_of_the_coordinator_has_the_line_too(there: Coordinator, tmp_p
     """Of a method that takes none, and of a digest that is not there."""
     file = write(tmp_path / "study", method="local", config={"rounds": 1})
     torch.save(weights(), tmp_path / "study" / "net.pth")
-    for more, said in (((), "local begins from no weights"), (("--set", f"weights={'ab' * 32}"), "There are no weights abab")):
+    for more, said in (((), "local takes no initial weights"), (("--set", f"weights={'ab' * 32}"), "There are no weights abab")):
         refused = tide("run", "start", file, "--home", there.home, *more)
         place = f"{file}:4: " if not more else "--set weights="
         assert refused.exit_code == 2 and place in refused.stderr and said in refused.stderr, refused.stderr
@@ -174,7 +173,7 @@ def test_a_backbone_is_put_under_what_the_seed_draws(there: Coordinator, tmp_pat
     assert told.exit_code == 0, told.output
     assert "Note: " in told.stderr and "backbone alone" in told.stderr and "has to train them" in told.stderr
     row = there.federation.run_service.find(json.loads(told.stdout)["run"])
-    held = tensors_in(there.federation.parts.view(row.spec.weights))
+    held = tensors_in(there.federation.parts.view(row.spec.initial_weights))
     assert same(held, with_backbone(parse(World, PHOTOS), backbone(), 4))
 
 

@@ -15,8 +15,7 @@ from tideline.cli.coordinator.runs import tell_result
 from tideline.client.events import happening
 from tideline.core.run import Digest, RunId
 from tideline.core.step import no_tick
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.orders import Order
+from tideline.engine.model.orders import Envelope, Order
 from tideline.engine.model.runs import Status
 from tideline.engine.peers.peer_keys import MemoryPins, Pin, fresh, raw, shown
 from tideline.engine.peers.sealing import about, handed

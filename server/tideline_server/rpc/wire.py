@@ -16,10 +16,9 @@ from tideline.core.errors import FederationError, Malformed, StorageFull
 from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, Role
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.model.clients import Keys
-from tideline.engine.model.files import Arrivals
-from tideline.engine.model.orders import Failure, Order, Reply
-from tideline.engine.peers.wire import sealed_in, sealed_out
+from tideline.engine.model.accounts import Keys
+from tideline.engine.model.orders import Arrivals, Failure, Order, Reply
+from tideline.engine.peers.sealing import sealed_in, sealed_out
 from tideline.engine.process.pipe import to_plain
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.errors import code_of
@@ -124,7 +123,13 @@ def announced(first: bytes) -> tuple[OrderId, Arrivals]:
 
 def applicant_in(request: pb.EnrolRequest, keys: Keys | None) -> Applicant:
     """Who enrols, from the wire. Of roles one more than there are is taken up: somewhere among them is one that is refused."""
-    return Applicant(request.name, tuple(request.roles[: len(Role) + 1]), request.version, request.credential, keys)
+    return Applicant(
+        name=request.name,
+        roles=tuple(request.roles[: len(Role) + 1]),
+        version=request.version,
+        credential=request.credential,
+        keys=keys,
+    )
 
 
 def order_out(order: Order) -> pb.Order:
@@ -163,7 +168,9 @@ def reply_in(raw: bytes) -> Reply:
     few(len(request.sealed), MOST_FILES, "sealed values")
     few(sum(max(len(each.keys), len(each.signatures)) for each in request.sealed), MOST_KEYS, "sealed keys")
     sealed = tuple(map(sealed_in, request.sealed))
-    return Reply(OrderId(request.order), files, dict(request.metrics), facts, failure, sealed=sealed)
+    return Reply(
+        order=OrderId(request.order), files=files, metrics=dict(request.metrics), facts=facts, failure=failure, sealed=sealed
+    )
 
 
 def notes_in(request: pb.TellRequest) -> list[tuple[OrderId, Note]]:

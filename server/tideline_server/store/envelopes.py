@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, delete, select, tuple_, update
 from tideline.archive.layout import handle_in, handle_node
 from tideline.core.handle import Handle
 from tideline.core.run import Digest, RunId
-from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.orders import Envelope
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.listings import batches
 from tideline_server.store.schema import sealed
@@ -62,8 +62,8 @@ def find(connection: Connection, run: RunId, handles: Collection[Handle[Any]]) -
 
 def envelope_of(row: Row[Any]) -> Envelope:
     """An envelope from its columns."""
-    handle: Handle[Any] = Handle(row.digest, row.size, row.holder, row.phase, row.round)
-    return Envelope(handle, Digest(row.cipher), row.bytes, row.keys, row.signatures or {})
+    handle: Handle[Any] = Handle(digest=row.digest, size=row.size, holder=row.holder, phase=row.phase, round=row.round)
+    return Envelope(handle=handle, cipher=Digest(row.cipher), bytes=row.bytes, keys=row.keys, signatures=row.signatures or {})
 
 
 def need(connection: Connection, run: RunId, cursor: int, found: Collection[Envelope]) -> None:

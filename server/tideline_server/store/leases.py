@@ -51,7 +51,9 @@ def claim(connection: Connection, seen: Iterable[Lease], holder: str, seconds: f
     """Take the leases that are as they were seen. One that another takes or a scheduler's write holds just now is passed over."""
     wanted = {lease.run: lease for lease in seen}
     free = [lease for lease in locked(connection, wanted, skip=True) if lease == wanted[lease.run]]
-    return write(connection, [Lease(each.run, holder, each.token + 1, 0, seconds) for each in free])
+    return write(
+        connection, [Lease(run=each.run, holder=holder, token=each.token + 1, beats=0, seconds=seconds) for each in free]
+    )
 
 
 def renew(connection: Connection, held: Iterable[Lease]) -> tuple[Lease, ...]:
@@ -62,7 +64,9 @@ def renew(connection: Connection, held: Iterable[Lease]) -> tuple[Lease, ...]:
     """
     known = {lease.run: lease for lease in held}
     free = of_token(locked(connection, known, skip=True), known)
-    beaten = write(connection, [Lease(e.run, e.holder, e.token, e.beats + 1, e.seconds) for e in free])
+    beaten = write(
+        connection, [Lease(run=e.run, holder=e.holder, token=e.token, beats=e.beats + 1, seconds=e.seconds) for e in free]
+    )
     passed = known.keys() - {lease.run for lease in free}
     return tuple(sorted((*beaten, *of_token(seen(connection, SOME, passed), known)), key=lambda lease: lease.run))
 
@@ -71,7 +75,7 @@ def release(connection: Connection, held: Iterable[Lease]) -> None:
     """Leave those whose token is the newest to whoever comes."""
     known = {lease.run: lease for lease in held}
     own = of_token(locked(connection, known, skip=False), known)
-    write(connection, [Lease(e.run, "", e.token, e.beats, e.seconds) for e in own])
+    write(connection, [Lease(run=e.run, holder="", token=e.token, beats=e.beats, seconds=e.seconds) for e in own])
 
 
 def of_token(found: Iterable[Lease], known: Mapping[RunId, Lease]) -> list[Lease]:

@@ -24,7 +24,7 @@ from tideline.bench.scores import EXPERIMENT, FAILED, RESULT, Score, Status, jso
 from tideline.cli.guard import clean
 from tideline.cli.local.demo import STOP_SECONDS, terminable, unbroken
 from tideline.core.errors import Refused
-from tideline.engine.coordinator.progress import duration
+from tideline.engine.coordinator.scheduler import duration
 
 CELLS, LOCK, LOG, STATE = "cells", "lock", "log.txt", "state.safetensors"
 POLL_SECONDS, STATUS_SECONDS = 0.05, 60.0

@@ -9,13 +9,13 @@ from typing import Any
 
 from tideline.archive.parts import MemoryParts
 from tideline.bench.grid import Grid, base_config, clients, config_of, left_out
+from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Member, Role
 from tideline.core.settings import plain
 from tideline.engine.compute.inline import InlineCompute
-from tideline.engine.model.compute import DraftRequest
 from tideline.engine.model.experiment import read_experiment
+from tideline.engine.ports.compute import DraftRequest
 from tideline.experiments.files import ExperimentText
 from tideline.learning.partition.deal_folders import sizes_of
 from tideline.learning.partition.deals import Deal, deal
@@ -44,7 +44,9 @@ def check_deals(grid: Grid, sizes: Mapping[str, int]) -> None:
     """Raises ConfigRefused for a deal that is not possible."""
     for i, domain in enumerate(left_out(grid, sizes)):
         for j, d in enumerate(grid.domains):
-            rule = Deal(domain, clients(grid, sizes), d, grid.seeds[0], grid.share, grid.shots)
+            rule = Deal(
+                leave_out=domain, clients=clients(grid, sizes), domains=d, seed=grid.seeds[0], share=grid.share, shots=grid.shots
+            )
             places = {"leave_out": f"leave_out[{i}]", "domains": f"domains[{j}]"}
             try:
                 deal(sizes, rule)
@@ -64,7 +66,7 @@ def check_methods(grid: Grid, n: int, methods: Methods) -> None:
             config = config_of(grid, each)
             base = {key: value for key, value in grid.base.items() if key != "config"}
             read_experiment({"method": each.method, "config": config, **plain(base)})
-            compute.draft(DraftRequest(each.method, each.preset, config, grid.world, roster))
+            compute.draft(DraftRequest(method=each.method, preset=each.preset, config=config, world=grid.world, roster=roster))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from tideline.cli.guard import clean
 if TYPE_CHECKING:
     from tideline.core.privacy import Contract
     from tideline.core.settings import Plain
-    from tideline.engine.model.compute import SettingFacts
+    from tideline.engine.ports.compute import SettingFacts
 
 # Where nobody looks, nothing is cut to a window's width.
 WIDTH_WITHOUT_WINDOW = 200

@@ -10,7 +10,7 @@ from typing import Any
 from tideline.core.errors import ConfigRefused
 from tideline.core.notes import KINDS, Level
 from tideline.core.settings import nearest
-from tideline.engine.peers.distrust import without
+from tideline.engine.peers.relay import without
 
 NOTE = "note"
 # Notes of what the answer to the order tells too, with its words.
@@ -42,7 +42,9 @@ def happening(event: Mapping[str, Any]) -> Happening:
     client = str(data.get("client", ""))
     place = f", {data['phase']} {data['round']}" if client and "phase" in data else ""
     where = f"{client}{place}" if client else "run"
-    return Happening(float(event.get("at", 0.0)), level_of(kind, data), client, where, words_of(kind, data))
+    return Happening(
+        at=float(event.get("at", 0.0)), level=level_of(kind, data), client=client, where=where, what=words_of(kind, data)
+    )
 
 
 def level_of(kind: str, data: Mapping[str, Any]) -> str:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tideline import nets
 from tideline.archive import layout
-from tideline.archive.codec import raw
+from tideline.archive.checks import DTYPE_NAMES
 from tideline.archive.parts import Buffer, digest_of
-from tideline.archive.rules import DTYPE_NAMES
+from tideline.archive.writer import raw
 from tideline.cli.guard import clean
 from tideline.client.http import Client
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused

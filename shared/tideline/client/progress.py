@@ -19,8 +19,8 @@ import typer
 
 from tideline.cli.guard import clean
 from tideline.client.events import ANSWERED, happening
-from tideline.engine.coordinator.progress import duration
-from tideline.engine.peers.distrust import without
+from tideline.engine.coordinator.scheduler import duration
+from tideline.engine.peers.relay import without
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
-from tideline.engine.coordinator.initial_weights import DIGEST
+from tideline.engine.model.experiment import DIGEST
 from tideline.experiments.yaml_lines import Document, read_yaml, refuse
 
 MAX_BYTES = 1 << 20

@@ -14,9 +14,9 @@ from typing import Any
 from tideline.cli.coordinator.export import export
 from tideline.client.initial_weights import packed
 from tideline.client.progress import Watcher
+from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.privacy import DEFAULT_POLICY, Policy
-from tideline.core.registry import Methods
 from tideline.core.run import Digest, Role, RunId, World
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.experiment import DealData, Experiment, SiteSource, read_experiment

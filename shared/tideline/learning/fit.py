@@ -15,8 +15,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from tideline.core.data import Data
-from tideline.core.step import no_tick
+from tideline.core.step import Data, no_tick
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 OPTIMISERS = ("sgd", "adam")

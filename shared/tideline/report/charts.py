@@ -200,7 +200,16 @@ def family_charts(result: Mapping[str, Any]) -> tuple[Curves, ...]:
                 for client, (_, value) in newest(metrics[metric]).items()
             ]
             at = f"N in {prefix}_N"
-            made.append(Curves(f"{phase}-{prefix}", f"{prefix}_N in phase {phase}", "number", at, prefix, lines_of(result, told)))
+            made.append(
+                Curves(
+                    name=f"{phase}-{prefix}",
+                    title=f"{prefix}_N in phase {phase}",
+                    x="number",
+                    at=at,
+                    y=prefix,
+                    lines=lines_of(result, told),
+                )
+            )
     return tuple(made)
 
 
@@ -240,7 +249,7 @@ def lines_of(result: Mapping[str, Any], told: Iterable[tuple[str, int, float]]) 
     for client, x, y in told:
         points[client][x] = y
     return tuple(
-        Line(c["name"], c["role"], label(c), tuple(sorted(points[c["name"]].items())), place)
+        Line(site=c["name"], role=c["role"], label=label(c), points=tuple(sorted(points[c["name"]].items())), place=place)
         for place, c in enumerate(result["clients"])
         if c["name"] in points
     )

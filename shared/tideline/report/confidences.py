@@ -147,5 +147,7 @@ def calibration(result: Mapping[str, Any]) -> Calibration | None:
     for c in scored(result, told):
         right, wrong = map(sum, told[c["name"]])
         error = (c.get("metrics") or {}).get(ECE)
-        rows.append(Calibrated(c["name"], c["role"], right + wrong, right / (right + wrong), error))
+        rows.append(
+            Calibrated(site=c["name"], role=c["role"], predictions=right + wrong, right=right / (right + wrong), error=error)
+        )
     return Calibration(tuple(rows)) if rows else None

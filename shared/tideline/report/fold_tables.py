@@ -144,7 +144,7 @@ def column(result: Mapping[str, Any], phase: str, name: str, told: Rounds) -> Co
     lines = []
     for row in (rows[i] for i in arranged(result, rows)):
         role, words, place = known[row]
-        lines.append(Line(row, role, words, tuple(points[row]), place))
+        lines.append(Line(site=row, role=role, label=words, points=tuple(points[row]), place=place))
     title = f"{cut(name, TITLE)}, {cut(head, TITLE)} in phase {cut(phase, TITLE)}"
     return Column(f"{phase[:TITLE]}-{name[:TITLE]}", title, *ROUNDS, head, tuple(lines))
 
@@ -169,8 +169,10 @@ def series(phase: str, name: str, number: int, table: Mapping[str, Any]) -> Seri
     heads, xs = (table["rows"], table["columns"]) if alone else (table["columns"], table["rows"])
     columns = table["values"] if alone else list(zip(*table["values"], strict=True))
     lines = tuple(
-        Line(head, "", head, tuple(zip(map(float, xs), values, strict=True)), place)
+        Line(site=head, role="", label=head, points=tuple(zip(map(float, xs), values, strict=True)), place=place)
         for place, (head, values) in enumerate(zip(heads, columns, strict=True))
     )
     at = name.rpartition(" by ")[2] if " by " in name else "number"
-    return Series(f"{phase[:TITLE]}-{name[:TITLE]}-round-{number}", title_of(phase, name), at, at, heads[0], lines)
+    return Series(
+        name=f"{phase[:TITLE]}-{name[:TITLE]}-round-{number}", title=title_of(phase, name), x=at, at=at, y=heads[0], lines=lines
+    )

@@ -162,7 +162,7 @@ def laid_out(name: str, title: str, nodes: Sequence[Node], links: tuple[Link, ..
     receivers = sorted((node for node in nodes if node.name in receiving), key=lambda node: most[node.name])
     ends = {node.name: i for i, node in enumerate(receivers)}
     ordered = sorted(links, key=lambda link: (ends[link.receiver], place[link.sender]))
-    return Graph(name, title, senders, tuple(receivers), tuple(ordered))
+    return Graph(name=name, title=title, senders=senders, receivers=tuple(receivers), links=tuple(ordered))
 
 
 def planned_graph(made: Mapping[str, Any]) -> Graph | None:

@@ -164,15 +164,15 @@ def heat_map(
     heads = [table["rows"][i] for i in rows]
     cuts = [i for i in range(1, len(heads)) if groups.get(heads[i - 1]) != groups.get(heads[i]) and set(heads) <= set(domains)]
     return HeatMap(
-        f"{phase[:TITLE]}-{name[:TITLE]}-round-{number}",
-        f"{title_of(phase, name)}, round {number}",
-        tuple(heads),
-        tuple(beside(head, domains.get(head)) for head in heads),
-        tuple(table["columns"][j] for j in columns),
-        tuple(tuple(table["values"][i][j] for j in columns) for i in rows),
-        tuple(cuts),
-        low,
-        high,
+        name=f"{phase[:TITLE]}-{name[:TITLE]}-round-{number}",
+        title=f"{title_of(phase, name)}, round {number}",
+        rows=tuple(heads),
+        labels=tuple(beside(head, domains.get(head)) for head in heads),
+        columns=tuple(table["columns"][j] for j in columns),
+        values=tuple(tuple(table["values"][i][j] for j in columns) for i in rows),
+        cuts=tuple(cuts),
+        low=low,
+        high=high,
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tideline.cli.tables import size
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import EMPTY
-from tideline.engine.peers.distrust import notes
+from tideline.engine.peers.relay import notes
 from tideline.report.charts import accuracy_charts, family_charts, metric_charts
 from tideline.report.confidences import calibration, confidences
 from tideline.report.figures import Chart, png, write_figures

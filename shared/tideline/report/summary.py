@@ -149,7 +149,8 @@ def traffic(result: Mapping[str, Any]) -> Traffic | None:
     # The first exchange: later a site may hold what it would be sent, and then it is not sent again.
     whole = sum(mean(phases[model][:1], way) for way in ("bytes_down", "bytes_up")) if model in phases else 0.0
     rows = (
-        Exchange(name, len(phases[name]), down, up, (down + up) / whole if whole else None) for name, (down, up) in means.items()
+        Exchange(phase=name, exchanges=len(phases[name]), down=down, up=up, share=(down + up) / whole if whole else None)
+        for name, (down, up) in means.items()
     )
     return Traffic(tuple(rows), model if whole else None)
 

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tideline.core.errors import ConfigRefused, FederationError, KeyReused, Underway
 from tideline.engine.coordinator.api_keys import Caller
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.model.idempotency import Answer, IdempotencyRecord
+from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline_server.api.answers import federation_error
 from tideline_server.api.requests.access import caller_in
 from tideline_server.api.requests.roles import STREAMED, UNCHANGING, keyless
@@ -144,13 +144,23 @@ class Call:
         asked = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), canonical(self.body)]
         meant = hmac.digest(self.caller.door.encode(), json.dumps(asked).encode(), "sha256").hex()
         return IdempotencyRecord(
-            hashlib.sha256(self.key.encode()).hexdigest(), meant, secrets.token_hex(16), now, secrets.token_hex(8)
+            key=hashlib.sha256(self.key.encode()).hexdigest(),
+            asked=meant,
+            seed=secrets.token_hex(16),
+            made=now,
+            worker=secrets.token_hex(8),
         )
 
     def identity(self, idempotency_record: IdempotencyRecord) -> Identity:
         """What is made by it is called after the record's seed; a token also needs both keys."""
         secret = f"{self.caller.door}\n{self.key}".encode()
-        return Identity(idempotency_record.seed, secret, idempotency_record.key, idempotency_record.worker, self.caller.name)
+        return Identity(
+            seed=idempotency_record.seed,
+            secret=secret,
+            idempotency_record=idempotency_record.key,
+            worker=idempotency_record.worker,
+            by=self.caller.name,
+        )
 
 
 @dataclass

@@ -14,7 +14,7 @@ from tideline.algorithms.averaging import PRESETS, Training, needs_teachers, pre
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.central import client, server
 from tideline.algorithms.central.messages import State
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Phase, Plan
 from tideline.core.record import Nothing
 from tideline.core.run import Roster, World
@@ -71,17 +71,17 @@ CLAIMS = (
 )
 
 central: Algorithm[Central, State, Nothing] = Algorithm(
-    "central",
-    "Reference point: one model on the pooled data, as in the comparisons of federated learning",
-    "One model, trained at the coordinator on the labelled sites' rows, which leave them",
-    Central,
-    State,
-    server.begin,
-    plan,
+    name="central",
+    paper="Reference point: one model on the pooled data, as in the comparisons of federated learning",
+    summary="One model, trained at the coordinator on the labelled sites' rows, which leave them",
+    config=Central,
+    state=State,
+    begin=server.begin,
+    plan=plan,
     fits=fits,
     presets=PRESETS,
     notes=notes,
     sizes=sizes,
     claims=CLAIMS,
-    supplied=Supplied(server.begin_from, fits_brought),
+    initial_weights=InitialWeights(server.begin_from, fits_brought),
 )

@@ -75,13 +75,13 @@ WITH_FEATURES = (
 CAST = (Role.SOURCE, Role.SOURCE, Role.TARGET)
 
 fada: Algorithm[FADA, State, Mine] = Algorithm(
-    "fada",
-    PAPER,
-    "Sites without labels are aligned with labelled ones by adversaries; features stay, models travel sealed",
-    FADA,
-    State,
-    server.begin,
-    plan,
+    name="fada",
+    paper=PAPER,
+    summary="Sites without labels are aligned with labelled ones by adversaries; features stay, models travel sealed",
+    config=FADA,
+    state=State,
+    begin=server.begin,
+    plan=plan,
     claims=CLAIMS + WITH_FEATURES,
     presets=PRESETS,
     memory=Mine,
@@ -95,13 +95,13 @@ fada: Algorithm[FADA, State, Mine] = Algorithm(
 )
 
 fdann: Algorithm[FDANN, State, Mine] = Algorithm(
-    "fdann",
-    f"f-DANN, as named in {PAPER}",
-    "The same with all sources alike, and nothing disentangled",
-    FDANN,
-    State,
-    server.begin,
-    plan,
+    name="fdann",
+    paper=f"f-DANN, as named in {PAPER}",
+    summary="The same with all sources alike, and nothing disentangled",
+    config=FDANN,
+    state=State,
+    begin=server.begin,
+    plan=plan,
     claims=CLAIMS,
     presets=PRESETS,
     memory=Mine,

@@ -31,7 +31,7 @@ def begin_with(config: FDAN, world: World, roster: Roster, rng: Generator, h: We
     """w as it was brought; the seed of all random features."""
     model = trained(h)
     buffers = {name: w for name, w in h.items() if name not in model}
-    return State(model, buffers, int(torch.randint(2**31, (), generator=rng)), 0.0, {})
+    return State(model=model, buffers=buffers, seed=int(torch.randint(2**31, (), generator=rng)), s2=0.0, moments={})
 
 
 def to_sources(state: State, turn: Turn[FDAN]) -> dict[ClientId, Model]:

@@ -127,13 +127,13 @@ CLAIMS = (
 )
 
 feddadil = Algorithm(
-    "feddadil",
-    "Fernandes Montesuma et al.: Dataset Dictionary Learning in a Wasserstein Space for Federated Domain Adaptation, 2024",
-    "A dictionary of labelled point clouds that adapts sites without labels",
-    Config,
-    State,
-    server.begin,
-    plan,
+    name="feddadil",
+    paper="Fernandes Montesuma et al.: Dataset Dictionary Learning in a Wasserstein Space for Federated Domain Adaptation, 2024",
+    summary="A dictionary of labelled point clouds that adapts sites without labels",
+    config=Config,
+    state=State,
+    begin=server.begin,
+    plan=plan,
     memory=Mine,
     prepare=client.prepare,
     fits=server.needs_both,

@@ -24,11 +24,10 @@ from tideline.algorithms.feddadil.messages import (
     Slopes,
     Trained,
 )
-from tideline.core.data import Data
 from tideline.core.errors import StepFailed
 from tideline.core.record import Nothing
 from tideline.core.run import Role, World
-from tideline.core.step import Outcome, Site, step
+from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import cross_entropy, fit
 from tideline.numerics.alignment.feature_maps import measured, scaled
@@ -65,7 +64,14 @@ def prepare(config: Config, site: Site[Config]) -> Mine:
 
 def blank_heads(h: int, classes: int, d: int) -> Heads:
     """h linear layers that know nothing yet."""
-    return Heads(torch.zeros(h, classes, d), torch.zeros(h, classes), torch.zeros(d), torch.ones(d), 1.0, 0.0)
+    return Heads(
+        weight=torch.zeros(h, classes, d),
+        bias=torch.zeros(h, classes),
+        shift=torch.zeros(d),
+        stretch=torch.ones(d),
+        decay=1.0,
+        contrast=0.0,
+    )
 
 
 def with_features(memory: Mine, x: Tensor, site: Site[Config]) -> Mine:

@@ -12,10 +12,9 @@ from tideline import nets
 from tideline.algorithms.feddadil.client import embedded, own
 from tideline.algorithms.feddadil.messages import Heads, Mine
 from tideline.algorithms.feddadil.target import COMMITTEE, NONE, OWN, E, R, fitted, guesses
-from tideline.core.data import View
 from tideline.core.record import Nothing
 from tideline.core.run import Role
-from tideline.core.step import AnyStep, Outcome, Site, Step
+from tideline.core.step import AnyStep, Outcome, Site, Step, View
 from tideline.learning.evaluate import outputs
 from tideline.numerics.labels import softmax
 
@@ -39,7 +38,15 @@ TOLD = (
 
 def scoring(c: Config) -> AnyStep:
     """The step; its metrics name the summaries that are asked for."""
-    return Step("score", score, Heads, Mine, Nothing, (*TOLD, *(f"distilled_{spc}" for spc in c.distil)), View.HELD_OUT)
+    return Step(
+        name="score",
+        run=score,
+        takes=Heads,
+        keeps=Mine,
+        gives=Nothing,
+        metrics=(*TOLD, *(f"distilled_{spc}" for spc in c.distil)),
+        view=View.HELD_OUT,
+    )
 
 
 def score(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:

@@ -136,7 +136,16 @@ def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State
     model = nets.weights_of(nets.build(world)) if config.encoder_rounds else {}
     heads = client.blank_heads(LAYERS if config.head_rounds else 0, world.classes, d)
     z = torch.randn(config.atoms, client.per_class(config.points, world) * world.classes, d, generator=rng)
-    return State(model, heads, heads.weight.clone(), heads.bias.clone(), {}, z, balanced(config, world), ())
+    return State(
+        model=model,
+        heads=heads,
+        weight=heads.weight.clone(),
+        bias=heads.bias.clone(),
+        rows={},
+        z=z,
+        y=balanced(config, world),
+        versions=(),
+    )
 
 
 def balanced(config: Config, world: World) -> Tensor:

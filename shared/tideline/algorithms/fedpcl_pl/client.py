@@ -13,9 +13,8 @@ from tideline import nets
 from tideline.algorithms.fedpcl_pl.messages import Common, Described, Kept, Lesson
 from tideline.algorithms.source_free.adapting import seen
 from tideline.algorithms.source_free.source import network
-from tideline.core.data import View
 from tideline.core.record import Nothing, Weights
-from tideline.core.step import Outcome, Site, step
+from tideline.core.step import Outcome, Site, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import fit
 from tideline.numerics.labels.prototypes import Sets, class_means, classified, contrast, pseudo_labels
@@ -29,7 +28,7 @@ LEAST = 5  # rows of a class that is sent: the mean of fewer would nearly be one
 
 def prepare(config: Config, site: Site[Config]) -> Kept:
     """No head yet: its seed comes with the first order."""
-    return Kept({}, {}, {}, torch.zeros(0, 0), torch.zeros(0, dtype=torch.bool))
+    return Kept(f={}, g={}, head={}, mean=torch.zeros(0, 0), present=torch.zeros(0, dtype=torch.bool))
 
 
 @step()
@@ -121,4 +120,4 @@ def drawn(seed: int, q: int) -> nn.Module:
 def keeping(order: Common, head: nn.Module) -> Kept:
     """The next memory."""
     weights: Weights = nets.weights_of(head)
-    return Kept(order.f, order.g, weights, order.mean, order.present)
+    return Kept(f=order.f, g=order.g, head=weights, mean=order.mean, present=order.present)

@@ -33,7 +33,7 @@ def begin_with(config: Config, world: World, roster: Roster, rng: Generator, h: 
 
 def of_model(h: Model, rng: Generator) -> State:
     """One seed for all heads; nobody has sent a prototype yet."""
-    return State(h.f, h.g, int(torch.randint(2**31, (), generator=rng)), {}, {})
+    return State(f=h.f, g=h.g, seed=int(torch.randint(2**31, (), generator=rng)), prototypes={}, counts={})
 
 
 def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
@@ -54,7 +54,7 @@ def gathered(state: State, world: World) -> Sets:
 def common(state: State, each: Sets) -> Common:
     """The frozen model, the seed and the mean prototypes."""
     mean = mean_prototypes(each)
-    return Common(state.f, state.g, state.seed, mean.prototypes[0], mean.present[0])
+    return Common(f=state.f, g=state.g, seed=state.seed, mean=mean.prototypes[0], present=mean.present[0])
 
 
 def to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Common]:

@@ -40,7 +40,7 @@ def begin_with(config: Config, world: World, roster: Roster, rng: Generator, h: 
 
 def of_model(h: Model) -> State:
     """Nobody has a cluster yet."""
-    return State(h.f, h.g, (), {}, {}, {}, torch.zeros(0, 0, dtype=torch.float64), {})
+    return State(f=h.f, g=h.g, models=(), members={}, layers={}, missed={}, soft=torch.zeros(0, 0, dtype=torch.float64), v={})
 
 
 def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:

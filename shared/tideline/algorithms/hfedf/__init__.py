@@ -15,7 +15,7 @@ from tideline.algorithms.hypernetworks import client
 from tideline.algorithms.hypernetworks.messages import State
 from tideline.algorithms.hypernetworks.server import begin, begin_from, to_be_scored, to_learners
 from tideline.algorithms.hypernetworks.settings import Hyper, check, check_supplied
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Phase, Plan
 from tideline.core.record import Nothing
 from tideline.core.run import Role
@@ -62,14 +62,15 @@ CLAIMS = (
 )
 
 hfedf: Algorithm[Config, State, Nothing] = Algorithm(
-    "hfedf",
-    "Bartholet, Kim, Beuret, Yun, Buhmann: Non-linear Fusion in Federated Learning: A Hypernetwork Approach to Federated Domain"
+    name="hfedf",
+    paper="Bartholet, Kim, Beuret, Yun, Buhmann: Non-linear Fusion in Federated Learning: A Hypernetwork Approach to"
+    " Federated Domain"
     " Generalization, 2024",
-    "A hypernetwork generates each site's model, for domains that nobody has seen",
-    Config,
-    State,
-    begin,
-    plan,
+    summary="A hypernetwork generates each site's model, for domains that nobody has seen",
+    config=Config,
+    state=State,
+    begin=begin,
+    plan=plan,
     fits=check,
     presets={
         "pacs": {"server_weight_decay": 1e-5, "ema": 0.95},
@@ -81,6 +82,6 @@ hfedf: Algorithm[Config, State, Nothing] = Algorithm(
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     notes=server.notes,
     claims=CLAIMS,
-    supplied=Supplied(begin_from, check_supplied),
+    initial_weights=InitialWeights(begin_from, check_supplied),
     admins=True,
 )

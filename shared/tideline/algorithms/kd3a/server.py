@@ -36,7 +36,7 @@ def begin_with(config: KD3A, world: World, roster: Roster, rng: Generator, h: We
 
 def of_model(h: Model) -> State:
     """Nobody has trained yet."""
-    return State(h.f, h.g, {}, {}, {})
+    return State(f=h.f, g=h.g, taught={}, samples={}, weights={})
 
 
 def model_to_sources(state: State, turn: Turn[KD3A]) -> dict[ClientId, Model]:
@@ -70,7 +70,7 @@ def average(state: State, replies: Replies[Distilled | DistilledCounted], turn: 
     models: dict[str, Model] = {**state.taught, target: Model(reply.f, reply.g or {})}
     f = weighted_sum((a[k], models[k].f) for k in a)
     g = state.g if turn.config.heads == LOCAL else classifier(a, models)
-    made = State(f, g, {}, {}, {**state.weights, **a})
+    made = State(f=f, g=g, taught={}, samples={}, weights={**state.weights, **a})
     return Folded(made, tables=tables(a, reply.f, state.taught))
 
 

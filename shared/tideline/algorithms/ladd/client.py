@@ -42,7 +42,7 @@ def describing(shared: bool, keeps: type[M]) -> AnyStep:
     def run(order: Nothing, memory: M, site: Site[Styled]) -> Outcome[Style | SharedStyle, M]:
         return Outcome(gives(own_style(site)), memory)
 
-    return Step("describe", run, Nothing, keeps, gives)
+    return Step(name="describe", run=run, takes=Nothing, keeps=keeps, gives=gives)
 
 
 def own_style(site: Site[Styled]) -> Tensor:
@@ -66,7 +66,7 @@ def teaching(keeps: type[M]) -> AnyStep:
         message, told = source.trained(order.f, order.g, site, restyled(order.styles, site))
         return Outcome(message, memory, told)
 
-    return Step("train_in_styles", run, Lesson, keeps, Taught, ("loss", "samples"))
+    return Step(name="train_in_styles", run=run, takes=Lesson, keeps=keeps, gives=Taught, metrics=("loss", "samples"))
 
 
 def restyled(styles: Tensor, site: Site[Styled]) -> Callable[[Tensor], Tensor]:

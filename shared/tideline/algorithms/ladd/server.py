@@ -37,7 +37,7 @@ def begin_with(config: Styled, world: World, roster: Roster, rng: Generator, h: 
 
 def of_model(h: Model) -> State:
     """Nobody has told its style yet."""
-    return State(h.f, h.g, h.f, (), {}, {})
+    return State(f=h.f, g=h.g, source=h.f, models=(), members={}, styles={})
 
 
 # Styles and the source

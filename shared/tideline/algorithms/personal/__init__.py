@@ -38,9 +38,9 @@ class LocalConfig:
     momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of SGD; fresh each exchange, as in averaging")
     weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of SGD")
     evaluate_every: int = setting(1, low=1, doc="exchanges between scorings; the last is always scored")
-    unseen: bool = setting(False, doc="at the end targets score every site's model, and tell the mean accuracy", late=True)
-    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of training; adam has no use for momentum", late=True)
-    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too", late=True)
+    unseen: bool = setting(False, doc="at the end targets score every site's model, and tell the mean accuracy")
+    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of training; adam has no use for momentum")
+    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")
 
 
 def prepare(config: LocalConfig, site: Site[LocalConfig]) -> Mine:
@@ -108,13 +108,13 @@ PRESETS: Mapping[str, Mapping[str, Plain]] = {
 }
 
 local = Algorithm(
-    "local",
-    "Reference point: each site alone, as in the comparisons of personalised federated learning",
-    "Every labelled site trains alone; nothing is shared",
-    LocalConfig,
-    Start,
-    begin,
-    plan,
+    name="local",
+    paper="Reference point: each site alone, as in the comparisons of personalised federated learning",
+    summary="Every labelled site trains alone; nothing is shared",
+    config=LocalConfig,
+    state=Start,
+    begin=begin,
+    plan=plan,
     memory=Mine,
     prepare=prepare,
     fits=needs_labels,

@@ -13,7 +13,7 @@ from tideline.algorithms.hypernetworks import client
 from tideline.algorithms.hypernetworks.settings import Hyper, check, check_supplied
 from tideline.algorithms.pfedhn import server
 from tideline.algorithms.pfedhn.messages import State
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Phase, Plan
 from tideline.core.record import Nothing
 from tideline.core.run import Role
@@ -65,13 +65,13 @@ COMPARED: dict[str, Plain] = {
 PASSES: dict[str, Plain] = {"rounds": 600, "evaluate_every": 3}  # 200 passes over three sites
 
 pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
-    "pfedhn",
-    "Shamsian, Navon, Fetaya, Chechik: Personalized Federated Learning using Hypernetworks, 2021",
-    "A hypernetwork generates each site's model, and learns from one site at a time",
-    Config,
-    State,
-    server.begin,
-    plan,
+    name="pfedhn",
+    paper="Shamsian, Navon, Fetaya, Chechik: Personalized Federated Learning using Hypernetworks, 2021",
+    summary="A hypernetwork generates each site's model, and learns from one site at a time",
+    config=Config,
+    state=State,
+    begin=server.begin,
+    plan=plan,
     fits=check,
     presets={
         "pacs": {**COMPARED, **PASSES, "server_rate": 1e-2, "server_weight_decay": 1e-3, "weight_decay": 1e-5},
@@ -82,6 +82,6 @@ pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     },
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     claims=CLAIMS,
-    supplied=Supplied(server.begin_from, check_supplied),
+    initial_weights=InitialWeights(server.begin_from, check_supplied),
     admins=True,
 )

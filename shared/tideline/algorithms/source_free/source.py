@@ -69,7 +69,7 @@ def training(keeps: type[M]) -> AnyStep:
         message, told = trained(order.f, order.g, site)
         return Outcome(message, memory, told)
 
-    return Step("train", run, Model, keeps, Taught, ("loss", "samples"))
+    return Step(name="train", run=run, takes=Model, keeps=keeps, gives=Taught, metrics=("loss", "samples"))
 
 
 def as_it_is(x: Tensor) -> Tensor:

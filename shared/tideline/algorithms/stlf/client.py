@@ -30,12 +30,11 @@ from tideline.algorithms.stlf.messages import (
     Whose,
 )
 from tideline.algorithms.stlf.settings import STLF
-from tideline.core.data import Data, View
 from tideline.core.errors import StepFailed
 from tideline.core.handle import AnyHandle, Handle
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, World
-from tideline.core.step import AnyStep, Moved, Outcome, Site, Step, step
+from tideline.core.step import AnyStep, Data, Moved, Outcome, Site, Step, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import cross_entropy, descend, fit, optimiser, uncounted
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -50,7 +49,7 @@ def prepare(config: STLF, site: Site[STLF]) -> Mine:
     n = len(site.data) if site.data.labelled else 0
     held = min(round(n * config.validation), n - 1) if n > 2 else 0
     rows = torch.randperm(n, generator=site.rng)[:held].sort().values
-    return Mine(rows, {}, {}, {}, {}, Span())
+    return Mine(validation=rows, h={}, own={}, models={}, fetched={}, sent=Span())
 
 
 def teaching(memory: Mine, data: Data) -> Data:
@@ -301,7 +300,9 @@ def score(rules: tuple[str, ...]) -> AnyStep:
         found = {named[rule]: accuracy(predict, model, memory, site) for rule, model in memory.models.items() if rule in named}
         return Outcome(Nothing(), memory, {name: value for name, value in found.items() if value is not None})
 
-    return Step("score", run, Nothing, Mine, Nothing, tuple(named.values()), View.HELD_OUT)
+    return Step(
+        name="score", run=run, takes=Nothing, keeps=Mine, gives=Nothing, metrics=tuple(named.values()), view=View.HELD_OUT
+    )
 
 
 def predict(model: Weights, memory: Mine, site: Site[STLF], x: Tensor) -> Tensor:

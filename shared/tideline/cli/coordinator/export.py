@@ -20,7 +20,7 @@ from tideline.client.http import Client
 from tideline.core.errors import ConfigRefused, Malformed
 from tideline.core.run import Digest
 
-PART_NAME = "tensor"  # as archive.codec names a part's only tensor
+PART_NAME = "tensor"  # as archive.layout names a part's only tensor
 SUFFIX = ".safetensors"
 OpenPart = Callable[[Digest, int], contextlib.AbstractContextManager[memoryview]]
 

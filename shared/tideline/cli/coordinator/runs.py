@@ -205,7 +205,7 @@ def tell_result(result: Mapping[str, Any], as_json: bool) -> None:
     from tideline.cli.guard import clean
     from tideline.cli.tables import groups_table, marks_table, result_table, show
     from tideline.client.progress import silences
-    from tideline.engine.peers.distrust import notes
+    from tideline.engine.peers.relay import notes
 
     for each in filter(None, (result_table(result), marks_table(result), groups_table(result))):
         show(each)

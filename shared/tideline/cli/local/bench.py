@@ -47,7 +47,7 @@ def bench(
     from tideline.bench.checks import check_grid, folder_of
     from tideline.bench.data_digest import digest_of
     from tideline.bench.scores import read_cell
-    from tideline.core.registry import load_methods
+    from tideline.core.algorithm import load_methods
     from tideline_agent.policy import read_policy
     from tideline_agent.trainer import present
 
@@ -64,7 +64,13 @@ def bench(
     else:
         link(folder, out / DATA / digest[:12])
         passed = (("--policy", str(policy.resolve())) if policy else ()) + ("--device", device, "--methods", methods)
-        how = How(out.resolve(), jobs or cores(), passed, keep_states, lambda: digest_of(folder, out / CACHE) == digest)
+        how = How(
+            out=out.resolve(),
+            jobs=jobs or cores(),
+            options=passed,
+            keep_states=keep_states,
+            same_data=lambda: digest_of(folder, out / CACHE) == digest,
+        )
         scores = run_cells(all_cells, how, say)
     if dry_run:
         foretell(scores, as_json)

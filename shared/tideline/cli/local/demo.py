@@ -20,9 +20,8 @@ from typing import Any
 
 from tideline.cli.guard import REFUSED
 from tideline.cli.options import LEAST, MOST, REGISTRY
-from tideline.core.algorithm import casting
+from tideline.core.algorithm import casting, load_methods, resolve
 from tideline.core.errors import ConfigRefused, FederationError, Unreachable
-from tideline.core.registry import load_methods, resolve
 
 # The last domain is the last site's. USPS comes from other scanners and other writers than the three before it.
 DOMAINS = ("mnist", "coloured", "optdigits", "usps")
@@ -208,7 +207,7 @@ def write_sites(home: Path, roles: Sequence[str]) -> list[DemoSite]:
         part, parts = domains[:i].count(domain), domains.count(domain)
         folder = home / f"data-{i + 1}"
         written = digits.write_site(folder, domain, part, parts)
-        sites.append(DemoSite(f"site-{i + 1}", domain, role, folder, written["samples"]))
+        sites.append(DemoSite(name=f"site-{i + 1}", domain=domain, role=role, folder=folder, samples=written["samples"]))
     return sites
 
 

@@ -16,7 +16,7 @@ Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the results
 def methods(methods: Methods = REGISTRY, as_json: Json = False) -> None:
     """List the methods."""
     from tideline.cli.tables import methods_table, show
-    from tideline.core.registry import load_methods, resolve
+    from tideline.core.algorithm import load_methods, resolve
 
     registry = load_methods(methods)
     found = [resolve(registry, name) for name, _ in registry]
@@ -39,7 +39,7 @@ def contract(
     """
     from tideline.archive.parts import MemoryParts
     from tideline.cli.tables import contract_table, say_item, settings_table, show
-    from tideline.core.registry import load_methods
+    from tideline.core.algorithm import load_methods
     from tideline.core.settings import plain
     from tideline.engine.compute.inline import InlineCompute
 
@@ -77,7 +77,7 @@ def simulate(
 
     from tideline.cli.guard import clean
     from tideline.cli.tables import groups_table, marks_table, result_table, show
-    from tideline.core.registry import load_methods
+    from tideline.core.algorithm import load_methods
     from tideline.experiments.simulation import Place, simulate_text
     from tideline_agent.policy import read_policy
     from tideline_agent.trainer import present

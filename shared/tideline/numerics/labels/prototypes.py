@@ -51,7 +51,9 @@ def pseudo_labels(z: Tensor, p: Tensor) -> Labelled:
     first, _ = assigned(z, *weighted_means(z, p))
     prototypes, present = weighted_means(z, torch.nn.functional.one_hot(first, p.shape[1]).double())
     labels, similarity = assigned(z, prototypes, present)
-    return Labelled(labels, similarity, prototypes, present, common(prototypes[present]))
+    return Labelled(
+        labels=labels, similarity=similarity, prototypes=prototypes, present=present, common=common(prototypes[present])
+    )
 
 
 def two_model(a: Labelled, b: Labelled) -> tuple[Tensor, Tensor]:

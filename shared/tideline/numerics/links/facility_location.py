@@ -75,7 +75,7 @@ def cheapest(f: Floats, c: Floats, *, time_limit: float | None = None, node_limi
     best = exchanged(f, c, best)
     cost = cost_of(f, c, best)
     proven = closed(bound, cost)
-    return Opened(best, cost, cost if proven else bound, nodes, proven)
+    return Opened(facilities=best, cost=cost, bound=cost if proven else bound, nodes=nodes, proven=proven)
 
 
 def cost_of(f: Floats, c: Floats, facilities: Ints) -> float:

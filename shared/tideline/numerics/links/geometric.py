@@ -164,7 +164,7 @@ def program(problem: Problem, at: Layout, point: Point, delta: float) -> Program
     z = logarithms(at, point)
     f = f + F @ z
     scale = float(np.logaddexp.reduce(f)) if len(f) else 0.0
-    return Program(F, f - scale, G, g + G @ z, M, A, b - A @ z, scale)
+    return Program(F=F, f=f - scale, G=G, g=g + G @ z, M=M, A=A, b=b - A @ z, scale=scale)
 
 
 def logarithms(at: Layout, point: Point) -> Floats:

@@ -136,7 +136,13 @@ def plan(problem: Problem, psi: npt.ArrayLike, alpha: Floats) -> Plan:
     """A plan of these, measured."""
     alpha = np.asarray(alpha, np.float64)
     whole = np.asarray(psi, np.int64)
-    return Plan(whole, alpha, objective(problem, whole, alpha), energy(problem, alpha), int((alpha > LINK).sum()))
+    return Plan(
+        psi=whole,
+        alpha=alpha,
+        objective=objective(problem, whole, alpha),
+        energy=energy(problem, alpha),
+        links=int((alpha > LINK).sum()),
+    )
 
 
 def objective(problem: Problem, psi: npt.ArrayLike, alpha: Floats) -> float:

@@ -137,7 +137,9 @@ def loss(dictionary: Dictionary, alpha: Tensor, z_q: Tensor, y_q: Tensor | None,
     dy_B = torch.zeros_like(b.y) if y_q is None else beta * pull(gamma, b.y, y_q)
     plans = len(b.z) * with_idle_atoms(b, dictionary, alpha, settings.entropy)
     z, y, dalpha = pulled_back(plans, dictionary, alpha, dz_B, dy_B)
-    return Loss(transport_cost(cost, gamma), z, through_softmax(dictionary.y, y), dalpha, b, gamma)
+    return Loss(
+        value=transport_cost(cost, gamma), z=z, logits=through_softmax(dictionary.y, y), alpha=dalpha, barycenter=b, plan=gamma
+    )
 
 
 def pull(gamma: Tensor, b: Tensor, q: Tensor) -> Tensor:

@@ -48,7 +48,16 @@ def fresh(dictionary: Dictionary, optimiser: str = "adam") -> Moments:
     K, n = z.shape[:2]
     z1, z2, logits1, logits2 = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (z, z, y, y))
     steps = torch.zeros(n + 1, dtype=torch.int64, device=z.device)
-    return Moments(z1, z2, logits1, logits2, z.new_zeros(K), z.new_zeros(K), steps[1:].clone(), steps[0].clone())
+    return Moments(
+        z1=z1,
+        z2=z2,
+        logits1=logits1,
+        logits2=logits2,
+        alpha1=z.new_zeros(K),
+        alpha2=z.new_zeros(K),
+        row_steps=steps[1:].clone(),
+        alpha_steps=steps[0].clone(),
+    )
 
 
 def fit(

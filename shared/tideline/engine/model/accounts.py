@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tideline.core.run import ClientId
 
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a client, of an API key
+
 
 class Standing(StrEnum):
-    """What a client may do. A pending one waits for a person's word; a revoked one is let in again by an invitation only."""
+    """What a client may do. A pending one waits for approval; a revoked one is admitted again by an invitation only."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -47,7 +50,7 @@ class Handover:
 
 @dataclass(frozen=True)
 class Peer:
-    """A client as its peers are told of it: its keys, and how it came to them, the oldest first."""
+    """A client as its peers know it: its keys, and how it came to them, the oldest first."""
 
     keys: Keys
     handovers: tuple[Handover, ...] = ()
@@ -81,5 +84,34 @@ class Client:
 
     @property
     def keys(self) -> Keys | None:
-        """Its public keys, if it has any."""
         return Keys(self.sign_key, self.receive_key) if self.sign_key else None
+
+
+class KeyRole(StrEnum):
+    """What the holder of a key may do: read; run experiments and admit agents; everything."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+    def covers(self, needed: KeyRole) -> bool:
+        order = tuple(KeyRole)
+        return order.index(self) >= order.index(needed)
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """An API key. Of the key itself there is only a hash. A name is free again once its key is revoked.
+
+    last_used   to the minute; None: never       expires   None: never       revoked   None: it is valid
+    """
+
+    id: str
+    name: str
+    key_hash: str
+    role: KeyRole
+    created: float
+    created_by: str
+    last_used: float | None = None
+    expires: float | None = None
+    revoked: float | None = None

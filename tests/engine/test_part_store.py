@@ -16,7 +16,7 @@ from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.coordinator.part_store import GRACE_SECONDS, PartStore
 from tideline.engine.model.orders import OrderStatus, Reply
 from tideline.engine.model.runs import Status
-from tideline.engine.ports.parts import MOST_DROPPED, nothing
+from tideline.engine.ports.journal import MOST_DROPPED
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
 
@@ -168,7 +168,7 @@ def test_a_collection_that_the_database_does_again_takes_what_the_last_try_took(
         """A journal whose database undoes the first try of a collection; somebody pushes one of its parts before the second."""
 
         def collect(
-            self, before: float, drop: Callable[[Collection[Digest]], object] = nothing, most: int = MOST_DROPPED
+            self, before: float, drop: Callable[[Collection[Digest]], object] = lambda digests: None, most: int = MOST_DROPPED
         ) -> tuple[Digest, ...]:
             if not taken:
                 taken.extend(self._parts)

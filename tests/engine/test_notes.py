@@ -11,7 +11,7 @@ from tideline.algorithms import METHODS
 from tideline.core.errors import IdentityRefused
 from tideline.core.notes import Note
 from tideline.core.run import ClientId, OrderId, RunId
-from tideline.engine.coordinator.notes import MINUTE, PER_CLIENT, PER_RUN, Notebook
+from tideline.engine.coordinator.agent_service import MINUTE, PER_CLIENT, PER_RUN, Notebook
 from tideline.engine.simulation.federation import Federation
 
 ANNA, BERT = ClientId("anna"), ClientId("bert")

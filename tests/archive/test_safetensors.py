@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from tideline.archive import errors, layout
-from tideline.archive.foreign import KNOWN, tensors_in
+from tideline.archive.reader import KNOWN, tensors_in
 from tideline.core.errors import Malformed
 
 NETWORK = {"a.weight": torch.arange(6.0).view(2, 3), "a.bias": torch.zeros(2), "steps": torch.tensor(7), "none": torch.ones(0, 4)}

@@ -16,14 +16,13 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging import fedavg
 from tideline.algorithms.averaging.messages import State
-from tideline.archive.codec import decode
 from tideline.archive.layout import LIMITS
+from tideline.archive.reader import decode
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import World
 from tideline.core.settings import parse, plain
-from tideline.engine.coordinator.initial_weights import WHOSE
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
-from tideline.engine.model.experiment import Experiment, read_experiment
+from tideline.engine.model.experiment import UPLOADER, Experiment, read_experiment
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation
 
@@ -107,15 +106,15 @@ def test_what_is_told_of_it(federation: Federation) -> None:
     plain_one = federation.run(federation.start(experiment("fedavg", ROSTER)))
     row, other = (federation.journal.run(each["run"]) for each in (result, plain_one))
     assert row is not None and other is not None
-    assert (row.spec.weights, row.spec.weights_bytes) == (result["weights"], len(save(weights())))
-    assert plain_one["weights"] is None and (other.spec.weights, other.spec.weights_bytes) == (None, 0)
+    assert (row.spec.initial_weights, row.spec.initial_weights_bytes) == (result["weights"], len(save(weights())))
+    assert plain_one["weights"] is None and (other.spec.initial_weights, other.spec.initial_weights_bytes) == (None, 0)
     told = {entry.run: entry.details for entry in federation.journal.audit() if entry.kind == "run_started"}
     assert told[row.id]["weights"] == result["weights"] and "weights" not in told[other.id]
 
 
-def test_plain_data_of_an_experiment_without_weights_are_as_before() -> None:
-    """Who reads them knows nothing of weights."""
-    assert "weights" not in plain(read_experiment({"method": "fedavg"}))
+def test_an_experiment_as_plain_data_names_the_weights() -> None:
+    """Under the key that users write; empty without weights."""
+    assert plain(read_experiment({"method": "fedavg"}))["weights"] == ""
     assert plain(Experiment("fedavg", weights="ab"))["weights"] == "ab"
 
 
@@ -181,7 +180,7 @@ def test_numbers_of_another_network_are_not_looked_at(federation: Federation) ->
 
 def test_a_method_that_takes_none_says_which_do(federation: Federation) -> None:
     """Before the file is looked at."""
-    error = refused(federation, save(weights()), "local begins from no weights", "local")
+    error = refused(federation, save(weights()), "local takes no initial weights", "local")
     assert "fedavg, fedprox" in error.todo and "Leave weights out" in error.todo
 
 
@@ -220,14 +219,14 @@ def test_sites_without_labels_may_be_scored_and_not_taught(federation: Federatio
 @pytest.mark.parametrize(("method", "same"), [("fedprox", True), ("local", False)])
 def test_a_reference_begins_from_them_if_its_method_takes_any(federation: Federation, method: str, same: bool) -> None:
     """Else it begins as it always does."""
-    toys = (*METHODS, ("plain", "tests.engine.test_brought:plain_method"))
+    toys = (*METHODS, ("plain", "tests.engine.test_initial_weights:plain_method"))
     federation = Federation(toys, sites())
     digest = bring(federation, save(weights()))
     run = federation.start(experiment("plain", ROSTER, reference={"method": method}) | {"weights": digest})
     row = federation.journal.run(run)
     assert row is not None and row.reference is not None
     sibling = federation.journal.run(row.reference)
-    assert sibling is not None and sibling.spec.weights == (digest if same else None)
+    assert sibling is not None and sibling.spec.initial_weights == (digest if same else None)
     assert federation.run(run)["status"] == "completed"
 
 
@@ -235,7 +234,7 @@ def test_they_wait_an_hour_and_as_long_as_a_run_needs_them(federation: Federatio
     """From the upload, from a look, from a run that names them; while a run has not begun no time takes them."""
     digest = bring(federation, save(weights()))
     federation.clock.advance(GRACE_SECONDS - 1)
-    assert federation.part_store.collect() == 0 and federation.part_store.shelved(digest)  # type: ignore[arg-type]
+    assert federation.part_store.collect() == 0 and federation.part_store.has_initial_weights(digest)  # type: ignore[arg-type]
     federation.clock.advance(GRACE_SECONDS - 1)
     assert federation.part_store.collect() == 0
     run = federation.start(experiment("fedavg", ROSTER) | {"weights": digest})
@@ -275,7 +274,7 @@ def test_no_client_hears_of_an_upload(federation: Federation) -> None:
     run = federation.start(experiment("fedavg", ROSTER) | {"weights": digest})
     journal, now = federation.journal, federation.clock.now()
     assert journal.held(((digest, 1),), run, "anna", now) == frozenset()  # type: ignore[arg-type]
-    assert journal.held(((digest, 1),), *WHOSE, now) == {digest}
+    assert journal.held(((digest, 1),), *UPLOADER, now) == {digest}
 
 
 plain_method = replace(fedavg, name="plain", plan=lambda c: tuple(p for p in fedavg.plan(c) if p.name == "train"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -146,19 +147,10 @@ def test_a_table_for_admins() -> None:
     assert SECRET.encode() not in crossed and repr(NUMBER).encode() not in crossed
 
 
-def test_plain_data_say_how_a_table_is_drawn() -> None:
-    """Where it asks for it; tables of before do not."""
-    old = {"rows": ["a"], "columns": ["x"], "values": [[0.5]]}
-    arrows = Table(("a",), ("x",), ((0.5,),), drawn="graph")
-    assert plain(arrows) == old | {"drawn": "graph"} and plain(Table(("a",), ("x",), ((0.5,),))) == old
-    assert tables_in(json.loads(json.dumps(plain({"t": arrows})))) == {"t": arrows}
-    assert tables_in({"t": old})["t"].drawn == ""
-
-
-def test_plain_data_say_admins_where_it_is_so() -> None:
-    """Tables for all look as they did before there were others, and those of before are for all."""
-    old = {"rows": ["a"], "columns": ["x"], "values": [[0.5]]}
-    hidden = Table(("a",), ("x",), ((0.5,),), admins=True)
-    assert tables_in({"t": old})["t"] == Table(("a",), ("x",), ((0.5,),)) and plain(tables_in({"t": old})) == {"t": old}
-    assert plain(hidden) == old | {"admins": True}
-    assert tables_in(json.loads(json.dumps(plain({"t": hidden})))) == {"t": hidden}
+def test_tables_are_read_back() -> None:
+    """How they are drawn and whether they are for admins too; a table without these is as one by default."""
+    bare = {"rows": ["a"], "columns": ["x"], "values": [[0.5]]}
+    default = Table(("a",), ("x",), ((0.5,),))
+    assert tables_in({"t": bare})["t"] == default and plain(default) == bare | {"admins": False, "drawn": ""}
+    for each in (default, replace(default, drawn="graph"), replace(default, admins=True)):
+        assert tables_in(json.loads(json.dumps(plain({"t": each})))) == {"t": each}

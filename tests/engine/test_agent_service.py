@@ -14,9 +14,10 @@ from tests.engine.intercepting import intercept
 from tests.engine.toys import Part, stage, start, until
 from tests.laws.stage import Stage
 from tests.synthetic import NAMES
-from tideline.archive.codec import LAX, Rules, encode
+from tideline.archive.checks import LAX, Rules
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import MemoryParts, digest_of
+from tideline.archive.writer import encode
 from tideline.core.errors import IdentityRefused, NotFound, Stale, Unreachable
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
@@ -24,8 +25,7 @@ from tideline.core.run import ClientId, Digest, OrderId
 from tideline.core.step import no_tick
 from tideline.engine.coordinator.agent_service import MOST_ORDERS, SEEN_SECONDS
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import Failure, Order, OrderStatus, Receipt, Reply
+from tideline.engine.model.orders import Failure, Files, Order, OrderStatus, Receipt, Reply
 from tideline.engine.model.runs import JOIN, Status
 
 ANNA, BERT, CARL = (ClientId(n) for n in NAMES[:3])

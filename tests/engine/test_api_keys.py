@@ -7,7 +7,7 @@ import pytest
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, Refused, Unreachable
 from tideline.engine.coordinator.api_keys import ANYBODY, ApiKeys, hash_of
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.model.api_keys import ApiKey, KeyRole
+from tideline.engine.model.accounts import ApiKey, KeyRole
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
 
@@ -177,7 +177,7 @@ def test_names_and_lifetimes_that_cannot_be(ring: ApiKeys) -> None:
     with pytest.raises(NotFound, match="no key 'bab'") as lost:
         ring.revoke("bab")
     assert "did you mean bob?" in lost.value.todo
-    with pytest.raises(Refused, match="lies in a file"):
+    with pytest.raises(Refused, match="is a file"):
         ring.revoke("admin")
 
 

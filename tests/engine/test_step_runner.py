@@ -10,13 +10,11 @@ import pytest
 from tests.synthetic import rows
 from tideline.algorithms import METHODS
 from tideline.archive.parts import MemoryParts
-from tideline.core.algorithm import contract
-from tideline.core.data import Data, View
+from tideline.core.algorithm import contract, resolve
 from tideline.core.errors import DataRefused
-from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Role, RunId, World
 from tideline.core.settings import plain
-from tideline.core.step import no_tick
+from tideline.core.step import Data, View, no_tick
 from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN

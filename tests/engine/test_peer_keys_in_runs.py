@@ -16,7 +16,8 @@ from tests.laws.stage import Stage
 from tideline.archive.errors import SealBroken
 from tideline.core.errors import PeerRefused
 from tideline.core.signing import handover_bytes
-from tideline.engine.model.clients import Handover, Keys, Peer
+from tideline.engine.model.accounts import Handover, Keys, Peer
+from tideline.engine.model.brief import peers_in
 from tideline.engine.model.orders import Order
 from tideline.engine.peers.peer_keys import (
     FORMER_SECONDS,
@@ -30,7 +31,7 @@ from tideline.engine.peers.peer_keys import (
     raw,
     shown,
 )
-from tideline.engine.peers.sealing import peers_in, vouched
+from tideline.engine.peers.sealing import vouched
 
 
 def test_keys_are_pinned_when_they_are_met() -> None:
@@ -144,7 +145,7 @@ def test_a_fingerprint_that_is_too_short_is_asked_for_again() -> None:
     own = fresh()
     known = Pin(None, shown(own.public)[:19])
     peer_keys = PeerKeys(fresh, MemoryPins({BERT: known}))
-    with pytest.raises(PeerRefused, match=r"told to trust bert by 16 digits \(.{19}\), which are too few") as refusal:
+    with pytest.raises(PeerRefused, match=r"trusts bert by 16 digits \(.{19}\), which are too few") as refusal:
         peer_keys.trust({BERT: peer(own)})
     assert f"tideline site trust bert '{shown(own.public)}'" in refusal.value.todo
     assert peer_keys.pins.read() == {BERT: known}

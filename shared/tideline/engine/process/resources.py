@@ -1,11 +1,24 @@
-"""Freed memory: kept for the next message instead of being faulted in again with every megabyte; given back when work ends."""
+"""How many files a process may have open at once. A mapped part counts as one."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import resource
 import sys
 from typing import Any
+
+
+def open_many_files() -> int:
+    """Allow this process as many as the system lets it; gives how many. A fold may map every part of every reply at once."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems name no limit and refuse it all the same; then the old one stays.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return hard
+    return soft
+
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
 ARENAS = 2  # heaps: one for each of dozens of threads would keep as many times the freed memory
