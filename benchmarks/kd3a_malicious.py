@@ -124,9 +124,9 @@ def measured(sites: Mapping[str, Holdings], at: str, method: str, seed: int, arg
     world = {"inputs": list(sites[at].train.x.shape[1:]), "classes": classes(sites), "model": args.model}
     *_, result = played_with(sites, roster, method, settings(method, args), seed, world, policy=POLICY)
     there = next(c for c in result["clients"] if c["name"] == at)
-    report = {"method": method, "seed": seed, "accuracy": round(100 * there["accuracy"], 1), "weight": weights(result, args.bad)}
+    told = {"method": method, "seed": seed, "accuracy": round(100 * there["accuracy"], 1), "weight": weights(result, args.bad)}
     others = {name: round(100 * value, 1) for name, value in there["metrics"].items() if name.startswith("accuracy_")}
-    return {**report, "others": others, "seconds": round(time.monotonic() - begun)}
+    return {**told, "others": others, "seconds": round(time.monotonic() - begun)}
 
 
 def classes(sites: Mapping[str, Holdings]) -> int:
@@ -169,15 +169,15 @@ def summed(method: str, rows: Sequence[Mapping[str, Any]], shares: Sequence[floa
 
 def line(row: Mapping[str, Any]) -> str:
     """A row for people."""
-    report = row["weight"]
-    last = "" if report is None else f"   weight {' '.join(f'{w:.0f}' for w in report)}   in the end {mean_of_last(report):.1f} %"
+    told = row["weight"]
+    last = "" if told is None else f"   weight {' '.join(f'{w:.0f}' for w in told)}   in the end {mean_of_last(told):.1f} %"
     head = f"{row['target']}, {100 * row['share']:3.0f} % of {row['bad']} wrong  {row['method']:10s}"
     return f"{head} {row['accuracy']:5.1f} %{last}   {row['seconds']} s"
 
 
-def mean_of_last(report: list[float]) -> float:
+def mean_of_last(told: list[float]) -> float:
     """Over the last third of the rounds."""
-    tail = report[-max(1, len(report) // 3) :]
+    tail = told[-max(1, len(told) // 3) :]
     return sum(tail) / len(tail)
 
 

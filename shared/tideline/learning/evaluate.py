@@ -80,7 +80,7 @@ def evaluate(
         value = sum(values) / len(values) if values else None
         return Outcome(Nothing(), memory, {} if value is None else dict.fromkeys(metrics, value))
 
-    step = Step(name, score, takes, keeps, Nothing, metrics, View.HELD_OUT)
+    step = Step(name=name, run=score, takes=takes, keeps=keeps, gives=Nothing, metrics=metrics, view=View.HELD_OUT)
     return Phase(name, step, ask=offer, fold=unchanged)
 
 
@@ -98,7 +98,7 @@ def with_confidence(
         found = sum((tallied(predict, one, memory, site) for one in each(order)), nothing())
         return Outcome(Histogram(found.right, found.wrong), memory, metrics_of(found, metrics))
 
-    step = Step(name, score, takes, keeps, Histogram, (*metrics, "ece"), View.HELD_OUT)
+    step = Step(name=name, run=score, takes=takes, keeps=keeps, gives=Histogram, metrics=(*metrics, "ece"), view=View.HELD_OUT)
     return Phase(name, step, ask=offer, fold=histograms)
 
 
@@ -178,7 +178,10 @@ def confused(
         return Outcome(Confusion(counts.view(K, K)), memory)
 
     return Phase(
-        CONFUSION_NAME, Step(CONFUSION_NAME, count, takes, keeps, Confusion, (), View.HELD_OUT), ask=offer, fold=fold_confusion
+        CONFUSION_NAME,
+        Step(name=CONFUSION_NAME, run=count, takes=takes, keeps=keeps, gives=Confusion, metrics=(), view=View.HELD_OUT),
+        ask=offer,
+        fold=fold_confusion,
     )
 
 
@@ -231,7 +234,12 @@ def label_shift(offer: Offer[S, C, Nothing], predict: Predict[Nothing, M, C], *,
         parts = (predict(order, memory, site, x).argmax(1).cpu() for x in torch.split(site.data.x, ROWS))
         return torch.cat(tuple(parts))
 
-    return Phase(SHIFT_NAME, Step(SHIFT_NAME, count, Nothing, keeps, Classes, ()), ask=offer, fold=fold_shift)
+    return Phase(
+        SHIFT_NAME,
+        Step(name=SHIFT_NAME, run=count, takes=Nothing, keeps=keeps, gives=Classes, metrics=()),
+        ask=offer,
+        fold=fold_shift,
+    )
 
 
 def fold_shift(state: S, replies: Replies[Classes], turn: Turn[C]) -> S | Folded[S]:

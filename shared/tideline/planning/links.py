@@ -67,7 +67,7 @@ def problem_of(request: LinksRequest) -> tuple[Problem, bool]:
     bounded = bounds(request, np.isfinite(K))
     phi = Phi(weight(request.phi.source), weight(request.phi.target), weight(request.phi.energy))
     mode: link_problem.EnergyMode = "linear" if request.energy_mode == "linear" else "ratio"
-    return Problem(bounded.S, bounded.T, K, phi, np.array(request.pinned), mode), bounded.uneven
+    return Problem(S=bounded.S, T=bounded.T, K=K, phi=phi, pinned=np.array(request.pinned), energy_mode=mode), bounded.uneven
 
 
 def weight(phi: float) -> float:

@@ -104,8 +104,14 @@ def holdings_of(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdi
         bare = closed_up(bare, [s.sides.bare for s in surveys], gone)
     names, sides = tuple(name_of(s.path) for s in surveys), [s.sides for s in left]
     return Holdings(
-        Data(train, join([s.y_train for s in sides]), domains_of([s.train for s in sides]), names, bare if len(bare) else None),
-        Data(held, join([s.y_held for s in sides]), domains_of([s.held for s in sides]), names),
+        Data(
+            x=train,
+            y=join([s.y_train for s in sides]),
+            domain=domains_of([s.train for s in sides]),
+            domains=names,
+            bare=bare if len(bare) else None,
+        ),
+        Data(x=held, y=join([s.y_held for s in sides]), domain=domains_of([s.held for s in sides]), domains=names),
     )
 
 

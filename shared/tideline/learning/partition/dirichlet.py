@@ -107,7 +107,7 @@ def drawn(labels: Mapping[str, Words], rule: Dirichlet) -> Iterator[Device]:
             labelled, bare = 0, scaled(name, 2, rule.amounts.unlabelled, z[0], rule)
         p = legacy(seed_of(rule.seed, "mix", name)).dirichlet([rule.alpha] * len(sets[i]))
         counts = dict(zip(sets[i], apportioned(p, labelled + bare), strict=True))
-        yield Device(name, pool_of(tuple(labels), name, rule), labelled, bare, counts)
+        yield Device(name=name, pool=pool_of(tuple(labels), name, rule), labelled=labelled, bare=bare, counts=counts)
 
 
 def scaled(device: str, least: int, of: Normal, z: float, rule: Dirichlet) -> int:

@@ -188,7 +188,9 @@ def barycenter(
         before, z_B, y_B = z_B, mapped(plans, z_P, a), mapped(plans, y_P, a)
         if bool((z_B - before).square().sum(-1).amax() <= tol**2 * scale):
             break
-    return Barycenter(z_B, y_B, plans if len(a) == len(alpha) else spread(plans, active), tuple(objective), weight)
+    return Barycenter(
+        z=z_B, y=y_B, plans=plans if len(a) == len(alpha) else spread(plans, active), objective=tuple(objective), beta=weight
+    )
 
 
 def mapped(plans: Tensor, values: Tensor, alpha: Tensor) -> Tensor:
