@@ -91,8 +91,8 @@ def judged(sites: dict[str, Holdings], at: str, seed: int, config: dict[str, Any
     y = site.data.y
     assert y is not None
     z = score.embedded(there, site, site.data.x)
-    told = candidates(target.guesses(there, there.heads, z, score.network(there, site), c))
-    accuracy = {name: 100 * score.accuracy(p, y) for name, p in told.items()}
+    report = candidates(target.guesses(there, there.heads, z, score.network(there, site), c))
+    accuracy = {name: 100 * score.accuracy(p, y) for name, p in report.items()}
     return {criterion: accuracy[name] for criterion, name in chosen.items()} | {"oracle": max(accuracy.values())}
 
 

@@ -180,7 +180,7 @@ def line(guess: Tensor, truth: Tensor) -> Tensor:
 
 
 def learnt(messages: Tensor, images: Tensor, args: Any) -> Callable[[Tensor], Tensor]:
-    """A network from a message to its images, in any order: of all epochs that which undid an eighth best, kept apart for it."""
+    """A network from a message to its images, in any order: of all epochs the one that is best on an eighth set apart."""
     B, pixels = images.shape[1:]
     net = nn.Sequential(
         *(nn.Linear(messages.shape[1], 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU()),
@@ -188,7 +188,7 @@ def learnt(messages: Tensor, images: Tensor, args: Any) -> Callable[[Tensor], Te
     )
     by = torch.optim.Adam(net.parameters(), lr=1e-3)
     tested, rest = torch.arange(len(messages)).split([len(messages) // 8, len(messages) - len(messages) // 8])
-    best, kept = float("inf"), copy.deepcopy(net)
+    best, best_net = float("inf"), copy.deepcopy(net)
     for _ in range(args.epochs):
         for rows in rest[torch.randperm(len(rest))].split(32):
             guess = net(messages[rows])
@@ -197,8 +197,8 @@ def learnt(messages: Tensor, images: Tensor, args: Any) -> Callable[[Tensor], Te
             loss.backward()
             by.step()
         if (now := error(net(messages[tested]).detach(), images[tested])) < best:
-            best, kept = now, copy.deepcopy(net)
-    return lambda captured: kept(captured).detach()
+            best, best_net = now, copy.deepcopy(net)
+    return lambda captured: best_net(captured).detach()
 
 
 def paired(images: Tensor, guess: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from tideline.algorithms.source_free.source import network
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
 from tideline.nets import layers
-from tideline.numerics.labels.neighbourhood import soft_density
+from tideline.numerics.labels.confidence import soft_density
 
 ROWS = 64  # of a site that mixes
 MB = 1e6

@@ -21,7 +21,7 @@ from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import Exposure
 from tideline.core.run import Role, World
 from tideline.engine.simulation.federation import Federation
-from tideline.learning.normalisation import remeasure
+from tideline.learning.fit import remeasure
 
 WORLD = World(inputs=(1, 8, 8), classes=3, model="lenet_bn")
 IMAGES = {"world": dict(NORMED)}

@@ -38,8 +38,7 @@ from tideline.core.privacy import Exposure
 from tideline.core.run import ClientId, Role, world_in
 from tideline.engine.model.runs import Status
 from tideline.nets.disentangling import logits, sizes
-from tideline.numerics.aggregation.gaussian_noise import epsilon, noise
-from tideline.numerics.alignment.adversarial import clipped
+from tideline.numerics.alignment.adversarial import clipped, epsilon, noise
 
 CRITIC: dict[str, Any] = {"critic": "features", "parts": "II", "rounds": 1, "source_rounds": 0, "identify_steps": 2, "noise": 0.0}
 

@@ -28,8 +28,8 @@ from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.learning.normalisation import remeasure
-from tideline.numerics.alignment.random_features import moment, psi, ramp, typical, waves
+from tideline.learning.fit import remeasure
+from tideline.numerics.alignment.feature_maps import moment, psi, ramp, typical, waves
 
 ANNA, DORA = ClientId("anna"), ClientId("dora")
 SOURCES = ["anna", "bert", "carl"]

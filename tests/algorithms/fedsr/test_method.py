@@ -32,7 +32,7 @@ from tideline.core.step import Data, Site
 from tideline.engine.model.orders import Reply
 from tideline.engine.simulation.federation import SimSite
 from tideline.nets import probabilistic
-from tideline.numerics.labels.representation import References
+from tideline.nets.probabilistic import References
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 WORLD = World(inputs=(8,), classes=3, model="mlp")

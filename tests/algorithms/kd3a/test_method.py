@@ -38,8 +38,8 @@ from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
 from tideline.engine.simulation.federation import Federation
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.aggregation.shapley import leave_one_out, shapley
 from tideline.numerics.labels import knowledge
+from tideline.numerics.labels.knowledge import leave_one_out, shapley
 
 DORA, ANNA = ClientId("dora"), ClientId("anna")
 SOURCES = ["anna", "bert", "carl"]

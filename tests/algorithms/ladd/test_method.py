@@ -25,7 +25,7 @@ from tideline.archive.reader import decode
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.clustering.styles import amplitudes, mean_style
+from tideline.numerics.alignment.feature_maps import amplitudes, mean_style
 
 
 def close(a: Any, b: Any) -> None:

@@ -23,7 +23,7 @@ from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import SimSite
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.alignment.h_divergence import THRESHOLDS, from_curves, h_divergence
+from tideline.numerics.alignment.divergences import THRESHOLDS, from_curves, h_divergence
 
 ROSTER = {"anna": "peer", "bert": "source", "carl": "target", "dora": "target"}
 MAIN = "plan"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body
 from starlette.responses import JSONResponse, Response
 
-from tideline.planning.asked import LinksAsked
+from tideline.planning.request import LinksRequest
 from tideline_server.api.examples import LINKS
 from tideline_server.api.models import LinkPlan
 from tideline_server.api.schema import body_of
@@ -17,7 +17,7 @@ from tideline_server.planner import check_seconds
 router = APIRouter(prefix="/links", tags=["links"])
 
 
-@router.post("/plan", summary="Plan links", response_model=LinkPlan, openapi_extra=body_of(LinksAsked, LINKS))
+@router.post("/plan", summary="Plan links", response_model=LinkPlan, openapi_extra=body_of(LinksRequest, LINKS))
 def plan_links(services: Given, body: Annotated[dict[str, Any], Body()]) -> Response:
     """Who should be a source, who a target, and which source sends its model to which target. No run, no site and no entry.
 

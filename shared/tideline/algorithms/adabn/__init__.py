@@ -18,7 +18,7 @@ from tideline.core.record import Nothing
 from tideline.core.run import Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.normalisation import remeasure
+from tideline.learning.fit import remeasure
 from tideline.nets import layers
 
 

@@ -24,10 +24,8 @@ from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.confusion import confused
-from tideline.learning.evaluate import evaluate, outputs
-from tideline.learning.fit import cross_entropy, fit
-from tideline.learning.optimisers import OPTIMISERS, optimiser
+from tideline.learning.evaluate import confused, evaluate, outputs
+from tideline.learning.fit import OPTIMISERS, cross_entropy, fit, optimiser
 
 
 @dataclass(frozen=True)

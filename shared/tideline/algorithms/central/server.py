@@ -19,8 +19,7 @@ from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Roster, World
 from tideline.core.step import Data
 from tideline.learning.evaluate import Histogram
-from tideline.learning.fit import cross_entropy, fit
-from tideline.learning.optimisers import optimiser
+from tideline.learning.fit import cross_entropy, fit, optimiser
 
 if TYPE_CHECKING:
     from tideline.algorithms.central import Central

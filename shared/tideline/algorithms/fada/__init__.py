@@ -18,8 +18,7 @@ from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRES
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role
-from tideline.learning.confusion import confused
-from tideline.learning.label_shift import label_shift
+from tideline.learning.evaluate import confused, label_shift
 
 
 def plan(c: Either) -> Plan[Either, State]:

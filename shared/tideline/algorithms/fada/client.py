@@ -19,10 +19,9 @@ from tideline.core.record import Nothing, Weights
 from tideline.core.run import Role
 from tideline.core.step import AnyStep, Outcome, Site, Step, View, step
 from tideline.learning.evaluate import accuracy, outputs
-from tideline.learning.fit import batches
-from tideline.learning.normalisation import remeasure
+from tideline.learning.fit import batches, remeasure
 from tideline.nets.disentangling import beside, logits
-from tideline.numerics.alignment.adversarial import bounded, error_of, told_apart
+from tideline.numerics.alignment.adversarial import bounded, error_of, identifier_loss
 
 SOURCE = "source"  # the phase of averaging among sources
 IMPROVE = "improve"
@@ -122,7 +121,7 @@ def half(di: Tensor, f: Tensor, source: bool) -> Half | None:
     """The gradient of this party's term by DI, beside what DI makes of its rows; None where a number is none that may be told."""
     di = di.to(f.device).requires_grad_()
     z = logits(di, f)
-    loss = told_apart(z, source=source)
+    loss = identifier_loss(z, source=source)
     (g,) = torch.autograd.grad(loss, di)
     if not bounded(g, loss):
         return None

@@ -24,8 +24,7 @@ from tideline.core.record import Nothing, Weights
 from tideline.core.run import Role
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import uncounted
-from tideline.numerics.aggregation.gaussian_noise import KEY, epsilon, noise
-from tideline.numerics.alignment.adversarial import clipped
+from tideline.numerics.alignment.adversarial import KEY, clipped, epsilon, noise
 
 SEEDS = 2**62
 

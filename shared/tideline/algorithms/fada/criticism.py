@@ -14,7 +14,7 @@ from tideline.algorithms.fada.settings import LEAST, Either
 from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.run import ClientId
 from tideline.nets.disentangling import logits, sizes
-from tideline.numerics.alignment.adversarial import error_of, taken_for_source, told_apart
+from tideline.numerics.alignment.adversarial import error_of, identifier_loss, taken_for_source
 
 
 def ask_all(state: State, turn: Turn[Either]) -> dict[ClientId, Ask]:
@@ -53,7 +53,7 @@ def learnt(di: Tensor, f_s: Tensor, f_t: Tensor, rate: float) -> tuple[Tensor, f
     """DI after a step by eq. 4, and its error before."""
     di = di.clone().requires_grad_()
     z_s, z_t = logits(di, f_s), logits(di, f_t)
-    (g,) = torch.autograd.grad(told_apart(z_s, source=True) + told_apart(z_t, source=False), di)
+    (g,) = torch.autograd.grad(identifier_loss(z_s, source=True) + identifier_loss(z_t, source=False), di)
     return (di - rate * g).detach(), (error_of(z_s.detach(), source=True) + error_of(z_t.detach(), source=False)) / 2
 
 

@@ -11,7 +11,7 @@ from tideline.core.run import Role, Roster, World
 from tideline.nets.disentangling import numbers
 from tideline.nets.disentangling import sizes as sizes_of
 from tideline.nets.layers import backbone_of, parameters
-from tideline.numerics.aggregation.gaussian_noise import epsilon
+from tideline.numerics.alignment.adversarial import epsilon
 
 
 def fits(config: Either, world: World, roster: Roster) -> None:

@@ -23,7 +23,7 @@ from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import cross_entropy, fit, uncounted
 from tideline.nets.disentangling import Beside, logits, parted
 from tideline.nets.disentangling import beside as networks_beside
-from tideline.numerics.alignment.adversarial import confusion, finite, mutual_information, taken_for_source, told_information
+from tideline.numerics.alignment.adversarial import capped_information, confusion, finite, mutual_information, taken_for_source
 
 STEEPEST = 1.0  # norm that M's gradient is shortened to: its score has no bound (Belghazi et al., 2018)
 
@@ -171,7 +171,7 @@ def disentangled(
     told = mutual_information(beside.M(p, f_ds), beside.M(p, f_ds[shuffled]))
     undone = functional.mse_loss(beside.R(torch.cat([p, f_ds], 1)), f_conv.detach())
     (c.lambda_mi * told + c.lambda_rec * undone).backward(inputs=[*beside.D.parameters(), *beside.R.parameters()])  # type: ignore[no-untyped-call]
-    information = told_information(float(told.detach()), len(y))
+    information = capped_information(float(told.detach()), len(y))
     return {"disentangling": named, "confusion": confused, "information": information, "reconstruction": undone}
 
 

@@ -19,10 +19,10 @@ from tideline.core.record import Weights
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import uncounted
 from tideline.nets.disentangling import logits
-from tideline.numerics.alignment import source_gains as attention
+from tideline.numerics.alignment import adversarial as attention
 from tideline.numerics.alignment.adversarial import finite, taken_for_source
-from tideline.numerics.clustering.kmeans import clusters, looseness, regrouped
-from tideline.numerics.clustering.projection import plane
+from tideline.numerics.clustering.clusters import clusters, looseness, regrouped
+from tideline.numerics.clustering.cosine import plane
 
 WEIGHTS = {FLATTENED: attention.flattened, RAW: attention.raw, UNIFORM: attention.uniform}
 

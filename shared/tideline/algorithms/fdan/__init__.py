@@ -20,9 +20,8 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role, Roster, World
 from tideline.core.settings import setting
-from tideline.learning.confusion import confused
-from tideline.learning.label_shift import label_shift
-from tideline.numerics.alignment.random_features import BANDWIDTHS
+from tideline.learning.evaluate import confused, label_shift
+from tideline.numerics.alignment.feature_maps import BANDWIDTHS
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,12 @@ from tideline.core.errors import DataRefused
 from tideline.core.record import Nothing, Weights
 from tideline.core.step import Data, Outcome, Site, View, step
 from tideline.learning.evaluate import accuracy, outputs
-from tideline.learning.fit import cross_entropy, fit
-from tideline.learning.normalisation import remeasure
+from tideline.learning.fit import cross_entropy, fit, remeasure
 from tideline.nets.layers import parameters
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.alignment import random_features
-from tideline.numerics.alignment.random_features import LEAST as NARROWEST
-from tideline.numerics.alignment.random_features import moment, psi, ramp, typical
+from tideline.numerics.alignment import feature_maps
+from tideline.numerics.alignment.feature_maps import LEAST as NARROWEST
+from tideline.numerics.alignment.feature_maps import moment, psi, ramp, typical
 
 if TYPE_CHECKING:
     from tideline.algorithms.fdan import FDAN
@@ -107,9 +106,9 @@ def drawn_to(order: Lesson, d: int, site: Site[FDAN]) -> Penalty | None:
     return lambda f: weight * ((psi(by, f).mean(0) - partner).square().sum() + order.spread)
 
 
-def waves(order: Waves | Lesson, d: int, site: Site[FDAN]) -> random_features.Waves:
+def waves(order: Waves | Lesson, d: int, site: Site[FDAN]) -> feature_maps.Waves:
     """The random features that all sites share."""
-    return random_features.waves(site.config.features, d, order.s2, Generator().manual_seed(order.seed))
+    return feature_maps.waves(site.config.features, d, order.s2, Generator().manual_seed(order.seed))
 
 
 def changed(w: Weights, net: nn.Module, memory: Mine, site: Site[FDAN], penalty: Penalty | None) -> Outcome[Change, Mine]:

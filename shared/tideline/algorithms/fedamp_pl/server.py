@@ -16,9 +16,8 @@ from tideline.core.phase import Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.nets import layers
-from tideline.numerics.aggregation.attention import attention, typical
 from tideline.numerics.aggregation.robust import squared_distances
-from tideline.numerics.clustering.mixing import mixed
+from tideline.numerics.clustering.mixing import attention, mixed, typical
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedamp_pl import Config

@@ -17,7 +17,7 @@ from tideline.algorithms.feddadil.messages import Mine, State
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan, unchanged
 from tideline.core.settings import Plain, setting
-from tideline.numerics.alignment import scaling
+from tideline.numerics.alignment import feature_maps
 from tideline.numerics.transport.dictionary_update import OPTIMISERS
 
 CHOICES = ("guard", target.NONE, target.OWN, target.R, target.E, target.COMMITTEE)
@@ -47,7 +47,7 @@ class Config:
     start: str = setting("atom", choices=("atom", "normal"), doc="where the barycenter's iterations begin")
     iterations: int = setting(10, low=1, doc="iterations of the barycenter, at most")
     entropy: float = setting(0.0, low=0.0, doc="0: exact transport; else Sinkhorn with this share of the mean cost")
-    scaling: str = setting("rows", choices=scaling.KINDS, doc="how each site scales its features by its own statistics")
+    scaling: str = setting("rows", choices=feature_maps.KINDS, doc="how each site scales its features by its own statistics")
     classifier_l2: float | None = setting(None, low=0.0, doc="weight decay of the classifiers; unset: min(1, d / n)")
     adapt_every: int = setting(10, low=1, doc="passes between two adaptations of a target; the last three are averaged")
     choice: str = setting("guard", choices=CHOICES, doc="what a target predicts with; guard: decided there, without labels")

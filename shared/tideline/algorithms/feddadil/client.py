@@ -30,7 +30,7 @@ from tideline.core.run import Role, World
 from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import cross_entropy, fit
-from tideline.numerics.alignment.scaling import measured, scaled
+from tideline.numerics.alignment.feature_maps import measured, scaled
 from tideline.numerics.transport import dictionary, dictionary_update
 from tideline.numerics.transport.dictionary import Dictionary
 

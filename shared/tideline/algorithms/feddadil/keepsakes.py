@@ -12,7 +12,7 @@ from torch import Tensor
 from tideline.algorithms.feddadil.client import own
 from tideline.algorithms.feddadil.messages import Labelled, Linear, Mine
 from tideline.algorithms.feddadil.target import BY_OWN, COMMITTEE, NONE, OWN, E, R, guesses
-from tideline.numerics.clustering.projection import plane
+from tideline.numerics.clustering.cosine import plane
 
 if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config

@@ -18,8 +18,8 @@ from tideline.algorithms.feddadil.messages import Adapting, Heads, Labelled, Lin
 from tideline.core.record import Nothing
 from tideline.core.step import Outcome, Site, step
 from tideline.numerics.labels import softmax
-from tideline.numerics.labels.selection import disagreement, evidence, neighbours
-from tideline.numerics.transport.barycenter import Barycenter, barycenter
+from tideline.numerics.labels.confidence import disagreement, evidence, neighbours
+from tideline.numerics.transport.optimal_transport import Barycenter, barycenter
 
 if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config

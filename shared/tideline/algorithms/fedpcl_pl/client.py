@@ -17,8 +17,7 @@ from tideline.core.record import Nothing, Weights
 from tideline.core.step import Outcome, Site, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import fit
-from tideline.numerics.labels.contrast import Sets, class_means, classified, contrast
-from tideline.numerics.labels.prototypes import pseudo_labels
+from tideline.numerics.labels.prototypes import Sets, class_means, classified, contrast, pseudo_labels
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedpcl_pl import Config

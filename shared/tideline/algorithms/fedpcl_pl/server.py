@@ -15,7 +15,7 @@ from tideline.algorithms.source_free.messages import Model, Taught
 from tideline.core.phase import Replies, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.numerics.labels.contrast import Sets, mean_prototypes
+from tideline.numerics.labels.prototypes import Sets, mean_prototypes
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedpcl_pl import Config

@@ -13,11 +13,9 @@ from tideline import nets
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.fedsr.messages import Mine, Update
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.fit import fit
-from tideline.learning.optimisers import optimiser
+from tideline.learning.fit import fit, optimiser
 from tideline.nets import probabilistic
-from tideline.nets.probabilistic import encoded
-from tideline.numerics.labels.representation import References, class_divergence, length, log_mean_softmax
+from tideline.nets.probabilistic import References, class_divergence, encoded, length, log_mean_softmax
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedsr import FedSR

@@ -17,7 +17,7 @@ from tideline.core.record import Weights
 from tideline.core.step import Outcome, Site, step
 from tideline.nets import layers
 from tideline.numerics.clustering.mixing import cosine_confidence, softmax_weights
-from tideline.numerics.labels.neighbourhood import collapsed, soft_density
+from tideline.numerics.labels.confidence import collapsed, soft_density
 from tideline.numerics.labels.prototypes import Labelled, partners, two_model
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tideline.algorithms.fedwca.messages import Adapted, State, Weighed
 from tideline.core.record import Weights
 from tideline.core.run import ClientId
 from tideline.nets import layers
-from tideline.numerics.clustering.finch import agglomerative, finch, nearest_cluster, ranks, repaired
+from tideline.numerics.clustering.clusters import agglomerative, finch, nearest_cluster, ranks, repaired
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedwca import Config

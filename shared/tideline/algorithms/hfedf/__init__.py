@@ -20,7 +20,7 @@ from tideline.core.phase import Phase, Plan
 from tideline.core.record import Nothing
 from tideline.core.run import Role
 from tideline.core.settings import setting
-from tideline.learning.optimisers import OPTIMISERS
+from tideline.learning.fit import OPTIMISERS
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from tideline.core.phase import Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import World
 from tideline.learning.evaluate import Histogram
-from tideline.numerics.aggregation.grad_align import alignment, clipping
 from tideline.numerics.aggregation.hypernetwork import Pulled
-from tideline.numerics.aggregation.server_step import step_
+from tideline.numerics.aggregation.server_step import alignment, clipping, step_
 
 if TYPE_CHECKING:
     from tideline.algorithms.hfedf import Config

@@ -15,8 +15,7 @@ from tideline.core.phase import Folded, Phase, Replies, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import Histogram, Offer, evaluate, outputs
-from tideline.learning.fit import cross_entropy, fit
-from tideline.learning.optimisers import Descent, optimiser
+from tideline.learning.fit import Descent, cross_entropy, fit, optimiser
 
 C = TypeVar("C", bound=Hyper)
 S = TypeVar("S")

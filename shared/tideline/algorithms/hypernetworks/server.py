@@ -15,20 +15,23 @@ from tideline.core.phase import MOST_VALUES, Each, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.learning.evaluate import Histogram, histograms
-from tideline.numerics.aggregation.chunked_heads import ChunkedPull, begin_chunked, generate_chunked, total
+from tideline.numerics.aggregation.averaging import spread
 from tideline.numerics.aggregation.hypernetwork import (
+    ChunkedPull,
     LinearPull,
     Pulled,
+    begin_chunked,
     begin_heads,
     begin_trunk,
     generate,
+    generate_chunked,
     match_heads,
     pull,
+    total,
     trunk,
 )
 from tideline.numerics.aggregation.server_step import Optimised
 from tideline.numerics.aggregation.server_step import begin as fresh
-from tideline.numerics.aggregation.spread import spread
 
 S = TypeVar("S")
 NU = "nu"

@@ -10,10 +10,9 @@ from tideline.algorithms.averaging import Training, needs_teachers
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Roster, World
 from tideline.core.settings import nearest, setting
-from tideline.learning.optimisers import OPTIMISERS
+from tideline.learning.fit import OPTIMISERS
 from tideline.nets.layers import parameters
-from tideline.numerics.aggregation.chunked_heads import K, total
-from tideline.numerics.aggregation.hypernetwork import HIDDEN, LAYERS, Shapes
+from tideline.numerics.aggregation.hypernetwork import HIDDEN, LAYERS, K, Shapes, total
 
 LINEAR, CHUNKED = "linear", "chunked"
 GB, FLOAT = 1e9, 4

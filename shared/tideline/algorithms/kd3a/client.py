@@ -19,8 +19,8 @@ from tideline.core.record import Nothing, Weights
 from tideline.core.step import Outcome, Site, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import Loss, cross_entropy, fit
-from tideline.numerics.aggregation.shapley import leave_one_out, shapley
 from tideline.numerics.labels import knowledge
+from tideline.numerics.labels.knowledge import leave_one_out, shapley
 
 if TYPE_CHECKING:
     from tideline.algorithms.kd3a import KD3A

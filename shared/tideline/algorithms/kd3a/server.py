@@ -18,7 +18,7 @@ from tideline.core.phase import MOST_VALUES, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.alignment.normalisation import batch_norm_distance
+from tideline.numerics.alignment.divergences import batch_norm_distance
 
 if TYPE_CHECKING:
     from tideline.algorithms.kd3a import KD3A

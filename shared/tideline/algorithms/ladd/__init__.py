@@ -27,7 +27,7 @@ from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.core.settings import Plain, setting
 from tideline.core.step import AnyStep, Site
 from tideline.nets import layers
-from tideline.numerics.clustering.styles import window_side
+from tideline.numerics.alignment.feature_maps import window_side
 
 M = TypeVar("M", bound=scoring.Kept)
 

@@ -21,7 +21,7 @@ from tideline.core.step import AnyStep, Outcome, Site, Step, step
 from tideline.learning.fit import fit
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.clustering.styles import mean_style, transfer
+from tideline.numerics.alignment.feature_maps import mean_style, transfer
 from tideline.numerics.labels.confidence import NONE, confident
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.clustering.kmeans import silhouette_clusters
+from tideline.numerics.clustering.clusters import silhouette_clusters
 
 if TYPE_CHECKING:
     from tideline.algorithms.ladd import Styled

@@ -24,8 +24,7 @@ from tideline.core.run import ClientId, Roster, World
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate
-from tideline.learning.fit import cross_entropy, fit
-from tideline.learning.optimisers import OPTIMISERS, optimiser
+from tideline.learning.fit import OPTIMISERS, cross_entropy, fit, optimiser
 
 
 @dataclass(frozen=True)

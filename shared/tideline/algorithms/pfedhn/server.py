@@ -17,8 +17,7 @@ from tideline.core.phase import Each, Folded, Replies, Turn
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, Roster, World
 from tideline.learning.evaluate import Histogram
-from tideline.numerics.aggregation.grad_align import clipping
-from tideline.numerics.aggregation.server_step import step_
+from tideline.numerics.aggregation.server_step import clipping, step_
 
 if TYPE_CHECKING:
     from tideline.algorithms.pfedhn import Config

@@ -17,9 +17,7 @@ from tideline.core.record import Nothing, Record
 from tideline.core.run import ClientId, Role
 from tideline.core.settings import Settings
 from tideline.core.step import Outcome, Site, Step, View
-from tideline.learning.confusion import confused
-from tideline.learning.evaluate import Offer, accuracy, evaluate, outputs
-from tideline.learning.label_shift import label_shift
+from tideline.learning.evaluate import Offer, accuracy, confused, evaluate, label_shift, outputs
 
 C = TypeVar("C", bound=Settings)
 S = TypeVar("S")

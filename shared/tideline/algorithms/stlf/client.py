@@ -36,10 +36,9 @@ from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, World
 from tideline.core.step import AnyStep, Data, Moved, Outcome, Site, Step, View, step
 from tideline.learning.evaluate import accuracy, outputs
-from tideline.learning.fit import cross_entropy, descend, fit, uncounted
-from tideline.learning.optimisers import optimiser
+from tideline.learning.fit import cross_entropy, descend, fit, optimiser, uncounted
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.alignment.h_divergence import exceeding
+from tideline.numerics.alignment.divergences import exceeding
 
 MAIN = "plan"  # the rule that is the method's own
 OFFERS = 2  # times that sources are asked for their models: again only for links that were made anew as others did not answer

@@ -17,8 +17,8 @@ from tideline.algorithms.stlf.settings import STLF
 from tideline.core.errors import RosterRefused
 from tideline.core.phase import Turn
 from tideline.core.run import Roster
-from tideline.numerics.alignment.h_divergence import from_curves, separability
-from tideline.numerics.links import bounds, link_problem, wireless
+from tideline.numerics.alignment.divergences import from_curves, separability
+from tideline.numerics.links import bounds, link_problem
 from tideline.numerics.links.bounds import LARGEST_DIVERGENCE, Bools
 from tideline.numerics.links.link_problem import EnergyMode, Phi, Plan, Problem
 
@@ -34,12 +34,12 @@ def numpy_rng(rng: Generator) -> np.random.Generator:
 def joules(config: STLF, roster: Roster, bits: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """P (n,) and K (n, n), K_ij = P_i M / R_ij, in the roster's order. What is not given is drawn; what is changes no draw."""
     names = [member.id for member in roster]
-    power, rate = wireless.draw_power(len(names), rng), wireless.draw_rate(len(names), rng)
+    power, rate = bounds.draw_power(len(names), rng), bounds.draw_rate(len(names), rng)
     for i, sender in enumerate(names):
         power[i] = config.watts.get(sender, power[i])
         for j, receiver in enumerate(names):
             rate[i, j] = config.rates.get(sender, {}).get(receiver, rate[i, j])
-    K = wireless.transfer_energy(power, rate, bits)
+    K = bounds.transfer_energy(power, rate, bits)
     return torch.from_numpy(power), torch.from_numpy(np.where(np.isinf(K), NO_LINK, K))
 
 

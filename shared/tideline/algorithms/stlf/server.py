@@ -30,7 +30,7 @@ from tideline.core.phase import Each, Folded, Replies, Turn
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.links.tournament import blocks
+from tideline.numerics.alignment.divergences import blocks
 
 EMPTY: Weights = {}
 SLOWEST, FASTEST = 1.0, 1e14  # bit/s that a line can have

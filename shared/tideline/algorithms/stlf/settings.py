@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tideline.core.run import EMPTY
 from tideline.core.settings import Plain, setting
-from tideline.learning.optimisers import OPTIMISERS
+from tideline.learning.fit import OPTIMISERS
 
 GIVEN = ("attention_alpha", "attention_psi")  # rules whose weights the experiment gives
 RULES = ("random_alpha", "fedavg_alpha", GIVEN[0], "average_degree", "single_matching", "random_psi", "fedavg_psi", GIVEN[1])

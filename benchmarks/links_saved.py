@@ -24,7 +24,7 @@ from tideline.numerics.links.link_problem import Phi, Problem
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedLinks:
     """One run's devices, sorted by name: error, count, labelled (N,), d, K (N, N), and the models of those that have one."""
 
     said: Mapping[str, Any]
@@ -38,13 +38,13 @@ class Kept:
 
     def problem(self, *, d: Any = None, energy: float = 1.0, **constants: Any) -> Problem:
         """(P) with other divergences or constants: scale, complexity, target (phi_T). Published ones where none is given."""
-        told = bounds.Measured(self.error, self.count, self.labelled, self.d if d is None else d)
+        report = bounds.Measured(self.error, self.count, self.labelled, self.d if d is None else d)
         scale, complexity = constants.get("scale", 100.0), constants.get("complexity", "published")
-        S, T = bounds.bounds(told, complexity=complexity, divergence_scale=scale)
-        return Problem(S, T, self.K, Phi(1.0, constants.get("target", 0.5), energy), told.pinned)
+        S, T = bounds.bounds(report, complexity=complexity, divergence_scale=scale)
+        return Problem(S, T, self.K, Phi(1.0, constants.get("target", 0.5), energy), report.pinned)
 
 
-def keep(path: Path, federation: Federation, run: str, said: Mapping[str, Any]) -> None:
+def save_links(path: Path, federation: Federation, run: str, said: Mapping[str, Any]) -> None:
     """Write a run's file. said: what else is to be known of it, such as the scale of its deal."""
     path.parent.mkdir(parents=True, exist_ok=True)
     state = decode(State, federation.journal.rounds(RunId(run))[-1].state[0][0], federation.parts, LAX)
@@ -65,7 +65,7 @@ def memory(federation: Federation, run: str, name: str) -> Mine:
     return decode(Mine, head.memory[0][0], vault.parts(RunId(run)), LAX)
 
 
-def kept(path: Path) -> Kept:
+def load_links(path: Path) -> SavedLinks:
     """A run from its file."""
     with safe_open(path, "pt") as file:
         words, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -75,4 +75,4 @@ def kept(path: Path) -> Kept:
             _, i, key = name.split(".", 2)
             h.setdefault(int(i), {})[key] = w
     error, count, labelled, d, K = (tensors[key].numpy() for key in ("error", "count", "labelled", "d", "K"))
-    return Kept(json.loads(words["said"]), tuple(json.loads(words["names"])), error, count, labelled, d, K, h)
+    return SavedLinks(json.loads(words["said"]), tuple(json.loads(words["names"])), error, count, labelled, d, K, h)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Independent, Normal, kl_divergence
 from torch.nn import functional
 
-from tideline.numerics.labels.representation import LEAST, References, class_divergence, divergence, length, log_mean_softmax
+from tideline.nets.probabilistic import LEAST, References, class_divergence, divergence, length, log_mean_softmax
 
 N, M, K = 7, 5, 3
 

@@ -63,14 +63,14 @@ TIMES = pa.array([7654321] * 3, pa.int64()).cast(pa.time64("ns"))
 CASES = {
     "no line of names": (table(f"Svensson,x,y\nS,1,0\n{ROWS}"), [2], "Svensson", "line 2, column 1: not a finite number"),
     "and a gap": (table(f"Svensson,x,y\n,1,0\n{ROWS}"), [2], "Svensson", "line 2, column 1: the value is missing"),
-    "twice the same": (table(f"S,Svensson,Svensson\n{ROWS}"), [3], "Svensson", "columns 2 and 3 have one name"),
+    "twice the same": (table(f"S,Svensson,Svensson\n{ROWS}"), [3], "Svensson", "columns 2 and 3 have the same name"),
     "nearly the same": (table(f"x,Svensson,y\n{ROWS}", 'drop = ["svensson"]'), [2], "Svensson", "the column 'svensson', which"),
     "words": (records(Svensson=pa.array(["a", "b", "c"]), x=NUMBERS), [2], "Svensson", "column 1 holds no numbers"),
     "a kind": (records(x=pa.array([{"Svensson": 1}] * 3), z=NUMBERS), [2], "Svensson", "column 1 holds no numbers"),
     "a time too fine": (records(x=NUMBERS, y=TIMES), [1], "7654321", "a .parquet file (ValueError)"),
     "a wrong header": (misread, [8], "Svensson", "an .npz file (ValueError)"),
     "an array with names": (arrays(np.zeros(4, [("Svensson", "f8")])), [1], "Svensson", "x holds void64, not numbers"),
-    "a range": (arrays(np.array([[-44.5], [1e39], [0.0]])), [1], "-44.5", "beyond float32"),
+    "a range": (arrays(np.array([[-44.5], [1e39], [0.0]])), [1], "-44.5", "too large for float32"),
     "pixels": (arrays(np.full((4, 8, 8), 7654.0)), [1, 8, 8], "7654", "outside 0 to 1"),
 }
 CHOSEN = pytest.mark.parametrize(("write", "inputs", "cell", "said"), CASES.values(), ids=list(CASES))

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.budgets import examples
-from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.aggregation.sign_agreement import LARGEST, mask, masked_mean
+from tideline.numerics.aggregation.averaging import LARGEST, mask, masked_mean, weighted_sum
 
 Model = dict[str, Tensor]
 TRAINED = ("a", "b")

@@ -94,5 +94,5 @@ def scored(result: Mapping[str, Any], at: str) -> dict[str, Any]:
     """Accuracies in percent, and megabytes."""
     target = next(client for client in result["clients"] if client["name"] == at)
     moved = sum(client["bytes_up"] + client["bytes_down"] for client in result["clients"])
-    told = {key: round(100 * target[key], 2) for key in ("accuracy", "source_only") if target.get(key) is not None}
-    return {**told, "mb": round(moved / 1e6, 2)}
+    report = {key: round(100 * target[key], 2) for key in ("accuracy", "source_only") if target.get(key) is not None}
+    return {**report, "mb": round(moved / 1e6, 2)}

@@ -19,7 +19,7 @@ from tideline.learning.formats.surveys import Place, check_count, check_settings
 from tideline.learning.formats.transforms import Transform, check_kind
 
 OWN = ("label", "held_out", "columns", "drop")
-LABELS = ("y", "label")  # the names that a column of labels has where nothing is said
+LABELS = ("y", "label")  # the names of a column of labels if the settings name none
 WORDS = {"test": True, "held_out": True, "true": True, "yes": True, "1": True}
 WORDS |= {"train": False, "false": False, "no": False, "0": False}
 SHOWN = 10  # names of columns in a refusal
@@ -29,7 +29,7 @@ SHOWN = 10  # names of columns in a refusal
 class Columns:
     """The features' names in the order of the sample, and the names of the labels' and the split's columns.
 
-    `places`: where the features stand in the table, counted from 1. A name may be data, where the line of names was forgotten.
+    `places`: the columns of the features, counted from 1. Names may be data: a table may lack its line of names.
     """
 
     features: tuple[str, ...]
@@ -40,7 +40,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Marks:
-    """What the first pass over a table has found: a code per row (see Classes.number), whether it is held out, its name."""
+    """The result of the first pass over a table: of each row the code (see Classes.number), if it is held out, and its name."""
 
     codes: Sequence[int]
     held: Sequence[int]
@@ -48,15 +48,15 @@ class Marks:
 
 
 def choose(names: Sequence[str], transform: Transform) -> Columns:
-    """What each column is. Raises DataRefused for names that are doubtful, or that the settings name and the table lacks."""
+    """What each column is. Raises DataRefused for ambiguous names, and for settings that name no column."""
     check_header(names, transform)
-    for key in ("label", "held_out", "columns", "drop"):
-        given = getattr(transform, key) or ()
-        check_named(key, (given,) if isinstance(given, str) else given, names)
-    label = transform.label or found_label(names, (*transform.columns, *transform.drop))
-    given = [name for name in (label, transform.held_out) if name is not None]
-    taken = {*given, *transform.drop}
-    twice = [*(n for n in transform.columns if n in taken), *(n for n in given if given.count(n) > 1 or n in transform.drop)]
+    for key in OWN:
+        setting = getattr(transform, key) or ()
+        check_named(key, (setting,) if isinstance(setting, str) else setting, names)
+    label = transform.label or label_in(names, (*transform.columns, *transform.drop))
+    own = [name for name in (label, transform.held_out) if name is not None]
+    taken = {*own, *transform.drop}
+    twice = [*(n for n in transform.columns if n in taken), *(n for n in own if own.count(n) > 1 or n in transform.drop)]
     if twice:
         raise DataRefused(f"the column {twice[0]!r} is used for two things", "Name it once in transforms.toml")
     features = transform.columns or tuple(name for name in names if name not in taken)
@@ -72,36 +72,37 @@ def check_header(names: Sequence[str], transform: Transform) -> None:
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         first, second = [i for i, name in enumerate(names, 1) if name == twice][:2]
-        raise DataRefused(f"columns {first} and {second} have one name", "Give each column a name of its own", column=twice[:40])
+        what = f"columns {first} and {second} have the same name"
+        raise DataRefused(what, "Give each column a name of its own", column=twice[:40])
     if "" in names and "" not in transform.drop:
         todo = 'Give it one, or leave it out: drop = [""] in transforms.toml'
         raise DataRefused(f"column {list(names).index('') + 1} has no name", todo)
 
 
-def check_named(key: str, given: Sequence[str], names: Sequence[str]) -> None:
-    """Raises DataRefused where a setting names a column that is not there, or names one twice."""
-    for name in given:
+def check_named(key: str, listed: Sequence[str], names: Sequence[str]) -> None:
+    """Raises DataRefused if a setting names a column that does not exist, or names one twice."""
+    for name in listed:
         if name not in names:
             near = {"near": guess.strip(" ()")} if (guess := nearest(name, names)) else {}
             todo = "See the columns with `tideline data check`"
             raise DataRefused(f"{key} names the column {name!r}, which is not there", todo, columns=shown(names), **near)
-    if len(set(given)) < len(given):
+    if len(set(listed)) < len(listed):
         raise DataRefused(f"{key} names a column twice", "Name each column once in transforms.toml")
 
 
-def found_label(names: Sequence[str], otherwise: Sequence[str]) -> str | None:
-    """The column of the labels where no setting names it. Raises DataRefused where there are two."""
-    found = [name for name in LABELS if name in names and name not in otherwise]
-    if len(found) > 1:
+def label_in(names: Sequence[str], otherwise: Sequence[str]) -> str | None:
+    """The column of the labels if no setting names it. Raises DataRefused if there are two."""
+    labels = [name for name in LABELS if name in names and name not in otherwise]
+    if len(labels) > 1:
         todo = 'Say which holds the labels, such as label = "y" in transforms.toml; drop the other, or it is a feature'
         raise DataRefused("there is a column y and a column label", todo)
-    return found[0] if found else None
+    return labels[0] if labels else None
 
 
-def unused(names: Sequence[str]) -> str:
-    """A name for a column of the split, that no other column has."""
+def split_column(columns: Columns, names: Sequence[str]) -> str:
+    """The column that says which rows are held out, or a name for a new one."""
     tried = (f"held_out{f'_{i}' * (i > 1)}" for i in itertools.count(1))
-    return next(name for name in tried if name not in names)
+    return columns.held_out or next(name for name in tried if name not in names)
 
 
 def check_table(place: Place, world: World, columns: Columns, own: tuple[str, ...] = OWN) -> None:
@@ -119,7 +120,7 @@ def check_table(place: Place, world: World, columns: Columns, own: tuple[str, ..
 
 
 def place_labels(place: Place, columns: Columns, marks: Marks, role: Role) -> Sides:
-    """Which rows of a table are for what, and their labels. Raises DataRefused for what cannot be used."""
+    """Which rows of a table are for what, and their labels. Raises DataRefused for rows that cannot be used."""
     n = len(marks.codes)
     check_count(n, "row", 2 if columns.held_out is None else 1)
     mask: NDArray[np.bool_] = np.asarray(marks.held, bool)
@@ -128,31 +129,30 @@ def place_labels(place: Place, columns: Columns, marks: Marks, role: Role) -> Si
         return Sides(*rows)
 
     def strange(row: int) -> DataRefused:
-        what = f"{marks.name(row)}, column {columns.label}: the label is none of the classes {place.classes.told()}"
+        what = f"{marks.name(row)}, column {columns.label}: the label is none of the classes {place.classes.describe()}"
         return DataRefused(what, place.classes.todo(), row=row, column=columns.label)
 
     return cut(marks.codes, rows, role, strange)
 
 
-def held_word(word: str, name: Callable[[], str], column: str | None) -> bool:
+def held_word(word: str, name: str, column: str | None) -> bool:
     """Whether a word says that a row is held out. Raises DataRefused for any other word."""
-    known = WORDS.get(word.strip().lower())
-    if known is None:
+    held = WORDS.get(word.strip().lower())
+    if held is None:
         todo = "Write test or train, true or false, 1 or 0"
-        raise DataRefused(f"{name()}, column {column}: the word does not say whether the row is held out", todo, cell=word[:40])
-    return known
+        raise DataRefused(f"{name}, column {column}: the word does not say whether the row is held out", todo, cell=word[:40])
+    return held
 
 
-def no_number(name: str, place: int, column: str, cell: object) -> DataRefused:
-    """The refusal of one cell. Its contents, and its column's name, are for the owner's eyes, in `context`."""
-    missing = str(cell).strip().lower() in ("", "nan", "na", "n/a", "null")
+def no_number(name: str, place: int, column: str, cell: str) -> DataRefused:
+    """The refusal of one cell. Its contents and its column's name are for the owner only, in `context`."""
+    missing = cell.strip().lower() in ("", "nan", "na", "n/a", "null")
     what = f"{name}, column {place}: {'the value is missing' if missing else 'not a finite number'}"
     todo = "Fill or remove such rows, give words numbers, or leave the column out: drop in transforms.toml"
-    return DataRefused(what, todo, column=column[:40], cell=str(cell)[:40])
+    return DataRefused(what, todo, column=column[:40], cell=cell[:40])
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number."""
     try:
         float(text)
     except ValueError:
@@ -161,5 +161,5 @@ def is_number(text: str) -> bool:
 
 
 def shown(names: Sequence[str]) -> list[str]:
-    """Names of columns, not all of very many. For the owner alone: where the line of names was forgotten they are data."""
+    """The first columns' names, for the owner only: in a table without a line of names they are data."""
     return [name[:40] for name in names[:SHOWN]] + [f"and {len(names) - SHOWN} more"] * (len(names) > SHOWN)

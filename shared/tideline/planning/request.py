@@ -1,4 +1,4 @@
-"""What a plan of links is asked with: devices by name, what is known of them, and what the plan is to weigh.
+"""The request for a plan of links: devices by name, what is known of them, and the weights of the plan.
 
 Symbols and defaults are those of Wang, Hosseinalipour, Brinton, IEEE TCCN 2024 (arXiv 2304.12422). Shapes: N devices; matrices
 (N, N) in the order of `devices`, row i sends and column j receives; null on the diagonal, and where there is no link.
@@ -40,7 +40,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class PhiAsked:
+class PhiWeights:
     """Weights of the objective, eq. 11."""
 
     source: float = setting(1.0, low=0.0, high=LARGEST, doc="of sources' errors, phi_S")
@@ -49,7 +49,7 @@ class PhiAsked:
 
 
 @dataclass(frozen=True)
-class LinksAsked:
+class LinksRequest:
     """Who should be a source, who a target, and which source sends its model to which target."""
 
     devices: tuple[Device, ...] = setting(doc=f"2 to {MOST['exact']} devices; with the solver sca {MOST['sca']} at most")
@@ -58,7 +58,7 @@ class LinksAsked:
     rates: Matrix = setting((), low=0.0, high=1e15, doc="bit/s from row to column; 0 or null: no link; goes with watts")
     bits: float = setting(1e9, low=1.0, high=1e15, doc="size of a model in bits, M; goes with rates")
     K: Matrix = setting((), low=0.0, high=1e12, doc="in place of rates: joules of one transfer; null: no link")
-    phi: PhiAsked = setting(PhiAsked(), doc="weights of the objective")
+    phi: PhiWeights = setting(PhiWeights(), doc="weights of the objective")
     delta: float = setting(1e-3, low=1e-12, high=0.999, doc="failure probability of each bound")
     complexity: str = setting(
         "published", choices=("natural", "published", "early"), doc="Rademacher bound: 1.177, 0.776, or of the count"
@@ -76,37 +76,36 @@ class LinksAsked:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The devices' names."""
         return tuple(device.name for device in self.devices)
 
     @property
     def pinned(self) -> tuple[bool, ...]:
-        """Who has to be a target (N,)."""
+        """Which devices have to be targets, (N,)."""
         return tuple(device.labelled == 0 or device.name in self.pins for device in self.devices)
 
 
-def read_links(given: Mapping[str, Any]) -> LinksAsked:
-    """What is asked, checked as far as it can be without a formula. Raises ConfigRefused with the place and the device's name."""
-    with told_by_name(names_in(given)):
-        asked = parse(LinksAsked, given)
-        check_devices(asked)
-        check_bounds(asked)
-        check_energy(asked)
+def read_links(given: Mapping[str, Any]) -> LinksRequest:
+    """The request, checked without formulas. Raises ConfigRefused with the path and the device's name."""
+    with naming_devices(names_in(given)):
+        request = parse(LinksRequest, given)
+        check_devices(request)
+        check_bounds(request)
+        check_energy(request)
         for name in MATRICES:
-            check_shape(name, getattr(asked, name), len(asked.devices))
-    return asked
+            check_shape(name, getattr(request, name), len(request.devices))
+    return request
 
 
 def names_in(given: Any) -> tuple[str, ...]:
-    """The devices' names in what may be nothing of the kind; an empty one for each that has none."""
+    """The devices' names in an unchecked request; an empty one for each device without a name."""
     devices = given.get("devices") if isinstance(given, Mapping) else None
     found = [each.get("name") if isinstance(each, Mapping) else None for each in devices] if isinstance(devices, list) else []
     return tuple(name if isinstance(name, str) else "" for name in found)
 
 
 @contextmanager
-def told_by_name(names: Sequence[str]) -> Iterator[None]:
-    """Refusals raised inside, whose path leads to a device or a pair of them, say its name, or theirs."""
+def naming_devices(names: Sequence[str]) -> Iterator[None]:
+    """Add names to refusals raised inside whose path leads to a device or a pair of devices."""
     try:
         yield
     except ConfigRefused as error:
@@ -118,40 +117,42 @@ def told_by_name(names: Sequence[str]) -> Iterator[None]:
 
 
 def at_fault(path: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The devices that a path leads to: one, or sender and receiver; none that it does not name."""
+    """The devices that a path leads to: one, sender and receiver, or none."""
     found = PLACE.match(path)
     places = [int(each) for each in found.groups() if each is not None] if found else []
     return tuple(names[i][:LONGEST] if i < len(names) else "" for i in places)
 
 
-def check_devices(asked: LinksAsked) -> None:
+def check_devices(request: LinksRequest) -> None:
     """Names, numbers of devices, and pins. Raises ConfigRefused."""
-    most = MOST[asked.solver]
-    if not 2 <= len(asked.devices) <= most:
+    most = MOST[request.solver]
+    if not 2 <= len(request.devices) <= most:
         todo = (
-            "Name at least two" if len(asked.devices) < 2 else f"Name fewer{', or use the solver exact' * (most == MOST['sca'])}"
+            "Name at least two"
+            if len(request.devices) < 2
+            else f"Name fewer{', or use the solver exact' * (most == MOST['sca'])}"
         )
-        what = f"devices names {len(asked.devices)}; the solver {asked.solver} takes 2 to {most}"
+        what = f"devices names {len(request.devices)}; the solver {request.solver} takes 2 to {most}"
         raise ConfigRefused(what, todo, path="devices")
-    for i, name in enumerate(asked.names):
+    for i, name in enumerate(request.names):
         if not (0 < len(name) <= LONGEST and name.isprintable()):
             what = f"devices[{i}].name is no text of 1 to {LONGEST} characters that can be shown on a line"
             raise ConfigRefused(what, "Give it a name", path=f"devices[{i}].name")
-    (name, times), *_ = Counter(asked.names).most_common(1)
+    (name, times), *_ = Counter(request.names).most_common(1)
     if times > 1:
-        at = [i for i, each in enumerate(asked.names) if each == name][1]
+        at = [i for i, each in enumerate(request.names) if each == name][1]
         raise ConfigRefused(f"devices[{at}].name is another's", "Give each device a name of its own", path=f"devices[{at}].name")
-    for i, pin in enumerate(asked.pins):
-        if pin not in asked.names:
+    for i, pin in enumerate(request.pins):
+        if pin not in request.names:
             raise ConfigRefused(f"pins[{i}] is {pin[:LONGEST]!r}, which is no device", "Name one of devices", path=f"pins[{i}]")
-    if len(asked.sweep) > MOST_SWEPT:
-        raise ConfigRefused(f"sweep has {len(asked.sweep)} values; {MOST_SWEPT} are taken", "Give fewer", path="sweep")
+    if len(request.sweep) > MOST_SWEPT:
+        raise ConfigRefused(f"sweep has {len(request.sweep)} values; {MOST_SWEPT} are taken", "Give fewer", path="sweep")
 
 
-def check_bounds(asked: LinksAsked) -> None:
+def check_bounds(request: LinksRequest) -> None:
     """S and T are there, or what they follow from, and nothing is given twice. Raises ConfigRefused."""
-    direct = asked.devices[0].S is not None
-    for i, device in enumerate(asked.devices):
+    direct = request.devices[0].S is not None
+    for i, device in enumerate(request.devices):
         wanted, instead = (("S",), ("error", "count")) if direct else (("error", "count", "labelled"), ("S",))
         for key in wanted:
             if getattr(device, key) is None:
@@ -159,22 +160,22 @@ def check_bounds(asked: LinksAsked) -> None:
         for key in instead:
             if getattr(device, key) is not None:
                 raise twice(f"devices[{i}].{key}", f"{' and '.join(wanted)} of the devices")
-    if asked.T and asked.d:
+    if request.T and request.d:
         raise twice("d", "T")
-    if direct and not asked.T:
+    if direct and not request.T:
         raise missing("T", "Give T with S; or give d, and of each device error, count and labelled")
-    if not asked.T and not asked.d:
+    if not request.T and not request.d:
         raise missing("d", "Give the divergences d, or T")
 
 
-def check_energy(asked: LinksAsked) -> None:
+def check_energy(request: LinksRequest) -> None:
     """Watts with rates, or K, or neither. Raises ConfigRefused."""
-    if asked.rates and asked.K:
+    if request.rates and request.K:
         raise twice("rates", "K")
-    for i, device in enumerate(asked.devices):
-        if asked.rates and device.watts is None:
+    for i, device in enumerate(request.devices):
+        if request.rates and device.watts is None:
             raise missing(f"devices[{i}].watts", "Give each device its transmit power, or K in place of rates")
-        if not asked.rates and device.watts is not None:
+        if not request.rates and device.watts is not None:
             raise ConfigRefused(
                 f"devices[{i}].watts says nothing without rates", "Give rates too, or leave watts out", path=f"devices[{i}].watts"
             )
@@ -191,10 +192,8 @@ def check_shape(name: str, matrix: Matrix, N: int) -> None:
 
 
 def missing(path: str, todo: str) -> ConfigRefused:
-    """The refusal of what has to be there."""
     return ConfigRefused(f"{path} is missing", todo, path=path)
 
 
 def twice(path: str, other: str) -> ConfigRefused:
-    """The refusal of what is given beside what it follows from."""
     return ConfigRefused(f"{path} is given beside {other}", "Give one of them", path=path)

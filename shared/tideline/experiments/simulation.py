@@ -1,4 +1,4 @@
-"""An experiment with a `data:` or a `deal:` section, run in this process."""
+"""An experiment with a `data:` or a `deal:` section, run in this process; its result says each site's true domain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,20 +16,20 @@ from tideline.client.export import export
 from tideline.client.output import make_folder, replace_file
 from tideline.client.watching import Watcher
 from tideline.core.algorithm import Methods
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.run import Digest, Role, RunId, World
 from tideline.engine.coordinator.result import result_of
-from tideline.engine.model.experiment import Experiment, SiteSource, read_experiment
+from tideline.engine.model.experiment import DealData, Experiment, SiteSource, read_experiment
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.experiments.dealt_sites import DealtSite, dealt_sites
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.initial_weights import packed
-from tideline.experiments.true_domains import fill_in
 from tideline.learning.datasets import digits
 from tideline.learning.formats.folder import find, read_folder
 from tideline.learning.formats.holdings import Holdings
+from tideline.learning.partition.dealt_folder import Sites, read_dealt, rule_in, sites_of
+from tideline.report.maps import last_groups
 
 SETS = {"digits": digits.write_site}
 
@@ -46,7 +46,6 @@ class Folder:
 
     @property
     def domains(self) -> str:
-        """The names of the folder's domains."""
         return ", ".join(find(self.path))
 
 
@@ -56,6 +55,49 @@ class Place:
 
     policy: Policy = DEFAULT_POLICY
     device: str = "cpu"
+
+
+@dataclass
+class DealtTable:
+    """A folder whose domains are dealt. It is read once for all sites, when a world is known; a refusal is remembered."""
+
+    path: Path
+    sites: Sites
+    world: World | None = None
+    read: Mapping[str, Holdings] | DataRefused = field(default_factory=dict)
+
+    def holdings(self, site: str, world: World) -> Holdings:
+        """What a site holds. Raises DataRefused."""
+        if self.world != world:
+            self.world, self.read = world, {}  # those of another world are let go before
+            try:
+                self.read = read_dealt(self.path, world, self.sites.hands, self.sites.roles)
+            except DataRefused as error:
+                self.read = error
+        if isinstance(self.read, DataRefused):
+            raise self.read
+        return self.read[site]
+
+
+@dataclass(frozen=True)
+class DealtSite:
+    """One site of a deal."""
+
+    table: DealtTable
+    name: str
+
+    def __call__(self, world: World, role: Role) -> Holdings:
+        """Its rows; the roster has given it the role that they were dealt for."""
+        return self.table.holdings(self.name, world)
+
+    @property
+    def role(self) -> Role:
+        return self.table.sites.roles[self.name]
+
+    @property
+    def domains(self) -> str:
+        hands = self.table.sites.hands[self.name]
+        return ", ".join(name for name in find(self.table.path) if name in hands)
 
 
 Opened = Folder | DealtSite
@@ -87,7 +129,7 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Ope
     """Start, watch to the end, and write what is asked for."""
     begun = time.monotonic()
     with text.located():
-        run = federation.start(with_weights(text, federation).value)
+        run = federation.start(with_initial_weights(text, federation).value)
     with Watcher() as watcher:
 
         def show(seen: Mapping[str, Any]) -> None:
@@ -103,8 +145,8 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Ope
     return result
 
 
-def with_weights(text: ExperimentText, federation: Federation) -> ExperimentText:
-    """The experiment with its file of weights, if it names one, stored in the federation. Raises ConfigRefused."""
+def with_initial_weights(text: ExperimentText, federation: Federation) -> ExperimentText:
+    """The experiment once its file of weights, if it names one, is in the federation. Raises ConfigRefused."""
     if text.weights_file is not None:
         return text.with_weights(federation.bring(packed(text, text.weights_file)))
     if text.value.get("weights"):
@@ -171,7 +213,6 @@ def write(federation: Federation, run: RunId, result: RunResult, out: Path) -> N
 
 
 def write_state(federation: Federation, run: RunId, path: Path) -> None:
-    """The final state as one file."""
     root, size = federation.journal.rounds(run)[-1].state[0]
 
     @contextlib.contextmanager
@@ -179,3 +220,36 @@ def write_state(federation: Federation, run: RunId, path: Path) -> None:
         yield federation.parts.view(digest)
 
     export(held, root, size, path)
+
+
+def dealt_sites(given: DealData, text: ExperimentText) -> dict[str, DealtSite]:
+    """The sites of a deal. Raises ConfigRefused, with `context["path"]`, for what cannot be dealt; DataRefused."""
+    path = Path(text.name).parent / Path(given.folder).expanduser()
+    if not path.is_dir():
+        raise ConfigRefused(f"deal.folder: there is no folder {path}", "Correct the path", path="deal.folder")
+    said = {
+        f.name: value for f in fields(given) if f.name not in ("folder", "rule") and (value := getattr(given, f.name)) is not None
+    }
+    try:
+        table = DealtTable(path, sites_of(path, rule_in(given.rule, said)))
+    except ConfigRefused as error:
+        raise ConfigRefused(f"deal: {error.what}", error.todo, path=f"deal.{error.context.get('path', '')}") from None
+    return {name: DealtSite(table, name) for name in table.sites.hands}
+
+
+def fill_in(result: RunResult, domains: Mapping[str, str]) -> None:
+    """Write each site's domain into a result, and the last grouping's adjusted Rand index, where there are groups."""
+    for client in result["clients"]:
+        client["domain"] = domains.get(client["name"])
+    if result["groups"]:
+        result["groups"]["adjusted_rand_index"] = adjusted_rand_index(last_groups(result), domains)
+
+
+def adjusted_rand_index(groups: Mapping[str, str], domains: Mapping[str, str]) -> float | None:
+    """How well groups fit domains, over the sites that have both: 1 the same, about 0 as by chance; None of fewer than two."""
+    both = sorted(groups.keys() & domains.keys())
+    if len(both) < 2:
+        return None
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score([domains[site] for site in both], [groups[site] for site in both]))

@@ -21,11 +21,11 @@ def settings(args: Any) -> dict[str, Any]:
 
 def compared(result: Mapping[str, Any]) -> dict[str, Any]:
     """Accuracy in percent, joules, percent of the largest and links of each rule; and the sweep."""
-    found = {name: told for phase in result["phases"] for name, told in phase["tables"].items()}
+    found = {name: report for phase in result["phases"] for name, report in phase["tables"].items()}
     of = found["links compared"]
     keys = ("accuracy", "joules", "share", "links")
-    told = zip(of["rows"], of["values"], strict=True)
-    row: dict[str, Any] = {"rules": {rule: dict(zip(keys, (100 * each[0], *each[1:]), strict=True)) for rule, each in told}}
+    report = zip(of["rows"], of["values"], strict=True)
+    row: dict[str, Any] = {"rules": {rule: dict(zip(keys, (100 * each[0], *each[1:]), strict=True)) for rule, each in report}}
     if (swept := found.get("what links cost by phi_E")) is not None:
         row["sweep"] = dict(zip(swept["rows"], swept["values"], strict=True))
     return row

@@ -9,7 +9,7 @@ import pytest
 from tests.planning.cases import BOUNDS, MEASURED, changed, device, entry, powered
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import plain
-from tideline.planning.asked import MOST, MOST_SWEPT, read_links
+from tideline.planning.request import MOST, MOST_SWEPT, read_links
 
 
 def refused(given: Any) -> ConfigRefused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tideline.numerics.clustering.projection import plane
+from tideline.numerics.clustering.cosine import plane
 
 
 @pytest.mark.parametrize(("n", "d"), [(40, 5), (6, 30), (3, 2)])
