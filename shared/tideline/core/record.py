@@ -19,7 +19,7 @@ import functools
 import types
 import typing
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 from tideline.core.errors import FederationError
 from tideline.core.handle import Handle
@@ -106,7 +106,7 @@ class Spec:
         return self.late and type(value) is type(self.default) and bool(value == self.default)
 
 
-def is_record(kind: Any) -> bool:
+def is_record(kind: object) -> TypeGuard[type[Any]]:
     """Whether a type was made by `record`."""
     return isinstance(kind, type) and getattr(kind, "__record__", False)
 

@@ -19,7 +19,7 @@ from tideline.algorithms.averaging.folds import Folding
 from tideline.algorithms.averaging.messages import Model, State, Update
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.phase import Phase, Plan, Turn
+from tideline.core.phase import Phase, Plan, Turn, to, to_all
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import Plain, setting
@@ -106,7 +106,7 @@ def averaging(
     summary: str,
     config: type[A],
     penalty: Penalty[A] = no_penalty,
-    told: tuple[str, ...] = ("accuracy",),
+    metrics: tuple[str, ...] = ("accuracy",),
     presets: Mapping[str, Mapping[str, Plain]] | None = None,
     folding: Folding[A] = folds.ROBUST,  # type: ignore[assignment]
 ) -> Algorithm[A, State, Nothing]:
@@ -128,9 +128,10 @@ def averaging(
 
     def plan(c: A) -> Plan[A, State]:
         least, needs = folding.floor(c)
-        fold = Phase("train", train, ask=model_to_learners, fold=folding.fold, floor=least, needs=needs)
-        last = (confused(model_to_all, predict, takes=Model),) if c.confusion else ()
-        return scored(c, fold, evaluate(model_to_all, predict, takes=Model, metrics=told, confidence=c.confidence)) + last
+        fold = Phase("train", train, ask=to(learners, Model), fold=folding.fold, floor=least, needs=needs)
+        last: Plan[A, State] = (confused(to_all(Model), predict, takes=Model),) if c.confusion else ()
+        score: Phase[A, State] = evaluate(to_all(Model), predict, takes=Model, metrics=metrics, confidence=c.confidence)
+        return scored(c, (fold,), score) + last
 
     def fits(c: A, world: World, roster: Roster) -> None:
         nets.check(world)
@@ -153,10 +154,14 @@ def averaging(
     )
 
 
-def scored(c: Rounds, work: Phase[C, S], score: Phase[C, S]) -> Plan[C, S]:
-    """Rounds 1 .. R of work, each followed by a scoring where one is due. Of no rounds, a scoring."""
-    rounds = ((work, score) if due(c, r) else (work,) for r in range(1, c.rounds + 1))
-    return tuple(chain.from_iterable(rounds)) or (score,)
+def scored(c: Rounds, work: Plan[C, S] | Callable[[int], Plan[C, S]], *score: Phase[C, S]) -> Plan[C, S]:
+    """Rounds r = 1 .. R of work, or of work(r), with a scoring where one is due and after the last. Of no rounds, a scoring."""
+
+    def one(r: int) -> Plan[C, S]:
+        due = r == c.rounds or r % c.evaluate_every == 0
+        return (*(work(r) if callable(work) else work), *(score if due else ()))
+
+    return tuple(chain.from_iterable(map(one, range(1, c.rounds + 1)))) or score
 
 
 def local_sgd(net: nn.Module, site: Site[Training], loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> float:
@@ -164,11 +169,6 @@ def local_sgd(net: nn.Module, site: Site[Training], loss: Callable[[nn.Module, T
     c = site.config
     by = optimiser(c, net.parameters())
     return fit(net, site.data, loss, by, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
-
-
-def due(c: Rounds, r: int) -> bool:
-    """Whether round r is followed by a scoring."""
-    return r == c.rounds or r % int(c.evaluate_every) == 0
 
 
 def begin(config: Training, world: World, roster: Roster, rng: Generator) -> State:
@@ -201,17 +201,7 @@ def needs_teachers(config: Training, roster: Roster) -> int:
 
 def learners(turn: Turn[Training]) -> tuple[ClientId, ...]:
     """Who trains, sorted."""
-    return tuple(sorted(m.id for m in turn.roster if m.labelled and m.role in turn.config.roles))
-
-
-def model_to_learners(state: State, turn: Turn[Training]) -> dict[ClientId, Model]:
-    """w to those who train."""
-    return dict.fromkeys(learners(turn), Model(state.model))
-
-
-def model_to_all(state: State, turn: Turn[Training]) -> dict[ClientId, Model]:
-    """w to everybody."""
-    return dict.fromkeys(turn.members(), Model(state.model))
+    return turn.labelled(*turn.config.roles)
 
 
 def predict(order: Model, memory: Nothing, site: Site[Training], x: Tensor) -> Tensor:
@@ -230,7 +220,7 @@ fedavg = averaging(
     "The mean of models trained at the labelled sites",
     FedAvg,
     # What FedAvg learns from the labelled sites alone is the source-only model.
-    told=("accuracy", "source_only"),
+    metrics=("accuracy", "source_only"),
 )
 
 fedprox = averaging(

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tideline import nets
-from tideline.algorithms.averaging import PRESETS, Training, needs_teachers, predict, scored
+from tideline.algorithms.averaging import PRESETS, Training, learners, needs_teachers, predict, scored
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.central import client, server
 from tideline.algorithms.central.messages import State
 from tideline.core.algorithm import Algorithm, Supplied
-from tideline.core.phase import Phase, Plan
+from tideline.core.phase import Phase, Plan, to, to_all
 from tideline.core.record import Nothing
 from tideline.core.run import Roster, World
 from tideline.core.settings import setting
@@ -33,10 +33,10 @@ class Central(Training):
 
 def plan(c: Central) -> Plan[Central, State]:
     """Pool, then (learn, score) x R. Learning asks nobody: it is a computation on the coordinator."""
-    pool = Phase("pool", client.pool, ask=server.to_learners, fold=server.gather)
+    pool = Phase("pool", client.pool, ask=to(learners, Nothing), fold=server.gather)
     learn = Phase("learn", None, fold=server.learn)
-    score = evaluate(server.model_to_all, predict, takes=Model, confidence=c.confidence)
-    rounds = scored(c, learn, replace(score, fold=server.telling(score.fold)))
+    score: Phase[Central, State] = evaluate(to_all(Model), predict, takes=Model, confidence=c.confidence)
+    rounds = scored(c, (learn,), replace(score, fold=server.telling(score.fold)))
     return (pool, *rounds) if c.rounds else rounds
 
 

@@ -10,14 +10,12 @@ import torch
 from torch import Generator
 
 from tideline import nets
-from tideline.algorithms.averaging import learners
-from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.central.messages import Held, Rows, State
 from tideline.core.data import Data
 from tideline.core.errors import StepFailed
 from tideline.core.phase import Folded, Replies, Table, Turn, folded
 from tideline.core.record import Nothing, Weights
-from tideline.core.run import ClientId, Roster, World
+from tideline.core.run import Roster, World
 from tideline.learning.evaluate import Histogram
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.optimisers import optimiser
@@ -38,11 +36,6 @@ def begin(config: Central, world: World, roster: Roster, rng: Generator) -> Stat
 def begin_from(config: Central, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
     """The network as it was brought."""
     return State(weights, {}, 0)
-
-
-def to_learners(state: State, turn: Turn[Central]) -> dict[ClientId, Nothing]:
-    """Nobody needs to know anything to send rows."""
-    return dict.fromkeys(learners(turn), Nothing())
 
 
 def gather(state: State, replies: Replies[Rows], turn: Turn[Central]) -> Folded[State]:
@@ -97,8 +90,3 @@ def telling(fold: Scored) -> Scored:
         return replace(folded(given), tables={**folded(given).tables, LOST: count})
 
     return both
-
-
-def model_to_all(state: State, turn: Turn[Central]) -> dict[ClientId, Model]:
-    """The model to everybody."""
-    return dict.fromkeys(turn.members(), Model(state.model))

@@ -8,18 +8,17 @@ targets sealed, and a target's own stays with it.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 
+from tideline.algorithms.averaging import scored
 from tideline.algorithms.fada import client, critic, criticism, server, source, target
 from tideline.algorithms.fada.client import IMPROVE, SOURCE
 from tideline.algorithms.fada.fitting import fits, notes, sizes
 from tideline.algorithms.fada.messages import Mine, State
 from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRESETS, Either, aligns
+from tideline.algorithms.source_free.scoring import end_counts
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role
-from tideline.learning.confusion import confused
-from tideline.learning.label_shift import label_shift
 
 
 def plan(c: Either) -> Plan[Either, State]:
@@ -28,16 +27,10 @@ def plan(c: Either) -> Plan[Either, State]:
     share = Phase("share", client.share, ask=server.to_all, fold=server.begun)
     before = Phase("source_only", client.score("source_only"), ask=server.nothing_to_targets)
     grade = Phase("score", client.score("accuracy"), ask=server.nothing_to_targets)
-    due = (r == c.rounds or r % c.evaluate_every == 0 for r in range(1, c.rounds + 1))
-    rounds = chain.from_iterable((*one_round(c), grade) if now else one_round(c) for now in due)
-    return (*(first,) * c.source_rounds, share, *(before,) * (c.source_rounds > 0), *rounds, *counted(c))
-
-
-def counted(c: Either) -> Plan[Either, State]:
-    """What is counted in the end, if that is asked for."""
-    taken = confused(server.nothing_to_targets, client.predict, keeps=Mine)
-    dealt = label_shift(server.nothing_to_all, client.predict, keeps=Mine)
-    return (*(taken,) * c.confusion, *(dealt,) * c.label_shift)
+    to_targets, everybody = server.nothing_to_targets, server.nothing_to_all
+    counts = end_counts(c, client.predict, Mine, targets=to_targets, everybody=everybody)
+    rounds = scored(c, one_round(c), grade)
+    return (*(first,) * c.source_rounds, share, *(before,) * (c.source_rounds > 0), *rounds, *counts)
 
 
 def one_round(c: Either) -> Plan[Either, State]:

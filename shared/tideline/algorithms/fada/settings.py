@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
+from tideline.algorithms.source_free.settings import EndCounts
 from tideline.core.settings import Plain, setting
 
 DELTA, GRAD, PARAM = "delta", "grad", "param"
@@ -16,7 +17,7 @@ LEAST = 16  # rows that a half of DI's gradient is of: that of fewer tells their
 
 
 @dataclass(frozen=True)
-class Aligned:
+class Aligned(EndCounts):
     """What both methods are told."""
 
     rounds: int = setting(20, low=1, high=100_000, doc="rounds of identify, improve, follow")
@@ -38,8 +39,6 @@ class Aligned:
     meet: bool = setting(True, doc="sources begin each round from the mean of what they sent, sealed; false: each goes on alone")
     clustered: int = setting(256, low=2, high=100_000, doc="rows of a target whose features are watched: clusters, spread")
     evaluate_every: int = setting(5, low=1, doc="rounds between scorings; the last round is always scored")
-    confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
 
     def identify_rate_of(self, d: int) -> float:
         """The learning rate of DI for features of length d: eq. 4 is the steeper the longer they are; overshot, it diverges."""

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 
-from tideline.algorithms.averaging import due
+from tideline.algorithms.averaging import scored
 from tideline.algorithms.fdan import client, server
-from tideline.algorithms.fdan.messages import LEAST, Mine, State
-from tideline.algorithms.source_free import source
+from tideline.algorithms.fdan.messages import LEAST, Mine, Model, State, Waves
+from tideline.algorithms.source_free import scoring, source
+from tideline.algorithms.source_free.settings import EndCounts
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused
-from tideline.core.phase import Phase, Plan
+from tideline.core.phase import Phase, Plan, Turn, to
+from tideline.core.record import Nothing
 from tideline.core.run import Role, Roster, World
 from tideline.core.settings import setting
-from tideline.learning.confusion import confused
-from tideline.learning.label_shift import label_shift
 from tideline.numerics.alignment.random_features import BANDWIDTHS
 
 
 @dataclass(frozen=True)
-class FDAN:
+class FDAN(EndCounts):
     """Settings of f-DAN."""
 
     rounds: int = setting(20, low=1, high=100_000, doc="rounds of sharing moments and training, R")
@@ -39,21 +38,18 @@ class FDAN:
     lam: float = setting(1.0, low=0.0, doc="lambda, weight of the moments' distance; it rises from 0 over the rounds")
     features: int = setting(1280, low=len(BANDWIDTHS), high=1_000_000, doc="random features, D: a multiple of 5")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
-    confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
 
 
 def plan(c: FDAN) -> Plan[FDAN, State]:
     """Warm up, measure the width once, then (share, train) x R."""
-    warm = Phase("warm", client.warm, ask=server.to_sources, fold=server.average)
-    width = Phase("width", client.width, ask=server.to_target, fold=server.take_width)
-    share = Phase("share", client.share, ask=server.waves_to_all, fold=server.take_moments)
+    warm = Phase("warm", client.warm, ask=to(Turn.sources, Model), fold=server.average)
+    width = Phase("width", client.width, ask=to(Role.TARGET, Model), fold=server.take_width)
+    share = Phase("share", client.share, ask=to(server.everybody, Waves), fold=server.take_moments)
     train = Phase("train", client.train, ask=server.lessons, fold=server.average)
-    score = (Phase("norms", client.settle_in, ask=server.to_all), Phase("score", client.score, ask=server.to_all))
-    rounds = ((share, train, *score) if due(c, r) else (share, train) for r in range(1, c.rounds + 1))
-    taken = confused(server.nothing_to_target, client.predict_own, keeps=Mine)
-    dealt = label_shift(server.nothing_to_all, client.predict_own, keeps=Mine)
-    return (*(warm,) * c.warm, width, *chain.from_iterable(rounds), *(taken,) * c.confusion, *(dealt,) * c.label_shift)
+    norms: Phase[FDAN, State] = Phase("norms", client.settle_in, ask=to(server.everybody, Model))
+    score: Phase[FDAN, State] = Phase("score", client.score, ask=to(server.everybody, Model))
+    counts: Plan[FDAN, State] = scoring.end_counts(c, client.predict_own, Mine, everybody=to(server.everybody, Nothing))
+    return (*(warm,) * c.warm, width, *scored(c, (share, train), norms, score), *counts)
 
 
 def sizes(config: FDAN, world: World) -> Mapping[str, int]:

@@ -11,10 +11,9 @@ from torch import Generator, Tensor
 
 from tideline import nets
 from tideline.algorithms.fdan.client import trained
-from tideline.algorithms.fdan.messages import Change, Lesson, Model, Moment, State, Waves, Width
-from tideline.algorithms.source_free.source import sources
+from tideline.algorithms.fdan.messages import Change, Lesson, Moment, State, Width
 from tideline.core.phase import MOST_VALUES, Folded, Replies, Table, Turn
-from tideline.core.record import Nothing, Weights
+from tideline.core.record import Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.numerics.aggregation.averaging import weighted_sum
 
@@ -34,45 +33,15 @@ def begin_with(config: FDAN, world: World, roster: Roster, rng: Generator, h: We
     return State(model, buffers, int(torch.randint(2**31, (), generator=rng)), 0.0, {})
 
 
-def to_sources(state: State, turn: Turn[FDAN]) -> dict[ClientId, Model]:
-    """w to the sources."""
-    return dict.fromkeys(sources(turn), Model(state.model, state.buffers))
-
-
-def to_target(state: State, turn: Turn[FDAN]) -> dict[ClientId, Model]:
-    """w to the target."""
-    return dict.fromkeys(turn.members(Role.TARGET), Model(state.model, state.buffers))
-
-
-def to_all(state: State, turn: Turn[FDAN]) -> dict[ClientId, Model]:
-    """w to everybody who takes part."""
-    return dict.fromkeys(everybody(turn), Model(state.model, state.buffers))
-
-
-def nothing_to_target(state: State, turn: Turn[FDAN]) -> dict[ClientId, Nothing]:
-    """A question without words."""
-    return dict.fromkeys(turn.members(Role.TARGET), Nothing())
-
-
-def nothing_to_all(state: State, turn: Turn[FDAN]) -> dict[ClientId, Nothing]:
-    """The same to everybody."""
-    return dict.fromkeys(everybody(turn), Nothing())
-
-
 def everybody(turn: Turn[FDAN]) -> tuple[ClientId, ...]:
     """Sources with labels, and the target."""
-    return tuple(sorted((*sources(turn), *turn.members(Role.TARGET))))
+    return tuple(sorted((*turn.sources(), *turn.members(Role.TARGET))))
 
 
 def take_width(state: State, replies: Replies[Width], turn: Turn[FDAN]) -> State:
     """s2."""
     (reply,) = replies.values()
     return replace(state, s2=reply.s2)
-
-
-def waves_to_all(state: State, turn: Turn[FDAN]) -> dict[ClientId, Waves]:
-    """What random features are drawn from."""
-    return dict.fromkeys(everybody(turn), Waves(state.model, state.buffers, state.seed, state.s2))
 
 
 def take_moments(state: State, replies: Replies[Moment], turn: Turn[FDAN]) -> Folded[State]:
@@ -91,7 +60,7 @@ def is_mean(m: Tensor) -> bool:
 def distances(moments: dict[str, Tensor], turn: Turn[FDAN]) -> dict[str, Table]:
     """What people are told: |m_i - m_T|^2 of each source."""
     target = target_of(moments, turn)
-    names = tuple(k for k in sources(turn) if k in moments)[:MOST_VALUES]
+    names = tuple(k for k in turn.sources() if k in moments)[:MOST_VALUES]
     if target is None or not names:
         return {}
     values = tuple((float((moments[k] - target).double().square().sum()),) for k in names)
@@ -106,8 +75,8 @@ def target_of(moments: dict[str, Tensor], turn: Turn[FDAN]) -> Tensor | None:
 def lessons(state: State, turn: Turn[FDAN]) -> dict[ClientId, Lesson]:
     """To each source m_T; to the target the mean of m_i, and by how much they differ."""
     given = state.model, state.buffers, state.seed, state.s2
-    known = [state.moments[k] for k in sources(turn) if k in state.moments]
-    made = dict.fromkeys(sources(turn), Lesson(*given, target_of(state.moments, turn), 0.0))
+    known = [state.moments[k] for k in turn.sources() if k in state.moments]
+    made = dict.fromkeys(turn.sources(), Lesson(*given, target_of(state.moments, turn), 0.0))
     return {**made, **dict.fromkeys(turn.members(Role.TARGET), Lesson(*given, *centre(known)))}
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tideline import nets
+from tideline.algorithms.averaging import scored
 from tideline.algorithms.fedamp_pl import server
 from tideline.algorithms.fedamp_pl.messages import Adapted, State
-from tideline.algorithms.source_free import method, scoring, source
+from tideline.algorithms.source_free import begun, method, scoring, source
 from tideline.algorithms.source_free.adapting import adapt, near, own_labels
 from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.settings import Adapting
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
@@ -39,11 +40,13 @@ def adapt_near(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Adapte
     return Outcome(Adapted(f), Mine(f, order.g), {"loss": loss})
 
 
+START: source.Start[Config, State] = source.Start(server.of_model)
+
+
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, then rounds."""
-    taught = (source.phase(server.take_source),) * c.source_rounds
     work = Phase("adapt", adapt_near, ask=server.clouds, fold=server.attend)
-    return (*taught, scoring.source_only(), *scoring.scored(c, lambda r: work, scoring.score(server.own)))
+    return (*begun(c, START.take_source), *scored(c, (work,), scoring.score(server.own)))
 
 
 CLAIMS = (
@@ -60,7 +63,6 @@ fedamp_pl: Algorithm[Config, State, Mine] = method(
     Config,
     plan,
     state=State,
-    begin=server.begin,
-    supplied=Supplied(server.begin_with, source.needs_targets),
+    start=START,
     claims=CLAIMS,
 )

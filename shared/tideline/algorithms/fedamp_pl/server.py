@@ -9,12 +9,10 @@ import torch
 from torch import Generator, Tensor
 
 from tideline.algorithms.fedamp_pl.messages import Adapted, State
-from tideline.algorithms.source_free import source
-from tideline.algorithms.source_free.messages import Model, Taught
-from tideline.algorithms.source_free.settings import Adapting
+from tideline.algorithms.source_free.messages import Model
 from tideline.core.phase import Folded, Replies, Table, Turn
 from tideline.core.record import Weights
-from tideline.core.run import EMPTY, ClientId, Role, Roster, World
+from tideline.core.run import EMPTY, ClientId, Role
 from tideline.nets import layers
 from tideline.numerics.aggregation.attention import attention, typical
 from tideline.numerics.aggregation.robust import squared_distances
@@ -26,24 +24,9 @@ if TYPE_CHECKING:
 SHOWN = 100  # sites whose attention is told to people: a round's tables hold so many squared
 
 
-def begin(config: Adapting, world: World, roster: Roster, rng: Generator) -> State:
-    """A network at random, which the sources train."""
-    return of_model(source.drawn(config, world, roster, rng))
-
-
-def begin_with(config: Adapting, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
-    """A source model that was brought."""
-    return of_model(source.parts(h))
-
-
-def of_model(h: Model) -> State:
+def of_model(h: Model, config: Config, rng: Generator) -> State:
     """Nobody has a model of its own yet."""
     return State(h.f, h.g, {}, torch.zeros(0, 0, dtype=torch.float64))
-
-
-def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
-    """h_S."""
-    return of_model(source.mean_of(replies))
 
 
 def clouds(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from tideline.algorithms.feddadil.messages import (
     Heads,
     Learnt,
     Line,
-    Model,
     Shown,
     Slopes,
     State,
@@ -26,7 +25,6 @@ from tideline.algorithms.feddadil.messages import (
 )
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Turn
-from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Member, Role, Roster, World
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.transport import dictionary
@@ -146,29 +144,9 @@ def balanced(config: Config, world: World) -> Tensor:
     return dictionary.soft_labels(logits).expand(config.atoms, -1, -1).clone()
 
 
-def sources(turn: Turn[Config]) -> tuple[ClientId, ...]:
-    """Sources with labels, sorted."""
-    return tuple(sorted(m.id for m in turn.roster if m.role is Role.SOURCE and m.labelled))
-
-
-def model_to_sources(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
-    """The network to those who train it."""
-    return dict.fromkeys(sources(turn), Model(state.model))
-
-
 def average_model(state: State, replies: Replies[Trained], turn: Turn[Config]) -> State:
     """Eq. 9: the unweighted mean over the sources."""
     return replace(state, model=weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
-
-
-def encoder_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
-    """The frozen network to everybody."""
-    return dict.fromkeys(turn.members(), Model(state.model))
-
-
-def heads_to_sources(state: State, turn: Turn[Config]) -> dict[ClientId, Heads]:
-    """The linear layers to those who train them."""
-    return dict.fromkeys(sources(turn), state.heads)
 
 
 def descend(state: State, replies: Replies[Slopes], turn: Turn[Config]) -> State:
@@ -198,11 +176,6 @@ def descend(state: State, replies: Replies[Slopes], turn: Turn[Config]) -> State
         bias=bias + onward.view(-1, 1) * (bias - state.bias),
     )
     return replace(state, heads=ahead, weight=weight, bias=bias)
-
-
-def nothing_to_sources(state: State, turn: Turn[Config]) -> dict[ClientId, Nothing]:
-    """The question for moments needs no words."""
-    return dict.fromkeys(sources(turn), Nothing())
 
 
 def first_atoms(state: State, replies: Replies[Described], turn: Turn[Config]) -> State:
@@ -263,9 +236,14 @@ def atoms(state: State, turn: Turn[Config]) -> Atoms:
     return Atoms(client.narrowed(state.z, wire), state.y.to(wire))
 
 
+def both(turn: Turn[Config]) -> tuple[ClientId, ...]:
+    """Sources and targets, which learn the dictionary together."""
+    return turn.members(Role.SOURCE, Role.TARGET)
+
+
 def atoms_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Atoms]:
-    """The dictionary to everybody: sources and targets learn it together."""
-    return dict.fromkeys(turn.members(Role.SOURCE, Role.TARGET), atoms(state, turn))
+    """The dictionary to all who learn it."""
+    return dict.fromkeys(both(turn), atoms(state, turn))
 
 
 def average_atoms(state: State, replies: Replies[Learnt] | Replies[Shown], turn: Turn[Config]) -> State:
@@ -296,9 +274,4 @@ def line_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Line]:
     a, b = state.versions
     places = torch.linspace(0, 1, STEPS_OF_THE_LINE).view(-1, 1, 1, 1)
     line = Line(torch.lerp(a.z[None], b.z[None], places), torch.lerp(a.y[None], b.y[None], places))
-    return dict.fromkeys(turn.members(Role.SOURCE, Role.TARGET), line)
-
-
-def heads_to_all(state: State, turn: Turn[Config]) -> Mapping[ClientId, Heads]:
-    """What the sources know of unadapted features, to everybody who is scored."""
-    return dict.fromkeys(turn.members(Role.SOURCE, Role.TARGET), state.heads)
+    return dict.fromkeys(both(turn), line)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from tideline.algorithms.averaging import scored
 from tideline.algorithms.fedpcl_pl import client, server
 from tideline.algorithms.fedpcl_pl.messages import Kept, State
-from tideline.algorithms.source_free import method, scoring, source
+from tideline.algorithms.source_free import begun, method, source
 from tideline.algorithms.source_free.settings import DEMO, TINY, Source
-from tideline.core.algorithm import Supplied
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import World
 from tideline.core.settings import setting
@@ -37,13 +37,15 @@ class Config(Source):
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
 
 
+START: source.Start[Config, State] = source.Start(server.of_model)
+
+
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, the first prototypes, then rounds."""
-    taught = (source.phase(server.take_source, Kept),) * c.source_rounds
     first = (Phase("describe", client.describe, ask=server.to_targets, fold=server.collect),) if c.rounds else ()
     work = Phase("learn", client.learn, ask=server.lessons, fold=server.collect)
     grade = Phase("score", client.score, ask=server.to_targets)
-    return (*taught, scoring.source_only(keeps=Kept), *first, *scoring.scored(c, lambda r: work, grade))
+    return (*begun(c, server.take_source, Kept), *first, *scored(c, (work,), grade))
 
 
 def sizes(config: Config, world: World) -> Mapping[str, int]:
@@ -75,12 +77,11 @@ fedpcl_pl = method(
     Config,
     plan,
     state=State,
-    begin=server.begin,
     memory=Kept,
     prepare=client.prepare,
     sizes=sizes,
     keepsakes=keepsakes,
-    supplied=Supplied(server.begin_with, source.needs_targets),
+    start=START,
     claims=CLAIMS,
     # With dot products as they are, heads have to grow first, for which a demonstration is too short.
     presets={"tiny": TINY, "demo": {**DEMO, "normalise": True, "tau": 0.07}},

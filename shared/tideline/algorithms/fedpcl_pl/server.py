@@ -13,25 +13,14 @@ from tideline.algorithms.fedpcl_pl.messages import Common, Described, Lesson, St
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.messages import Model, Taught
 from tideline.core.phase import Replies, Turn
-from tideline.core.record import Weights
-from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.run import ClientId, Role, World
 from tideline.numerics.labels.contrast import Sets, mean_prototypes
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedpcl_pl import Config
 
 
-def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State:
-    """A network at random, which the sources train."""
-    return of_model(source.drawn(config, world, roster, rng), rng)
-
-
-def begin_with(config: Config, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
-    """A source model that was brought."""
-    return of_model(source.parts(h), rng)
-
-
-def of_model(h: Model, rng: Generator) -> State:
+def of_model(h: Model, config: Config, rng: Generator) -> State:
     """One seed for all heads; nobody has sent a prototype yet."""
     return State(h.f, h.g, int(torch.randint(2**31, (), generator=rng)), {}, {})
 

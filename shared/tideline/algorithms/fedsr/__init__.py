@@ -14,12 +14,12 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from tideline import nets
-from tideline.algorithms.averaging import PRESETS, Training, model_to_all, model_to_learners, needs_teachers, scored
+from tideline.algorithms.averaging import PRESETS, Training, learners, needs_teachers, scored
 from tideline.algorithms.averaging.messages import Model, State
 from tideline.algorithms.fedsr.client import predict, prepare, train
 from tideline.algorithms.fedsr.messages import Mine, Update
 from tideline.core.algorithm import Algorithm
-from tideline.core.phase import Phase, Plan, Replies, Turn
+from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
 from tideline.core.run import Roster, World
 from tideline.core.settings import Plain, setting
 from tideline.learning.evaluate import evaluate
@@ -49,8 +49,8 @@ def mean(state: State, replies: Replies[Update], turn: Turn[FedSR]) -> State:
 
 def plan(c: FedSR) -> Plan[FedSR, State]:
     """(train, score) x R."""
-    work = Phase("train", train, ask=model_to_learners, fold=mean)
-    return scored(c, work, evaluate(model_to_all, predict, takes=Model, keeps=Mine, confidence=c.confidence))
+    work = Phase("train", train, ask=to(learners, Model), fold=mean)
+    return scored(c, (work,), evaluate(to_all(Model), predict, takes=Model, keeps=Mine, confidence=c.confidence))
 
 
 def fits(config: FedSR, world: World, roster: Roster) -> None:

@@ -11,11 +11,10 @@ from torch import Generator, Tensor
 
 from tideline.algorithms.fedwca.clusters import ADAPTIVE, assigned, clustered, first_soft, parted, point
 from tideline.algorithms.fedwca.messages import Adapted, Mix, Start, State, Weighed
-from tideline.algorithms.source_free import source
-from tideline.algorithms.source_free.messages import Model, Taught
+from tideline.algorithms.source_free.messages import Model
 from tideline.core.phase import MOST_VALUES, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
-from tideline.core.run import EMPTY, ClientId, Role, Roster, World
+from tideline.core.run import EMPTY, ClientId, Role
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.clustering.mixing import mean_weights, mixed, soft_weights, start_weights
 
@@ -28,29 +27,9 @@ MEASURED = (FULL, ADAPTIVE, LOCAL)
 WEIGHTS = (*MEASURED, ONE_HOT, EQUAL, ONE_EQUAL)
 
 
-def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State:
-    """A network at random, which the sources train."""
-    return of_model(source.drawn(config, world, roster, rng))
-
-
-def begin_with(config: Config, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
-    """A source model that was brought."""
-    return of_model(source.parts(h))
-
-
-def of_model(h: Model) -> State:
+def of_model(h: Model, config: Config, rng: Generator) -> State:
     """Nobody has a cluster yet."""
     return State(h.f, h.g, (), {}, {}, {}, torch.zeros(0, 0, dtype=torch.float64), {})
-
-
-def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
-    """h_S."""
-    return of_model(source.mean_of(replies))
-
-
-def source_to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
-    """h_S to every target, to be scored."""
-    return dict.fromkeys(turn.members(Role.TARGET), Model(state.f, state.g))
 
 
 def own_to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:

@@ -50,7 +50,7 @@ def plan(c: Config) -> Plan[Config, State]:
     embed = (Phase("embed", embedding.embed, ask=embedding.to_learners, fold=embedding.take),)
     work = Phase("train", client.train_counted if c.weighting == "samples" else client.train, ask=to_learners, fold=server.fuse)
     score = client.scoring(to_be_scored, server.grade, c.confidence)
-    return (embed if c.embeddings == "autoencoder" and c.rounds else ()) + scored(c, work, score)
+    return (embed if c.embeddings == "autoencoder" and c.rounds else ()) + scored(c, (work,), score)
 
 
 CLAIMS = (

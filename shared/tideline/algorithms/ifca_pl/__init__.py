@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tideline.algorithms.averaging import scored
 from tideline.algorithms.ifca_pl import client, server
 from tideline.algorithms.ifca_pl.messages import State
-from tideline.algorithms.source_free import method, scoring, source
+from tideline.algorithms.source_free import begun, method, scoring, source
 from tideline.algorithms.source_free.messages import Mine
 from tideline.algorithms.source_free.settings import Adapting
 from tideline.core.algorithm import Algorithm, Supplied
@@ -30,9 +31,8 @@ class Config(Adapting):
 
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, then rounds."""
-    taught = (source.phase(server.take_source),) * c.source_rounds
     work = Phase("adapt", client.choose, ask=server.all_models, fold=server.fold)
-    return (*taught, scoring.source_only(), *scoring.scored(c, lambda r: work, scoring.score(server.own)))
+    return (*begun(c, server.take_source), *scored(c, (work,), scoring.score(server.own)))
 
 
 def sizes(config: Config, world: World) -> Mapping[str, int]:

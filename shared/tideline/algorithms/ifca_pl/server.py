@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State:
     """A network at random, which the sources train; the k models are made of what they send."""
-    h = source.drawn(config, world, roster, rng)
+    h = source.drawn(world)
     return State(h.f, h.g, (), {})
 
 

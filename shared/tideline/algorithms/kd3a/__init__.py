@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 
-from tideline.algorithms.averaging import due
+from tideline.algorithms.averaging import scored
 from tideline.algorithms.kd3a import client, server
 from tideline.algorithms.kd3a.client import LOCAL, MIXED, SHAPLEY
 from tideline.algorithms.kd3a.messages import State
 from tideline.algorithms.source_free import scoring, source
-from tideline.algorithms.source_free.messages import Mine
+from tideline.algorithms.source_free.messages import Mine, Model
+from tideline.algorithms.source_free.settings import EndCounts
 from tideline.core.algorithm import Algorithm, Supplied
-from tideline.core.phase import Phase, Plan
+from tideline.core.phase import Phase, Plan, Turn, to, to_all
 from tideline.core.run import Role
 from tideline.core.settings import Plain, setting
 from tideline.core.step import AnyStep
 
 
 @dataclass(frozen=True)
-class KD3A:
+class KD3A(EndCounts):
     """Settings of KD3A."""
 
     rounds: int = setting(100, low=1, high=100_000, doc="rounds, R")
@@ -42,18 +42,18 @@ class KD3A:
         "averaged", choices=("averaged", LOCAL), doc="whether classifiers are averaged, or stay with their sites"
     )
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
-    confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
+
+
+START: source.Start[KD3A, State] = source.Start(server.of_model)
 
 
 def plan(c: KD3A) -> Plan[KD3A, State]:
     """(train, distil) x R, scored; which classes are taken for which, if that is asked for."""
-    train = Phase("train", counted(c, client.train_counted, client.train), ask=server.model_to_sources, fold=server.keep)
+    train = Phase("train", counted(c, client.train_counted, client.train), ask=to(Turn.sources, Model), fold=server.keep)
     last = counted(c, client.distil_counted, client.distil)
     distil = Phase("distil", last, ask=server.models_to_target, fold=server.average)
-    score = Phase("score", client.score, ask=server.model_to_all)
-    rounds = ((train, distil, score) if due(c, r) else (train, distil) for r in range(1, c.rounds + 1))
-    return (*chain.from_iterable(rounds), *(scoring.confusion(),) * c.confusion, *(scoring.dealt(),) * c.label_shift)
+    score: Phase[KD3A, State] = Phase("score", client.score, ask=to_all(Model))
+    return (*scored(c, (train, distil), score), *scoring.end_counts(c, scoring.predict_own, Mine))
 
 
 def counted(c: KD3A, yes: AnyStep, no: AnyStep) -> AnyStep:
@@ -77,7 +77,7 @@ kd3a = Algorithm(
     "A site without labels learns what the sources' models agree on, and weighs them by it",
     KD3A,
     State,
-    server.begin,
+    START.begin,
     plan,
     Mine,
     source.prepare,
@@ -90,6 +90,6 @@ kd3a = Algorithm(
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     network="lenet_bn",
     keepsakes=scoring.keepsakes,
-    supplied=Supplied(server.begin_with, source.needs_one_target),
+    supplied=Supplied(START.begin_with, source.needs_one_target),
     claims=CLAIMS,
 )

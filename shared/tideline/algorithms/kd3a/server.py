@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
-from tideline import nets
 from tideline.algorithms.kd3a.client import LOCAL
 from tideline.algorithms.kd3a.messages import Counted, Distilled, DistilledCounted, Lesson, State, Trained
-from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.messages import Model
 from tideline.core.phase import MOST_VALUES, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
-from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.run import ClientId, Role
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.normalisation import batch_norm_distance
 
@@ -24,24 +22,9 @@ if TYPE_CHECKING:
     from tideline.algorithms.kd3a import KD3A
 
 
-def begin(config: KD3A, world: World, roster: Roster, rng: Generator) -> State:
-    """w at random."""
-    return of_model(source.parts(nets.weights_of(nets.build(world))))
-
-
-def begin_with(config: KD3A, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
-    """w as it was brought."""
-    return of_model(source.parts(h))
-
-
-def of_model(h: Model) -> State:
+def of_model(h: Model, config: KD3A, rng: Generator) -> State:
     """Nobody has trained yet."""
     return State(h.f, h.g, {}, {}, {})
-
-
-def model_to_sources(state: State, turn: Turn[KD3A]) -> dict[ClientId, Model]:
-    """w to the sources."""
-    return dict.fromkeys(source.sources(turn), Model(state.f, state.g))
 
 
 def keep(state: State, replies: Replies[Trained | Counted], turn: Turn[KD3A]) -> State:
@@ -56,11 +39,6 @@ def models_to_target(state: State, turn: Turn[KD3A]) -> dict[ClientId, Lesson]:
     sources = tuple(state.taught[k] for k in sorted(state.taught))
     order = Lesson(state.f, state.g, sources, torch.zeros(1 + len(sources), dtype=torch.float64))
     return dict.fromkeys(turn.members(Role.TARGET), order)
-
-
-def model_to_all(state: State, turn: Turn[KD3A]) -> dict[ClientId, Model]:
-    """w to everybody, to be scored."""
-    return dict.fromkeys(turn.members(), Model(state.f, state.g))
 
 
 def average(state: State, replies: Replies[Distilled | DistilledCounted], turn: Turn[KD3A]) -> Folded[State]:

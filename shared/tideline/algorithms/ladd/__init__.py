@@ -13,23 +13,24 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tideline import nets
+from tideline.algorithms.averaging import scored
 from tideline.algorithms.ladd import client, server
 from tideline.algorithms.ladd.layers import BATCH_NORM, notes, own_names
 from tideline.algorithms.ladd.messages import Pupil, State
 from tideline.algorithms.source_free import scoring, source
-from tideline.algorithms.source_free.messages import Mine
+from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Local
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused
-from tideline.core.phase import Phase, Plan, Turn
-from tideline.core.record import Record
+from tideline.core.phase import Phase, Plan, Turn, to
+from tideline.core.record import Nothing, Record
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.core.settings import Plain, setting
 from tideline.core.step import AnyStep, Site
 from tideline.nets import layers
 from tideline.numerics.clustering.styles import window_side
 
-M = TypeVar("M", bound=scoring.Kept)
+M = TypeVar("M", bound=scoring.HasModel)
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,9 @@ class LaddPL(Styled, Adapting):
 C = TypeVar("C", bound=Styled)
 
 
+START: source.Start[Styled, State] = source.Start(server.of_model)
+
+
 def plan_of(
     keeps: type[M], adapt: AnyStep, ask: Callable[[State, Turn[Styled]], Mapping[ClientId, Record]]
 ) -> Callable[[Styled], Plan[Styled, State]]:
@@ -70,9 +74,9 @@ def plan_of(
     own = server.models_to_targets
 
     def plan(c: Styled) -> Plan[Styled, State]:
-        style = Phase("style", client.describing(c.style_transfer, keeps), ask=server.nothing_to_targets, fold=server.cluster)
+        style = Phase("style", client.describing(c.style_transfer, keeps), ask=to(Role.TARGET, Nothing), fold=server.cluster)
         first = (style, *(taught(c, keeps),) * c.source_rounds, scoring.source_only(own, keeps))
-        return (*first, *scoring.scored(c, lambda r: work, scoring.score(own, keeps)))
+        return (*first, *scored(c, (work,), scoring.score(own, keeps)))
 
     return plan
 
@@ -81,7 +85,7 @@ def taught(c: Styled, keeps: type[M]) -> Phase[Styled, State]:
     """One exchange with the sources."""
     if c.style_transfer:
         return Phase("source", client.teaching(keeps), ask=server.styles_to_sources, fold=server.take_source)
-    return Phase("source", source.training(keeps), ask=server.model_to_sources, fold=server.take_source)
+    return Phase("source", source.training(keeps), ask=to(Turn.sources, Model), fold=server.take_source)
 
 
 def prepare(config: Styled, site: Site[Styled]) -> Pupil:
@@ -97,19 +101,7 @@ def sizes(config: Styled, world: World) -> Mapping[str, int]:
     return {"channels": channels, "window": window_side(height, width)}
 
 
-def needs_both(config: Styled, world: World, roster: Roster) -> None:
-    """A source and targets, images, and layers that the network has. Raises ConfigRefused, RosterRefused."""
-    source.needs_both(config, world, roster)
-    check(config, world)
-
-
-def needs_targets(config: Styled, world: World, roster: Roster) -> None:
-    """What a run needs that brings its source model. Raises ConfigRefused, RosterRefused."""
-    source.needs_targets(config, world, roster)
-    check(config, world)
-
-
-def check(config: Styled, world: World) -> None:
+def check(config: Styled, world: World, roster: Roster) -> None:
     """The world is of images, and the network has the layers. Raises ConfigRefused."""
     if len(world.inputs) != 3:
         raise ConfigRefused(
@@ -148,14 +140,15 @@ def method(
 ) -> Algorithm[C, State, M]:
     """Either of the two."""
     return Algorithm(
-        *(name, paper, summary, config, State, server.begin, plan, memory, prepare, needs_both),
+        *(name, paper, summary, config, State, START.begin, plan, memory, prepare),
+        fits=source.with_check(source.needs_both, check),
         presets=presets,
         cast=(Role.SOURCE, Role.TARGET, Role.TARGET),
         keepsakes=scoring.keepsakes,
         notes=notes,
         sizes=sizes,
         claims=CLAIMS,
-        supplied=Supplied(server.begin_with, needs_targets, without_source),
+        supplied=Supplied(START.begin_with, source.with_check(source.needs_targets, check), without_source),
     )
 
 

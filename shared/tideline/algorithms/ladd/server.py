@@ -14,8 +14,8 @@ from tideline.algorithms.ladd.messages import Lesson, SharedStyle, Start, State,
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.messages import Adapted, Model, Taught
 from tideline.core.phase import Folded, Replies, Turn
-from tideline.core.record import Nothing, Weights
-from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.record import Weights
+from tideline.core.run import ClientId, Role
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.clustering.kmeans import silhouette_clusters
 
@@ -25,27 +25,12 @@ if TYPE_CHECKING:
 MOST_CLUSTERS = 20
 
 
-def begin(config: Styled, world: World, roster: Roster, rng: Generator) -> State:
-    """A network at random, which the sources train."""
-    return of_model(source.drawn(config, world, roster, rng))
-
-
-def begin_with(config: Styled, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
-    """A source model that was brought."""
-    return of_model(source.parts(h))
-
-
-def of_model(h: Model) -> State:
+def of_model(h: Model, config: Styled, rng: Generator) -> State:
     """Nobody has told its style yet."""
     return State(h.f, h.g, h.f, (), {}, {})
 
 
 # Styles and the source
-
-
-def nothing_to_targets(state: State, turn: Turn[Styled]) -> dict[ClientId, Nothing]:
-    """A site's style depends on nothing."""
-    return dict.fromkeys(turn.members(Role.TARGET), Nothing())
 
 
 def cluster(state: State, replies: Replies[Style] | Replies[SharedStyle], turn: Turn[Styled]) -> Folded[State]:
@@ -66,12 +51,7 @@ def of(members: Mapping[str, int], c: int) -> tuple[ClientId, ...]:
 def styles_to_sources(state: State, turn: Turn[Styled]) -> dict[ClientId, Lesson]:
     """h and all styles to the sources; to nobody where the source model was brought."""
     stacked = torch.stack([state.styles[k].float() for k in sorted(state.styles)])
-    return dict.fromkeys(source.sources(turn), Lesson(state.f, state.g, stacked))
-
-
-def model_to_sources(state: State, turn: Turn[Styled]) -> dict[ClientId, Model]:
-    """h to the sources; to nobody where the source model was brought."""
-    return dict.fromkeys(source.sources(turn), Model(state.f, state.g))
+    return dict.fromkeys(turn.sources(), Lesson(state.f, state.g, stacked))
 
 
 def take_source(state: State, replies: Replies[Taught], turn: Turn[Styled]) -> State:

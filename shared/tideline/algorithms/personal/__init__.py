@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 
 import torch
 from torch import Generator, Tensor
 
 from tideline import nets
+from tideline.algorithms.averaging import scored
 from tideline.algorithms.personal.messages import Mine, Start
 from tideline.algorithms.personal.unseen import last_look, score_one
 from tideline.core.algorithm import Algorithm
 from tideline.core.errors import RosterRefused
-from tideline.core.phase import Phase, Plan, Turn, unchanged
+from tideline.core.phase import Phase, Plan, Turn, to, unchanged
 from tideline.core.record import Nothing
-from tideline.core.run import ClientId, Roster, World
+from tideline.core.run import Roster, World
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate
@@ -73,16 +73,6 @@ def initial(order: Start, world: World) -> dict[str, Tensor]:
         return nets.weights_of(nets.build(world))
 
 
-def seed_to_labelled(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Start]:
-    """The seed to all who have labels."""
-    return dict.fromkeys(turn.labelled(), state)
-
-
-def nothing_to_labelled(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Nothing]:
-    """Memory has the model already."""
-    return dict.fromkeys(turn.labelled(), Nothing())
-
-
 def predict(order: Nothing, memory: Mine, site: Site[LocalConfig], x: Tensor) -> Tensor:
     """Outputs of the site's own model."""
     return score_one(memory.model, memory, site, x)
@@ -90,10 +80,9 @@ def predict(order: Nothing, memory: Mine, site: Site[LocalConfig], x: Tensor) ->
 
 def plan(c: LocalConfig) -> Plan[LocalConfig, Start]:
     """(train, score) x R."""
-    work: Phase[LocalConfig, Start] = Phase("train", train, ask=seed_to_labelled, fold=unchanged)
-    score = evaluate(nothing_to_labelled, predict, keeps=Mine, confidence=c.confidence)
-    rounds = ((work, score) if r == c.rounds or r % c.evaluate_every == 0 else (work,) for r in range(1, c.rounds + 1))
-    return (*chain.from_iterable(rounds), *(last_look(c.confidence) if c.unseen else ()))
+    work: Phase[LocalConfig, Start] = Phase("train", train, ask=to(Turn.labelled, Start), fold=unchanged)
+    score: Phase[LocalConfig, Start] = evaluate(to(Turn.labelled, Nothing), predict, keeps=Mine, confidence=c.confidence)
+    return (*scored(c, (work,), score), *(last_look(c.confidence) if c.unseen else ()))
 
 
 def needs_labels(config: LocalConfig, world: World, roster: Roster) -> None:

@@ -44,7 +44,7 @@ def plan(c: Config) -> Plan[Config, State]:
     """(step, score every so often) x R."""
     work = Phase("train", client.train_alone, ask=server.to_next, fold=server.descend, floor=0)
     score = client.scoring(server.to_be_scored, server.grade, c.confidence)
-    return scored(c, work, score)
+    return scored(c, (work,), score)
 
 
 CLAIMS = (

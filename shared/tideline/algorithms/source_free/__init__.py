@@ -13,14 +13,15 @@ from typing import TypeVar
 from torch import Generator, Tensor
 
 from tideline import nets
+from tideline.algorithms.averaging import scored
 from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
-from tideline.algorithms.source_free.messages import Adapted, Mine, Model
+from tideline.algorithms.source_free.messages import Adapted, Mine, Model, Taught
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Source
-from tideline.core.algorithm import Algorithm, Supplied, no_sizes
+from tideline.core.algorithm import Algorithm, Supplied, fits_all, no_sizes
 from tideline.core.data import View
-from tideline.core.phase import Phase, Plan, Replies, Turn
-from tideline.core.record import Nothing
+from tideline.core.phase import Phase, Plan, Replies, Turn, to
+from tideline.core.record import Nothing, Record
 from tideline.core.run import Role, Roster, World
 from tideline.core.settings import Plain, Settings, setting
 from tideline.core.step import Outcome, Site, Step, step
@@ -30,6 +31,7 @@ from tideline.numerics.aggregation.averaging import weighted_sum
 
 A = TypeVar("A", bound=Adapting)
 C = TypeVar("C", bound=Settings)
+P = TypeVar("P", bound=Source)
 S = TypeVar("S")
 M = TypeVar("M")
 CAST = (Role.SOURCE, Role.TARGET, Role.TARGET)
@@ -69,14 +71,19 @@ def score_own(order: Model, memory: Mine, site: Site[Source]) -> Outcome[Nothing
 
 def plan_of_shot(c: Adapting) -> Plan[Adapting, Model]:
     """Source, its score, then each target alone."""
-    work: Phase[Adapting, Model] = Phase("adapt", alone, ask=scoring.to_targets)
-    grade: Phase[Adapting, Model] = Phase("score", score_own, ask=scoring.to_targets)
-    return (*begun(c), *scoring.scored(c, lambda r: work, grade))
+    work: Phase[Adapting, Model] = Phase("adapt", alone, ask=to(Role.TARGET, Model))
+    grade: Phase[Adapting, Model] = Phase("score", score_own, ask=to(Role.TARGET, Model))
+    return (*begun(c), *scored(c, (work,), grade))
 
 
-def begun(c: Source) -> Plan[Source, Model]:
-    """The source model, and what it is worth at the targets."""
-    return (*(source.phase(),) * c.source_rounds, scoring.source_only())
+def begun(
+    c: P,
+    fold: Callable[[S, Replies[Taught], Turn[P]], S] = source.ALONE.take_source,  # type: ignore[assignment]
+    memory: type[Record] = Mine,
+) -> Plan[P, S]:
+    """The exchanges with the sources, and what the source model scores at the targets. memory: the method's memory type."""
+    teach = Phase("source", source.training(memory), ask=to(Turn.sources, Model), fold=fold)
+    return (*(teach,) * c.source_rounds, scoring.source_only(memory=memory))
 
 
 def averaged(penalty: Callable[[A, Model], Penalty]) -> Callable[[A], Plan[A, Model]]:
@@ -88,8 +95,8 @@ def averaged(penalty: Callable[[A, Model], Penalty]) -> Callable[[A], Plan[A, Mo
         f = layers.backbone_of(nets.weights_of(net))
         return Outcome(Adapted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
 
-    work = Phase("adapt", Step("adapt", run, Model, Mine, Adapted, ("loss", "samples")), ask=scoring.to_targets, fold=mean)
-    return lambda c: (*begun(c), *scoring.scored(c, lambda r: work, scoring.score()))
+    work = Phase("adapt", Step("adapt", run, Model, Mine, Adapted, ("loss", "samples")), ask=to(Role.TARGET, Model), fold=mean)
+    return lambda c: (*begun(c), *scored(c, (work,), scoring.score()))
 
 
 def mean(state: Model, replies: Replies[Adapted], turn: Turn[Source]) -> Model:
@@ -116,27 +123,29 @@ def method(
     plan: Callable[[C], Plan[C, S]],
     *,
     state: type[S] = Model,  # type: ignore[assignment]
-    begin: Callable[[C, World, Roster, Generator], S] = source.drawn,  # type: ignore[assignment]
+    start: source.Start[C, S] | None = None,
+    begin: Callable[[C, World, Roster, Generator], S] | None = None,
     memory: type[M] = Mine,  # type: ignore[assignment]
     prepare: Callable[[C, Site[C]], M] = source.prepare,  # type: ignore[assignment]
     keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = scoring.keepsakes,  # type: ignore[assignment]
-    fits: Callable[[C, World, Roster], None] = source.needs_both,
+    check: Callable[[C, World, Roster], None] = fits_all,
     supplied: Supplied[C, S] | None = None,
     presets: Mapping[str, Mapping[str, Plain]] | None = None,
     sizes: Callable[[C, World], Mapping[str, int]] = no_sizes,
     claims: tuple[str, ...] = (),
 ) -> Algorithm[C, S, M]:
     """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""
-    brought: Supplied[C, S] = Supplied(source.brought, source.needs_targets)  # type: ignore[arg-type]
+    first: source.Start[C, S] = start or source.ALONE  # type: ignore[assignment]
     return Algorithm(
-        *(name, paper, summary, config, state, begin, plan, memory, prepare, fits),
+        *(name, paper, summary, config, state, begin or first.begin, plan, memory, prepare),
+        fits=source.with_check(source.needs_both, check),
         presets=presets or {"tiny": TINY, "demo": DEMO},
         cast=CAST,
         network="lenet_bn",
         keepsakes=keepsakes,
         sizes=sizes,
         claims=claims,
-        supplied=supplied or brought,
+        supplied=supplied or Supplied(first.begin_with, source.with_check(source.needs_targets, check)),
     )
 
 

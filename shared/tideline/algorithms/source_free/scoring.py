@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import Protocol, TypeVar
 
 from torch import Tensor
 
-from tideline.algorithms.averaging import Rounds
 from tideline.algorithms.source_free.messages import Mine, Model
+from tideline.algorithms.source_free.settings import EndCounts
 from tideline.algorithms.source_free.source import Whole, network
 from tideline.core.data import View
-from tideline.core.phase import Phase, Plan, Turn
+from tideline.core.phase import Phase, Plan, to, to_all
 from tideline.core.record import Nothing, Record
-from tideline.core.run import ClientId, Role
+from tideline.core.run import Role
 from tideline.core.settings import Settings
 from tideline.core.step import Outcome, Site, Step
 from tideline.learning.confusion import confused
-from tideline.learning.evaluate import Offer, accuracy, evaluate, outputs
+from tideline.learning.evaluate import Offer, Predict, accuracy, evaluate, outputs
 from tideline.learning.label_shift import label_shift
 
 C = TypeVar("C", bound=Settings)
 S = TypeVar("S")
-K = TypeVar("K", bound="Kept")
+K = TypeVar("K", bound="HasModel")
 M = TypeVar("M")
 
 
-class Kept(Whole, Record, Protocol):
+class HasModel(Whole, Record, Protocol):
     """A memory that has a site's own model."""
 
 
@@ -37,26 +36,27 @@ def predict(order: Model, memory: M, site: Site[Settings], x: Tensor) -> Tensor:
     return outputs(network(site, order.f, order.g), x, site.device)
 
 
-def to_targets(state: Whole, turn: Turn[Settings]) -> dict[ClientId, Model]:
-    """The common model to every target."""
-    return dict.fromkeys(turn.members(Role.TARGET), Model(state.f, state.g))
+def predict_own(order: Nothing, memory: Mine, site: Site[Settings], x: Tensor) -> Tensor:
+    """Outputs of the model in the site's memory."""
+    return outputs(network(site, memory.f, memory.g), x, site.device)
 
 
 def source_only(
-    offer: Offer[S, C, Model] = to_targets,  # type: ignore[assignment]
-    keeps: type[M] = Mine,  # type: ignore[assignment]
+    offer: Offer[S, C, Model] | None = None,
+    memory: type[M] = Mine,  # type: ignore[assignment]
 ) -> Phase[C, S]:
-    """h_S as it came, scored once: what adaptation is compared with. keeps: the method's memory, which stays as it is."""
-    return evaluate(offer, predict, takes=Model, keeps=keeps, name="source_only", metrics=("source_only",))
+    """h_S as it came, scored once: the baseline of adaptation. memory: the method's memory type, which stays as it is."""
+    ask = offer or to(Role.TARGET, Model)
+    return evaluate(ask, predict, takes=Model, keeps=memory, name="source_only", metrics=("source_only",))
 
 
 def score(
-    offer: Offer[S, C, Model] = to_targets,  # type: ignore[assignment]
-    keeps: type[K] = Mine,  # type: ignore[assignment]
+    offer: Offer[S, C, Model] | None = None,
+    memory: type[K] = Mine,  # type: ignore[assignment]
 ) -> Phase[C, S]:
-    """The model that each target would use now. It keeps that, and its owner may take it out.
+    """The model that each target would use now. It stays in the target's memory, which the owner may export.
 
-    keeps: the method's memory, a record with f and g.
+    memory: the method's memory type, a record with f and g.
     """
 
     def run(order: Model, memory: K, site: Site[C]) -> Outcome[Nothing, K]:
@@ -64,41 +64,27 @@ def score(
         mine = replace(memory, f=order.f, g=order.g)
         return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
 
-    return Phase("score", Step("score", run, Model, keeps, Nothing, ("accuracy",), View.HELD_OUT), ask=offer)
+    step = Step("score", run, Model, memory, Nothing, ("accuracy",), View.HELD_OUT)
+    return Phase("score", step, ask=offer or to(Role.TARGET, Model))
 
 
-def confusion() -> Phase[Settings, S]:
-    """Each target counts which classes its own model takes for which, once it has one."""
-    return confused(nothing_to_targets, predict_own, keeps=Mine)
+def end_counts(
+    c: EndCounts,
+    predict: Predict[Nothing, M, C],
+    memory: type[M],
+    *,
+    targets: Offer[S, C, Nothing] | None = None,
+    everybody: Offer[S, C, Nothing] | None = None,
+) -> Plan[C, S]:
+    """What sites count in the end, as `c` asks: confusions of classes on held-out rows, and training rows of each class.
+
+    predict(order, memory, site, x): outputs of the site's own model. targets, everybody: who is asked, if not all of them.
+    """
+    taken = confused(targets or to(Role.TARGET, Nothing), predict, keeps=memory)
+    shift = label_shift(everybody or to_all(Nothing), predict, keeps=memory)
+    return (*(taken,) * c.confusion, *(shift,) * c.label_shift)
 
 
-def dealt() -> Phase[Settings, S]:
-    """Each site counts its training rows by class, a target as its own model has them."""
-    return label_shift(nothing_to_all, predict_own, keeps=Mine)
-
-
-def nothing_to_all(state: S, turn: Turn[Settings]) -> dict[ClientId, Nothing]:
-    """A question without words."""
-    return dict.fromkeys((*turn.members(Role.SOURCE), *turn.members(Role.TARGET)), Nothing())
-
-
-def nothing_to_targets(state: S, turn: Turn[Settings]) -> dict[ClientId, Nothing]:
-    """The same to targets alone."""
-    return dict.fromkeys(turn.members(Role.TARGET), Nothing())
-
-
-def predict_own(order: Nothing, memory: Mine, site: Site[Settings], x: Tensor) -> Tensor:
-    """Outputs of the model that the site keeps."""
-    return outputs(network(site, memory.f, memory.g), x, site.device)
-
-
-def keepsakes(config: Settings, memory: Kept) -> Mapping[str, Mapping[str, Tensor]]:
+def keepsakes(config: Settings, memory: HasModel) -> Mapping[str, Mapping[str, Tensor]]:
     """The site's own model as one state dict, once there is one."""
     return {"model": {**memory.f, **memory.g}} if memory.f else {}
-
-
-def scored(c: Rounds, rounds: Callable[[int], Phase[C, S]], grade: Phase[C, S]) -> Plan[C, S]:
-    """Round 1 .. R, each followed by a scoring where one is due; the last always. Of no rounds, a scoring."""
-    due = (r == c.rounds or r % c.evaluate_every == 0 for r in range(1, c.rounds + 1))
-    each = ((rounds(r), grade) if now else (rounds(r),) for r, now in enumerate(due, 1))
-    return tuple(chain.from_iterable(each)) or (grade,)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar, overload
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -12,16 +13,17 @@ from tideline import nets
 from tideline.algorithms.source_free.messages import Mine, Model, Taught
 from tideline.algorithms.source_free.settings import Source
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
-from tideline.core.phase import Folded, Phase, Replies, Turn
-from tideline.core.record import Record, Weights
-from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.phase import Replies, Turn
+from tideline.core.record import Weights
+from tideline.core.run import Role, Roster, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Outcome, Site, Step
 from tideline.learning.fit import fit
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 
-C = TypeVar("C", bound=Source)
+A = TypeVar("A", bound=Settings)
+S = TypeVar("S")
 
 
 class Whole(Protocol):
@@ -52,24 +54,46 @@ def network(site: Site[Settings], f: Weights, g: Weights) -> nn.Module:
     return nets.loaded(site.world, {**f, **g}, site.device)
 
 
-def drawn(config: Settings, world: World, roster: Roster, rng: Generator) -> Model:
-    """The first state: a network at random, which the sources train."""
+def drawn(world: World) -> Model:
+    """A network at random, which the sources train."""
     return parts(nets.weights_of(nets.build(world)))
 
 
-def brought(config: Settings, world: World, roster: Roster, rng: Generator, h: Weights) -> Model:
-    """The first state: a source model that was brought, or that sources of the run go on from."""
-    return parts(h)
+@dataclass(frozen=True)
+class Start(Generic[A, S]):
+    """The first states of a method that begins with a source model h: each is of(h, config, rng)."""
+
+    of: Callable[[Model, A, Generator], S]
+
+    def begin(self, config: A, world: World, roster: Roster, rng: Generator) -> S:
+        """With a network at random, which the sources train."""
+        return self.of(drawn(world), config, rng)
+
+    def begin_with(self, config: A, world: World, roster: Roster, rng: Generator, h: Weights) -> S:
+        """With initial weights."""
+        return self.of(parts(h), config, rng)
+
+    def take_source(self, state: S, replies: Replies[Taught], turn: Turn[A]) -> S:
+        """With the source model that the sources trained."""
+        return self.of(mean_of(replies), turn.config, turn.rng)
 
 
-def training(keeps: type[M]) -> AnyStep:
-    """Cross-entropy with smoothed labels on the source's rows. keeps: the method's memory, which stays as it is."""
+def model_alone(h: Model, config: Settings, rng: Generator) -> Model:
+    """A state that is the source model alone."""
+    return h
+
+
+ALONE: Start[Settings, Model] = Start(model_alone)
+
+
+def training(memory_type: type[M]) -> AnyStep:
+    """Cross-entropy with smoothed labels on the source's rows. memory_type: the method's, which stays as it is."""
 
     def run(order: Model, memory: M, site: Site[Source]) -> Outcome[Taught, M]:
         message, told = trained(order.f, order.g, site)
         return Outcome(message, memory, told)
 
-    return Step("train", run, Model, keeps, Taught, ("loss", "samples"))
+    return Step("train", run, Model, memory_type, Taught, ("loss", "samples"))
 
 
 def as_it_is(x: Tensor) -> Tensor:
@@ -104,16 +128,6 @@ def check_rows(site: Site[Settings]) -> None:
         )
 
 
-def sources(turn: Turn[Settings]) -> tuple[ClientId, ...]:
-    """Who has the source's data, sorted."""
-    return tuple(sorted(m.id for m in turn.roster if m.role is Role.SOURCE and m.labelled))
-
-
-def to_sources(state: Whole, turn: Turn[Settings]) -> dict[ClientId, Model]:
-    """h to the sources; to nobody where the source model was brought, so that the phase passes by."""
-    return dict.fromkeys(sources(turn), Model(state.f, state.g))
-
-
 def mean_of(replies: Replies[Taught]) -> Model:
     """h_S: the mean over sources by their numbers of rows. Of one source, its model."""
     n = sum(reply.samples for reply in replies.values())
@@ -121,21 +135,16 @@ def mean_of(replies: Replies[Taught]) -> Model:
     return Model(f, weighted_sum((reply.samples / n, reply.g) for reply in replies.values()))
 
 
-def taught(state: Model, replies: Replies[Taught], turn: Turn[Settings]) -> Model:
-    """The coordinator's `fold` for methods whose state is h."""
-    return mean_of(replies)
+def with_check(
+    needs: Callable[[A, World, Roster], None], check: Callable[[A, World, Roster], None]
+) -> Callable[[A, World, Roster], None]:
+    """The `fits` of a method that has a check of its own beside what its family needs."""
 
+    def fits(config: A, world: World, roster: Roster) -> None:
+        needs(config, world, roster)
+        check(config, world, roster)
 
-@overload
-def phase() -> Phase[Source, Model]: ...
-@overload
-def phase(fold: Callable[[H, Replies[Taught], Turn[C]], H | Folded[H]], keeps: type[Record] = Mine) -> Phase[C, H]: ...
-def phase(
-    fold: Callable[[H, Replies[Taught], Turn[C]], H | Folded[H]] = taught,  # type: ignore[assignment]
-    keeps: type[Record] = Mine,
-) -> Phase[C, H]:
-    """One exchange with the sources. keeps: the method's memory, which stays as it is."""
-    return Phase("source", training(keeps), ask=to_sources, fold=fold)
+    return fits
 
 
 def needs_both(config: Settings, world: World, roster: Roster) -> None:

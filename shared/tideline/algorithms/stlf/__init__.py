@@ -17,17 +17,17 @@ from tideline.algorithms.stlf import client, offering, server
 from tideline.algorithms.stlf.client import MAIN, OFFERS
 from tideline.algorithms.stlf.fitting import fits, notes
 from tideline.algorithms.stlf.linking import joules, numpy_rng, size_in_bits
-from tideline.algorithms.stlf.messages import Mine, State
+from tideline.algorithms.stlf.messages import Mine, Model, State
 from tideline.algorithms.stlf.settings import PRESETS, STLF
 from tideline.core.algorithm import Algorithm
-from tideline.core.phase import Phase, Plan
+from tideline.core.phase import Phase, Plan, Turn, to, to_all
 from tideline.core.run import Role, Roster, World
 
 
 def plan(c: STLF) -> Plan[STLF, State]:
     """Warm up, train alone, tell apart, link, offer, transfer, score."""
-    warm = Phase("warm", client.warm, ask=server.model_to_labelled, fold=server.averaged)
-    train = Phase("train", client.train, ask=server.model_to_all, fold=server.told)
+    warm = Phase("warm", client.warm, ask=to(Turn.labelled, Model), fold=server.averaged)
+    train = Phase("train", client.train, ask=to_all(Model), fold=server.told)
     link = Phase("link", None, fold=server.link)
     offer = Phase("offer", client.offer, ask=offering.unsealed, fold=offering.sealed)
     transfer = Phase("transfer", client.transfer, ask=server.assignments, fold=server.linked)

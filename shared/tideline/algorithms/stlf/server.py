@@ -11,7 +11,6 @@ from tideline.algorithms.stlf.messages import (
     Assignment,
     Chosen,
     Errors,
-    Model,
     Pairs,
     Separated,
     Separator,
@@ -36,21 +35,11 @@ EMPTY: Weights = {}
 SLOWEST, FASTEST = 1.0, 1e14  # bit/s that a line can have
 
 
-def model_to_labelled(state: State, turn: Turn[STLF]) -> dict[ClientId, Model]:
-    """The common model to who has labels."""
-    return dict.fromkeys(turn.labelled(), Model(state.model))
-
-
 def averaged(state: State, replies: Replies[Update], turn: Turn[STLF]) -> State:
     """The mean, weighted by labelled rows."""
     counts = {client: reply.count for client, reply in replies.items()}
     total = sum(counts.values())
     return replace(state, model=weighted_sum((counts[c] / total, reply.model) for c, reply in replies.items()))
-
-
-def model_to_all(state: State, turn: Turn[STLF]) -> dict[ClientId, Model]:
-    """The common model to everybody."""
-    return dict.fromkeys(turn.members(), Model(state.model))
 
 
 def told(state: State, replies: Replies[Trained], turn: Turn[STLF]) -> State | Folded[State]:
