@@ -165,6 +165,11 @@ class Folded(Generic[S]):
     tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
 
 
+def marked(words: Mapping[str, Iterable[ClientId]]) -> dict[str, tuple[ClientId, ...]]:
+    """Marks for a Folded, without the words that no client has."""
+    return {word: clients for word, named in words.items() if (clients := tuple(named))}
+
+
 def folded(given: S | Folded[S]) -> Folded[S]:
     """What a `fold` gave, which may be a state alone."""
     return given if isinstance(given, Folded) else Folded(given)

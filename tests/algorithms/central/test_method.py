@@ -22,9 +22,7 @@ from tests.synthetic import FEATURES, Rows, blobs, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State as AveragingState
-from tideline.algorithms.central import central
-from tideline.algorithms.central.messages import Held, State
-from tideline.algorithms.central.server import LOST, pooled
+from tideline.algorithms.central import LOST, Held, State, central, pooled
 from tideline.archive.codec import decode
 from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, RosterRefused

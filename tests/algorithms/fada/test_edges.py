@@ -31,9 +31,9 @@ from tests.algorithms.fada.played import (
 from tests.synthetic import FEATURES, experiment
 from tideline import nets
 from tideline.algorithms.fada import client, server, source, target
+from tideline.algorithms.fada.client import trained
 from tideline.algorithms.fada.messages import Contribution, Follow, Halves, Identifier, Identifiers, Improve, Mine
 from tideline.algorithms.fada.settings import FADA, FDANN
-from tideline.algorithms.fada.transfer import trained
 from tideline.archive.errors import NotFinite, WrongDims
 from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed, RosterRefused, StepFailed

@@ -27,8 +27,8 @@ from tests.algorithms.fada.played import (
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import sites
 from tideline.algorithms import METHODS
+from tideline.algorithms.fada.client import applied, moved, trained
 from tideline.algorithms.fada.messages import Contribution, Halves
-from tideline.algorithms.fada.transfer import applied, moved, trained
 from tideline.archive.codec import LAX, decode
 from tideline.nets.disentangling import logits
 from tideline.nets.layers import BUFFERS

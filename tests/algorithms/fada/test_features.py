@@ -30,8 +30,8 @@ from tests.engine.toys import until
 from tests.synthetic import FEATURES, experiment
 from tideline.algorithms import METHODS
 from tideline.algorithms.fada import critic
+from tideline.algorithms.fada.client import trained
 from tideline.algorithms.fada.messages import Ask, Exposed, Pull
-from tideline.algorithms.fada.transfer import trained
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, StepFailed
 from tideline.core.privacy import Exposure

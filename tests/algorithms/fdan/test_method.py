@@ -18,8 +18,8 @@ from tests.laws.values import raw
 from tests.synthetic import FEATURES, blobs, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.fdan import FDAN, client, fdan, server
-from tideline.algorithms.fdan.messages import Lesson, Mine, Model, State
+from tideline.algorithms.fdan import FDAN, begin_with, centre, client, fdan
+from tideline.algorithms.fdan.client import Lesson, Mine, Model, State
 from tideline.archive.codec import LAX, decode
 from tideline.core.algorithm import contract
 from tideline.core.data import Data
@@ -192,11 +192,11 @@ def test_the_default_policy_does_not_let_moments_go_to_peers() -> None:
 
 def test_the_mean_of_moments() -> None:
     """None of none; of one it is that, and nothing is spread."""
-    assert server.centre([]) == (None, 0.0)
+    assert centre([]) == (None, 0.0)
     m = torch.tensor([1.0, 3.0])
-    mean, spread = server.centre([m])
+    mean, spread = centre([m])
     assert mean is not None and torch.equal(mean, m) and spread == 0.0
-    mean, spread = server.centre([m, -m])
+    mean, spread = centre([m, -m])
     assert mean is not None and mean.tolist() == [0.0, 0.0] and spread == pytest.approx(10.0)
 
 
@@ -248,7 +248,7 @@ def test_a_run_may_begin_from_weights() -> None:
     there = Federation(METHODS, {name: site(name) for name in ROSTER})
     run = there.start(experiment("fdan", ROSTER, weights=str(there.bring([save(h)])), **IMAGES))
     assert there.run(run)["status"] == "completed"
-    state = server.begin_with(FDAN(), WORLD, (), torch.Generator(), h)
+    state = begin_with(FDAN(), WORLD, (), torch.Generator(), h)
     assert {**state.model, **state.buffers}.keys() == h.keys()
     assert all(raw(w) == raw(h[name]) for name, w in {**state.model, **state.buffers}.items())
     assert set(state.buffers) == {name for name in h if "running" in name or "batches" in name}

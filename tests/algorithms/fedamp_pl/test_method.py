@@ -13,9 +13,7 @@ from tests.engine.toys import until
 from tests.laws.values import raw
 from tests.synthetic import experiment
 from tideline import nets
-from tideline.algorithms.fedamp_pl import Config, fedamp_pl
-from tideline.algorithms.fedamp_pl.messages import State
-from tideline.algorithms.fedamp_pl.server import weights
+from tideline.algorithms.fedamp_pl import Config, State, fedamp_pl, weights
 from tideline.core.run import ClientId, World
 from tideline.numerics.aggregation.averaging import weighted_sum
 

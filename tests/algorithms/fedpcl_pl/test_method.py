@@ -18,7 +18,7 @@ from tests.laws.values import raw
 from tests.synthetic import experiment
 from tideline import nets
 from tideline.algorithms.fedpcl_pl import Config, client, fedpcl_pl
-from tideline.algorithms.fedpcl_pl.messages import Kept, State
+from tideline.algorithms.fedpcl_pl.client import Memory, State
 from tideline.archive.codec import LAX, decode
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import ClientId, Role, World
@@ -38,12 +38,12 @@ def agreed(**changed: SimSite) -> Stage:
     return federation(**{name: replace(each, policy=ALLOWED) for name, each in sites.items()})
 
 
-def kept(stage: Stage, run: Any, name: str) -> Kept:
+def kept(stage: Stage, run: Any, name: str) -> Memory:
     """What a site keeps at the end."""
     vault = stage.vaults[ClientId(name)]
     head = vault.head(run)
     assert head is not None
-    return decode(Kept, head.memory[0][0], vault.parts(run), LAX)
+    return decode(Memory, head.memory[0][0], vault.parts(run), LAX)
 
 
 def same(a: Any, b: Any) -> bool:

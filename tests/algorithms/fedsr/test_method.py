@@ -18,8 +18,7 @@ from tests.synthetic import FEATURES, TRAIN, Rows, blobs, experiment, rows, site
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import Model, State
-from tideline.algorithms.fedsr import FedSR, client, fedsr
-from tideline.algorithms.fedsr.messages import Mine
+from tideline.algorithms.fedsr import FedSR, Mine, fedsr, objective, predict, prepare
 from tideline.archive.codec import LAX, decode, encode
 from tideline.archive.parts import MemoryParts
 from tideline.core.algorithm import contract
@@ -88,7 +87,7 @@ def test_the_objective_by_hand(l2r: str) -> None:
     eps, r_mu, r_s = (torch.randn(n, 64, generator=rng, dtype=torch.float64) for n in (9, 3, 3))
     references = References(r_mu, r_s, torch.tensor(1.4, dtype=torch.float64))
     with torch.no_grad():
-        found = float(client.objective(c, net, references, x, y, eps))
+        found = float(objective(c, net, references, x, y, eps))
         e = net.get_submodule("features")(x).numpy()
         mu, sigma = e[:, :64], np.log1p(np.exp(e[:, 64:]))
         z = mu + sigma * eps.numpy()
@@ -124,7 +123,7 @@ class Whole(nn.Module):
         self.net, self.c, self.references = net, c, references
 
     def forward(self, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
-        return client.objective(self.c, self.net, self.references, x, y, eps)
+        return objective(self.c, self.net, self.references, x, y, eps)
 
 
 def test_models_are_averaged_uniformly() -> None:
@@ -179,7 +178,7 @@ def test_a_prediction_by_hand(draws: int) -> None:
     torch.manual_seed(0)
     model = nets.weights_of(probabilistic.build(WORLD))
     data = blobs(11, 1, 3)
-    found = client.predict(Model(model), client.prepare(FedSR(), at(data)), at(data, draws=draws), data.x)
+    found = predict(Model(model), prepare(FedSR(), at(data)), at(data, draws=draws), data.x)
     net = nets.loaded(WORLD, model, made=probabilistic.build)
     with torch.no_grad():
         mu, sigma = probabilistic.encoded(net, data.x)
@@ -187,7 +186,7 @@ def test_a_prediction_by_hand(draws: int) -> None:
         z = mu + sigma * eps if draws else mu[None]
         expected = net.get_submodule("classifier")(z).softmax(2).mean(0)
     torch.testing.assert_close(found.exp(), expected)
-    again = client.predict(Model(model), client.prepare(FedSR(), at(data)), at(data, draws=draws), data.x)
+    again = predict(Model(model), prepare(FedSR(), at(data)), at(data, draws=draws), data.x)
     assert torch.equal(found, again)
     if draws == 0:
         torch.testing.assert_close(expected.log(), net.get_submodule("classifier")(mu).log_softmax(1))
@@ -200,7 +199,7 @@ def test_more_draws_lie_nearer_to_each_other() -> None:
     apart = []
     for draws in (1, 30, 1000):
         site = at(data, draws=draws)
-        first, second = (client.predict(model, client.prepare(FedSR(), site), site, data.x).exp() for _ in range(2))
+        first, second = (predict(model, prepare(FedSR(), site), site, data.x).exp() for _ in range(2))
         apart.append(float((first - second).abs().mean()))
     assert apart[0] > apart[1] > apart[2]
 

@@ -16,7 +16,7 @@ from tests.synthetic import NAMES, SimSite, blobs, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.hfedf import Config, embedding, hfedf
-from tideline.algorithms.hypernetworks.messages import State
+from tideline.algorithms.hypernetworks import State
 from tideline.algorithms.hypernetworks.server import begin, embeddings
 from tideline.algorithms.hypernetworks.server import phi as state_dict
 from tideline.core.phase import Turn

@@ -15,9 +15,8 @@ from tests.engine.toys import until
 from tests.synthetic import FEATURES, NAMES, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.hypernetworks.messages import State
-from tideline.algorithms.hypernetworks.settings import Hyper, check, check_memory, generated, numbers
-from tideline.algorithms.pfedhn.messages import State as Queued
+from tideline.algorithms.hypernetworks import Hyper, State, check, check_memory, generated, numbers
+from tideline.algorithms.pfedhn import State as Queued
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import ClientId, Member, Role, World
 from tideline.engine.simulation.federation import Federation

@@ -14,10 +14,7 @@ from tests.engine.toys import until
 from tests.laws.values import raw
 from tests.synthetic import FEATURES, experiment
 from tideline import nets
-from tideline.algorithms.ifca_pl import Config, ifca_pl
-from tideline.algorithms.ifca_pl.client import unfitness
-from tideline.algorithms.ifca_pl.messages import State
-from tideline.algorithms.ifca_pl.server import place, scattered
+from tideline.algorithms.ifca_pl import Config, State, ifca_pl, place, scattered, unfitness
 from tideline.algorithms.source_free.messages import Model
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId, Role, World

@@ -28,8 +28,8 @@ from tests.engine.toys import until
 from tests.laws.values import raw
 from tests.synthetic import FEATURES, blobs, experiment
 from tideline import nets
-from tideline.algorithms.kd3a import KD3A, client, kd3a, server
-from tideline.algorithms.kd3a.messages import State
+from tideline.algorithms.kd3a import KD3A, Model, classifier, client, kd3a, smoothed
+from tideline.algorithms.kd3a.client import State
 from tideline.algorithms.source_free.messages import Mine
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, RosterRefused
@@ -198,11 +198,11 @@ def test_gate_and_rate_over_the_rounds() -> None:
 def test_smoothing() -> None:
     """The first weights count whole; one that had none counts with its new one; who is away has no part."""
     new = {"t": 0.2, "a": 0.5, "b": 0.3}
-    assert server.smoothed({}, new, 0.9) == pytest.approx(new)
-    found = server.smoothed({"t": 0.4, "a": 0.4, "c": 0.2}, new, 0.9)
+    assert smoothed({}, new, 0.9) == pytest.approx(new)
+    found = smoothed({"t": 0.4, "a": 0.4, "c": 0.2}, new, 0.9)
     before = {"t": 0.4 / 1.1, "a": 0.4 / 1.1, "b": 0.3 / 1.1}
     assert found == pytest.approx({k: 0.9 * before[k] + 0.1 * new[k] for k in new})
-    assert server.smoothed({"t": 1.0}, new, 0.0) == pytest.approx(new)
+    assert smoothed({"t": 1.0}, new, 0.0) == pytest.approx(new)
 
 
 def test_exact_up_to_six_sources() -> None:
@@ -377,9 +377,9 @@ def test_a_source_that_sends_what_is_none_is_refused_alone() -> None:
 
 def test_the_average_of_classifiers_that_were_sent() -> None:
     """All of them; where one is missing, in the others' proportions."""
-    models = {k: server.Model({}, {"w": torch.tensor([float(i)])}) for i, k in enumerate("abc", 1)}
+    models = {k: Model({}, {"w": torch.tensor([float(i)])}) for i, k in enumerate("abc", 1)}
     a = {"a": 0.2, "b": 0.3, "c": 0.5}
-    assert float(server.classifier(a, models)["w"]) == pytest.approx(0.2 + 0.6 + 1.5)
-    models["a"] = server.Model({}, {})
-    assert float(server.classifier(a, models)["w"]) == pytest.approx((0.6 + 1.5) / 0.8)
+    assert float(classifier(a, models)["w"]) == pytest.approx(0.2 + 0.6 + 1.5)
+    models["a"] = Model({}, {})
+    assert float(classifier(a, models)["w"]) == pytest.approx((0.6 + 1.5) / 0.8)
     assert weighted_sum([]) == {}

@@ -17,7 +17,7 @@ from tests.laws.laws import EVERYTHING
 from tests.synthetic import FEATURES, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.ladd.messages import State
+from tideline.algorithms.ladd.client import State
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId, World

@@ -17,8 +17,7 @@ from tests.laws import laws
 from tests.synthetic import IMAGES, blobs, experiment
 from tideline import nets
 from tideline.algorithms.ladd import Ladd, LaddPL, ladd, ladd_pl
-from tideline.algorithms.ladd.client import first_mean, followed, restyled, taught_by
-from tideline.algorithms.ladd.messages import Pupil, Start, State
+from tideline.algorithms.ladd.client import Pupil, Start, State, first_mean, followed, restyled, taught_by
 from tideline.algorithms.source_free.messages import Model
 from tideline.archive.codec import LAX, decode
 from tideline.core.run import ClientId, Role, World

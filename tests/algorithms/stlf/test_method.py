@@ -12,7 +12,8 @@ from tests.algorithms.remembered import remembered
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, NAMES, Rows, experiment, rows, sites
 from tideline.algorithms import METHODS
-from tideline.algorithms.stlf.messages import Assignment, Mine, Model, Separated, State, Trained, Update
+from tideline.algorithms.averaging.messages import Model
+from tideline.algorithms.stlf.messages import Assignment, Mine, Profile, Separated, State, Update
 from tideline.algorithms.stlf.settings import GIVEN, RULES
 from tideline.archive.codec import LAX, Rules, decode
 from tideline.core.data import Data
@@ -109,7 +110,7 @@ def partly(labelled: int, bare: int) -> SimSite:
 def test_rows_without_labels_count_as_wrong() -> None:
     """Eq. 3: of D_i rows D_i^L are labelled, and the share of wrong ones is measured on these."""
     stage, run = played(federation(anna=partly(30, 10)), alone=30)
-    replies = told(stage, run, "train", Trained)
+    replies = told(stage, run, "train", Profile)
     assert (replies["anna"].count, replies["anna"].labelled) == (40, 30)
     assert 0.25 <= replies["anna"].error <= 0.5
     assert (replies["carl"].labelled, replies["carl"].error) == (0, 1.0)

@@ -16,17 +16,17 @@ from torch import Generator, Tensor, nn
 from tideline import nets
 from tideline.algorithms.averaging import folds
 from tideline.algorithms.averaging.folds import Folding
-from tideline.algorithms.averaging.messages import Model, State, Update
+from tideline.algorithms.averaging.messages import Model, Models, State, Update
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Phase, Plan, Turn, to, to_all
 from tideline.core.record import Nothing, Weights
-from tideline.core.run import ClientId, Role, Roster, World
-from tideline.core.settings import Plain, setting
+from tideline.core.run import ClientId, Role, Roster, World, described
+from tideline.core.settings import Plain, Settings, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.confusion import confused
 from tideline.learning.evaluate import evaluate, outputs
-from tideline.learning.fit import cross_entropy, fit
+from tideline.learning.fit import cross_entropy, fit_at
 from tideline.learning.optimisers import OPTIMISERS, optimiser
 
 
@@ -72,6 +72,7 @@ class FedProx(FedAvg):
 
 C = TypeVar("C")
 A = TypeVar("A", bound=Averaging)
+M = TypeVar("M")
 S = TypeVar("S")
 
 
@@ -87,17 +88,17 @@ class Rounds(Protocol):
 Penalty: TypeAlias = Callable[[A, nn.Module, Weights], Tensor | None]
 
 
-def no_penalty(config: Averaging, net: nn.Module, w: Weights) -> Tensor | None:
-    """FedAvg's local objective is the plain loss F_i."""
-    return None
-
-
 def proximal(config: FedProx, net: nn.Module, w: Weights) -> Tensor | None:
     """FedProx's term (mu / 2) |w_i - w|^2 over the trainable parameters; absent for mu = 0."""
-    if config.mu == 0:
+    return near(net, w, config.mu)
+
+
+def near(net: nn.Module, w: Weights, weight: float) -> Tensor | None:
+    """(weight / 2) |w_i - w|^2 over what the network trains; absent for a weight of 0."""
+    if weight == 0:
         return None
-    distance = sum((((p - w[name].to(p.device)) ** 2).sum() for name, p in net.named_parameters()), torch.tensor(0.0))
-    return config.mu / 2 * distance
+    moving = ((name, p) for name, p in net.named_parameters() if p.requires_grad)
+    return weight / 2 * sum((((p - w[name].to(p.device)) ** 2).sum() for name, p in moving), torch.tensor(0.0))
 
 
 def averaging(
@@ -105,12 +106,15 @@ def averaging(
     paper: str,
     summary: str,
     config: type[A],
-    penalty: Penalty[A] = no_penalty,
+    penalty: Penalty[A] | None = None,
     metrics: tuple[str, ...] = ("accuracy",),
     presets: Mapping[str, Mapping[str, Plain]] | None = None,
     folding: Folding[A] = folds.ROBUST,  # type: ignore[assignment]
 ) -> Algorithm[A, State, Nothing]:
-    """A method in which each client minimises F_i + penalty from the common model; `folding` makes the next model of replies."""
+    """A method in which each client minimises F_i + penalty from the common model; `folding` makes the next model of replies.
+
+    Without a penalty that is FedAvg's plain loss F_i.
+    """
 
     @step(metrics=("loss", "samples"))
     def train(order: Model, memory: Nothing, site: Site[A]) -> Outcome[Update, Nothing]:
@@ -118,13 +122,13 @@ def averaging(
         net = nets.loaded(site.world, order.model, site.device)
 
         def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-            extra = penalty(site.config, net, order.model)
+            extra = penalty(site.config, net, order.model) if penalty else None
             plain = cross_entropy(net, x, y)
             return plain if extra is None else plain + extra
 
-        value = local_sgd(net, site, loss)
-        update = Update(nets.weights_of(net), len(site.data))
-        return Outcome(update, memory, {"loss": value, "samples": len(site.data)})
+        c, n = site.config, len(site.data)
+        value = fit_at(site, net, loss, optimiser(c, net.parameters()), epochs=c.epochs, batch=c.batch)
+        return Outcome(Update(nets.weights_of(net), n), memory, {"loss": value, "samples": n})
 
     def plan(c: A) -> Plan[A, State]:
         least, needs = folding.floor(c)
@@ -138,8 +142,8 @@ def averaging(
         folding.check(c)
         folding.check_number(c, needs_teachers(c, roster))
 
-    def fits_brought(c: A, world: World, roster: Roster) -> None:
-        # Weights that were brought may be scored, in no rounds, where nobody has labels to learn from.
+    def fits_initial_weights(c: A, world: World, roster: Roster) -> None:
+        # Initial weights may be scored, in no rounds, where no client has labels to learn from.
         if c.rounds:
             return fits(c, world, roster)
         nets.check(world)
@@ -150,7 +154,7 @@ def averaging(
         fits=fits,
         presets=presets or PRESETS,
         notes=folding.notes,
-        supplied=Supplied(begin_from, fits_brought),
+        supplied=Supplied(begin_from, fits_initial_weights),
     )
 
 
@@ -164,35 +168,26 @@ def scored(c: Rounds, work: Plan[C, S] | Callable[[int], Plan[C, S]], *score: Ph
     return tuple(chain.from_iterable(map(one, range(1, c.rounds + 1)))) or score
 
 
-def local_sgd(net: nn.Module, site: Site[Training], loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> float:
-    """The family's local training, in place; gives the mean loss of the last epoch."""
-    c = site.config
-    by = optimiser(c, net.parameters())
-    return fit(net, site.data, loss, by, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
-
-
 def begin(config: Training, world: World, roster: Roster, rng: Generator) -> State:
     """w at random."""
     return State(nets.weights_of(nets.build(world)))
 
 
 def begin_from(config: Training, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
-    """w as it was brought."""
+    """w from initial weights."""
     return State(weights)
 
 
 def needs_teachers(config: Training, roster: Roster) -> int:
-    """How many have labels to learn from. Raises RosterRefused where nobody has, ConfigRefused for roles that never have."""
+    """How many clients have labels to learn from. Raises RosterRefused for none, ConfigRefused for roles that never have any."""
     if set(config.roles) <= {Role.TARGET}:
-        said = ", ".join(r.value for r in config.roles) or "empty"
-        what = f"config.roles is {said}; a target's labels are never learnt from"
+        what = f"config.roles is {', '.join(config.roles) or 'empty'}; a target's labels are never learnt from"
         raise ConfigRefused(what, "Name source or peer", path="config.roles")
     teachers = [m.id for m in roster if m.labelled and m.role in config.roles]
     if not teachers:
-        roles = " or ".join(r.value for r in config.roles)
-        have = ", ".join(f"{m.id} ({m.role.value}{'' if m.labelled else ', no labels'})" for m in roster)
+        roles = " or ".join(config.roles)
         raise RosterRefused(
-            f"No member can teach: the method needs at least one {roles} with labels; the roster has {have}",
+            f"No member can teach: the method needs at least one {roles} with labels; the roster has {described(roster)}",
             f"Give a labelled site the role {roles}",
             path="roster",
         )
@@ -206,7 +201,17 @@ def learners(turn: Turn[Training]) -> tuple[ClientId, ...]:
 
 def predict(order: Model, memory: Nothing, site: Site[Training], x: Tensor) -> Tensor:
     """Outputs of w."""
-    return outputs(nets.loaded(site.world, order.model, site.device), x, site.device)
+    return predict_by(order.model, memory, site, x)
+
+
+def predict_by(model: Weights, memory: M, site: Site[Settings], x: Tensor) -> Tensor:
+    """Outputs of the world's network with these weights."""
+    return outputs(nets.loaded(site.world, model, site.device), x, site.device)
+
+
+def models_in(order: Models) -> tuple[Weights, ...]:
+    """What a client scores one after the other: the models are mapped files, and one network is in memory."""
+    return order.models
 
 
 PRESETS: Mapping[str, Mapping[str, Plain]] = {

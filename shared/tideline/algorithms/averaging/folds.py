@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tideline.algorithms.averaging.messages import State, Update
 from tideline.core.algorithm import no_notes
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.phase import Folded, Replies, Turn
+from tideline.core.phase import Folded, Replies, Turn, marked
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, World
 from tideline.numerics.aggregation import robust
@@ -180,11 +180,6 @@ def multi_krum(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Fo
 def choice(replies: Replies[Update], chosen: tuple[ClientId, ...]) -> Mapping[str, tuple[ClientId, ...]]:
     """Who was chosen and who was left out."""
     return marked({"chosen": chosen, "left out": [client for client in replies if client not in chosen]})
-
-
-def marked(words: Mapping[str, Sequence[ClientId]]) -> Mapping[str, tuple[ClientId, ...]]:
-    """Marks without the words that nobody has."""
-    return {word: tuple(clients) for word, clients in words.items() if clients}
 
 
 FOLDS: Mapping[str, Callable[[State, Replies[Update], Turn[FedAvg]], State | Folded[State]]] = {

@@ -8,27 +8,28 @@ targets sealed, and a target's own stays with it.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.fada import client, critic, criticism, server, source, target
+from tideline.algorithms.fada import client, critic, server, source, target
 from tideline.algorithms.fada.client import IMPROVE, SOURCE
-from tideline.algorithms.fada.fitting import fits, notes, sizes
-from tideline.algorithms.fada.messages import Mine, State
-from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRESETS, Either, aligns
+from tideline.algorithms.fada.messages import Ask, Mine, State
+from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRESETS, Either, aligns, fits, notes, sizes
 from tideline.algorithms.source_free.scoring import end_counts
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan
+from tideline.core.record import Nothing
 from tideline.core.run import Role
 
 
 def plan(c: Either) -> Plan[Either, State]:
     """Begin alike, then rounds; scored before them, now and then, and at the end."""
+    to_targets = server.to_present(Nothing, Role.TARGET)
     first = Phase(SOURCE, source.begin, ask=server.to_sources, fold=server.gathered)
     share = Phase("share", client.share, ask=server.to_all, fold=server.begun)
-    before = Phase("source_only", client.score("source_only"), ask=server.nothing_to_targets)
-    grade = Phase("score", client.score("accuracy"), ask=server.nothing_to_targets)
-    to_targets, everybody = server.nothing_to_targets, server.nothing_to_all
-    counts = end_counts(c, client.predict, Mine, targets=to_targets, everybody=everybody)
+    before = Phase("source_only", client.score("source_only"), ask=to_targets)
+    grade = Phase("score", client.score("accuracy"), ask=to_targets)
+    counts = end_counts(c, client.predict, Mine, targets=to_targets, everybody=server.to_present(Nothing))
     rounds = scored(c, one_round(c), grade)
     return (*(first,) * c.source_rounds, share, *(before,) * (c.source_rounds > 0), *rounds, *counts)
 
@@ -49,8 +50,8 @@ def one_round(c: Either) -> Plan[Either, State]:
 def identify(c: Either) -> Plan[Either, State]:
     """One step of the identifiers: by halves of a gradient, or by features."""
     if c.critic == FEATURES:
-        expose = Phase("expose", critic.expose, ask=criticism.ask_all, fold=criticism.criticised)
-        return expose, Phase("pull", critic.pull, ask=criticism.gradients)
+        expose = Phase("expose", critic.expose, ask=server.to_present(Ask), fold=critic.criticised)
+        return expose, Phase("pull", critic.pull, ask=critic.gradients)
     return (Phase("identify", client.identify, ask=server.identifiers, fold=server.stepped),)
 
 
@@ -66,44 +67,37 @@ WITH_FEATURES = (
     "The run's notes then tell the (epsilon, delta) of a row through its own features.",
     "Not claimed: that what a row taught the network, and so the features of others, is hidden.",
 )
-CAST = (Role.SOURCE, Role.SOURCE, Role.TARGET)
 
-fada: Algorithm[FADA, State, Mine] = Algorithm(
+C = TypeVar("C", FADA, FDANN)
+
+
+def method(name: str, paper: str, summary: str, config: type[C], claims: tuple[str, ...]) -> Algorithm[C, State, Mine]:
+    """Either of the two."""
+    return Algorithm(
+        *(name, paper, summary, config, State, server.begin, plan, Mine, client.prepare),
+        fits=fits,
+        sizes=sizes,
+        notes=notes,
+        keepsakes=client.keepsakes,
+        claims=claims,
+        presets=PRESETS,
+        cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
+        network="lenet_bn",
+    )
+
+
+fada = method(
     "fada",
     PAPER,
     "Sites without labels are aligned with labelled ones by adversaries; features stay, models travel sealed",
     FADA,
-    State,
-    server.begin,
-    plan,
-    claims=CLAIMS + WITH_FEATURES,
-    presets=PRESETS,
-    memory=Mine,
-    prepare=client.prepare,
-    fits=fits,
-    sizes=sizes,
-    notes=notes,
-    keepsakes=client.keepsakes,
-    network="lenet_bn",
-    cast=CAST,
+    CLAIMS + WITH_FEATURES,
 )
 
-fdann: Algorithm[FDANN, State, Mine] = Algorithm(
+fdann = method(
     "fdann",
     f"f-DANN, as named in {PAPER}",
     "The same with all sources alike, and nothing disentangled",
     FDANN,
-    State,
-    server.begin,
-    plan,
-    claims=CLAIMS,
-    presets=PRESETS,
-    memory=Mine,
-    prepare=client.prepare,
-    fits=fits,
-    sizes=sizes,
-    notes=notes,
-    keepsakes=client.keepsakes,
-    network="lenet_bn",
-    cast=CAST,
+    CLAIMS,
 )

@@ -1,21 +1,24 @@
-"""Both parties' side: where all begin, each one's half of the identifier's gradient, and the rows of a mini-batch."""
+"""Both parties' side: where all begin, each one's half of the identifier's gradient, and step 6: what sources send of G and C.
+
+Batch norm's statistics are no part of what is sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import count
+from dataclasses import dataclass, replace
+from itertools import chain, count
 
 import torch
 from torch import Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.fada.messages import Common, Half, Halves, Identifiers, Mine
-from tideline.algorithms.fada.settings import LEAST, PARAM, Either, aligns, disentangles
-from tideline.algorithms.fada.transfer import Due, together, trained
+from tideline.algorithms.fada.messages import Common, Contribution, Half, Halves, Identifiers, Mine
+from tideline.algorithms.fada.settings import DELTA, GRAD, LEAST, PARAM, Either, aligns, disentangles
 from tideline.core.data import View
-from tideline.core.errors import DataRefused
+from tideline.core.errors import DataRefused, Malformed, StepFailed
+from tideline.core.handle import Handle, check_due
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import Role
 from tideline.core.step import AnyStep, Outcome, Site, Step, step
@@ -23,7 +26,100 @@ from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import batches
 from tideline.learning.normalisation import remeasure
 from tideline.nets.disentangling import beside, logits
+from tideline.nets.layers import alike, trained
+from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.adversarial import bounded, error_of, told_apart
+
+NOT_NUMBERS = ("NotFinite", "OutOfRange")
+
+
+def extractor(weights: Weights) -> dict[str, Tensor]:
+    """What of G is trained."""
+    return {name: w for name, w in trained(weights).items() if name.startswith("features.")}
+
+
+def shifted(theta: Weights, drift: Weights, a: float) -> dict[str, Tensor]:
+    """theta + a drift, of what has drifted."""
+    return {name: theta[name] + a * d for name, d in drift.items()}
+
+
+def moved(mode: str, before: Weights, after: Weights) -> dict[str, Tensor]:
+    """A contribution after local steps: the change, or what came of it."""
+    return {name: w - before[name] if mode == DELTA else w for name, w in after.items()}
+
+
+def applied(mode: str, theta: Weights, terms: Iterable[tuple[float, Weights]], rate: float) -> dict[str, Tensor]:
+    """theta + sum_i w_i Delta_i, theta - eta sum_i w_i g_i, or sum_i w_i theta_i: what has no weight is no part of the sum."""
+    used = ((w, each) for w, each in terms if w != 0)
+    if mode == PARAM:
+        return weighted_sum(used)
+    sign = -rate if mode == GRAD else 1.0
+    return weighted_sum(chain([(1.0, theta)], ((sign * w, each) for w, each in used)))
+
+
+def toward(mode: str, theta: Weights, w: float, each: Weights, rate: float) -> dict[str, Tensor]:
+    """theta after one source's contribution alone, at its weight."""
+    if mode == PARAM:
+        return weighted_sum([(1 - w, theta), (w, each)])
+    return applied(mode, theta, [(w, each)], rate)
+
+
+@dataclass(frozen=True)
+class Due:
+    """Which exchange contributions have to be of, and what they have to be like."""
+
+    phase: str
+    round: int
+    like: Weights
+
+
+def fetched(handle: Handle[Contribution], holder: str, due: Due, site: Site[Either]) -> Weights | None:
+    """What a source contributes; None where its numbers are not finite. Raises StepFailed as `opened` does."""
+    given = opened(handle, holder, due, site)
+    return None if given is None else given.theta
+
+
+def opened(handle: Handle[Contribution], holder: str, due: Due, site: Site[Either]) -> Contribution | None:
+    """A source's contribution; None where its numbers are not finite.
+
+    Raises StepFailed for one of another holder or exchange than is due, or of another network.
+    """
+    check_due(handle, holder, due.phase, due.round)
+    try:
+        made: Contribution = site.fetch(handle)
+    except Malformed as error:
+        if error.kind in NOT_NUMBERS:
+            return None
+        raise
+    if not alike(made.theta, due.like) or (made.start and not alike(made.start, due.like)):
+        raise StepFailed(f"What {holder} sealed is of another network", "Install the same version at both sites", holder=holder)
+    return made
+
+
+def usable(handles: Mapping[str, Handle[Contribution]], due: Due, site: Site[Either]) -> list[str]:
+    """The sources whose contributions can be used, sorted; one of them in memory at a time."""
+    return [name for name in sorted(handles) if fetched(handles[name], name, due, site) is not None]
+
+
+def weighed(
+    handles: Mapping[str, Handle[Contribution]], w: Mapping[str, float], due: Due, site: Site[Either]
+) -> Iterator[tuple[float, Weights]]:
+    """Each usable contribution with its weight, one of them in memory at a time."""
+    for name in sorted(w):
+        theta = fetched(handles[name], name, due, site)
+        assert theta is not None
+        yield w[name], theta
+
+
+def together(
+    mode: str, theta: Weights, handles: Mapping[str, Handle[Contribution]], due: Due, site: Site[Either]
+) -> dict[str, Tensor]:
+    """What all sources made, each counted alike; theta as it is where there is nothing to use."""
+    names = usable(handles, due, site)
+    if not names:
+        return dict(theta)
+    return applied(mode, theta, weighed(handles, dict.fromkeys(names, 1 / len(names)), due, site), site.config.rate_of(due.round))
+
 
 SOURCE = "source"  # the phase of averaging among sources
 IMPROVE = "improve"

@@ -12,17 +12,17 @@ from torch.nn import functional
 from torch.optim import SGD
 
 from tideline import nets
-from tideline.algorithms.fada.client import IMPROVE, averaged, loaded, met, minibatches
+from tideline.algorithms.fada.client import IMPROVE, Due, averaged, loaded, met, minibatches, moved, opened, shifted, together
 from tideline.algorithms.fada.messages import Common, Contribution, Improve, Improved, Mine
-from tideline.algorithms.fada.settings import GRAD, Either, aligns, disentangles
-from tideline.algorithms.fada.transfer import Due, moved, opened, shifted, together, trained
+from tideline.algorithms.fada.settings import GRAD, Either, aligns, as_fada, disentangles
 from tideline.core.handle import Handle
 from tideline.core.record import Weights
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.fit import cross_entropy, fit, uncounted
+from tideline.learning.fit import cross_entropy, fit_at, uncounted
 from tideline.nets.disentangling import Beside, logits, parted
 from tideline.nets.disentangling import beside as networks_beside
+from tideline.nets.layers import trained
 from tideline.numerics.alignment.adversarial import confusion, finite, mutual_information, taken_for_source, told_information
 
 STEEPEST = 1.0  # norm that M's gradient is shortened to: its score has no bound (Belghazi et al., 2018)
@@ -36,9 +36,7 @@ def begin(order: Common, memory: Mine, site: Site[Either]) -> Outcome[Improved, 
     c, model = site.config, met(order, memory, site, site.round - 1)
     net = nets.loaded(site.world, model, site.device)
     by = SGD(net.parameters(), lr=c.rate, weight_decay=c.weight_decay)
-    loss = fit(
-        net, site.data, cross_entropy, by, epochs=c.source_epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick
-    )
+    loss = fit_at(site, net, cross_entropy, by, epochs=c.source_epochs, batch=c.batch)
     after = nets.weights_of(net)
     if not finite(*after.values()):
         return Outcome(Improved(None), memory)
@@ -160,7 +158,7 @@ def disentangled(
     own: Networks, beside: Beside, f: tuple[Tensor, Tensor], y: Tensor, loss: Tensor, site: Site[Either]
 ) -> Mapping[str, Tensor | float]:
     """Steps 3 and 4: eq. 6 to G, D, C and CI, eq. 7 to G and D, eq. 8 up to M and down to D, the reconstruction to D and R."""
-    c, (f_conv, f_di) = site.config, f
+    c, (f_conv, f_di) = as_fada(site.config), f
     f_ds = beside.D(f_conv)
     named = functional.cross_entropy(beside.CI(f_ds), y)
     confused = confusion(held(beside.CI, f_ds))

@@ -10,15 +10,30 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from tideline import nets
-from tideline.algorithms.fada.client import IMPROVE, averaged, loaded, measure, minibatches
+from tideline.algorithms.fada.client import (
+    IMPROVE,
+    Due,
+    applied,
+    averaged,
+    extractor,
+    fetched,
+    loaded,
+    measure,
+    minibatches,
+    opened,
+    shifted,
+    toward,
+    usable,
+    weighed,
+)
 from tideline.algorithms.fada.messages import Follow, Followed, Identifier, Mine
-from tideline.algorithms.fada.settings import FLATTENED, RAW, UNIFORM, Either, aligns, forgets
-from tideline.algorithms.fada.transfer import Due, applied, extractor, fetched, opened, shifted, toward, trained, usable, weighed
+from tideline.algorithms.fada.settings import FLATTENED, RAW, UNIFORM, Either, aligns, as_fada, forgets
 from tideline.core.errors import StepFailed
 from tideline.core.record import Weights
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import uncounted
 from tideline.nets.disentangling import logits
+from tideline.nets.layers import trained
 from tideline.numerics.alignment import source_gains as attention
 from tideline.numerics.alignment.adversarial import finite, taken_for_source
 from tideline.numerics.clustering.kmeans import clusters, looseness, regrouped
@@ -139,7 +154,7 @@ def weighed_anew(memory: Mine, names: list[str], gained: Mapping[str, float], c:
         return replace(memory, w={**memory.w, **kept_of(memory, names)})
     so_far = memory.gains if c.attention == RAW else added_up(memory, names, gained)
     counted = gained if c.attention == RAW else so_far
-    w = WEIGHTS[c.attention](c.sharpness * torch.tensor([counted[k] for k in names], dtype=torch.float64))
+    w = WEIGHTS[c.attention](as_fada(c).sharpness * torch.tensor([counted[k] for k in names], dtype=torch.float64))
     return replace(memory, gains=so_far, w={**memory.w, **dict(zip(names, w.tolist(), strict=True))})
 
 

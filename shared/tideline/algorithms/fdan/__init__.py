@@ -7,20 +7,27 @@ those of Rahimi, Recht, "Random Features for Large-Scale Kernel Machines" (NeurI
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
+from torch import Generator, Tensor
+
+from tideline import nets
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.fdan import client, server
-from tideline.algorithms.fdan.messages import LEAST, Mine, Model, State, Waves
+from tideline.algorithms.fdan import client
+from tideline.algorithms.fdan.client import LEAST, Change, Lesson, Mine, Model, Moment, State, Waves, Width
 from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.settings import EndCounts
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused
-from tideline.core.phase import Phase, Plan, Turn, to
-from tideline.core.record import Nothing
-from tideline.core.run import Role, Roster, World
+from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, marked, to
+from tideline.core.record import Nothing, Weights
+from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import setting
+from tideline.nets import layers
+from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.random_features import BANDWIDTHS
 
 
@@ -40,15 +47,89 @@ class FDAN(EndCounts):
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
 
 
+def begin(config: FDAN, world: World, roster: Roster, rng: Generator) -> State:
+    """w at random."""
+    return begin_with(config, world, roster, rng, nets.weights_of(nets.build(world)))
+
+
+def begin_with(config: FDAN, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
+    """w as it was brought; the seed of all random features."""
+    model = layers.trained(h)
+    buffers = {name: w for name, w in h.items() if name not in model}
+    return State(model, buffers, int(torch.randint(2**31, (), generator=rng)), 0.0, {})
+
+
+def everybody(turn: Turn[FDAN]) -> tuple[ClientId, ...]:
+    """Sources with labels, and the target."""
+    return tuple(sorted((*turn.sources(), *turn.members(Role.TARGET))))
+
+
+def take_width(state: State, replies: Replies[Width], turn: Turn[FDAN]) -> State:
+    """s2."""
+    (reply,) = replies.values()
+    return replace(state, s2=reply.s2)
+
+
+def take_moments(state: State, replies: Replies[Moment], turn: Turn[FDAN]) -> Folded[State]:
+    """m of those who answered, beside the last of the others. One that is no mean of psi is left out, and named."""
+    sent = {k: reply.m.float() for k, reply in replies.items()}
+    moments: dict[str, Tensor] = {**state.moments, **{str(k): m for k, m in sent.items() if is_mean(m)}}
+    marks = marked({"left out": (k for k, m in sent.items() if not is_mean(m))})
+    return Folded(replace(state, moments=moments), marks, tables=distances(moments, turn))
+
+
+def is_mean(m: Tensor) -> bool:
+    """Whether it can be a mean of psi, none of whose D numbers exceeds sqrt(2 / D)."""
+    return float(m.abs().max()) <= math.sqrt(2 / len(m)) * (1 + 1e-5)
+
+
+def distances(moments: dict[str, Tensor], turn: Turn[FDAN]) -> dict[str, Table]:
+    """What people are told: |m_i - m_T|^2 of each source."""
+    target = target_of(moments, turn)
+    names = tuple(k for k in turn.sources() if k in moments)[:MOST_VALUES]
+    if target is None or not names:
+        return {}
+    values = tuple((float((moments[k] - target).double().square().sum()),) for k in names)
+    return {"distance from the target": Table(names, ("distance",), values)}
+
+
+def target_of(moments: dict[str, Tensor], turn: Turn[FDAN]) -> Tensor | None:
+    """m_T."""
+    return next((moments[k] for k in turn.members(Role.TARGET) if k in moments), None)
+
+
+def lessons(state: State, turn: Turn[FDAN]) -> dict[ClientId, Lesson]:
+    """To each source m_T; to the target the mean of m_i, and by how much they differ."""
+    given = state.model, state.buffers, state.seed, state.s2
+    known = [state.moments[k] for k in turn.sources() if k in state.moments]
+    made = dict.fromkeys(turn.sources(), Lesson(*given, target_of(state.moments, turn), 0.0))
+    return {**made, **dict.fromkeys(turn.members(Role.TARGET), Lesson(*given, *centre(known)))}
+
+
+def centre(moments: list[Tensor]) -> tuple[Tensor | None, float]:
+    """The mean m of some moments (D,), and the mean of |m_i|^2 less |m|^2, not below 0."""
+    if not moments:
+        return None, 0.0
+    all_ND = torch.stack(moments).double()
+    mean = all_ND.mean(0)
+    return mean.float(), max(0.0, float(all_ND.square().sum(1).mean() - mean.square().sum()))
+
+
+def average(state: State, replies: Replies[Change], turn: Turn[FDAN]) -> State:
+    """w <- w + the plain mean of changes."""
+    changes = ((1 / len(replies), reply.delta) for reply in replies.values())
+    return replace(state, model=weighted_sum([(1.0, state.model), *changes]))
+
+
 def plan(c: FDAN) -> Plan[FDAN, State]:
     """Warm up, measure the width once, then (share, train) x R."""
-    warm = Phase("warm", client.warm, ask=to(Turn.sources, Model), fold=server.average)
-    width = Phase("width", client.width, ask=to(Role.TARGET, Model), fold=server.take_width)
-    share = Phase("share", client.share, ask=to(server.everybody, Waves), fold=server.take_moments)
-    train = Phase("train", client.train, ask=server.lessons, fold=server.average)
-    norms: Phase[FDAN, State] = Phase("norms", client.settle_in, ask=to(server.everybody, Model))
-    score: Phase[FDAN, State] = Phase("score", client.score, ask=to(server.everybody, Model))
-    counts: Plan[FDAN, State] = scoring.end_counts(c, client.predict_own, Mine, everybody=to(server.everybody, Nothing))
+    warm = Phase("warm", client.warm, ask=to(Turn.sources, Model), fold=average)
+    width = Phase("width", client.width, ask=to(Role.TARGET, Model), fold=take_width)
+    share = Phase("share", client.share, ask=to(everybody, Waves), fold=take_moments)
+    train = Phase("train", client.train, ask=lessons, fold=average)
+    norms: Phase[FDAN, State] = Phase("norms", client.settle_in, ask=to(everybody, Model))
+    score: Phase[FDAN, State] = Phase("score", client.score, ask=to(everybody, Model))
+    counts: Plan[FDAN, State] = scoring.end_counts(c, client.predict_own, Mine, everybody=to(everybody, Nothing))
     return (*(warm,) * c.warm, width, *scored(c, (share, train), norms, score), *counts)
 
 
@@ -81,7 +162,7 @@ fdan = Algorithm(
     "Sources and a target draw their features together by moments of random features",
     FDAN,
     State,
-    server.begin,
+    begin,
     plan,
     Mine,
     client.prepare,
@@ -95,6 +176,6 @@ fdan = Algorithm(
     network="lenet_bn",
     keepsakes=client.keepsakes,
     sizes=sizes,
-    supplied=Supplied(server.begin_with, fits),
+    supplied=Supplied(begin_with, fits),
     claims=CLAIMS,
 )

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter
 
+from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.feddadil import client, score, server, target
-from tideline.algorithms.feddadil.keepsakes import keepsakes
-from tideline.algorithms.feddadil.messages import Mine, Model, State
+from tideline.algorithms.feddadil.messages import Mine, State
+from tideline.algorithms.feddadil.target import keepsakes
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan, Turn, to, to_all, unchanged
 from tideline.core.record import Nothing

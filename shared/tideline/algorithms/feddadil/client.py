@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from tideline import nets
+from tideline.algorithms.averaging.messages import Model, Trained
 from tideline.algorithms.feddadil.messages import (
     Atoms,
     Described,
@@ -18,19 +18,16 @@ from tideline.algorithms.feddadil.messages import (
     Learnt,
     Line,
     Mine,
-    Model,
     Moments,
     Shown,
     Slopes,
-    Trained,
 )
-from tideline.core.data import Data
 from tideline.core.errors import StepFailed
 from tideline.core.record import Nothing
 from tideline.core.run import Role, World
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
-from tideline.learning.fit import cross_entropy, fit
+from tideline.learning.fit import cross_entropy, fit_at
 from tideline.numerics.alignment.scaling import measured, scaled
 from tideline.numerics.transport import dictionary, dictionary_update
 from tideline.numerics.transport.dictionary import Dictionary
@@ -108,15 +105,8 @@ def train_encoder(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Tra
     c: Config = site.config
     net = nets.loaded(site.world, order.model, site.device)
     sgd = torch.optim.SGD(net.parameters(), lr=c.encoder_rate, momentum=c.encoder_momentum, weight_decay=c.encoder_weight_decay)
-    loss = trained(net, sgd, site.data, site, site.device)
+    loss = fit_at(site, net, cross_entropy, sgd, epochs=c.encoder_epochs, batch=c.encoder_batch)
     return Outcome(Trained(nets.weights_of(net)), memory, {"loss": loss})
-
-
-def trained(net: nn.Module, sgd: Optimizer, data: Data, site: Site[Config], device: str = "cpu") -> float:
-    """The local epochs of encoder and head, in place; gives the mean loss of the last."""
-    c: Config = site.config
-    epochs, batch, rng = c.encoder_epochs, c.encoder_batch, site.rng
-    return fit(net, data, cross_entropy, sgd, epochs=epochs, batch=batch, rng=rng, device=device, tick=site.tick)
 
 
 @step()

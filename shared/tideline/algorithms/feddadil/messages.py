@@ -9,20 +9,6 @@ from tideline.core.record import Weights, field, record
 
 
 @record
-class Model:
-    """Down: the network, encoder and classifier."""
-
-    model: Weights = field(doc="parameters and buffers by name")
-
-
-@record
-class Trained:
-    """Up, while the encoder is learnt."""
-
-    model: Weights = field("like model", Exposure.WEIGHTS, doc="the network after local training")
-
-
-@record
 class Heads:
     """Down: linear layers that know nothing of the dictionary, and how the sources' features are standardised for two of them.
 
@@ -79,11 +65,9 @@ class Atoms:
 
 
 @record
-class Adapting:
+class Adapting(Atoms):
     """Down, to targets: the dictionary and what the sources know without it."""
 
-    z: Tensor = field("K n d", doc="support points, Z_P")
-    y: Tensor = field("K n n_c", doc="soft labels, Y_P")
     heads: Heads = field(doc="the linear layers of the sources")
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from tideline import nets
+from tideline.algorithms.averaging.messages import Trained
 from tideline.algorithms.feddadil import client
 from tideline.algorithms.feddadil.messages import (
     Adapting,
@@ -21,11 +22,10 @@ from tideline.algorithms.feddadil.messages import (
     Shown,
     Slopes,
     State,
-    Trained,
 )
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Turn
-from tideline.core.run import ClientId, Member, Role, Roster, World
+from tideline.core.run import ClientId, Member, Role, Roster, World, described
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.transport import dictionary
 from tideline.numerics.transport.dictionary import Dictionary
@@ -50,7 +50,6 @@ def needs_both(config: Config, world: World, roster: Roster) -> None:
             path="config.encoder_rounds",
         )
     possible(config, world)
-    have = ", ".join(f"{m.id} ({m.role.value}{'' if m.labelled else ', no labels'})" for m in roster)
     for role, good in (
         (Role.SOURCE, [m for m in roster if m.role is Role.SOURCE and m.labelled]),
         (Role.TARGET, targets(roster)),
@@ -58,7 +57,7 @@ def needs_both(config: Config, world: World, roster: Roster) -> None:
         if not good:
             what = "source with labels" if role is Role.SOURCE else "target"
             raise RosterRefused(
-                f"The method needs at least one {what}; the roster has {have}", f"Add a {role.value}", path="roster"
+                f"The method needs at least one {what}; the roster has {described(roster)}", f"Add a {role.value}", path="roster"
             )
 
 

@@ -8,18 +8,21 @@ sites share are prototypes: the mean projection of each class.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from torch import Tensor
+import torch
+from torch import Generator, Tensor
 
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.fedpcl_pl import client, server
-from tideline.algorithms.fedpcl_pl.messages import Kept, State
+from tideline.algorithms.fedpcl_pl import client
+from tideline.algorithms.fedpcl_pl.client import LEAST, WIDTH, Common, Described, Lesson, Memory, State
 from tideline.algorithms.source_free import begun, method, source
+from tideline.algorithms.source_free.messages import Model, Taught
 from tideline.algorithms.source_free.settings import DEMO, TINY, Source
-from tideline.core.phase import Phase, Plan
-from tideline.core.run import World
+from tideline.core.phase import Phase, Plan, Replies, Turn
+from tideline.core.run import ClientId, Role, World
 from tideline.core.settings import setting
+from tideline.numerics.labels.contrast import Sets, mean_prototypes
 
 
 @dataclass(frozen=True)
@@ -37,15 +40,59 @@ class Config(Source):
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
 
 
-START: source.Start[Config, State] = source.Start(server.of_model)
+def of_model(h: Model, config: Config, rng: Generator) -> State:
+    """One seed for all heads; nobody has sent a prototype yet."""
+    return State(h.f, h.g, int(torch.randint(2**31, (), generator=rng)), {}, {})
+
+
+def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
+    """h_S."""
+    h = source.mean_of(replies)
+    return replace(state, f=h.f, g=h.g)
+
+
+def gathered(state: State, world: World) -> Sets:
+    """All sites' prototypes, in the order of their names; without sites that have none."""
+    known = [(state.prototypes[k], state.counts[k] >= LEAST) for k in sorted(state.prototypes)]
+    known = [(prototypes, there) for prototypes, there in known if bool(there.any())]
+    if not known:
+        return Sets(torch.zeros(0, world.classes, WIDTH), torch.zeros(0, world.classes, dtype=torch.bool))
+    return Sets(torch.stack([prototypes for prototypes, _ in known]), torch.stack([there for _, there in known]))
+
+
+def common(state: State, each: Sets) -> Common:
+    """The frozen model, the seed and the mean prototypes."""
+    mean = mean_prototypes(each)
+    return Common(state.f, state.g, state.seed, mean.prototypes[0], mean.present[0])
+
+
+def to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Common]:
+    """What is common, to every target."""
+    return dict.fromkeys(turn.members(Role.TARGET), common(state, gathered(state, turn.world)))
+
+
+def lessons(state: State, turn: Turn[Config]) -> dict[ClientId, Lesson]:
+    """What is common and all sites' prototypes, to every target."""
+    each = gathered(state, turn.world)
+    return dict.fromkeys(turn.members(Role.TARGET), Lesson(common(state, each), each.prototypes, each.present))
+
+
+def collect(state: State, replies: Replies[Described], turn: Turn[Config]) -> State:
+    """The prototypes of those who answered, beside the last of the others."""
+    prototypes: dict[str, Tensor] = {**state.prototypes, **{str(k): r.prototypes.float() for k, r in replies.items()}}
+    counts: dict[str, Tensor] = {**state.counts, **{str(k): r.counts for k, r in replies.items()}}
+    return replace(state, prototypes=prototypes, counts=counts)
+
+
+START: source.Start[Config, State] = source.Start(of_model)
 
 
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, the first prototypes, then rounds."""
-    first = (Phase("describe", client.describe, ask=server.to_targets, fold=server.collect),) if c.rounds else ()
-    work = Phase("learn", client.learn, ask=server.lessons, fold=server.collect)
-    grade = Phase("score", client.score, ask=server.to_targets)
-    return (*begun(c, server.take_source, Kept), *first, *scored(c, (work,), grade))
+    first = (Phase("describe", client.describe, ask=to_targets, fold=collect),) if c.rounds else ()
+    work = Phase("learn", client.learn, ask=lessons, fold=collect)
+    grade = Phase("score", client.score, ask=to_targets)
+    return (*begun(c, take_source, Memory), *first, *scored(c, (work,), grade))
 
 
 def sizes(config: Config, world: World) -> Mapping[str, int]:
@@ -53,7 +100,7 @@ def sizes(config: Config, world: World) -> Mapping[str, int]:
     return {"classes": world.classes, "width": client.WIDTH}
 
 
-def keepsakes(config: Config, memory: Kept) -> Mapping[str, Mapping[str, Tensor]]:
+def keepsakes(config: Config, memory: Memory) -> Mapping[str, Mapping[str, Tensor]]:
     """The frozen network, the site's head over its features, and the mean prototypes that projections are compared with."""
     if not memory.f:
         return {}
@@ -77,7 +124,7 @@ fedpcl_pl = method(
     Config,
     plan,
     state=State,
-    memory=Kept,
+    memory=Memory,
     prepare=client.prepare,
     sizes=sizes,
     keepsakes=keepsakes,

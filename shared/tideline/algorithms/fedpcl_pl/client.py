@@ -1,4 +1,7 @@
-"""FedPCL at a site: a projection head of its own over the frozen source features, drawn to everybody's prototypes."""
+"""What FedPCL sends and keeps, and a site's half: a projection head of its own over the frozen features, drawn to all prototypes.
+
+The head is a field of the memory and of no message.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +13,84 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tideline import nets
-from tideline.algorithms.fedpcl_pl.messages import Common, Described, Kept, Lesson
 from tideline.algorithms.source_free.adapting import seen
+from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.source import network
 from tideline.core.data import View
-from tideline.core.record import Nothing, Weights
+from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import accuracy, outputs
-from tideline.learning.fit import fit
+from tideline.learning.fit import fit_at
 from tideline.numerics.labels.contrast import Sets, class_means, classified, contrast
 from tideline.numerics.labels.prototypes import pseudo_labels
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedpcl_pl import Config
 
+
+@record
+class Common:
+    """Down: what all sites have in common."""
+
+    f: Weights = field(doc="f_S, which never changes")
+    g: Weights = field(doc="g_S, which never changes")
+    seed: int = field(doc="seed of the projection head's initialisation")
+    mean: Tensor = field("classes width", doc="Cbar^c, the mean over the sites that have the class; zeros where none has")
+    present: Tensor = field("classes", doc="which classes have a prototype")
+
+
+@record
+class Lesson:
+    """Down, to train: what is common, and every site's prototypes, without a word of whose they are."""
+
+    common: Common = field(doc="what all sites have in common")
+    each: Tensor = field("sites classes width", doc="C_j^c of each site that sent any; zeros where it has none of the class")
+    there: Tensor = field("sites classes", doc="which of them exist")
+
+
+@record
+class Described:
+    """Up: a site's prototypes. They go to all sites as they are."""
+
+    prototypes: Tensor = field(
+        "classes width",
+        Exposure.STATISTIC,
+        audience=TO_BOTH,
+        doc="C_i^c, the mean projection of the rows with each pseudo-label, for all sites; zeros for fewer than 5 rows",
+    )
+    counts: Tensor = field("classes", Exposure.COUNT, low=0, doc="rows with each pseudo-label; 0 for a class of fewer than 5")
+
+
+@record
+class Memory(Mine):
+    """What a site keeps: h_S and its own head. Empty before its first exchange."""
+
+    head: Weights = field(doc="the site's own projection head p")
+    mean: Tensor = field(doc="Cbar^c (classes, width), as the site was sent them last")
+    present: Tensor = field(doc="which classes have a prototype (classes,)")
+
+
+@record
+class State(Model):
+    """What the coordinator knows: h_S and all prototypes."""
+
+    seed: int = field(doc="seed of every site's projection head")
+    prototypes: dict[str, Tensor] = field(doc="C_i^c (classes, width) as each site sent them last")
+    counts: dict[str, Tensor] = field(doc="its rows of each class (classes,)")
+
+
 HIDDEN, WIDTH = 512, 256
 LEAST = 5  # rows of a class that is sent: the mean of fewer would nearly be one of them
 
 
-def prepare(config: Config, site: Site[Config]) -> Kept:
+def prepare(config: Config, site: Site[Config]) -> Memory:
     """No head yet: its seed comes with the first order."""
-    return Kept({}, {}, {}, torch.zeros(0, 0), torch.zeros(0, dtype=torch.bool))
+    return Memory({}, {}, {}, torch.zeros(0, 0), torch.zeros(0, dtype=torch.bool))
 
 
 @step()
-def describe(order: Common, memory: Kept, site: Site[Config]) -> Outcome[Described, Kept]:
+def describe(order: Common, memory: Memory, site: Site[Config]) -> Outcome[Described, Memory]:
     """The first prototypes, by the head as it was drawn."""
     z, labels = labelled_rows(order, site)
     head = head_of(order, memory, site)
@@ -42,7 +98,7 @@ def describe(order: Common, memory: Kept, site: Site[Config]) -> Outcome[Describ
 
 
 @step(metrics=("loss",))
-def learn(order: Lesson, memory: Kept, site: Site[Config]) -> Outcome[Described, Kept]:
+def learn(order: Lesson, memory: Memory, site: Site[Config]) -> Outcome[Described, Memory]:
     """E epochs of SGD on the head alone, and the prototypes by the head as it then is."""
     c: Config = site.config
     z, labels = labelled_rows(order.common, site)
@@ -55,20 +111,19 @@ def learn(order: Lesson, memory: Kept, site: Site[Config]) -> Outcome[Described,
 
     optimiser = torch.optim.SGD(head.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
     rows = replace(site.data, x=z, y=labels)
-    many = {"epochs": c.epochs, "batch": c.batch}
-    value = fit(head, rows, loss, optimiser, **many, rng=site.rng, device=site.device, tick=site.tick)
+    value = fit_at(site, head, loss, optimiser, epochs=c.epochs, batch=c.batch, data=rows)
     return Outcome(described(head, z, labels, site), keeping(order.common, head), {"loss": value})
 
 
 @step(metrics=("accuracy",), view=View.HELD_OUT)
-def score(order: Common, memory: Kept, site: Site[Config]) -> Outcome[Nothing, Kept]:
+def score(order: Common, memory: Memory, site: Site[Config]) -> Outcome[Nothing, Memory]:
     """What the site would use now: its head, and the mean prototypes."""
     value = accuracy(predict, order, memory, site)
     kept = keeping(order, head_of(order, memory, site))
     return Outcome(Nothing(), kept, {} if value is None else {"accuracy": value})
 
 
-def predict(order: Common, memory: Kept, site: Site[Config], x: Tensor) -> Tensor:
+def predict(order: Common, memory: Memory, site: Site[Config], x: Tensor) -> Tensor:
     """z . Cbar^c for the classes that have a prototype; the source model's outputs where none has."""
     net = network(site, order.f, order.g)
     if not bool(order.present.any()):
@@ -104,7 +159,7 @@ def projected(head: nn.Module, z: Tensor, site: Site[Config]) -> Tensor:
     return outputs(head, z, site.device)
 
 
-def head_of(order: Common, memory: Kept, site: Site[Config]) -> nn.Module:
+def head_of(order: Common, memory: Memory, site: Site[Config]) -> nn.Module:
     """The site's own head, on its device; in the beginning that of the common seed."""
     head = drawn(order.seed, nets.width(site.world))
     if memory.head:
@@ -119,7 +174,7 @@ def drawn(seed: int, q: int) -> nn.Module:
         return nn.Sequential(nn.Linear(q, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH))
 
 
-def keeping(order: Common, head: nn.Module) -> Kept:
+def keeping(order: Common, head: nn.Module) -> Memory:
     """The next memory."""
     weights: Weights = nets.weights_of(head)
-    return Kept(order.f, order.g, weights, order.mean, order.present)
+    return Memory(order.f, order.g, weights, order.mean, order.present)

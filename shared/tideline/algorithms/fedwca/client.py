@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.fedwca.messages import Adapted, Mix, Start, Weighed
+from tideline.algorithms.fedwca.messages import Mix, Start, Weighed
 from tideline.algorithms.source_free.adapting import Aim, Seen, adapt, labelled, plain, seen
-from tideline.algorithms.source_free.messages import Mine
+from tideline.algorithms.source_free.messages import Adapted, Mine
 from tideline.algorithms.source_free.source import network
 from tideline.core.record import Weights
 from tideline.core.step import Outcome, Site, step

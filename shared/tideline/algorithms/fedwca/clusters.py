@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tideline.algorithms.fedwca.messages import Adapted, State, Weighed
+from tideline.algorithms.fedwca.messages import State, Weighed
+from tideline.algorithms.source_free.messages import Adapted
 from tideline.core.record import Weights
 from tideline.core.run import ClientId
 from tideline.nets import layers

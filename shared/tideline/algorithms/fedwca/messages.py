@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from tideline.algorithms.source_free.messages import Adapted, Model
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
 
@@ -28,17 +29,9 @@ class Mix:
 
 
 @record
-class Adapted:
-    """Up: f_k."""
-
-    f: Weights = field("like f", Exposure.WEIGHTS, doc="backbone and bottleneck after local adaptation")
-
-
-@record
-class Weighed:
+class Weighed(Adapted):
     """Up, in a full round: f_k, and which models suited the site."""
 
-    f: Weights = field("like f", Exposure.WEIGHTS, doc="backbone and bottleneck after local adaptation")
     alpha: Tensor = field("C", Exposure.STATISTIC, low=0, doc="how well each soft model suits the site, on the simplex (eq. 1)")
     beta: Tensor = field(
         "2", Exposure.STATISTIC, low=0, doc="shares of the cluster's model and of the soft models' mean, on the simplex (eq. 3)"
@@ -46,11 +39,9 @@ class Weighed:
 
 
 @record
-class State:
-    """What the coordinator knows."""
+class State(Model):
+    """What the coordinator knows: h_S, for sites that come late, and the clusters."""
 
-    f: Weights = field(doc="f_S, for sites that come late")
-    g: Weights = field(doc="g_S, which never changes")
     models: tuple[Weights, ...] = field(doc="f_c, the model of each cluster")
     members: dict[str, int] = field(doc="the cluster of each site that has one")
     layers: Weights = field(doc="what each of them was clustered by")

@@ -10,8 +10,8 @@ import torch
 from torch import Generator, Tensor
 
 from tideline.algorithms.fedwca.clusters import ADAPTIVE, assigned, clustered, first_soft, parted, point
-from tideline.algorithms.fedwca.messages import Adapted, Mix, Start, State, Weighed
-from tideline.algorithms.source_free.messages import Model
+from tideline.algorithms.fedwca.messages import Mix, Start, State, Weighed
+from tideline.algorithms.source_free.messages import Adapted, Model
 from tideline.core.phase import MOST_VALUES, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Role

@@ -7,20 +7,39 @@ share through the hypernetwork, and no mean of models is taken. GradAlign weighs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import torch
+from torch import Tensor
 
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.hfedf import embedding, server
-from tideline.algorithms.hypernetworks import client
-from tideline.algorithms.hypernetworks.messages import State
-from tideline.algorithms.hypernetworks.server import begin, begin_from, to_be_scored, to_learners
-from tideline.algorithms.hypernetworks.settings import Hyper, check, check_supplied
+from tideline.algorithms.hfedf import embedding
+from tideline.algorithms.hypernetworks import Counted, Hyper, State, Update, check, check_supplied, client
+from tideline.algorithms.hypernetworks.server import (
+    NU,
+    begin,
+    begin_from,
+    graded,
+    gradients,
+    moved,
+    optimised,
+    pulled,
+    rows_of_nu,
+    to_be_scored,
+    to_learners,
+)
 from tideline.core.algorithm import Algorithm, Supplied
-from tideline.core.phase import Phase, Plan
-from tideline.core.record import Nothing
-from tideline.core.run import Role
+from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
+from tideline.core.record import Nothing, Weights
+from tideline.core.run import Role, World
 from tideline.core.settings import setting
+from tideline.learning.evaluate import Histogram
 from tideline.learning.optimisers import OPTIMISERS
+from tideline.numerics.aggregation.grad_align import alignment, clipping
+from tideline.numerics.aggregation.hypernetwork import Pulled
+from tideline.numerics.aggregation.server_step import step_
 
 
 @dataclass(frozen=True)
@@ -45,11 +64,73 @@ class Config(Hyper):
     )
 
 
+def fuse(state: State, replies: Replies[Update | Counted], turn: Turn[Config]) -> Folded[State]:
+    """One step of the optimiser on sum_i w_i g_i, then the moving average; the rest is averaged. Consumes the state."""
+    c = turn.config
+    found = pulled(state, tuple(replies), [reply.delta for reply in replies.values()], turn)
+    w = weights(found, c)
+    if c.server_optimiser == "sgd":  # Adam's step has a length of its own; SGD's would be that of one site's lie
+        w = w * clipping(found.gram, w, c.server_clip)
+    learnt = rows_of_nu(state, tuple(replies), found, w) if c.embeddings == "learned" else ()
+    after = step_(
+        *(optimised(state), chain(gradients(found, w), learnt)),
+        optimiser=c.server_optimiser,
+        rate=c.server_rate,
+        weight_decay=c.server_weight_decay,
+        ema=c.ema if turn.round > c.warm_up else 1.0,
+    )
+    made = replace(
+        *(state,),
+        theta=redrawn(after.theta, turn) if c.embeddings == "random" else after.theta,
+        steps=after.steps,
+        rest=moved(state.rest, shares(replies, c.weighting)),
+    )
+    told = Table(tuple(replies), ("weight",), tuple((each,) for each in (w / w.sum()).tolist()))
+    return Folded(made, tables={"weights of the clients (GradAlign)": told})
+
+
+def shares(replies: Replies[Update | Counted], weighting: str) -> Iterator[tuple[float, Weights]]:
+    """(p_i, Delta_i): n_i / n, or 1 / N."""
+    counts = [counted(reply).samples if weighting == "samples" else 1 for reply in replies.values()]
+    for count, reply in zip(counts, replies.values(), strict=True):
+        yield count / sum(counts), reply.delta
+
+
+def counted(reply: Update | Counted) -> Counted:
+    """A reply with its number of rows, which those that are weighed by it have."""
+    assert isinstance(reply, Counted), "weighting: samples asks for counts"
+    return reply
+
+
+def weights(found: Pulled, c: Config) -> Tensor:
+    """softmax(gamma) (algorithm 3), or 1 / N."""
+    if c.grad_align:
+        return alignment(found.gram, c.align_sign)
+    return torch.full((len(found.gram),), 1 / len(found.gram), dtype=torch.float64)
+
+
+def redrawn(theta: Weights, turn: Turn[Config]) -> dict[str, Tensor]:
+    """Embeddings at random, anew after every step (appendix A.1.4)."""
+    return {**theta, NU: torch.randn(theta[NU].shape, generator=turn.rng, dtype=theta[NU].dtype)}
+
+
+def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Folded[State]:
+    """The state as it is, and what a scoring tells people."""
+    return graded(state, replies, turn, state)
+
+
+def notes(c: Config, world: World) -> tuple[str, ...]:
+    """What is done otherwise than asked, and what nobody may take for granted."""
+    said = "each site's change of its model is needed apart, so secure summation cannot be used"
+    idle = f"the moving average begins after round {c.warm_up}, and there are {c.rounds}"
+    return (said, idle) if c.ema != 1 and 0 < c.rounds <= c.warm_up else (said,)
+
+
 def plan(c: Config) -> Plan[Config, State]:
     """(train, score) x R; before it the autoencoder, where it makes the embeddings."""
     embed = (Phase("embed", embedding.embed, ask=embedding.to_learners, fold=embedding.take),)
-    work = Phase("train", client.train_counted if c.weighting == "samples" else client.train, ask=to_learners, fold=server.fuse)
-    score = client.scoring(to_be_scored, server.grade, c.confidence)
+    work = Phase("train", client.train_counted if c.weighting == "samples" else client.train, ask=to_learners, fold=fuse)
+    score = client.scoring(to_be_scored, grade, c.confidence)
     return (embed if c.embeddings == "autoencoder" and c.rounds else ()) + scored(c, (work,), score)
 
 
@@ -79,7 +160,7 @@ hfedf: Algorithm[Config, State, Nothing] = Algorithm(
         "tiny": {"rounds": 2, "epochs": 1, "batch": 16, "server_rate": 3e-3, "warm_up": 1},
     },
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
-    notes=server.notes,
+    notes=notes,
     claims=CLAIMS,
     supplied=Supplied(begin_from, check_supplied),
     admins=True,

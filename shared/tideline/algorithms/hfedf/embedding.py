@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from tideline.algorithms.hypernetworks.messages import State
+from tideline.algorithms.hypernetworks import State
 from tideline.algorithms.hypernetworks.server import NU
 from tideline.core.errors import DataRefused
 from tideline.core.phase import Replies, Turn

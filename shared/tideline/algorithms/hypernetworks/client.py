@@ -9,13 +9,14 @@ from typing import Protocol, TypeVar
 from torch import Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.hypernetworks.messages import Counted, Model, Models, Shared, Update
-from tideline.algorithms.hypernetworks.settings import Hyper
+from tideline.algorithms.averaging import models_in, predict_by
+from tideline.algorithms.averaging.messages import Model, Models
+from tideline.algorithms.hypernetworks import Counted, Hyper, Shared, Update
 from tideline.core.phase import Folded, Phase, Replies, Turn
-from tideline.core.record import Nothing, Weights
+from tideline.core.record import Nothing
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.evaluate import Histogram, Offer, evaluate, outputs
-from tideline.learning.fit import cross_entropy, fit
+from tideline.learning.evaluate import Histogram, Offer, evaluate
+from tideline.learning.fit import cross_entropy, fit_at
 from tideline.learning.optimisers import Descent, optimiser
 
 C = TypeVar("C", bound=Hyper)
@@ -70,16 +71,8 @@ def trained(
             first.append(float(value.detach()))
         return value
 
-    last = fit(
-        *(net, site.data, loss, optimiser(c, net.parameters())),
-        epochs=c.epochs,
-        batch=c.batch,
-        rng=site.rng,
-        device=site.device,
-        tick=site.tick,
-        steps=steps,
-        clip=clip,
-    )
+    by = optimiser(c, net.parameters())
+    last = fit_at(site, net, loss, by, epochs=c.epochs, batch=c.batch, steps=steps, clip=clip)
     delta = {name: w - order.model[name] for name, w in nets.weights_of(net).items()}
     return delta, {"first_loss": first[0], "loss": last, "samples": len(site.data)}
 
@@ -91,15 +84,5 @@ def scoring(
 
     So id is the mean over clients of their own models' accuracies, and ood, of a domain that nobody trained on, the mean of all.
     """
-    score: Phase[C, S] = evaluate(offer, predict, takes=Models, confidence=confidence, each=models_in)
+    score: Phase[C, S] = evaluate(offer, predict_by, takes=Models, confidence=confidence, each=models_in)
     return replace(score, fold=fold)
-
-
-def models_in(order: Models) -> tuple[Weights, ...]:
-    """What a site scores, one after the other."""
-    return order.models
-
-
-def predict(model: Weights, memory: Nothing, site: Site[Hyper], x: Tensor) -> Tensor:
-    """Outputs of one of them."""
-    return outputs(nets.loaded(site.world, model, site.device), x, site.device)

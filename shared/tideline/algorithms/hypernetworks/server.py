@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor
 
 from tideline import nets
-from tideline.algorithms.hypernetworks.messages import Model, Models, State
-from tideline.algorithms.hypernetworks.settings import LINEAR, Hyper, chunk_of, generated, learners
+from tideline.algorithms.averaging.messages import Model, Models
+from tideline.algorithms.hypernetworks import LINEAR, Hyper, State, chunk_of, generated, learners
 from tideline.core.phase import MOST_VALUES, Each, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World

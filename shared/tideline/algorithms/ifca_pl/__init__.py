@@ -6,19 +6,31 @@ The coordinator keeps k models. Each round every site without labels takes the o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from tideline import nets
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.ifca_pl import client, server
-from tideline.algorithms.ifca_pl.messages import State
 from tideline.algorithms.source_free import begun, method, scoring, source
-from tideline.algorithms.source_free.messages import Mine
+from tideline.algorithms.source_free.adapting import adapt, labelled, own_labels, seen
+from tideline.algorithms.source_free.messages import Mine, Model, Taught
 from tideline.algorithms.source_free.settings import Adapting
+from tideline.algorithms.source_free.source import network
 from tideline.core.algorithm import Algorithm, Supplied
-from tideline.core.phase import Phase, Plan
-from tideline.core.run import World
+from tideline.core.phase import Folded, Phase, Plan, Replies, Turn
+from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.record import Weights, field, record
+from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.core.settings import setting
+from tideline.core.step import Outcome, Site, step
+from tideline.nets import layers
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.labels.prototypes import information_maximisation
 
 
 @dataclass(frozen=True)
@@ -29,10 +41,148 @@ class Config(Adapting):
     noise: float = setting(0.01, low=0.0, doc="by how much the first k models differ, in units of each tensor's deviation")
 
 
+@record
+class Models:
+    """Down: the k models, of which the site takes one."""
+
+    f: Weights = field(doc="theta_1")
+    others: tuple[Weights, ...] = field(doc="theta_2 .. theta_k")
+    g: Weights = field(doc="the classifier of the source")
+
+
+@record
+class Chosen:
+    """Up: which model suited the site, and what it became there. Where no other site chose it, that goes to all as it is."""
+
+    f: Weights = field(
+        "like f", Exposure.WEIGHTS, audience=TO_BOTH, doc="the chosen model's backbone and bottleneck after local adaptation"
+    )
+    choice: Tensor = field("k", Exposure.STATISTIC, low=0, doc="1 at the model that the site chose, 0 at the others")
+
+
+@record
+class State(Model):
+    """What the coordinator knows: h_S, with which a site that has not chosen is scored, and the k models."""
+
+    models: tuple[Weights, ...] = field(doc="theta_1 .. theta_k; none before the source model is known")
+    chosen: dict[str, int] = field(doc="the place of the model that each site chose last, from 0")
+
+
+# At a site
+
+
+LEAST = torch.finfo(torch.float32).tiny  # of a probability, so that its logarithm is finite
+
+
+@step(metrics=("loss",))
+def choose(order: Models, memory: Mine, site: Site[Config]) -> Outcome[Chosen, Mine]:
+    """E epochs from the model with the least F, the first of equals. One network is in memory; the models are files."""
+    models = (order.f, *order.others)
+    net = network(site, order.f, order.g)
+    suits = [unfitness(filled(net, {**f, **order.g}), site) for f in models]
+    best = suits.index(min(suits))
+    loss = adapt(filled(net, {**models[best], **order.g}), site, own_labels(site))
+    f = layers.backbone_of(nets.weights_of(net))
+    return Outcome(Chosen(f, told(best, len(models))), memory, {"loss": loss})
+
+
+def filled(net: nn.Module, h: Weights) -> nn.Module:
+    """The network with other weights, in place."""
+    net.load_state_dict(dict(h))
+    return net
+
+
+def told(best: int, k: int) -> Tensor:
+    """A choice of k, (k,): 1 there, 0 elsewhere."""
+    return torch.zeros(k).index_fill(0, torch.tensor([best]), 1.0)
+
+
+def unfitness(net: nn.Module, site: Site[Config]) -> float:
+    """F(theta) = L_IM + the cross-entropy with theta's own pseudo-labels, over all rows, in evaluation mode.
+
+    Infinite for a model whose outputs are not finite, so that one that another site spoilt is not chosen.
+    """
+    given = seen(net, site)
+    if not bool(torch.isfinite(given.z).all()) or not bool(torch.isfinite(given.p).all()):
+        return math.inf
+    log_p = given.p.double().clamp_min(LEAST).log()
+    labels = labelled(given, site.config).labels
+    return float(information_maximisation(log_p) + functional.nll_loss(log_p, labels))
+
+
+# At the coordinator
+
+
+def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State:
+    """A network at random, which the sources train; the k models are made of what they send."""
+    h = source.drawn(world)
+    return State(h.f, h.g, (), {})
+
+
+def begin_with(config: Config, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
+    """A source model that was brought."""
+    return of_model(source.parts(h), config, rng)
+
+
+def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
+    """h_S."""
+    return of_model(source.mean_of(replies), turn.config, turn.rng)
+
+
+def of_model(h: Model, config: Config, rng: Generator) -> State:
+    """k models about f_S; nobody has chosen yet."""
+    return State(h.f, h.g, tuple(scattered(h.f, config.noise, rng) for _ in range(config.k)), {})
+
+
+def scattered(f: Weights, noise: float, rng: Generator) -> dict[str, Tensor]:
+    """f + N(0, s^2), s = noise times the standard deviation of each tensor that is trained; what batch norm measures stays."""
+    made, trained = dict(f), layers.parameters(f)
+    for name in sorted(trained):
+        w = f[name]
+        s = noise * float(w.double().std(correction=0))
+        made[name] = w + s * torch.randn(w.shape, generator=rng, dtype=w.dtype)
+    return made
+
+
+def all_models(state: State, turn: Turn[Config]) -> dict[ClientId, Models]:
+    """The k models to every target."""
+    first, *others = state.models
+    return dict.fromkeys(turn.members(Role.TARGET), Models(first, tuple(others), state.g))
+
+
+def own(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
+    """The model that it chose last, as it is now, to every target; h_S to one that has not chosen."""
+    made = [Model(f, state.g) for f in state.models]
+    none = Model(state.f, state.g)
+    return {k: made[state.chosen[k]] if k in state.chosen else none for k in turn.members(Role.TARGET)}
+
+
+def fold(state: State, replies: Replies[Chosen], turn: Turn[Config]) -> Folded[State]:
+    """theta_j: the plain mean of the replies that chose it, unchanged where none did. People are told who chose which, if that
+    changed.
+    """
+    now: dict[str, int] = {k: place(reply.choice) for k, reply in replies.items()}
+    models = tuple(mean_of(f, [k for k in replies if now[k] == j], replies) for j, f in enumerate(state.models))
+    chosen = dict(sorted({**state.chosen, **now}.items()))
+    names = (tuple(ClientId(k) for k in chosen if chosen[k] == j) for j in range(len(models)))
+    groups = {f"model {j}": members for j, members in enumerate(names, 1)} if chosen != state.chosen else EMPTY
+    return Folded(replace(state, models=models, chosen=chosen), groups=groups)
+
+
+def place(choice: Tensor) -> int:
+    """Where a choice (k,) is largest, the first of equals: a place that exists, whatever a site says."""
+    return int(choice.double().argmax())
+
+
+def mean_of(f: Weights, members: list[ClientId], replies: Replies[Chosen]) -> Weights:
+    """The mean over members, each counting alike; f where there are none."""
+    return weighted_sum((1 / len(members), replies[k].f) for k in members) if members else f
+
+
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, then rounds."""
-    work = Phase("adapt", client.choose, ask=server.all_models, fold=server.fold)
-    return (*begun(c, server.take_source), *scored(c, (work,), scoring.score(server.own)))
+    work = Phase("adapt", choose, ask=all_models, fold=fold)
+    return (*begun(c, take_source), *scored(c, (work,), scoring.score(own)))
 
 
 def sizes(config: Config, world: World) -> Mapping[str, int]:
@@ -54,8 +204,8 @@ ifca_pl: Algorithm[Config, State, Mine] = method(
     Config,
     plan,
     state=State,
-    begin=server.begin,
+    begin=begin,
     sizes=sizes,
-    supplied=Supplied(server.begin_with, source.needs_targets),
+    supplied=Supplied(begin_with, source.needs_targets),
     claims=CLAIMS,
 )

@@ -1,4 +1,7 @@
-"""KD3A at a site: a source trains; the target asks all sources' models, lets them vote, and learns what they agree on."""
+"""What KD3A sends and keeps, and a site's half: a source trains; the target lets the sources' models vote, and learns.
+
+The tables of probabilities that the target votes by are in no message and no memory.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,71 @@ import torch
 from torch import Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.kd3a.messages import Counted, Distilled, DistilledCounted, Lesson, Trained
 from tideline.algorithms.source_free import scoring
 from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.source import check_rows, network, parts
 from tideline.core.data import View
-from tideline.core.record import Nothing, Weights
+from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import accuracy, outputs
-from tideline.learning.fit import Loss, cross_entropy, fit
+from tideline.learning.fit import Loss, cross_entropy, fit_at
 from tideline.numerics.aggregation.shapley import leave_one_out, shapley
 from tideline.numerics.labels import knowledge
 
 if TYPE_CHECKING:
     from tideline.algorithms.kd3a import KD3A
+
+
+@record
+class Trained:
+    """Up, from a source: w_k. The target gets it as it is."""
+
+    f: Weights = field("like f", Exposure.WEIGHTS, audience=TO_BOTH, doc="the extractor as the source trained it, for the target")
+    g: Weights = field(
+        "like g", Exposure.WEIGHTS, audience=TO_BOTH, doc="the classifier as the source trained it, for the target"
+    )
+
+
+@record
+class Counted(Trained):
+    """Up, from a source, where weights go by counts: the same, and n_k."""
+
+    samples: int = field("", Exposure.COUNT, low=1, doc="labelled training rows at the source")
+
+
+@record
+class Lesson(Model):
+    """Down, to the target: the common model, and the models of the sources, without names."""
+
+    sources: tuple[Model, ...] = field(doc="w_k of each source that has answered")
+    shares: Tensor = field("parts", doc="zeros, for the target and each source, which the target's weights take the place of")
+
+
+@record
+class Distilled:
+    """Up, from the target: its model, and how much each model should weigh."""
+
+    f: Weights = field("like f", Exposure.WEIGHTS, doc="the extractor after distillation")
+    g: Weights | None = field("like g", Exposure.WEIGHTS, doc="the classifier after distillation; none where heads are local")
+    a: Tensor = field("parts", Exposure.STATISTIC, low=0, doc="weight of the target, and of each source by consensus focus")
+
+
+@record
+class DistilledCounted(Distilled):
+    """Up, from the target, where weights go by counts: the same, and n_T."""
+
+    samples: int = field("", Exposure.COUNT, low=1, doc="training rows at the target, all without labels")
+
+
+@record
+class State(Model):
+    """What the coordinator knows: the common model; where heads are local, its classifier is the one that all began from."""
+
+    taught: dict[str, Model] = field(doc="w_k of the sources that have trained in this round")
+    samples: dict[str, int] = field(doc="n_k of these, where weights go by counts")
+    weights: dict[str, float] = field(doc="the smoothed weight of each site that has been in an average")
+
 
 LOCAL, MIXED, SHAPLEY = "local", "mixed", "shapley"
 EXACT = 6  # sources up to which all 2^S sets are looked at
@@ -163,7 +217,7 @@ def descended(net: nn.Module, site: Site[KD3A], loss: Loss) -> float:
     c: KD3A = site.config
     check_rows(site)
     by = torch.optim.SGD(net.parameters(), lr=rate_of(c, site.round), momentum=c.momentum, weight_decay=c.weight_decay)
-    return fit(net, site.data, loss, by, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
+    return fit_at(site, net, loss, by, epochs=c.epochs, batch=c.batch)
 
 
 @step(metrics=("accuracy",), view=View.HELD_OUT)

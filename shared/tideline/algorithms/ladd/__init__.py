@@ -15,8 +15,8 @@ from typing import TypeVar
 from tideline import nets
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.ladd import client, server
-from tideline.algorithms.ladd.layers import BATCH_NORM, notes, own_names
-from tideline.algorithms.ladd.messages import Pupil, State
+from tideline.algorithms.ladd.client import Pupil, State
+from tideline.algorithms.ladd.server import BATCH_NORM, notes, own_names
 from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Local

@@ -9,18 +9,47 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
-from tideline.algorithms.ladd.layers import own_names
-from tideline.algorithms.ladd.messages import Lesson, SharedStyle, Start, State, Style
+from tideline import nets
+from tideline.algorithms.ladd.client import Lesson, SharedStyle, Start, State, Style
 from tideline.algorithms.source_free import source
-from tideline.algorithms.source_free.messages import Adapted, Model, Taught
+from tideline.algorithms.source_free.messages import Counted, Model, Taught
 from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Weights
-from tideline.core.run import ClientId, Role
+from tideline.core.run import ClientId, Role, World
+from tideline.nets.layers import backbone_of, check_layer, last_layer, layer_of, norms
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.clustering.kmeans import silhouette_clusters
 
 if TYPE_CHECKING:
     from tideline.algorithms.ladd import Styled
+
+BATCH_NORM = "batch_norm"
+
+
+def own_names(f: Mapping[str, Tensor], config: Styled) -> frozenset[str]:
+    """The names of the parameters and buffers that are averaged inside clusters. f: of a template too.
+
+    Raises ConfigRefused for a word that no layer fits.
+    """
+    own = {layer for i, word in enumerate(config.cluster_layers) for layer in meant(f, word, f"config.cluster_layers[{i}]")}
+    return frozenset(name for name in f if layer_of(name) in own)
+
+
+def meant(f: Mapping[str, Tensor], word: str, path: str) -> list[str]:
+    """The layers that a word stands for. A network without batch norm has its last layer in its place."""
+    if word == BATCH_NORM:
+        return norms(f) or [last_layer(f)]
+    return [layer_of(name) for name in check_layer(f, word, path)]
+
+
+def notes(config: Styled, world: World) -> tuple[str, ...]:
+    """Where the network has no batch norm, what stands in its place."""
+    f = backbone_of(nets.template(world))
+    if BATCH_NORM not in config.cluster_layers or norms(f):
+        return ()
+    instead = f"{last_layer(f)}, its last layer below the classifier, is averaged inside clusters instead"
+    return (f"config.cluster_layers says {BATCH_NORM}, and {world.model} has no such layer: {instead}",)
+
 
 MOST_CLUSTERS = 20
 
@@ -78,7 +107,7 @@ def starts(state: State, turn: Turn[Styled]) -> dict[ClientId, Start]:
     return {k: Start(own(state, k), state.source, state.g) for k in turn.members(Role.TARGET)}
 
 
-def fold(state: State, replies: Replies[Adapted], turn: Turn[Styled]) -> State:
+def fold(state: State, replies: Replies[Counted], turn: Turn[Styled]) -> State:
     """The mean over all by n_i; for each cluster the same, but with the means of its members in the layers that are its own."""
     names = own_names(state.f, turn.config)
     rows = {k: reply.samples for k, reply in replies.items()}
@@ -91,7 +120,7 @@ def fold(state: State, replies: Replies[Adapted], turn: Turn[Styled]) -> State:
 
 
 def weighted_mean(
-    replies: Mapping[ClientId, Adapted], rows: Mapping[ClientId, int], names: frozenset[str] | None = None
+    replies: Mapping[ClientId, Counted], rows: Mapping[ClientId, int], names: frozenset[str] | None = None
 ) -> dict[str, Tensor]:
     """sum_i (n_i / n) f_i over the sites in rows, of all tensors or of some."""
     n = sum(rows.values())
@@ -100,7 +129,7 @@ def weighted_mean(
 
 
 def of_cluster(
-    names: frozenset[str], members: tuple[ClientId, ...], before: Weights, replies: Replies[Adapted], rows: Mapping[ClientId, int]
+    names: frozenset[str], members: tuple[ClientId, ...], before: Weights, replies: Replies[Counted], rows: Mapping[ClientId, int]
 ) -> dict[str, Tensor]:
     """A cluster's own layers: the mean over its members that answered, by n_i; as before, where none did.
 

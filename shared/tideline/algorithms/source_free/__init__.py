@@ -16,7 +16,7 @@ from tideline import nets
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
-from tideline.algorithms.source_free.messages import Adapted, Mine, Model, Taught
+from tideline.algorithms.source_free.messages import Counted, Mine, Model, Taught
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Source
 from tideline.core.algorithm import Algorithm, Supplied, fits_all, no_sizes
 from tideline.core.data import View
@@ -86,33 +86,26 @@ def begun(
     return (*(teach,) * c.source_rounds, scoring.source_only(memory=memory))
 
 
-def averaged(penalty: Callable[[A, Model], Penalty]) -> Callable[[A], Plan[A, Model]]:
-    """The plan of SHOT under averaging: f down, f_k up, the mean by n_k; labels by the model that came, for the whole round."""
+def averaged(penalty: Callable[[A, Model], Penalty] | None = None) -> Callable[[A], Plan[A, Model]]:
+    """The plan of SHOT under averaging: f down, f_k up, the mean by n_k; labels by the model that came, for the whole round.
 
-    def run(order: Model, memory: Mine, site: Site[A]) -> Outcome[Adapted, Mine]:
+    penalty: FedProx's term; FedAvg has none of its own.
+    """
+
+    def run(order: Model, memory: Mine, site: Site[A]) -> Outcome[Counted, Mine]:
         net = source.network(site, order.f, order.g)
-        loss = adapt(net, site, own_labels(site), penalty=penalty(site.config, order))
+        loss = adapt(net, site, own_labels(site), penalty=penalty(site.config, order) if penalty else None)
         f = layers.backbone_of(nets.weights_of(net))
-        return Outcome(Adapted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
+        return Outcome(Counted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
 
-    work = Phase("adapt", Step("adapt", run, Model, Mine, Adapted, ("loss", "samples")), ask=to(Role.TARGET, Model), fold=mean)
+    work = Phase("adapt", Step("adapt", run, Model, Mine, Counted, ("loss", "samples")), ask=to(Role.TARGET, Model), fold=mean)
     return lambda c: (*begun(c), *scored(c, (work,), scoring.score()))
 
 
-def mean(state: Model, replies: Replies[Adapted], turn: Turn[Source]) -> Model:
+def mean(state: Model, replies: Replies[Counted], turn: Turn[Source]) -> Model:
     """f <- sum_k (n_k / n) f_k, buffers with the same shares; g stays."""
     n = sum(reply.samples for reply in replies.values())
     return Model(weighted_sum((reply.samples / n, reply.f) for reply in replies.values()), state.g)
-
-
-def none(config: Adapting, order: Model) -> Penalty:
-    """FedAvg has no term of its own."""
-    return lambda net: None
-
-
-def proximal(config: FedProx, order: Model) -> Penalty:
-    """(mu / 2) |f_k - f|^2 over what is trained; absent for mu = 0."""
-    return near(config.mu, order.f)
 
 
 def method(
@@ -171,7 +164,7 @@ fedavg_shot: Algorithm[Adapting, Model, Mine] = method(
     f"{SHOT_PAPER}; McMahan et al.: Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017",
     "Sites without labels adapt one common model",
     Adapting,
-    averaged(none),
+    averaged(),
 )
 
 fedprox_pl: Algorithm[FedProx, Model, Mine] = method(
@@ -179,5 +172,5 @@ fedprox_pl: Algorithm[FedProx, Model, Mine] = method(
     f"{SHOT_PAPER}; Li et al.: Federated Optimization in Heterogeneous Networks, 2020",
     "Sites without labels adapt one common model, kept near it",
     FedProx,
-    averaged(proximal),
+    averaged(lambda c, order: near(c.mu, order.f)),
 )

@@ -27,9 +27,15 @@ class Taught:
 
 @record
 class Adapted:
-    """Up, from a site without labels: f_k and how many rows it adapted to, n_k."""
+    """Up, from a site without labels: f_k."""
 
     f: Weights = field("like f", Exposure.WEIGHTS, doc="backbone and bottleneck after local adaptation")
+
+
+@record
+class Counted(Adapted):
+    """Up, from a site without labels: f_k and how many rows it adapted to, n_k."""
+
     samples: int = field("", Exposure.COUNT, low=1, doc="training rows at the site, all without labels")
 
 

@@ -18,7 +18,7 @@ from tideline.core.record import Weights
 from tideline.core.run import Role, Roster, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Outcome, Site, Step
-from tideline.learning.fit import fit
+from tideline.learning.fit import fit_at
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 
@@ -96,13 +96,8 @@ def training(memory_type: type[M]) -> AnyStep:
     return Step("train", run, Model, memory_type, Taught, ("loss", "samples"))
 
 
-def as_it_is(x: Tensor) -> Tensor:
-    """A batch that nothing is done to."""
-    return x
-
-
 def trained(
-    f: Weights, g: Weights, site: Site[Source], change: Callable[[Tensor], Tensor] = as_it_is
+    f: Weights, g: Weights, site: Site[Source], change: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Taught, dict[str, float]]:
     """What a source sends after its epochs, and what it tells. change(x (b, *inputs)): what each batch is trained on instead."""
     c: Source = site.config
@@ -112,10 +107,9 @@ def trained(
     optimiser = torch.optim.SGD(net.parameters(), lr=c.source_rate, momentum=momentum, weight_decay=decay)
 
     def smoothed(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(net(change(x)), y, label_smoothing=c.smoothing)
+        return nn.functional.cross_entropy(net(change(x) if change else x), y, label_smoothing=c.smoothing)
 
-    epochs, batch = c.source_epochs, c.source_batch
-    loss = fit(net, site.data, smoothed, optimiser, epochs=epochs, batch=batch, rng=site.rng, device=site.device, tick=site.tick)
+    loss = fit_at(site, net, smoothed, optimiser, epochs=c.source_epochs, batch=c.source_batch)
     made = parts(nets.weights_of(net))
     return Taught(made.f, made.g, len(site.data)), {"loss": loss, "samples": len(site.data)}
 

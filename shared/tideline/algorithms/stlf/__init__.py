@@ -13,12 +13,12 @@ import torch
 from torch import Generator, Tensor
 
 from tideline import nets
-from tideline.algorithms.stlf import client, offering, server
+from tideline.algorithms.averaging.messages import Model
+from tideline.algorithms.stlf import client, server
 from tideline.algorithms.stlf.client import MAIN, OFFERS
-from tideline.algorithms.stlf.fitting import fits, notes
 from tideline.algorithms.stlf.linking import joules, numpy_rng, size_in_bits
-from tideline.algorithms.stlf.messages import Mine, Model, State
-from tideline.algorithms.stlf.settings import PRESETS, STLF
+from tideline.algorithms.stlf.messages import Mine, State
+from tideline.algorithms.stlf.settings import PRESETS, STLF, fits, notes
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan, Turn, to, to_all
 from tideline.core.run import Role, Roster, World
@@ -29,7 +29,7 @@ def plan(c: STLF) -> Plan[STLF, State]:
     warm = Phase("warm", client.warm, ask=to(Turn.labelled, Model), fold=server.averaged)
     train = Phase("train", client.train, ask=to_all(Model), fold=server.told)
     link = Phase("link", None, fold=server.link)
-    offer = Phase("offer", client.offer, ask=offering.unsealed, fold=offering.sealed)
+    offer = Phase("offer", client.offer, ask=server.unsealed, fold=server.sealed)
     transfer = Phase("transfer", client.transfer, ask=server.assignments, fold=server.linked)
     score = Phase("score", client.score((MAIN, *c.compare)), ask=server.all_linked, fold=server.scored)
     return ((warm,) * c.rounds) + (train,) + told_apart(c) + (link,) + (offer,) * OFFERS + (transfer, score)
@@ -40,7 +40,7 @@ def told_apart(c: STLF) -> Plan[STLF, State]:
     if c.divergence == "statistics":
         return (Phase("describe", client.describe, ask=server.everybody, fold=server.kept_moments),)
     if c.divergence == "shared":
-        apart = Phase("separate", client.tell_apart, ask=server.classifier_to_all, fold=server.averaged_classifier)
+        apart = Phase("separate", client.train_shared, ask=server.classifier_to_all, fold=server.averaged_classifier)
         return (apart,) * c.exchanges + (
             Phase("measure", client.measure_all, ask=server.classifier_to_all, fold=server.noted_all),
         )
