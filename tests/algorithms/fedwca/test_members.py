@@ -14,9 +14,8 @@ from tests.algorithms.source_free.played import ROSTER, TRUE, WAITING, away, fed
 from tests.engine.toys import until
 from tests.synthetic import experiment
 from tideline.algorithms.fedwca import Config, fedwca
-from tideline.algorithms.fedwca.clusters import moved, parted, widened
-from tideline.algorithms.fedwca.messages import State
-from tideline.algorithms.fedwca.server import WEIGHTS, told
+from tideline.algorithms.fedwca.client import State
+from tideline.algorithms.fedwca.server import WEIGHTS, moved, parted, told, widened
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId
 from tideline.engine.model.fold_report import checked

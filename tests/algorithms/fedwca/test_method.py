@@ -15,8 +15,7 @@ from tests.laws.values import raw
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.fedwca import Config, fedwca
-from tideline.algorithms.fedwca.client import pour
-from tideline.algorithms.fedwca.messages import State
+from tideline.algorithms.fedwca.client import State, pour
 from tideline.algorithms.fedwca.server import MEASURED, WEIGHTS
 from tideline.algorithms.source_free.messages import Model
 from tideline.core.run import World

@@ -15,7 +15,7 @@ from tests.laws.values import raw
 from tests.synthetic import NAMES, SimSite, blobs, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.hfedf import Config, embedding, hfedf
+from tideline.algorithms.hfedf import Config, Draw, autoencoder, embed, hfedf
 from tideline.algorithms.hypernetworks import State
 from tideline.algorithms.hypernetworks.server import begin, embeddings
 from tideline.algorithms.hypernetworks.server import phi as state_dict
@@ -110,11 +110,11 @@ def test_an_autoencoders_embedding_by_hand(inputs: tuple[int, ...]) -> None:
     """The mean of latent vectors of rows that it was not trained on, by an autoencoder that all sites draw alike."""
     world = World(inputs=inputs, classes=3, model="lenet" if len(inputs) == 3 else "mlp")
     rows = blobs(130, 0, 5, inputs)
-    order = embedding.Draw(4, torch.zeros(3))
+    order = Draw(4, torch.zeros(3))
     site = Site(Config(), world, ClientId("anna"), Role.SOURCE, rows, 1, torch.Generator().manual_seed(9))
     given = torch.randperm(130, generator=torch.Generator().manual_seed(9))
     torch.manual_seed(123)
-    encoder, decoder = embedding.autoencoder(order, inputs)
+    encoder, decoder = autoencoder(order, inputs)
     assert [tuple(w.shape) for w in encoder.parameters()][-1] == (3,)
     assert decoder(torch.zeros(2, 3)).shape == (2, *inputs)
     net = torch.nn.Sequential(encoder, decoder)
@@ -123,7 +123,7 @@ def test_an_autoencoders_embedding_by_hand(inputs: tuple[int, ...]) -> None:
         by.zero_grad()
         torch.nn.functional.mse_loss(net(rows.x[given[:100]]), rows.x[given[:100]]).backward()
         by.step()
-    found = embedding.embed.run(order, Nothing(), site).message.nu
+    found = embed.run(order, Nothing(), site).message.nu
     torch.testing.assert_close(found, encoder(rows.x[given[100:]]).mean(0).detach(), atol=1e-4, rtol=1e-3)
 
 

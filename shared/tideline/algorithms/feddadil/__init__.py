@@ -13,7 +13,7 @@ from itertools import chain
 from operator import attrgetter
 
 from tideline.algorithms.averaging.messages import Model
-from tideline.algorithms.feddadil import client, score, server, target
+from tideline.algorithms.feddadil import client, server, target
 from tideline.algorithms.feddadil.messages import Mine, State
 from tideline.algorithms.feddadil.target import keepsakes
 from tideline.core.algorithm import Algorithm
@@ -82,7 +82,7 @@ def plan(c: Config) -> Plan[Config, State]:
     last = replace(learn, step=client.learn_shown) if c.line else learn
     adapt: Phase[Config, State] = Phase("adapt", target.adapt, ask=server.atoms_to_targets, fold=unchanged)
     line: Phase[Config, State] = Phase("line", client.walk, ask=server.line_to_all, fold=unchanged)
-    grade: Phase[Config, State] = Phase("score", score.scoring(c), ask=to(server.both, heads), fold=unchanged)
+    grade: Phase[Config, State] = Phase("score", target.scoring(c), ask=to(server.both, heads), fold=unchanged)
     encoded = (encode,) * c.encoder_rounds + (embed,) * (c.encoder_rounds > 0)
     told = c.init == "class_gaussian" or c.head_rounds > 0
     ready = (describe,) * told + (head,) * c.head_rounds

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from tideline import nets
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.fedwca import client, server
-from tideline.algorithms.fedwca.clusters import AGGLOMERATIVE, FINCH, GIVEN, KINDS
-from tideline.algorithms.fedwca.messages import State
+from tideline.algorithms.fedwca.client import State
+from tideline.algorithms.fedwca.server import AGGLOMERATIVE, FINCH, GIVEN, KINDS
 from tideline.algorithms.source_free import begun, method, scoring, source
 from tideline.algorithms.source_free.messages import Mine
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting

@@ -15,7 +15,7 @@ from torch import Generator
 
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.averaging.messages import Model, Models
-from tideline.algorithms.hypernetworks import Hyper, Shared, check, check_supplied, client, server
+from tideline.algorithms.hypernetworks import Hyper, Shared, check, check_supplied, scoring, server, train_alone
 from tideline.algorithms.hypernetworks import State as Hypernetwork
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import Each, Folded, Phase, Plan, Replies, Turn
@@ -113,8 +113,8 @@ def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Fold
 
 def plan(c: Config) -> Plan[Config, State]:
     """(step, score every so often) x R."""
-    work = Phase("train", client.train_alone, ask=to_next, fold=descend, floor=0)
-    score = client.scoring(to_be_scored, grade, c.confidence)
+    work = Phase("train", train_alone, ask=to_next, fold=descend, floor=0)
+    score = scoring(to_be_scored, grade, c.confidence)
     return scored(c, (work,), score)
 
 

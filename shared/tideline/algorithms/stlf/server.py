@@ -11,7 +11,7 @@ import torch
 
 from tideline.algorithms.averaging.messages import Trained
 from tideline.algorithms.stlf.client import MAIN, OFFERS
-from tideline.algorithms.stlf.linking import NO_LINK, chosen, errors_of, formed, problem
+from tideline.algorithms.stlf.linking import NO_LINK, chosen, comparison, errors_of, formed, of_links, problem
 from tideline.algorithms.stlf.messages import (
     Assignment,
     Chosen,
@@ -29,7 +29,6 @@ from tideline.algorithms.stlf.messages import (
     Whose,
 )
 from tideline.algorithms.stlf.settings import STLF
-from tideline.algorithms.stlf.tables import comparison, of_links
 from tideline.core.handle import Handle
 from tideline.core.phase import Each, Folded, Replies, Turn
 from tideline.core.record import Nothing, Weights
