@@ -97,14 +97,14 @@ def to(
 ) -> Callable[[S, Turn[C]], dict[ClientId, G]]:
     """An `ask` that sends the same message to all clients of a role, or to those that whom(turn) gives.
 
-    message: a record type, whose fields take the values of the state's fields of the same name; or a function of the state.
+    message: a record type, whose fields take the values of the state's fields of the same name; or a function of state and turn.
     """
 
     def ask(state: S, turn: Turn[C]) -> dict[ClientId, G]:
         clients = turn.members(whom) if isinstance(whom, Role) else whom(turn)
         if is_record(message):
             return dict.fromkeys(clients, message(*(getattr(state, spec.name) for spec in specs(message))))
-        return dict.fromkeys(clients, message(state))
+        return dict.fromkeys(clients, message(state, turn))
 
     return ask
 

@@ -31,10 +31,11 @@ from tests.synthetic import FEATURES, experiment
 from tideline.algorithms import METHODS
 from tideline.algorithms.fada import critic
 from tideline.algorithms.fada.client import trained
-from tideline.algorithms.fada.messages import Ask, Exposed, Pull
+from tideline.algorithms.fada.messages import Exposed, Pull
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, StepFailed
 from tideline.core.privacy import Exposure
+from tideline.core.record import Nothing
 from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Role, world_in
 from tideline.engine.model.runs import Status
@@ -207,7 +208,7 @@ def test_a_gradient_of_other_rows_is_refused() -> None:
     """The coordinator gives one for each row that was sent."""
     site = place({"critic": "features"}, Role.TARGET, unlabelled(train(2)))
     stage, run = played(**{**CRITIC, "critic": "gradients"})
-    shown = critic.expose.run(Ask(), kept(stage, run, "carl", "share"), site)
+    shown = critic.expose.run(Nothing(), kept(stage, run, "carl", "share"), site)
     with pytest.raises(StepFailed, match="The gradient is of 3 rows, and 16 were sent"):
         critic.pull.run(Pull(torch.zeros(3, 64)), shown.memory, site)
 

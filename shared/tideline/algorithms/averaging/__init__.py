@@ -131,23 +131,23 @@ def averaging(
         return Outcome(Update(nets.weights_of(net), n), memory, {"loss": value, "samples": n})
 
     def plan(c: A) -> Plan[A, State]:
-        least, needs = folding.floor(c)
+        least, needs = folding.floor(c) if folding.floor else (None, "")
         fold = Phase("train", train, ask=to(learners, Model), fold=folding.fold, floor=least, needs=needs)
         last: Plan[A, State] = (confused(to_all(Model), predict, takes=Model),) if c.confusion else ()
         score: Phase[A, State] = evaluate(to_all(Model), predict, takes=Model, metrics=metrics, confidence=c.confidence)
         return scored(c, (fold,), score) + last
 
-    def fits(c: A, world: World, roster: Roster) -> None:
+    def fits(c: A, world: World, roster: Roster, trains: bool = True) -> None:
         nets.check(world)
-        folding.check(c)
-        folding.check_number(c, needs_teachers(c, roster))
+        if folding.check:
+            folding.check(c)
+        teachers = needs_teachers(c, roster) if trains else 0
+        if trains and folding.check_number:
+            folding.check_number(c, teachers)
 
     def fits_initial_weights(c: A, world: World, roster: Roster) -> None:
-        # Initial weights may be scored, in no rounds, where no client has labels to learn from.
-        if c.rounds:
-            return fits(c, world, roster)
-        nets.check(world)
-        return folding.check(c)
+        # In no rounds, initial weights may be scored where no client has labels to learn from.
+        fits(c, world, roster, trains=c.rounds > 0)
 
     return Algorithm(
         *(name, paper, summary, config, State, begin, plan),

@@ -13,7 +13,7 @@ from typing import TypeVar
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.fada import client, critic, server, source, target
 from tideline.algorithms.fada.client import IMPROVE, SOURCE
-from tideline.algorithms.fada.messages import Ask, Mine, State
+from tideline.algorithms.fada.messages import Mine, State
 from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRESETS, Either, aligns, fits, notes, sizes
 from tideline.algorithms.source_free.scoring import end_counts
 from tideline.core.algorithm import Algorithm
@@ -50,7 +50,7 @@ def one_round(c: Either) -> Plan[Either, State]:
 def identify(c: Either) -> Plan[Either, State]:
     """One step of the identifiers: by halves of a gradient, or by features."""
     if c.critic == FEATURES:
-        expose = Phase("expose", critic.expose, ask=server.to_present(Ask), fold=critic.criticised)
+        expose = Phase("expose", critic.expose, ask=server.to_present(Nothing), fold=critic.criticised)
         return expose, Phase("pull", critic.pull, ask=critic.gradients)
     return (Phase("identify", client.identify, ask=server.identifiers, fold=server.stepped),)
 

@@ -19,7 +19,7 @@ from torch.optim import SGD
 
 from tideline import nets
 from tideline.algorithms.fada.client import drawn, extractor, loaded, unmoved
-from tideline.algorithms.fada.messages import Ask, Exposed, Identifier, Mine, Pull, State
+from tideline.algorithms.fada.messages import Exposed, Identifier, Mine, Pull, State
 from tideline.algorithms.fada.server import identified, present, sources, targets
 from tideline.algorithms.fada.settings import FADA, LEAST, Either, as_fada, forgets
 from tideline.core.errors import StepFailed
@@ -48,7 +48,7 @@ def features(net: nn.Module, rows: Tensor, seed: int, site: Site[Either]) -> Ten
 
 
 @step(metrics=("epsilon",))
-def expose(order: Ask, memory: Mine, site: Site[Either]) -> Outcome[Exposed, Mine]:
+def expose(order: Nothing, memory: Mine, site: Site[Either]) -> Outcome[Exposed, Mine]:
     """Features of a mini-batch, clipped and noised; and what noise has been worth so far."""
     c, net = as_fada(site.config), loaded(memory, site)
     rows = drawn(site, c.batch)

@@ -64,11 +64,6 @@ class Halves:
 
 
 @record
-class Ask:
-    """Down, only with critic: features. A question without words."""
-
-
-@record
 class Exposed:
     """Up, only with critic: features: what G makes of a mini-batch, clipped and noised."""
 

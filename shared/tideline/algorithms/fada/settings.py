@@ -9,6 +9,7 @@ from typing import ClassVar, TypeAlias
 
 from tideline import nets
 from tideline.algorithms.source_free.settings import EndCounts
+from tideline.algorithms.source_free.source import check_peers
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import Role, Roster, World
 from tideline.core.settings import Plain, setting
@@ -166,10 +167,7 @@ def fits(config: Either, world: World, roster: Roster) -> None:
     if config.critic == FEATURES and bare(world):
         what = f"{world.model} has nothing below its classifier: its features would be the rows themselves"
         raise ConfigRefused(what, "Use another network, or leave config.critic out", path="world.model")
-    peers = sorted(m.id for m in roster if m.role is Role.PEER)
-    if peers:
-        what = f"{peers[0]} is a peer, of which this method makes no use: sources teach, and targets are taught"
-        raise RosterRefused(what, "Make it a source or a target", path=f"roster.{peers[0]}")
+    check_peers(roster, "sources teach, and targets are taught")
     blind = sorted(m.id for m in roster if m.role is Role.SOURCE and not m.labelled)
     if blind:
         what = f"{blind[0]} is a source, and has no labels"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from tideline.algorithms.feddadil.messages import (
 )
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Turn
-from tideline.core.run import ClientId, Member, Role, Roster, World, described
+from tideline.core.run import ClientId, Role, Roster, World, described
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.transport import dictionary
 from tideline.numerics.transport.dictionary import Dictionary
@@ -50,25 +50,19 @@ def needs_both(config: Config, world: World, roster: Roster) -> None:
             path="config.encoder_rounds",
         )
     possible(config, world)
-    for role, good in (
-        (Role.SOURCE, [m for m in roster if m.role is Role.SOURCE and m.labelled]),
-        (Role.TARGET, targets(roster)),
+    teachable = any(m.role is Role.SOURCE and m.labelled for m in roster)
+    for role, what, there in (
+        (Role.SOURCE, "source with labels", teachable),
+        (Role.TARGET, "target", any(m.role is Role.TARGET for m in roster)),
     ):
-        if not good:
-            what = "source with labels" if role is Role.SOURCE else "target"
-            raise RosterRefused(
-                f"The method needs at least one {what}; the roster has {described(roster)}", f"Add a {role.value}", path="roster"
-            )
+        if not there:
+            need = f"The method needs at least one {what}; the roster has {described(roster)}"
+            raise RosterRefused(need, f"Add a {role.value}", path="roster")
 
 
 def sizes(config: Config, world: World) -> dict[str, int]:
     """Features and classes: a source tells moments of them before anything that has them was sent."""
     return {"d": nets.width(world), "n_c": world.classes}
-
-
-def targets(roster: Roster) -> list[Member]:
-    """The members to adapt."""
-    return [m for m in roster if m.role is Role.TARGET]
 
 
 def possible(config: Config, world: World) -> None:
@@ -91,40 +85,21 @@ def possible(config: Config, world: World) -> None:
 
 def notes(config: Config, world: World) -> tuple[str, ...]:
     """What a run does otherwise than it was asked, or had better be asked."""
-    return (*rounded(config, world), *drifting(config), *unguarded(config), *inferable(config))
-
-
-def drifting(config: Config) -> tuple[str, ...]:
-    """Several local epochs at a large step lead the sites' atoms apart (benchmarks/README.md)."""
-    if config.epochs == 1 or config.rate <= LEVEL_RATE:
-        return ()
-    asked = f"config.epochs is {config.epochs} at a rate of {config.rate}"
-    return (f"{asked}; with a rate of {LEVEL_RATE} or less accuracy stays level",)
-
-
-def unguarded(config: Config) -> tuple[str, ...]:
-    """Without the layers of the sources there is nothing to hold an adaptation against."""
-    if config.choice != "guard" or config.head_rounds:
-        return ()
-    return ("config.head_rounds is 0, so that no guard is possible: targets predict with -R",)
-
-
-def inferable(config: Config) -> tuple[str, ...]:
-    """What plain gradient steps give away."""
-    if config.optimiser != "sgd":
-        return ()
-    return ("config.optimiser is sgd: a site's coordinates can be inferred from how far it moves each atom",)
-
-
-def rounded(config: Config, world: World) -> tuple[str, ...]:
-    """Numbers of points that are no multiple of the classes are rounded up."""
-    asked = {"points": config.points, "batch": config.batch}
-    given = {name: client.per_class(n, world) * world.classes for name, n in asked.items()}
-    return tuple(
-        f"config.{name} is {asked[name]}; it is rounded up to {n}, so that each of the {world.classes} classes has as many"
-        for name, n in given.items()
-        if n != asked[name]
-    )
+    points = {"points": config.points, "batch": config.batch}
+    rounded = {name: client.per_class(n, world) * world.classes for name, n in points.items()}
+    notes = [
+        f"config.{name} is {points[name]}; it is rounded up to {n}, so that each of the {world.classes} classes has as many"
+        for name, n in rounded.items()
+        if n != points[name]
+    ]
+    if config.epochs > 1 and config.rate > LEVEL_RATE:  # leads the sites' atoms apart (benchmarks/README.md)
+        asked = f"config.epochs is {config.epochs} at a rate of {config.rate}"
+        notes.append(f"{asked}; with a rate of {LEVEL_RATE} or less accuracy stays level")
+    if config.choice == "guard" and not config.head_rounds:
+        notes.append("config.head_rounds is 0, so that no guard is possible: targets predict with -R")
+    if config.optimiser == "sgd":
+        notes.append("config.optimiser is sgd: a site's coordinates can be inferred from how far it moves each atom")
+    return tuple(notes)
 
 
 def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State:
@@ -182,46 +157,45 @@ def first_atoms(state: State, replies: Replies[Described], turn: Turn[Config]) -
 
     A class that this source did not tell is drawn from the moments of all that did, and where nobody did, N(0, 1) stays.
     """
-    told = list(replies.values())
+    described = list(replies.values())
     spread = turn.config.spread
     rows = client.per_class(turn.config.points, turn.world)
     z = state.z.clone()
     for k in range(len(z)):
         for c in range(turn.world.classes):
             place = slice(c * rows, (c + 1) * rows)
-            moments = class_moments(told[k % len(told)], c) or pooled(told, c)
+            moments = class_moments(described[k % len(described)], c) or pooled(described, c)
             if moments is not None:
                 mean, variance = moments
                 z[k, place] = mean + spread * variance.sqrt() * torch.randn(rows, z.shape[2], generator=turn.rng)
     counted = {str(name): reply.rows for name, reply in replies.items()}
-    return replace(state, z=z, rows=counted, heads=standardised(state.heads, told))
+    return replace(state, z=z, rows=counted, heads=standardised(state.heads, described))
 
 
-def standardised(heads: Heads, told: Iterable[Described]) -> Heads:
+def standardised(heads: Heads, sent: Sequence[Described]) -> Heads:
     """Mean and spread of each feature over all rows of the sources; decay min(1, d / N).
 
     A hundredth of the mean variance is added to each, so that a feature that hardly changes is not blown up.
     """
-    told = list(told)
-    n = float(sum(each.rows for each in told))
-    moments = [(each.rows / n, each.total_mean.float(), each.total_variance.float()) for each in told]
+    n = float(sum(each.rows for each in sent))
+    moments = [(each.rows / n, each.total_mean.float(), each.total_variance.float()) for each in sent]
     mean = sum((share * its for share, its, _ in moments), torch.zeros(()))
     within = (share * (spread + (its - mean).square()) for share, its, spread in moments)
     variance = sum(within, torch.zeros(()))
     stretch = (variance + FLOOR * variance.mean() + TINY).sqrt()
-    contrast = sum(abs(each.rows / n - 1 / len(told)) for each in told) / 2
+    contrast = sum(abs(each.rows / n - 1 / len(sent)) for each in sent) / 2
     return replace(heads, shift=mean, stretch=stretch, decay=min(1.0, len(mean) / n), contrast=contrast)
 
 
-def class_moments(told: Described, c: int) -> tuple[Tensor, Tensor] | None:
+def class_moments(sent: Described, c: int) -> tuple[Tensor, Tensor] | None:
     """Mean and variance (d,) of a class at one source, if it told them."""
-    place = (told.classes == c).nonzero().flatten()
-    return (told.mean[place[0]].float(), told.variance[place[0]].float()) if len(place) else None
+    place = (sent.classes == c).nonzero().flatten()
+    return (sent.mean[place[0]].float(), sent.variance[place[0]].float()) if len(place) else None
 
 
-def pooled(told: Iterable[Described], c: int) -> tuple[Tensor, Tensor] | None:
+def pooled(sent: Iterable[Described], c: int) -> tuple[Tensor, Tensor] | None:
     """Mean and variance of a class over all sources that told them, each source alike."""
-    known = [moments for each in told if (moments := class_moments(each, c))]
+    known = [moments for each in sent if (moments := class_moments(each, c))]
     if not known:
         return None
     means, variances = (torch.stack(each) for each in zip(*known, strict=True))
@@ -240,30 +214,26 @@ def both(turn: Turn[Config]) -> tuple[ClientId, ...]:
     return turn.members(Role.SOURCE, Role.TARGET)
 
 
-def atoms_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Atoms]:
-    """The dictionary to all who learn it."""
-    return dict.fromkeys(both(turn), atoms(state, turn))
-
-
 def average_atoms(state: State, replies: Replies[Learnt] | Replies[Shown], turn: Turn[Config]) -> State:
     """Eq. 12: the mean over clients, of points and of soft labels."""
     share = 1 / len(replies)
     most = torch.finfo(WIRE[turn.config.wire]).max  # a reply in a wider type than the wire's may hold more
-    told = (Dictionary(reply.z.float().clamp(-most, most), client.on_simplex(reply.y)) for reply in replies.values())
-    mean = dictionary.mean((share, each) for each in told)
-    versions = two_versions(replies) if turn.config.line and turn.round == turn.config.rounds else ()
+    sent = (Dictionary(reply.z.float().clamp(-most, most), client.on_simplex(reply.y)) for reply in replies.values())
+    mean = dictionary.mean((share, each) for each in sent)
+    two = list(replies)[:2] if turn.config.line and turn.round == turn.config.rounds else ()
+    versions = tuple(Atoms(replies[name].z.float(), replies[name].y.float()) for name in two)
     return replace(state, z=mean.z, y=mean.y, versions=versions)
 
 
-def two_versions(replies: Replies[Learnt] | Replies[Shown]) -> tuple[Atoms, ...]:
-    """The versions of the first two clients, before the mean is taken."""
-    return tuple(Atoms(replies[name].z.float(), replies[name].y.float()) for name in list(replies)[:2])
-
-
-def atoms_to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Adapting]:
-    """The dictionary to those who adapt."""
+def dictionary_of(state: State, turn: Turn[Config]) -> Adapting:
+    """The dictionary and the sources' layers, to those who adapt."""
     sent = atoms(state, turn)
-    return dict.fromkeys(turn.members(Role.TARGET), Adapting(sent.z, sent.y, state.heads))
+    return Adapting(sent.z, sent.y, state.heads)
+
+
+def heads(state: State, turn: Turn[Config]) -> Heads:
+    """The sources' linear layers."""
+    return state.heads
 
 
 def line_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Line]:

@@ -19,8 +19,8 @@ from tideline.algorithms.fedpcl_pl.client import LEAST, WIDTH, Common, Described
 from tideline.algorithms.source_free import begun, method, source
 from tideline.algorithms.source_free.messages import Model, Taught
 from tideline.algorithms.source_free.settings import DEMO, TINY, Source
-from tideline.core.phase import Phase, Plan, Replies, Turn
-from tideline.core.run import ClientId, Role, World
+from tideline.core.phase import Phase, Plan, Replies, Turn, to
+from tideline.core.run import Role, World
 from tideline.core.settings import setting
 from tideline.numerics.labels.contrast import Sets, mean_prototypes
 
@@ -60,21 +60,16 @@ def gathered(state: State, world: World) -> Sets:
     return Sets(torch.stack([prototypes for prototypes, _ in known]), torch.stack([there for _, there in known]))
 
 
-def common(state: State, each: Sets) -> Common:
+def common(state: State, turn: Turn[Config]) -> Common:
     """The frozen model, the seed and the mean prototypes."""
-    mean = mean_prototypes(each)
+    mean = mean_prototypes(gathered(state, turn.world))
     return Common(state.f, state.g, state.seed, mean.prototypes[0], mean.present[0])
 
 
-def to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Common]:
-    """What is common, to every target."""
-    return dict.fromkeys(turn.members(Role.TARGET), common(state, gathered(state, turn.world)))
-
-
-def lessons(state: State, turn: Turn[Config]) -> dict[ClientId, Lesson]:
-    """What is common and all sites' prototypes, to every target."""
+def lesson(state: State, turn: Turn[Config]) -> Lesson:
+    """What is common, and all sites' prototypes."""
     each = gathered(state, turn.world)
-    return dict.fromkeys(turn.members(Role.TARGET), Lesson(common(state, each), each.prototypes, each.present))
+    return Lesson(common(state, turn), each.prototypes, each.present)
 
 
 def collect(state: State, replies: Replies[Described], turn: Turn[Config]) -> State:
@@ -89,9 +84,9 @@ START: source.Start[Config, State] = source.Start(of_model)
 
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, the first prototypes, then rounds."""
-    first = (Phase("describe", client.describe, ask=to_targets, fold=collect),) if c.rounds else ()
-    work = Phase("learn", client.learn, ask=lessons, fold=collect)
-    grade = Phase("score", client.score, ask=to_targets)
+    first = (Phase("describe", client.describe, ask=to(Role.TARGET, common), fold=collect),) if c.rounds else ()
+    work = Phase("learn", client.learn, ask=to(Role.TARGET, lesson), fold=collect)
+    grade: Phase[Config, State] = Phase("score", client.score, ask=to(Role.TARGET, common))
     return (*begun(c, take_source, Memory), *first, *scored(c, (work,), grade))
 
 

@@ -129,7 +129,7 @@ def predict(order: Common, memory: Memory, site: Site[Config], x: Tensor) -> Ten
     if not bool(order.present.any()):
         return outputs(net, x, site.device)
     head, c = head_of(order, memory, site), site.config
-    z = aligned(projected(head, nets.features(net, x, site.device), site), c)
+    z = aligned(outputs(head, nets.features(net, x, site.device), site.device), c)
     return classified(z, aligned(order.mean, c), order.present)
 
 
@@ -141,7 +141,8 @@ def labelled_rows(order: Common, site: Site[Config]) -> tuple[Tensor, Tensor]:
 
 def described(head: nn.Module, z: Tensor, labels: Tensor, site: Site[Config]) -> Described:
     """C_i^c of the classes with enough rows."""
-    return Described(*class_means(aligned(projected(head, z, site), site.config), labels, site.world.classes, LEAST))
+    projected = aligned(outputs(head, z, site.device), site.config)
+    return Described(*class_means(projected, labels, site.world.classes, LEAST))
 
 
 def aligned(z: Tensor, c: Config) -> Tensor:
@@ -152,11 +153,6 @@ def aligned(z: Tensor, c: Config) -> Tensor:
 def sets(prototypes: Tensor, present: Tensor, site: Site[Config]) -> Sets:
     """Prototypes (S, M, w) as projections are compared with them, on the site's device."""
     return Sets(aligned(prototypes, site.config).to(site.device), present.to(site.device))
-
-
-def projected(head: nn.Module, z: Tensor, site: Site[Config]) -> Tensor:
-    """p(z) of features (n, q), without a gradient, on the CPU: (n, w)."""
-    return outputs(head, z, site.device)
 
 
 def head_of(order: Common, memory: Memory, site: Site[Config]) -> nn.Module:

@@ -20,7 +20,7 @@ from tideline.algorithms.source_free.messages import Mine
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting
 from tideline.core.algorithm import Algorithm
 from tideline.core.errors import ConfigRefused
-from tideline.core.phase import Phase, Plan
+from tideline.core.phase import Phase, Plan, to
 from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import nearest, setting
 from tideline.nets import layers
@@ -52,7 +52,7 @@ START: source.Start[Config, State] = source.Start(server.of_model)
 
 def plan(c: Config) -> Plan[Config, State]:
     """Source; the first round, which makes the clusters; then one full round in U, and light ones between."""
-    first = Phase("first", client.adapt_from, ask=server.source_to_adapt, fold=server.cluster)
+    first = Phase("first", client.adapt_from, ask=to(Role.TARGET, server.source_start), fold=server.cluster)
     full = Phase("full", client.mix, ask=server.models_to_mix, fold=server.fold_measured)
     light = Phase("light", client.adapt_from, ask=server.starts, fold=server.fold)
 

@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 
 from tideline.algorithms.fedwca.client import Mix, Start, State, Weighed
 from tideline.algorithms.source_free.messages import Adapted, Model
+from tideline.algorithms.source_free.source import members_of
 from tideline.core.phase import MOST_VALUES, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Role
@@ -151,9 +152,9 @@ def own_to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
 # The first round
 
 
-def source_to_adapt(state: State, turn: Turn[Config]) -> dict[ClientId, Start]:
-    """f_S to every target."""
-    return dict.fromkeys(turn.members(Role.TARGET), Start(state.f, None, state.g))
+def source_start(state: State, turn: Turn[Config]) -> Start:
+    """f_S, where all begin."""
+    return Start(state.f, None, state.g)
 
 
 def cluster(state: State, replies: Replies[Adapted], turn: Turn[Config]) -> Folded[State]:
@@ -161,14 +162,9 @@ def cluster(state: State, replies: Replies[Adapted], turn: Turn[Config]) -> Fold
     layers: dict[str, Tensor] = {k: point(reply.f, turn.config) for k, reply in replies.items()}
     members = clustered(layers, turn.config)
     C = 1 + max(members.values())
-    models = tuple(mean_of([(1, replies[k].f) for k in of(members, c)]) for c in range(C))
+    models = tuple(mean_of([(1, replies[k].f) for k in members_of(members, c)]) for c in range(C))
     state = replace(state, models=models, members=members, layers=layers, missed=dict.fromkeys(members, 0))
-    return told(replace(state, soft=first_soft(C, turn.config), v={}))
-
-
-def of(members: Mapping[str, int], c: int) -> list[ClientId]:
-    """Who is in a cluster, sorted."""
-    return [ClientId(k) for k in sorted(members) if members[k] == c]
+    return reported(replace(state, soft=first_soft(C, turn.config), v={}))
 
 
 def mean_of(terms: list[tuple[int, Weights]]) -> dict[str, Tensor]:
@@ -200,11 +196,6 @@ def shown(state: State) -> list[int]:
     return sorted(rows, key=lambda c: [float(w.sum(dtype=torch.float64)) for _, w in sorted(state.models[c].items())])
 
 
-def by_cluster(alpha: Tensor, order: list[int]) -> Tensor:
-    """Weights of soft models as they were sent, in the order of the clusters."""
-    return torch.empty_like(alpha).index_copy_(0, torch.tensor(order, dtype=torch.int64), alpha)
-
-
 def starts(state: State, turn: Turn[Config]) -> dict[ClientId, Start]:
     """f_init and the own cluster's model to each site (appendix D); f_S to one that has no cluster."""
     none = Start(state.f, None, state.g)
@@ -234,13 +225,13 @@ def shares(state: State, k: ClientId, config: Config) -> Tensor:
 
 def fold(state: State, replies: Replies[Adapted] | Replies[Weighed], turn: Turn[Config]) -> Folded[State]:
     """The clusters' models after a round in which nothing was measured."""
-    return told(parted(averaged(assigned(state, replies, turn.config), replies), turn.config), before=state)
+    return reported(parted(averaged(assigned(state, replies, turn.config), replies), turn.config), before=state)
 
 
 def fold_measured(state: State, replies: Replies[Weighed], turn: Turn[Config]) -> Folded[State]:
     """The clusters' models after a full round, v of each site, and S for the next (lines 17 to 20, eq. 8)."""
     measured = assigned(weighed(state, replies, turn.config), replies, turn.config)
-    return told(parted(averaged(measured, replies), turn.config), before=state, with_weights=True)
+    return reported(parted(averaged(measured, replies), turn.config), before=state, with_weights=True)
 
 
 def averaged(state: State, replies: Mapping[ClientId, Adapted | Weighed]) -> State:
@@ -250,7 +241,7 @@ def averaged(state: State, replies: Mapping[ClientId, Adapted | Weighed]) -> Sta
     """
     models = []
     for c, f in enumerate(state.models):
-        members = of(state.members, c)
+        members = members_of(state.members, c)
         here = [k for k in members if k in replies]
         absent = len(members) - len(here)
         terms = [(1, replies[k].f) for k in here] + ([(absent, f)] if absent else [])
@@ -263,14 +254,15 @@ def weighed(state: State, replies: Replies[Weighed], config: Config) -> State:
     """v of those who measured on the models that the state sent, and S from the means over clusters."""
     if len(state.models) == 1:
         return state
-    order, here = shown(state), ((k, reply) for k, reply in replies.items() if k in state.members)
-    told = {k: (by_cluster(simplex(reply.alpha), order), simplex(reply.beta)) for k, reply in here}
-    v: dict[str, Tensor] = {k: start_weights(state.members[k], alpha, beta, state.soft) for k, (alpha, beta) in told.items()}
+    here = ((k, reply) for k, reply in replies.items() if k in state.members)
+    at = torch.tensor(shown(state))  # weights come in the order in which soft models were sent
+    sent = {k: (torch.empty_like(a).index_copy_(0, at, a), simplex(r.beta)) for k, r in here for a in [simplex(r.alpha)]}
+    v: dict[str, Tensor] = {k: start_weights(state.members[k], alpha, beta, state.soft) for k, (alpha, beta) in sent.items()}
     state = replace(state, v={**state.v, **v})
     if config.weights != FULL:
         return state
-    clusters = [state.members[k] for k in told]
-    means = mean_weights([a for a, _ in told.values()], [b for _, b in told.values()], clusters, len(state.models))
+    clusters = [state.members[k] for k in sent]
+    means = mean_weights([a for a, _ in sent.values()], [b for _, b in sent.values()], clusters, len(state.models))
     return replace(state, soft=soft_weights(means, config.mixing))
 
 
@@ -281,11 +273,11 @@ def simplex(w: Tensor) -> Tensor:
     return w / total if total > 0 else torch.full_like(w, 1 / max(len(w), 1))
 
 
-def told(state: State, before: State | None = None, with_weights: bool = False) -> Folded[State]:
+def reported(state: State, before: State | None = None, with_weights: bool = False) -> Folded[State]:
     """The state, and for people: who is in which cluster, where that changed, and v of each site, where it was measured."""
     names = tuple(f"cluster {c + 1}" for c in range(len(state.models)))
     changed = before is None or before.members != state.members
-    groups = {name: tuple(of(state.members, c)) for c, name in enumerate(names)} if changed else EMPTY
+    groups = {name: members_of(state.members, c) for c, name in enumerate(names)} if changed else EMPTY
     return Folded(state, groups=groups, tables=tables(state, names) if with_weights else EMPTY)
 
 
@@ -294,7 +286,7 @@ def tables(state: State, names: tuple[str, ...]) -> Mapping[str, Table]:
     rows = {k: state.v[k] for k in sorted(state.v)}
     what = "weights of the clusters' models, v"
     if len(rows) * len(names) > MOST_VALUES:
-        members = {name: [k for k in of(state.members, c) if k in rows] for c, name in enumerate(names)}
+        members = {name: [k for k in members_of(state.members, c) if k in rows] for c, name in enumerate(names)}
         rows = {name: torch.stack([rows[k] for k in here]).mean(0) for name, here in members.items() if here}
         what = "weights of the clusters' models, mean v of a cluster's sites"
     if not rows or len(rows) * len(names) > MOST_VALUES:

@@ -136,9 +136,7 @@ def graded(state: S, replies: Replies[Histogram], turn: Turn[Hyper], hyper: Stat
     table = Table(tuple(names), ("standard deviation",), tuple((apart[name],) for name in names))
     seen = histograms(state, replies, turn) if turn.config.confidence else state
     tables: Mapping[str, Table] = {"spread of the clients' models": table, **(seen.tables if isinstance(seen, Folded) else {})}
-    return Folded(state, tables={**tables, **embeddings(hyper, MOST_VALUES - sum(map(size, tables.values())))})
-
-
-def size(table: Table) -> int:
-    """How many numbers a table has."""
-    return len(table.rows) * len(table.columns)
+    return Folded(
+        state,
+        tables={**tables, **embeddings(hyper, MOST_VALUES - sum(len(each.rows) * len(each.columns) for each in tables.values()))},
+    )

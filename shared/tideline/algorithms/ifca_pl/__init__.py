@@ -22,7 +22,7 @@ from tideline.algorithms.source_free.messages import Mine, Model, Taught
 from tideline.algorithms.source_free.settings import Adapting
 from tideline.algorithms.source_free.source import network
 from tideline.core.algorithm import Algorithm, Supplied
-from tideline.core.phase import Folded, Phase, Plan, Replies, Turn
+from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, to
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
@@ -83,18 +83,13 @@ def choose(order: Models, memory: Mine, site: Site[Config]) -> Outcome[Chosen, M
     best = suits.index(min(suits))
     loss = adapt(filled(net, {**models[best], **order.g}), site, own_labels(site))
     f = layers.backbone_of(nets.weights_of(net))
-    return Outcome(Chosen(f, told(best, len(models))), memory, {"loss": loss})
+    return Outcome(Chosen(f, functional.one_hot(torch.tensor(best), len(models)).float()), memory, {"loss": loss})
 
 
 def filled(net: nn.Module, h: Weights) -> nn.Module:
     """The network with other weights, in place."""
     net.load_state_dict(dict(h))
     return net
-
-
-def told(best: int, k: int) -> Tensor:
-    """A choice of k, (k,): 1 there, 0 elsewhere."""
-    return torch.zeros(k).index_fill(0, torch.tensor([best]), 1.0)
 
 
 def unfitness(net: nn.Module, site: Site[Config]) -> float:
@@ -144,10 +139,10 @@ def scattered(f: Weights, noise: float, rng: Generator) -> dict[str, Tensor]:
     return made
 
 
-def all_models(state: State, turn: Turn[Config]) -> dict[ClientId, Models]:
-    """The k models to every target."""
+def models(state: State, turn: Turn[Config]) -> Models:
+    """The k models."""
     first, *others = state.models
-    return dict.fromkeys(turn.members(Role.TARGET), Models(first, tuple(others), state.g))
+    return Models(first, tuple(others), state.g)
 
 
 def own(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
@@ -162,11 +157,14 @@ def fold(state: State, replies: Replies[Chosen], turn: Turn[Config]) -> Folded[S
     changed.
     """
     now: dict[str, int] = {k: place(reply.choice) for k, reply in replies.items()}
-    models = tuple(mean_of(f, [k for k in replies if now[k] == j], replies) for j, f in enumerate(state.models))
+    models = []
+    for j, f in enumerate(state.models):
+        members = [k for k in replies if now[k] == j]
+        models.append(weighted_sum((1 / len(members), replies[k].f) for k in members) if members else f)
     chosen = dict(sorted({**state.chosen, **now}.items()))
     names = (tuple(ClientId(k) for k in chosen if chosen[k] == j) for j in range(len(models)))
     groups = {f"model {j}": members for j, members in enumerate(names, 1)} if chosen != state.chosen else EMPTY
-    return Folded(replace(state, models=models, chosen=chosen), groups=groups)
+    return Folded(replace(state, models=tuple(models), chosen=chosen), groups=groups)
 
 
 def place(choice: Tensor) -> int:
@@ -174,14 +172,9 @@ def place(choice: Tensor) -> int:
     return int(choice.double().argmax())
 
 
-def mean_of(f: Weights, members: list[ClientId], replies: Replies[Chosen]) -> Weights:
-    """The mean over members, each counting alike; f where there are none."""
-    return weighted_sum((1 / len(members), replies[k].f) for k in members) if members else f
-
-
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, then rounds."""
-    work = Phase("adapt", choose, ask=all_models, fold=fold)
+    work = Phase("adapt", choose, ask=to(Role.TARGET, models), fold=fold)
     return (*begun(c, take_source), *scored(c, (work,), scoring.score(own)))
 
 

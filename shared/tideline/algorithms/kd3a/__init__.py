@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.kd3a import client
@@ -20,9 +20,8 @@ from tideline.algorithms.source_free.settings import EndCounts
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, to, to_all
 from tideline.core.record import Weights
-from tideline.core.run import ClientId, Role
+from tideline.core.run import Role
 from tideline.core.settings import Plain, setting
-from tideline.core.step import AnyStep
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.normalisation import batch_norm_distance
 
@@ -54,18 +53,17 @@ def of_model(h: Model, config: KD3A, rng: Generator) -> State:
     return State(h.f, h.g, {}, {}, {})
 
 
-def keep(state: State, replies: Replies[Trained | Counted], turn: Turn[KD3A]) -> State:
-    """w_k, for the target."""
+def store_models(state: State, replies: Replies[Trained | Counted], turn: Turn[KD3A]) -> State:
+    """Stores w_k, for the target."""
     taught = {str(k): Model(reply.f, reply.g) for k, reply in replies.items()}
     counts = {str(k): reply.samples for k, reply in replies.items() if isinstance(reply, Counted)}
     return replace(state, taught=taught, samples=counts)
 
 
-def models_to_target(state: State, turn: Turn[KD3A]) -> dict[ClientId, Lesson]:
-    """w and all w_k, in the order of their sources' names, to the target."""
+def lesson(state: State, turn: Turn[KD3A]) -> Lesson:
+    """w and all w_k, in the order of their sources' names."""
     sources = tuple(state.taught[k] for k in sorted(state.taught))
-    order = Lesson(state.f, state.g, sources, torch.zeros(1 + len(sources), dtype=torch.float64))
-    return dict.fromkeys(turn.members(Role.TARGET), order)
+    return Lesson(state.f, state.g, sources, torch.zeros(1 + len(sources), dtype=torch.float64))
 
 
 def average(state: State, replies: Replies[Distilled | DistilledCounted], turn: Turn[KD3A]) -> Folded[State]:
@@ -74,15 +72,12 @@ def average(state: State, replies: Replies[Distilled | DistilledCounted], turn: 
     a = smoothed(state.weights, given(state, target, reply), turn.config.smoothing)
     models: dict[str, Model] = {**state.taught, target: Model(reply.f, reply.g or {})}
     f = weighted_sum((a[k], models[k].f) for k in a)
-    g = state.g if turn.config.heads == LOCAL else classifier(a, models)
+    # All classifiers were sent, unless the target's agent is not ours.
+    sent = [k for k in a if models[k].g]
+    terms = zip(simplex([a[k] for k in sent]), (models[k].g for k in sent), strict=True)
+    g = state.g if turn.config.heads == LOCAL else weighted_sum(terms)
     made = State(f, g, {}, {}, {**state.weights, **a})
     return Folded(made, tables=tables(a, reply.f, state.taught))
-
-
-def classifier(a: Mapping[str, float], models: Mapping[str, Model]) -> dict[str, Tensor]:
-    """The average of the classifiers that were sent, which are all of them unless the target's agent is not ours."""
-    there = [k for k in a if models[k].g]
-    return weighted_sum(zip(simplex([a[k] for k in there]), (models[k].g for k in there), strict=True))
 
 
 def given(state: State, target: str, reply: Distilled | DistilledCounted) -> dict[str, float]:
@@ -112,13 +107,13 @@ def smoothed(old: Mapping[str, float], new: Mapping[str, float], share: float) -
 
 
 def tables(a: Mapping[str, float], own: Weights, taught: Mapping[str, Model]) -> dict[str, Table]:
-    """What people are told: whose model weighs how much, and how far what batch norm measured lies from the target's."""
+    """The weight of each model, and how far what batch norm measured is from the target's."""
     names = tuple(sorted(a))[: MOST_VALUES // 2]
-    told = {"weight of each site": Table(names, ("weight",), tuple((a[k],) for k in names))}
+    weight = {"weight of each site": Table(names, ("weight",), tuple((a[k],) for k in names))}
     sources = simplex([a[k] for k in taught])
     terms = zip(sources, (h.f for h in taught.values()), strict=True)
     distance = batch_norm_distance(own, terms)
-    return told if distance is None else {**told, "batch-norm distance": Table(("distance",), ("distance",), ((distance,),))}
+    return weight if distance is None else {**weight, "batch-norm distance": Table(("distance",), ("distance",), ((distance,),))}
 
 
 START: source.Start[KD3A, State] = source.Start(of_model)
@@ -126,16 +121,12 @@ START: source.Start[KD3A, State] = source.Start(of_model)
 
 def plan(c: KD3A) -> Plan[KD3A, State]:
     """(train, distil) x R, scored; which classes are taken for which, if that is asked for."""
-    train = Phase("train", counted(c, client.train_counted, client.train), ask=to(Turn.sources, Model), fold=keep)
-    last = counted(c, client.distil_counted, client.distil)
-    distil = Phase("distil", last, ask=models_to_target, fold=average)
+    # Counts leave a site only where they are used.
+    teach, learn = (client.train_counted, client.distil_counted) if c.counted else (client.train, client.distil)
+    train = Phase("train", teach, ask=to(Turn.sources, Model), fold=store_models)
+    distil = Phase("distil", learn, ask=to(Role.TARGET, lesson), fold=average)
     score: Phase[KD3A, State] = Phase("score", client.score, ask=to_all(Model))
     return (*scored(c, (train, distil), score), *scoring.end_counts(c, scoring.predict_own, Mine))
-
-
-def counted(c: KD3A, yes: AnyStep, no: AnyStep) -> AnyStep:
-    """Counts leave a site only where they are used."""
-    return yes if c.counted else no
 
 
 CLAIMS = (

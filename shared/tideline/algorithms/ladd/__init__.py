@@ -22,6 +22,7 @@ from tideline.algorithms.ladd.client import Lesson, Pupil, SharedStyle, Start, S
 from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.messages import Counted, Mine, Model, Taught
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Local
+from tideline.algorithms.source_free.source import members_of
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, to
@@ -80,13 +81,8 @@ def cluster(state: State, replies: Replies[Style] | Replies[SharedStyle], turn: 
     seed = int(torch.randint(2**31, (), generator=turn.rng))
     labels = silhouette_clusters(torch.stack([style.flatten() for style in styles.values()]), MOST_CLUSTERS, seed)
     members = dict(zip(styles, labels.tolist(), strict=True))
-    groups = {f"cluster {c + 1}": of(members, c) for c in range(1 + max(members.values()))}
+    groups = {f"cluster {c + 1}": members_of(members, c) for c in range(1 + max(members.values()))}
     return Folded(replace(state, members=members, styles=styles), groups=groups)
-
-
-def of(members: Mapping[str, int], c: int) -> tuple[ClientId, ...]:
-    """Who is in a cluster, sorted."""
-    return tuple(ClientId(k) for k in sorted(members) if members[k] == c)
 
 
 def styles_to_sources(state: State, turn: Turn[Styled]) -> dict[ClientId, Lesson]:
@@ -127,7 +123,7 @@ def fold(state: State, replies: Replies[Counted], turn: Turn[Styled]) -> State:
     if turn.round <= turn.config.bootstrap or not names:
         return replace(state, f=f, models=())
     before = {c: state.models[c] if state.models else state.f for c in state.members.values()}
-    models = (f | of_cluster(names, of(state.members, c), before[c], replies, rows) for c in sorted(before))
+    models = (f | of_cluster(names, members_of(state.members, c), before[c], replies, rows) for c in sorted(before))
     return replace(state, f=f, models=tuple(models))
 
 

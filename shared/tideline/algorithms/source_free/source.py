@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -15,7 +15,7 @@ from tideline.algorithms.source_free.settings import Source
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.phase import Replies, Turn
 from tideline.core.record import Weights
-from tideline.core.run import Role, Roster, World
+from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Outcome, Site, Step
 from tideline.learning.fit import fit_at
@@ -144,24 +144,13 @@ def with_check(
 def needs_both(config: Settings, world: World, roster: Roster) -> None:
     """A network with a classifier of its own, a source with labels, and a site to adapt. Raises ConfigRefused, RosterRefused."""
     needs_targets(config, world, roster)
-    if not any(m.role is Role.SOURCE and m.labelled for m in roster):
-        raise RosterRefused(
-            "No member of the roster is a source with labels, and the run brings no source model",
-            "Give a labelled site the role source, or bring the model as a file: weights: FILE",
-            path="roster",
-        )
+    check_source(roster, "and the run brings no source model", ", or bring the model as a file: weights: FILE")
 
 
 def needs_targets(config: Settings, world: World, roster: Roster) -> None:
     """What a run needs that brings its source model. Raises ConfigRefused, RosterRefused."""
     check_network(world)
-    peers = sorted(m.id for m in roster if m.role is Role.PEER)
-    if peers:
-        raise RosterRefused(
-            f"{peers[0]} is a peer, of which this method makes no use: it trains on sources' labels and adapts targets",
-            "Make it a source or a target",
-            path=f"roster.{peers[0]}",
-        )
+    check_peers(roster, "it trains on sources' labels and adapts targets")
     if not any(m.role is Role.TARGET for m in roster):
         raise RosterRefused("No member of the roster is a target, so nobody adapts", "Add a site as target", path="roster")
 
@@ -176,12 +165,22 @@ def needs_one_target(config: Settings, world: World, roster: Roster) -> None:
             "Leave one of them, and start a run for each of the others",
             path=f"roster.{targets[1]}",
         )
+    check_source(roster, "so nobody can teach")
+
+
+def check_source(roster: Roster, why: str, more: str = "") -> None:
+    """Raises RosterRefused without a source that has labels."""
     if not any(m.role is Role.SOURCE and m.labelled for m in roster):
-        raise RosterRefused(
-            "No member of the roster is a source with labels, so nobody can teach",
-            "Give a labelled site the role source",
-            path="roster",
-        )
+        what = f"No member of the roster is a source with labels, {why}"
+        raise RosterRefused(what, f"Give a labelled site the role source{more}", path="roster")
+
+
+def check_peers(roster: Roster, uses: str) -> None:
+    """Raises RosterRefused for a peer. uses: what the method does with the other roles."""
+    peer = min((m.id for m in roster if m.role is Role.PEER), default=None)
+    if peer:
+        what = f"{peer} is a peer, of which this method makes no use: {uses}"
+        raise RosterRefused(what, "Make it a source or a target", path=f"roster.{peer}")
 
 
 def check_network(world: World) -> None:
@@ -193,3 +192,8 @@ def check_network(world: World) -> None:
             "Use a network with features, such as lenet_bn or resnet18 (docs/networks.md)",
             path="world.model",
         )
+
+
+def members_of(members: Mapping[str, int], cluster: int) -> tuple[ClientId, ...]:
+    """The sites of a cluster, sorted. members: the cluster of each site."""
+    return tuple(ClientId(k) for k in sorted(members) if members[k] == cluster)

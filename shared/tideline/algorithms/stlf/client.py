@@ -161,11 +161,11 @@ def two(world: World) -> nn.Module:
 def halved(start: Weights, partner: str, site: Site[STLF]) -> tuple[dict[str, Tensor], float]:
     """An epoch on a share of all own rows, labelled or not, which all have this device's label; and the mean loss."""
     net = nets.loaded(site.world, start, site.device, two)
-    loss = told_apart(net, int(site.me > partner), site)
+    loss = separation_epoch(net, int(site.me > partner), site)
     return nets.weights_of(net), loss
 
 
-def told_apart(net: nn.Module, label: int, site: Site[STLF]) -> float:
+def separation_epoch(net: nn.Module, label: int, site: Site[STLF]) -> float:
     """An epoch of plain SGD on a share of own rows with one label, in place; the mean loss."""
     by, losses = torch.optim.SGD(net.parameters(), lr=site.config.rate), []
     net.train()
@@ -227,7 +227,7 @@ def many(names: tuple[str, ...]) -> Callable[[World], nn.Module]:
 def train_shared(order: Whose, memory: Mine, site: Site[STLF]) -> Outcome[Trained, Mine]:
     """The cheaper way: one classifier of all devices, by federated averaging."""
     net = nets.loaded(site.world, order.model, site.device, many(order.names))
-    loss = told_apart(net, order.names.index(site.me), site)
+    loss = separation_epoch(net, order.names.index(site.me), site)
     return Outcome(Trained(nets.weights_of(net)), memory, {"separation": loss})
 
 

@@ -1,4 +1,4 @@
-"""From what devices reported to the problem (P), its plan, the rules that it is compared with, and the tables of a run's result."""
+"""From what devices reported to the problem (P), its plan, the rules that it is compared with, and the result's tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tideline.algorithms.stlf.client import MAIN
 from tideline.algorithms.stlf.messages import Chosen, Curve, State
 from tideline.algorithms.stlf.settings import STLF
 from tideline.core.errors import RosterRefused
-from tideline.core.phase import MOST_VALUES, Table, Turn
+from tideline.core.phase import MOST_VALUES, Replies, Table, Turn
+from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Roster
 from tideline.numerics.alignment.h_divergence import from_curves, separability
 from tideline.numerics.links import baselines, bounds, link_problem, wireless
@@ -33,11 +34,6 @@ class Beside:
 
 
 Rule = Callable[[Problem, Plan, np.random.Generator, Beside], Plan]
-
-
-def attention_of(given: Mapping[str, Mapping[str, float]], names: tuple[str, ...]) -> Floats:
-    """(N, N) from what was given by target and source; 0 where nothing was."""
-    return np.array([[given.get(target, {}).get(source, 0.0) for target in names] for source in names], np.float64)
 
 
 def by_count(of: Problem, given: Plan, rng: np.random.Generator, beside: Beside) -> Plan:
@@ -61,13 +57,14 @@ def thinned(then: Rule, of: Problem, given: Plan, rng: np.random.Generator, besi
     return then(of, baselines.thinned(of, given, rng), rng, beside)
 
 
+RANDOM = drawn(baselines.random_weights)
 BY_RULE: Mapping[str, Rule] = {
-    "random_alpha": drawn(baselines.random_weights),
+    "random_alpha": RANDOM,
     "fedavg_alpha": by_count,
     "attention_alpha": by_attention,
     "average_degree": drawn(baselines.random_degree),
     "single_matching": drawn(baselines.one_each),
-    "random_psi": partial(thinned, drawn(baselines.random_weights)),
+    "random_psi": partial(thinned, RANDOM),
     "fedavg_psi": partial(thinned, by_count),
     "attention_psi": partial(thinned, by_attention),
 }
@@ -199,7 +196,7 @@ def solved(of: Problem, config: STLF) -> Plan:
     return replace(made, objectives=found.objectives, iterations=found.iterations, status=found.status, flags=found.flags)
 
 
-def formed(state: State, turn: Turn[STLF]) -> State:
+def formed(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> State:
     """The state with divergences, the plan, the rules to compare it with, and the sweep over phi_E."""
     if turn.config.measured:
         state = measured(state, turn.config.bits or size_in_bits(state.model))
@@ -208,7 +205,8 @@ def formed(state: State, turn: Turn[STLF]) -> State:
     of, rng = problem(state, names, d, turn), numpy_rng(turn.rng)
     main = solved(of, turn.config)
     count = np.array([state.count[name] for name in names], np.float64)
-    beside = Beside(count, attention_of(turn.config.attention, names))
+    attention = turn.config.attention
+    beside = Beside(count, np.array([[attention.get(target, {}).get(source, 0.0) for target in names] for source in names]))
     others = [chosen(rule, BY_RULE[rule](of, main, rng, beside)) for rule in turn.config.compare]
     swept = [costs(state, names, d, turn, phi) for phi in turn.config.sweep]
     return replace(

@@ -11,16 +11,14 @@ import torch
 
 from tideline.algorithms.averaging.messages import Trained
 from tideline.algorithms.stlf.client import MAIN, OFFERS
-from tideline.algorithms.stlf.linking import NO_LINK, chosen, comparison, errors_of, formed, of_links, problem
+from tideline.algorithms.stlf.linking import NO_LINK, chosen, comparison, errors_of, of_links, problem
 from tideline.algorithms.stlf.messages import (
     Assignment,
-    Chosen,
     Errors,
     Offered,
     Pairs,
     Profile,
     Separated,
-    Separator,
     Share,
     State,
     Summary,
@@ -29,12 +27,11 @@ from tideline.algorithms.stlf.messages import (
     Whose,
 )
 from tideline.algorithms.stlf.settings import STLF
-from tideline.core.handle import Handle
-from tideline.core.phase import Each, Folded, Replies, Turn
+from tideline.core.phase import Each, Folded, Replies, Turn, marked
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.links.link_problem import Problem, mended
+from tideline.numerics.links.link_problem import mended
 from tideline.numerics.links.tournament import blocks
 
 EMPTY: Weights = {}
@@ -48,16 +45,16 @@ def averaged(state: State, replies: Replies[Update], turn: Turn[STLF]) -> State:
     return replace(state, model=weighted_sum((counts[c] / total, reply.model) for c, reply in replies.items()))
 
 
-def told(state: State, replies: Replies[Profile], turn: Turn[STLF]) -> State | Folded[State]:
-    """What each device tells of itself. Who tells nothing, or what cannot be, is out."""
-    read = {c: r for c, r in replies.items() if r.labelled <= r.count}
-    told = replace(
+def store_profiles(state: State, replies: Replies[Profile], turn: Turn[STLF]) -> State | Folded[State]:
+    """What each device reports of itself. A device that reports nothing, or what cannot be, is out."""
+    valid = {c: r for c, r in replies.items() if r.labelled <= r.count}
+    state = replace(
         state,
-        count={c: r.count for c, r in read.items()},
-        labelled={c: r.labelled for c, r in read.items()},
-        error={c: min(r.error, 1.0) for c, r in read.items()},
+        count={c: r.count for c, r in valid.items()},
+        labelled={c: r.labelled for c, r in valid.items()},
+        error={c: min(r.error, 1.0) for c, r in valid.items()},
     )
-    return without(told, [c for c in turn.members() if c not in read])
+    return without(state, [c for c in turn.members() if c not in valid])
 
 
 def partners(state: State, turn: Turn[STLF], block: int) -> dict[str, tuple[str, ...]]:
@@ -74,15 +71,16 @@ def partners(state: State, turn: Turn[STLF], block: int) -> dict[str, tuple[str,
 def halves(state: State, turn: Turn[STLF]) -> Mapping[ClientId, Pairs]:
     """To each device the start, or what its partners made in the exchange before."""
     block, exchange = divmod(turn.round - 1, turn.config.exchanges)
-    meets = partners(state, turn, block)
-    if exchange == 0:
-        return {ClientId(name): Pairs(others, {}, state.start) for name, others in meets.items()}
-    return {ClientId(name): Pairs(others, received(state, name, others), EMPTY) for name, others in meets.items()}
+    if exchange:
+        return newest_halves(state, turn, block)
+    return {ClientId(name): Pairs(others, {}, state.start) for name, others in partners(state, turn, block).items()}
 
 
-def received(state: State, name: str, others: tuple[str, ...]) -> dict[str, Handle[Separator]]:
-    """The partners' halves for a device."""
-    return {other: state.separators[pair(other, name)] for other in others}
+def newest_halves(state: State, turn: Turn[STLF], block: int) -> dict[ClientId, Pairs]:
+    """To each device of a block what its partners made last."""
+    made = state.separators
+    pairs = partners(state, turn, block).items()
+    return {ClientId(name): Pairs(others, {i: made[pair(i, name)] for i in others}, EMPTY) for name, others in pairs}
 
 
 def pair(maker: str, reader: str) -> str:
@@ -90,7 +88,7 @@ def pair(maker: str, reader: str) -> str:
     return f"{maker} for {reader}"
 
 
-def kept_halves(state: State, replies: Replies[Separated], turn: Turn[STLF]) -> State | Folded[State]:
+def store_halves(state: State, replies: Replies[Separated], turn: Turn[STLF]) -> State | Folded[State]:
     """Handles of the newest halves. A device that did not answer is out of the tournament, and of the links."""
     asked = partners(state, turn, (turn.round - 1) // turn.config.exchanges)
     read = {c: reply.own for c, reply in replies.items() if reply.own.keys() >= set(asked.get(c, ()))}
@@ -100,38 +98,37 @@ def kept_halves(state: State, replies: Replies[Separated], turn: Turn[STLF]) -> 
 
 def without(state: State, gone: Sequence[str]) -> State | Folded[State]:
     """The state without devices that were lost."""
-    if not gone:
-        return state
-    return Folded(replace(state, lost=(*state.lost, *gone)), {"left out": tuple(map(ClientId, gone))})
+    lost = map(ClientId, gone)
+    return Folded(replace(state, lost=(*state.lost, *gone)), marked({"left out": lost})) if gone else state
 
 
 def finished(state: State, turn: Turn[STLF]) -> dict[ClientId, Pairs]:
     """The last halves of a block's pairs."""
-    meets = partners(state, turn, turn.round - 1)
-    return {ClientId(name): Pairs(others, received(state, name, others), EMPTY) for name, others in meets.items()}
+    return newest_halves(state, turn, turn.round - 1)
 
 
-def noted(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
+def store_errors(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
     """Errors of finished classifiers, of each device for each partner."""
-    known = {name: dict(errors) for name, errors in state.errors.items()}
-    for client, reply in replies.items():
-        known[client] = known.get(client, {}) | errors_of(reply.errors, state.count)
-    missing = [name for name in partners(state, turn, turn.round - 1) if name not in replies]
     read = dict(replies.items())
-    rates = state.rates | {c: state.rates.get(c, {}) | rates_of(reply.rates, state.count) for c, reply in read.items()}
+    known = state.errors | {c: state.errors.get(c, {}) | errors_of(reply.errors, state.count) for c, reply in read.items()}
+    missing = [name for name in partners(state, turn, turn.round - 1) if name not in replies]
+    rates = dict(state.rates)
+    for client, reply in read.items():
+        new = {name: rate for name, rate in reply.rates.items() if name in state.count and SLOWEST <= rate <= FASTEST}
+        rates[client] = rates.get(client, {}) | new
     sent = state.sent | {c: reply.sent for c, reply in read.items() if SLOWEST <= reply.sent <= FASTEST}
     return without(replace(state, errors=known, separators={}, rates=rates, sent=sent), missing)
 
 
-def rates_of(told: Mapping[str, float], known: Mapping[str, int]) -> dict[str, float]:
-    """Rates that can be, of devices that there are."""
-    return {name: rate for name, rate in told.items() if name in known and SLOWEST <= rate <= FASTEST}
-
-
 def classifier_to_all(state: State, turn: Turn[STLF]) -> dict[ClientId, Whose]:
     """The classifier of all devices."""
-    names = tuple(sorted(set(state.count) - set(state.lost)))
+    names = present(state)
     return dict.fromkeys(map(ClientId, names), Whose(state.start, names)) if len(names) > 1 else {}
+
+
+def present(state: State) -> tuple[str, ...]:
+    """The devices that take part, sorted."""
+    return tuple(sorted(set(state.count) - set(state.lost)))
 
 
 def averaged_classifier(state: State, replies: Replies[Trained], turn: Turn[STLF]) -> State:
@@ -139,26 +136,20 @@ def averaged_classifier(state: State, replies: Replies[Trained], turn: Turn[STLF
     return replace(state, start=weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
 
 
-def noted_all(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
-    """Errors of the one classifier."""
+def store_shared_errors(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
+    """Errors of the one classifier that tells all devices apart."""
     known = {str(client): errors_of(reply.errors, state.count) for client, reply in replies.items()}
     return without(replace(state, errors=known), [n for n in state.count if n not in replies and n not in state.lost])
 
 
-def everybody(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
-    """A question without words, to all who take part."""
-    return dict.fromkeys(map(ClientId, sorted(set(state.count) - set(state.lost))), Nothing())
+def to_present(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
+    """A request for moments, to all who take part."""
+    return dict.fromkeys(map(ClientId, present(state)), Nothing())
 
 
-def kept_moments(state: State, replies: Replies[Summary], turn: Turn[STLF]) -> State | Folded[State]:
+def store_moments(state: State, replies: Replies[Summary], turn: Turn[STLF]) -> State | Folded[State]:
     """The summaries, until divergences are made of them."""
-    gone = [name for name in everybody(state, turn) if name not in replies]
-    return without(replace(state, moments=dict(replies.items())), gone)
-
-
-def link(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> State:
-    """Divergences, and the plan of the problem (P)."""
-    return formed(state, turn)
+    return without(replace(state, moments=dict(replies.items())), [name for name in present(state) if name not in replies])
 
 
 def assignments(state: State, turn: Turn[STLF]) -> Mapping[ClientId, Assignment]:
@@ -167,27 +158,23 @@ def assignments(state: State, turn: Turn[STLF]) -> Mapping[ClientId, Assignment]
 
 
 def assignment(state: State, name: str) -> Assignment:
-    """One device's."""
+    """What one device is, and the weight of each source's model in its own by each rule that gives it one."""
     j = state.names.index(name)
     target = {plan.rule: bool(plan.psi[j]) for plan in state.plans}
-    weights = {source: weights_of(state.plans, i, j) for i, source in enumerate(state.names) if source in state.h}
+    weights = {
+        source: {plan.rule: float(plan.alpha[i, j]) for plan in state.plans if plan.alpha[i, j] > 0}
+        for i, source in enumerate(state.names)
+        if source in state.h
+    }
     return Assignment(target, {source: Share(state.h[source], given) for source, given in weights.items() if given})
 
 
-def weights_of(plans: tuple[Chosen, ...], i: int, j: int) -> dict[str, float]:
-    """The weight of one model in another by each rule that gives it one."""
-    return {plan.rule: float(plan.alpha[i, j]) for plan in plans if plan.alpha[i, j] > 0}
-
-
 def linked(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> Folded[State]:
-    """Who is what, and what people are told of the links."""
+    """Which devices are sources and which targets, and the tables of the links."""
     main = next(plan for plan in state.plans if plan.rule == MAIN)
-    sides = {"sources": 0, "targets": 1}
-    groups = {
-        side: tuple(ClientId(n) for n, psi in zip(state.names, main.psi, strict=True) if psi == word)
-        for side, word in sides.items()
-    }
-    return Folded(state, groups={side: members for side, members in groups.items() if members}, tables=of_links(state))
+    sides = {"sources": 0, "targets": 1}.items()
+    groups = {side: (ClientId(n) for n, psi in zip(state.names, main.psi, strict=True) if psi == of) for side, of in sides}
+    return Folded(state, groups=marked(groups), tables=of_links(state))
 
 
 def all_linked(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
@@ -231,7 +218,7 @@ def anew(state: State, silent: Sequence[ClientId], turn: Turn[STLF]) -> Folded[S
     made = relinked(replace(state, lost=(*state.lost, *lost)), names, turn, over)
     bare = set(state.names) - set(names) - set(lost)
     marks: dict[str, set[str]] = {"left out": set(lost), "linked anew": waited & set(names), "without a model": bare}
-    return Folded(made, {word: tuple(map(ClientId, sorted(marked))) for word, marked in marks.items() if marked})
+    return Folded(made, marked({word: map(ClientId, sorted(devices)) for word, devices in marks.items()}))
 
 
 def alone(state: State, name: str, lost: Sequence[str], over: bool) -> bool:
@@ -258,9 +245,6 @@ def relinked(state: State, names: Sequence[str], turn: Turn[STLF], over: bool) -
     if over:
         given = np.array([[reaches(state, source, name, over) for name in names] for source in names], bool)
         of = replace(of, K=np.where(given, of.K, np.inf))
-    return replace(state, names=tuple(names), d=d, plans=tuple(again(plan, of, at) for plan in state.plans))
-
-
-def again(plan: Chosen, of: Problem, at: Sequence[int]) -> Chosen:
-    """A rule's plan between those devices of it that are left."""
-    return chosen(plan.rule, mended(of, plan.psi[at].numpy(), plan.alpha[at][:, at].numpy()))
+    left = ((plan.rule, plan.psi[at].numpy(), plan.alpha[at][:, at].numpy()) for plan in state.plans)
+    plans = (chosen(rule, mended(of, psi, alpha)) for rule, psi, alpha in left)
+    return replace(state, names=tuple(names), d=d, plans=tuple(plans))

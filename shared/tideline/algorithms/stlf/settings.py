@@ -96,7 +96,10 @@ def fits(config: STLF, world: World, roster: Roster) -> None:
         refuse("config.batch", "1; classifiers that tell devices apart are trained on two rows and more", "Use a larger batch")
     names = [str(member.id) for member in roster]
     for path, name in named(config):
-        check_named(path, name, names)
+        if name not in names:
+            refuse(
+                path, f"a mapping with {name!r}, which is not on the roster", f"Name sites of the roster{nearest(name, names)}"
+            )
     for name, watts in config.watts.items():
         if watts <= 0:
             refuse(
@@ -148,12 +151,6 @@ def named(config: STLF) -> Iterator[tuple[str, str]]:
     for target, weights in config.attention.items():
         yield "config.attention", target
         yield from ((f"config.attention.{target}", source) for source in weights)
-
-
-def check_named(path: str, name: str, names: list[str]) -> None:
-    """Raises ConfigRefused for a site that is not on the roster."""
-    if name not in names:
-        refuse(path, f"a mapping with {name!r}, which is not on the roster", f"Name sites of the roster{nearest(name, names)}")
 
 
 def refuse(path: str, is_: str, todo: str) -> None:
