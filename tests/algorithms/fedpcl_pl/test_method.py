@@ -17,8 +17,7 @@ from tests.laws.stage import Stage
 from tests.laws.values import raw
 from tests.synthetic import experiment
 from tideline import nets
-from tideline.algorithms.fedpcl_pl import Config, client, fedpcl_pl
-from tideline.algorithms.fedpcl_pl.client import Memory, State
+from tideline.algorithms.fedpcl_pl import WIDTH, Config, Memory, State, drawn, fedpcl_pl, predict, prepare
 from tideline.archive.codec import LAX, decode
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import ClientId, Role, World
@@ -58,7 +57,7 @@ def known(name: str) -> Any:
 
 def projections(order: Any, head: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     """z = p(f_S(x)), and the prototype labels of f_S, by their definitions."""
-    net, p = nets.loaded(WORLD, {**order.f, **order.g}).eval(), client.drawn(0, nets.width(WORLD))
+    net, p = nets.loaded(WORLD, {**order.f, **order.g}).eval(), drawn(0, nets.width(WORLD))
     p.load_state_dict(dict(head))
     with torch.no_grad():
         features = net.get_submodule("features")(x)
@@ -97,7 +96,7 @@ def test_heads_begin_alike_and_stay_at_home() -> None:
     ((_, taught),) = sent(stage, run, "source").values()
     orders = [order for order, _ in sent(stage, run, "describe").values()]
     assert len({order.seed for order in orders}) == 1
-    first = dict(client.drawn(orders[0].seed, nets.width(WORLD)).state_dict())
+    first = dict(drawn(orders[0].seed, nets.width(WORLD)).state_dict())
     heads = {k: kept(stage, run, k) for k in TARGETS}
     assert not any(same(each.head, first) for each in heads.values())
     assert not same(heads["bert"].head, heads["emil"].head)
@@ -122,7 +121,7 @@ def test_a_class_that_nobody_has_is_not_predicted() -> None:
     assert memory.present.tolist() == [True, True, False] and not bool(memory.mean[2].any())
     order, held = sent(stage, run, "score")["bert", 3][0], known("bert").held_out
     here = Site(Config(), WORLD, BERT, Role.TARGET, held, 1, torch.Generator())
-    assert set(client.predict(order, memory, here, held.x).argmax(1).tolist()) == {0, 1}
+    assert set(predict(order, memory, here, held.x).argmax(1).tolist()) == {0, 1}
 
 
 def test_a_class_of_fewer_than_five_is_not_sent() -> None:
@@ -141,7 +140,7 @@ def test_no_prototype_at_all_leaves_the_source_model() -> None:
     few = {k: site(k, 4) for k in TARGETS}
     stage, run = played("fedpcl_pl", agreed(**few))
     assert {c["accuracy"] - c["source_only"] for c in stage.result(run)["clients"] if c["role"] == "target"} == {0.0}
-    assert sent(stage, run, "learn")["bert", 2][0].each.shape == (0, 3, client.WIDTH)
+    assert sent(stage, run, "learn")["bert", 2][0].each.shape == (0, 3, WIDTH)
 
 
 def test_no_rounds_leave_the_source_model() -> None:
@@ -190,13 +189,13 @@ def test_its_owner_takes_out_what_it_predicts_with() -> None:
     assert sorted(found) == ["head", "model", "prototypes"]
     held = known("emil").held_out
     net = nets.loaded(WORLD, found["model"]).eval()
-    head = client.drawn(0, nets.width(WORLD))
+    head = drawn(0, nets.width(WORLD))
     head.load_state_dict(dict(found["head"]))
     with torch.no_grad():
         guess = (head(net.get_submodule("features")(held.x)) @ found["prototypes"]["mean"].mT).argmax(1)
     told_of = next(c for c in stage.result(run)["clients"] if c["name"] == "emil")["accuracy"]
     assert float((guess == held.y).double().mean()) == pytest.approx(told_of)
-    assert fedpcl_pl.keepsakes(None, client.prepare(Config(), None)) == {}  # type: ignore[arg-type]
+    assert fedpcl_pl.keepsakes(None, prepare(Config(), None)) == {}  # type: ignore[arg-type]
 
 
 REFUSED: dict[str, tuple[Change, str]] = {

@@ -15,7 +15,7 @@ from tests.laws.values import raw
 from tests.synthetic import FEATURES, experiment
 from tideline import nets
 from tideline.algorithms.ifca_pl import Config, State, ifca_pl, place, scattered, unfitness
-from tideline.algorithms.source_free.messages import Model
+from tideline.algorithms.source_free.family import Model
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site

@@ -30,7 +30,7 @@ from tests.synthetic import FEATURES, blobs, experiment
 from tideline import nets
 from tideline.algorithms.kd3a import KD3A, Model, classifier, client, kd3a, smoothed
 from tideline.algorithms.kd3a.client import State
-from tideline.algorithms.source_free.messages import Mine
+from tideline.algorithms.source_free.family import Mine
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import Exposure

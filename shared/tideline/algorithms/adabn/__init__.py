@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tideline import nets
-from tideline.algorithms.source_free import begun, method, score_own, scoring, source
-from tideline.algorithms.source_free.messages import Mine, Model
-from tideline.algorithms.source_free.settings import DEMO, TINY, EndCounts, Source
+from tideline.algorithms.source_free import begun, method, score_own, source
+from tideline.algorithms.source_free.family import DEMO, TINY, EndCounts, Mine, Model, Source
 from tideline.core.algorithm import Algorithm
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan, to
@@ -44,7 +43,7 @@ def plan(c: AdaBN) -> Plan[AdaBN, Model]:
     """The source model, its score, one pass at each target."""
     work: Phase[AdaBN, Model] = Phase("measure", measure, ask=to(Role.TARGET, Model))
     grade: Phase[AdaBN, Model] = Phase("score", score_own, ask=to(Role.TARGET, Model))
-    return (*begun(c), *(work,) * c.rounds, grade, *scoring.end_counts(c, scoring.predict_own, Mine))
+    return (*begun(c), *(work,) * c.rounds, grade, *source.end_counts(c, source.predict_own, Mine))
 
 
 def check_normed(config: AdaBN, world: World, roster: Roster) -> None:

@@ -16,10 +16,10 @@ from torch import Generator, Tensor, nn
 from tideline import nets
 from tideline.algorithms.averaging import folds
 from tideline.algorithms.averaging.folds import Folding
-from tideline.algorithms.averaging.messages import Model, Models, State, Update
+from tideline.algorithms.averaging.messages import Model, Models, State, Trained, Update
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.phase import Phase, Plan, Turn, to, to_all
+from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World, described
 from tideline.core.settings import Plain, Settings, setting
@@ -28,6 +28,13 @@ from tideline.learning.confusion import confused
 from tideline.learning.evaluate import evaluate, outputs
 from tideline.learning.fit import cross_entropy, fit_at
 from tideline.learning.optimisers import OPTIMISERS, optimiser
+from tideline.numerics.aggregation.averaging import weighted_sum
+
+A = TypeVar("A", bound="Averaging")
+C = TypeVar("C")
+M = TypeVar("M")
+S = TypeVar("S")
+Penalty: TypeAlias = Callable[[A, nn.Module, Weights], Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -70,12 +77,6 @@ class FedProx(FedAvg):
     mu: float = setting(1e-2, low=0.0, doc="weight of the proximal term; 0 is FedAvg, bit for bit")
 
 
-C = TypeVar("C")
-A = TypeVar("A", bound=Averaging)
-M = TypeVar("M")
-S = TypeVar("S")
-
-
 class Rounds(Protocol):
     """Settings of how many rounds there are, and when models are scored."""
 
@@ -83,9 +84,6 @@ class Rounds(Protocol):
     def rounds(self) -> int: ...
     @property
     def evaluate_every(self) -> int: ...
-
-
-Penalty: TypeAlias = Callable[[A, nn.Module, Weights], Tensor | None]
 
 
 def proximal(config: FedProx, net: nn.Module, w: Weights) -> Tensor | None:
@@ -150,7 +148,13 @@ def averaging(
         fits(c, world, roster, trains=c.rounds > 0)
 
     return Algorithm(
-        *(name, paper, summary, config, State, begin, plan),
+        name,
+        paper,
+        summary,
+        config,
+        State,
+        begin,
+        plan,
         fits=fits,
         presets=presets or PRESETS,
         notes=folding.notes,
@@ -174,7 +178,6 @@ def begin(config: Training, world: World, roster: Roster, rng: Generator) -> Sta
 
 
 def begin_from(config: Training, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
-    """w from initial weights."""
     return State(weights)
 
 
@@ -195,18 +198,21 @@ def needs_teachers(config: Training, roster: Roster) -> int:
 
 
 def learners(turn: Turn[Training]) -> tuple[ClientId, ...]:
-    """Who trains, sorted."""
     return turn.labelled(*turn.config.roles)
 
 
 def predict(order: Model, memory: Nothing, site: Site[Training], x: Tensor) -> Tensor:
-    """Outputs of w."""
     return predict_by(order.model, memory, site, x)
 
 
 def predict_by(model: Weights, memory: M, site: Site[Settings], x: Tensor) -> Tensor:
     """Outputs of the world's network with these weights."""
     return outputs(nets.loaded(site.world, model, site.device), x, site.device)
+
+
+def plain_mean(replies: Replies[Trained]) -> dict[str, Tensor]:
+    """The mean of models that count alike."""
+    return weighted_sum((1 / len(replies), reply.model) for reply in replies.values())
 
 
 def models_in(order: Models) -> tuple[Weights, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from tideline.algorithms.averaging.messages import State, Update
 from tideline.core.algorithm import no_notes
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tideline.algorithms.averaging import Averaging, FedAvg
 
 C = TypeVar("C")
+Fold: TypeAlias = "Callable[[State, Replies[Update], Turn[FedAvg]], State | Folded[State]]"
 RULES = ("none", "clip", "median", "trimmed_mean", "krum", "multi_krum")
 PAGE = "docs/robust-folds.md"
 OUTLIERS = f"a site whose data differ from the others' looks like a wrong one ({PAGE})"
@@ -130,14 +131,9 @@ def clip(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Folded[S
     return Folded(State(made), marked({"clipped": [client for client, c in factors.items() if c < 1]}))
 
 
-def median(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> State:
-    """w <- the middle of each coordinate."""
-    return State(robust.median(models(replies), turn.config.byzantine))
-
-
-def trimmed_mean(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> State:
-    """w <- the mean of each coordinate without its f least and f largest values."""
-    return State(robust.trimmed_mean(models(replies), turn.config.byzantine))
+def coordinatewise(rule: Callable[[Mapping[ClientId, Weights], int], Weights]) -> Fold:
+    """w <- what a rule makes of each coordinate's values alone."""
+    return lambda state, replies, turn: State(rule(models(replies), turn.config.byzantine))
 
 
 def krum(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Folded[State]:
@@ -158,11 +154,11 @@ def choice(replies: Replies[Update], chosen: tuple[ClientId, ...]) -> Mapping[st
     return marked({"chosen": chosen, "left out": [client for client in replies if client not in chosen]})
 
 
-FOLDS: Mapping[str, Callable[[State, Replies[Update], Turn[FedAvg]], State | Folded[State]]] = {
+FOLDS: Mapping[str, Fold] = {
     "none": mean,
     "clip": clip,
-    "median": median,
-    "trimmed_mean": trimmed_mean,
+    "median": coordinatewise(robust.median),
+    "trimmed_mean": coordinatewise(robust.trimmed_mean),
     "krum": krum,
     "multi_krum": multi_krum,
 }

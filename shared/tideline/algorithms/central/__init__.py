@@ -29,6 +29,10 @@ from tideline.learning.evaluate import Histogram, evaluate
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.optimisers import optimiser
 
+Scored: TypeAlias = "Callable[[State, Replies[Histogram], Turn[Central]], State | Folded[State]]"
+LEAST = 2  # rows in all, so that a batch has a variance, which batch norm needs
+LOST = "rounds of training that were not taken"
+
 
 @dataclass(frozen=True)
 class Central(Training):
@@ -82,18 +86,11 @@ def pool(order: Nothing, memory: Nothing, site: Site[Central]) -> Outcome[Rows, 
 # At the coordinator
 
 
-Scored: TypeAlias = "Callable[[State, Replies[Histogram], Turn[Central]], State | Folded[State]]"
-LEAST = 2  # rows in all, so that a batch has a variance, which batch norm needs
-LOST = "rounds of training that were not taken"
-
-
 def begin(config: Central, world: World, roster: Roster, rng: Generator) -> State:
-    """A network at random; no rows yet."""
     return State(nets.weights_of(nets.build(world)), {}, 0)
 
 
 def begin_from(config: Central, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
-    """The network as it was brought."""
     return State(weights, {}, 0)
 
 
@@ -160,13 +157,13 @@ def plan(c: Central) -> Plan[Central, State]:
 
 
 def fits(config: Central, world: World, roster: Roster) -> None:
-    """The network fits the world, and somebody has labels. Raises ConfigRefused, RosterRefused."""
+    """The network fits the world, and a client has labels. Raises ConfigRefused, RosterRefused."""
     nets.check(world)
     needs_teachers(config, roster)
 
 
-def fits_brought(config: Central, world: World, roster: Roster) -> None:
-    """The same; but weights that were brought may be scored, in no rounds, where nobody has labels."""
+def fits_initial_weights(config: Central, world: World, roster: Roster) -> None:
+    """The same; but initial weights may be scored, in no rounds, where no client has labels."""
     return fits(config, world, roster) if config.rounds else nets.check(world)
 
 
@@ -202,5 +199,5 @@ central: Algorithm[Central, State, Nothing] = Algorithm(
     notes=notes,
     sizes=sizes,
     claims=CLAIMS,
-    supplied=Supplied(begin_from, fits_brought),
+    supplied=Supplied(begin_from, fits_initial_weights),
 )

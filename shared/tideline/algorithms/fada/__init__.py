@@ -15,9 +15,9 @@ from tideline.algorithms.fada import client, critic, server, source, target
 from tideline.algorithms.fada.client import IMPROVE, SOURCE
 from tideline.algorithms.fada.messages import Mine, State
 from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRESETS, Either, aligns, fits, notes, sizes
-from tideline.algorithms.source_free.scoring import end_counts
+from tideline.algorithms.source_free.source import end_counts
 from tideline.core.algorithm import Algorithm
-from tideline.core.phase import Phase, Plan
+from tideline.core.phase import Phase, Plan, to, to_all
 from tideline.core.record import Nothing
 from tideline.core.run import Role
 
@@ -25,8 +25,8 @@ from tideline.core.run import Role
 def plan(c: Either) -> Plan[Either, State]:
     """Begin alike, then rounds; scored before them, now and then, and at the end."""
     to_targets = server.to_present(Nothing, Role.TARGET)
-    first = Phase(SOURCE, source.begin, ask=server.to_sources, fold=server.gathered)
-    share = Phase("share", client.share, ask=server.to_all, fold=server.begun)
+    first = Phase(SOURCE, source.begin, ask=to(Role.SOURCE, server.to_improvers), fold=server.gathered)
+    share = Phase("share", client.share, ask=to_all(server.to_beginners), fold=server.begun)
     before = Phase("source_only", client.score("source_only"), ask=to_targets)
     grade = Phase("score", client.score("accuracy"), ask=to_targets)
     counts = end_counts(c, client.predict, Mine, targets=to_targets, everybody=server.to_present(Nothing))
@@ -72,9 +72,16 @@ C = TypeVar("C", FADA, FDANN)
 
 
 def method(name: str, paper: str, summary: str, config: type[C], claims: tuple[str, ...]) -> Algorithm[C, State, Mine]:
-    """Either of the two."""
     return Algorithm(
-        *(name, paper, summary, config, State, server.begin, plan, Mine, client.prepare),
+        name,
+        paper,
+        summary,
+        config,
+        State,
+        server.begin,
+        plan,
+        Mine,
+        client.prepare,
         fits=fits,
         sizes=sizes,
         notes=notes,

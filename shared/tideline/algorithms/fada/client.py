@@ -32,6 +32,9 @@ from tideline.numerics.alignment.adversarial import bounded, error_of, told_apar
 
 NOT_NUMBERS = ("NotFinite", "OutOfRange")
 
+SOURCE = "source"  # the phase of averaging among sources
+IMPROVE = "improve"
+
 
 def extractor(weights: Weights) -> dict[str, Tensor]:
     """What of G is trained."""
@@ -121,14 +124,10 @@ def together(
     return applied(mode, theta, weighed(handles, dict.fromkeys(names, 1 / len(names)), due, site), site.config.rate_of(due.round))
 
 
-SOURCE = "source"  # the phase of averaging among sources
-IMPROVE = "improve"
-
-
 def prepare(config: Either, site: Site[Either]) -> Mine:
     """No model yet. At a target, which rows are clustered: drawn once, so that gains tell of models and not of rows.
 
-    Raises DataRefused for a site without rows, and, where halves are told, for one of fewer than these may be of.
+    Raises DataRefused for a site without rows, and, where halves are sent, for one of fewer than these may be of.
     """
     n = len(site.data)
     if n == 0:
@@ -141,7 +140,6 @@ def prepare(config: Either, site: Site[Either]) -> Mine:
 
 
 def loaded(memory: Mine, site: Site[Either]) -> nn.Module:
-    """The site's own G and C."""
     return nets.loaded(site.world, memory.model, site.device)
 
 
@@ -185,7 +183,7 @@ def unmoved(net: nn.Module) -> Iterator[None]:
 
 
 def enough(n: int) -> None:
-    """Raises DataRefused for fewer rows than may be told of."""
+    """Raises DataRefused for fewer rows than a half may be of."""
     if n < LEAST:
         rows = "row" if n == 1 else "rows"
         what = (
@@ -195,7 +193,7 @@ def enough(n: int) -> None:
 
 
 def drawn(site: Site[Either], size: int) -> Tensor:
-    """Numbers of the rows of one mini-batch. Raises DataRefused for a site that has fewer than may be told of."""
+    """Numbers of the rows of one mini-batch. Raises DataRefused for a site that has fewer than a half may be of."""
     n = len(site.data)
     enough(n)
     return torch.randperm(n, generator=site.rng)[:size]
@@ -211,12 +209,12 @@ def identify(order: Identifiers, memory: Mine, site: Site[Either]) -> Outcome[Ha
     found = {name: half(di.theta, f, site.role is Role.SOURCE) for name, di in order.di.items()}
     halves = {name: each for name, each in found.items() if each is not None}
     n = max(len(halves), 1)
-    told = {"loss": sum(h.loss for h in halves.values()) / n, "error": sum(h.error for h in halves.values()) / n}
-    return Outcome(Halves(halves), memory, told if halves else {})
+    metrics = {"loss": sum(h.loss for h in halves.values()) / n, "error": sum(h.error for h in halves.values()) / n}
+    return Outcome(Halves(halves), memory, metrics if halves else {})
 
 
 def half(di: Tensor, f: Tensor, source: bool) -> Half | None:
-    """The gradient of this party's term by DI, beside what DI makes of its rows; None where a number is none that may be told."""
+    """The gradient of this party's term by DI, beside what DI makes of its rows; None where a number may not be sent."""
     di = di.to(f.device).requires_grad_()
     z = logits(di, f)
     loss = told_apart(z, source=source)
@@ -240,10 +238,10 @@ def minibatches(n: int, site: Site[Either]) -> Iterator[Tensor]:
                 return
 
 
-def averaged(told: list[dict[str, float]]) -> dict[str, float]:
+def averaged(metrics: list[dict[str, float]]) -> dict[str, float]:
     """The mean of each metric over mini-batches, of those that are finite."""
-    names = told[0] if told else {}
-    means = {name: sum(each[name] for each in told) / len(told) for name in names}
+    names = metrics[0] if metrics else {}
+    means = {name: sum(each[name] for each in metrics) / len(metrics) for name in names}
     return {name: value for name, value in means.items() if abs(value) < float("inf")}
 
 
@@ -258,7 +256,6 @@ def score(name: str) -> AnyStep:
 
 
 def predict(order: Nothing, memory: Mine, site: Site[Either], x: Tensor) -> Tensor:
-    """Outputs of the site's own model."""
     return outputs(loaded(memory, site), x, site.device)
 
 

@@ -138,5 +138,4 @@ def pulled(di: Tensor, f: Tensor) -> Tensor:
 
 
 def gradients(state: State, turn: Turn[Either]) -> dict[ClientId, Pull]:
-    """To each party its own."""
     return {ClientId(party): Pull(g) for party, g in sorted(state.gradients.items())}

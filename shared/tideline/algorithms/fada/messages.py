@@ -127,7 +127,7 @@ class Mine:
     guess: Tensor = field("s", doc="what was predicted for them")
     drawn: Tensor = field("t", doc="numbers of the rows of the mini-batch whose features were sent last")
     seed: int = field(doc="of the dropout of that mini-batch")
-    key: Tensor = field("k", doc="of the noise on features that are sent: of no seed, and told to nobody")
+    key: Tensor = field("k", doc="of the noise on features that are sent: of no seed, and never sent")
     w: dict[str, float] = field(doc="attention weights of sources; only at a target")
     gains: dict[str, float] = field(doc="their gains so far, each over N w; only at a target")
 

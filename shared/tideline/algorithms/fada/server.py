@@ -35,15 +35,14 @@ def begin(config: Either, world: World, roster: Roster, rng: Generator) -> State
 # All begin alike
 
 
-def to_sources(state: State, turn: Turn[Either]) -> dict[ClientId, Common]:
-    """The start, what sources made of it, and who may read what they make now."""
-    readers = tuple(map(str, turn.members()))
-    return dict.fromkeys(turn.members(Role.SOURCE), Common(state.start, dict(state.models), readers))
+def to_improvers(state: State, turn: Turn[Either]) -> Common:
+    """The start, what sources made of it, and who may read what they make now: all."""
+    return Common(state.start, dict(state.models), tuple(map(str, turn.members())))
 
 
-def to_all(state: State, turn: Turn[Either]) -> dict[ClientId, Common]:
-    """The same to all, without readers."""
-    return dict.fromkeys(turn.members(), Common(state.start, dict(state.models), ()))
+def to_beginners(state: State, turn: Turn[Either]) -> Common:
+    """The same without readers."""
+    return Common(state.start, dict(state.models), ())
 
 
 def to_present(message: Callable[[], G], *roles: Role) -> Callable[[State, Turn[Either]], dict[ClientId, G]]:
@@ -83,12 +82,10 @@ def begun(state: State, replies: Replies[Nothing], turn: Turn[Either]) -> State 
 
 
 def sources(state: State, turn: Turn[Either]) -> list[ClientId]:
-    """Sources that take part."""
     return present(state, turn, Role.SOURCE)
 
 
 def targets(state: State, turn: Turn[Either]) -> list[ClientId]:
-    """Targets that take part."""
     return present(state, turn, Role.TARGET)
 
 
@@ -105,7 +102,6 @@ def pairs_of(state: State, turn: Turn[Either]) -> dict[ClientId, dict[str, Ident
 
 
 def identifiers(state: State, turn: Turn[Either]) -> dict[ClientId, Identifiers]:
-    """To both parties at once."""
     return {client: Identifiers(di) for client, di in pairs_of(state, turn).items()}
 
 
@@ -132,7 +128,7 @@ def stepped(state: State, replies: Replies[Halves], turn: Turn[Either]) -> State
 def identified(
     state: State, found: Mapping[tuple[str, str], float], gone: list[ClientId], turn: Turn[Either]
 ) -> State | Folded[State]:
-    """The errors of the pairs, over the exchanges of this round; after the last of them people are told."""
+    """The errors of the pairs, over the exchanges of this round; after the last of them their table."""
     number = (turn.round - 1) % turn.config.identify_steps
     errors: Errors = {t: dict(row) for t, row in state.errors.items()} if number else {}
     for (t, s), error in found.items():
@@ -176,7 +172,7 @@ def guides_of(state: State, turn: Turn[Either]) -> list[ClientId]:
 
 
 def improved(state: State, replies: Replies[Improved], turn: Turn[Either]) -> State | Folded[State]:
-    """The same as `gathered`; and who is to be told where a round began, since changes are added to that.
+    """The same as `gathered`; and who needs to know where a round began, since changes are added to that.
 
     Models are added to nothing, and sources that do not meet add nothing.
     """
@@ -205,7 +201,7 @@ def guided(state: State) -> bool:
 
 
 def late(state: State, answered: Container[str], turn: Turn[Either]) -> tuple[str, ...]:
-    """Targets that lack what sources made in a round: who did not answer now, and who did not before, and was not told."""
+    """Targets that lack what sources made in a round: who did not answer now, or did not before and was sent no start."""
     if not begins_anew(turn.config):
         return ()
     lacking = state.late if not guided(state) else ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from tideline import nets
-from tideline.algorithms.source_free.settings import EndCounts
+from tideline.algorithms.source_free.family import EndCounts
 from tideline.algorithms.source_free.source import check_peers
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import Role, Roster, World
@@ -26,7 +26,7 @@ LEAST = 16  # rows that a half of DI's gradient is of: that of fewer tells their
 
 @dataclass(frozen=True)
 class Aligned(EndCounts):
-    """What both methods are told."""
+    """Settings of both methods."""
 
     rounds: int = setting(20, low=1, high=100_000, doc="rounds of identify, improve, follow")
     source_rounds: int = setting(5, low=0, high=100_000, doc="rounds of averaging among the sources first, sealed; 0: none")

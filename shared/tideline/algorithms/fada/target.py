@@ -43,7 +43,7 @@ WEIGHTS = {FLATTENED: attention.flattened, RAW: attention.raw, UNIFORM: attentio
 
 
 def follow_metrics(c: Either) -> tuple[str, ...]:
-    """What a target tells beside its gains."""
+    """Which metrics a target reports beside its gains."""
     watched = () if c.attention == UNIFORM else ("looseness",)
     return (*(("alignment",) if aligns(c) else ()), *watched, "spread")
 
@@ -58,7 +58,7 @@ def follow(order: Follow, memory: Mine, site: Site[Either]) -> Outcome[Followed,
     """
     c, memory = site.config, begun_anew(order, memory, site)
     net = loaded(memory, site)
-    told = aligned(net, order.di, site)
+    losses = aligned(net, order.di, site)
     memory = forgotten(net, memory, c)
     due = Due(IMPROVE, site.round, trained(nets.weights_of(net)))
     names = usable(order.contributions, due, site)
@@ -73,7 +73,7 @@ def follow(order: Follow, memory: Mine, site: Site[Either]) -> Outcome[Followed,
     model = nets.weights_of(net)
     if not finite(*model.values()):
         raise StepFailed("The target's model is no longer finite", "Lower the learning rate, or check the data")
-    return Outcome(Followed(gained, now), pictured(replace(memory, model=model), net, site), told | crowd.told())
+    return Outcome(Followed(gained, now), pictured(replace(memory, model=model), net, site), losses | crowd.metrics())
 
 
 def begun_anew(order: Follow, memory: Mine, site: Site[Either]) -> Mine:
@@ -106,7 +106,7 @@ def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site[Either]) ->
     moving, weight = list(net.get_submodule("features").parameters()), site.config.weight(site.round)
     if not di or not moving:
         return {}
-    by, told = SGD(moving, lr=site.config.rate_of(site.round), weight_decay=site.config.weight_decay), []
+    by, losses = SGD(moving, lr=site.config.rate_of(site.round), weight_decay=site.config.weight_decay), []
     pairs = [each.theta.to(site.device) for _, each in sorted(di.items())]
     net.train()
     with uncounted(net):
@@ -116,8 +116,8 @@ def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site[Either]) ->
             by.zero_grad(set_to_none=True)
             loss.backward()
             by.step()
-            told.append({"alignment": float(loss.detach())})
-    return averaged(told)
+            losses.append({"alignment": float(loss.detach())})
+    return averaged(losses)
 
 
 def forgotten(net: nn.Module, memory: Mine, c: Either) -> Mine:
@@ -205,7 +205,7 @@ class Crowd:
         self.net.load_state_dict(before, strict=False)
         return looseness(f, regrouped(f, self.site.world.classes, self.labels)) if finite(f) else 1.0
 
-    def told(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """How loose clusters are, and how far features spread, which shows a collapse."""
         spread = {"spread": float(self.f.double().var(0, correction=0).sum())} if finite(self.f) else {}
         return spread if self.labels is None else spread | {"looseness": looseness(self.f, self.labels)}

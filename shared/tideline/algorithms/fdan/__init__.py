@@ -18,8 +18,8 @@ from tideline import nets
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.fdan import client
 from tideline.algorithms.fdan.client import LEAST, Change, Lesson, Mine, Model, Moment, State, Waves, Width
-from tideline.algorithms.source_free import scoring, source
-from tideline.algorithms.source_free.settings import EndCounts
+from tideline.algorithms.source_free import source
+from tideline.algorithms.source_free.family import EndCounts
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, marked, to
@@ -65,9 +65,7 @@ def everybody(turn: Turn[FDAN]) -> tuple[ClientId, ...]:
 
 
 def take_width(state: State, replies: Replies[Width], turn: Turn[FDAN]) -> State:
-    """s2."""
-    (reply,) = replies.values()
-    return replace(state, s2=reply.s2)
+    return replace(state, s2=next(iter(replies.values())).s2)
 
 
 def take_moments(state: State, replies: Replies[Moment], turn: Turn[FDAN]) -> Folded[State]:
@@ -84,7 +82,7 @@ def is_mean(m: Tensor) -> bool:
 
 
 def distances(moments: dict[str, Tensor], turn: Turn[FDAN]) -> dict[str, Table]:
-    """What people are told: |m_i - m_T|^2 of each source."""
+    """For the run's result: |m_i - m_T|^2 of each source."""
     target = target_of(moments, turn)
     names = tuple(k for k in turn.sources() if k in moments)[:MOST_VALUES]
     if target is None or not names:
@@ -94,7 +92,6 @@ def distances(moments: dict[str, Tensor], turn: Turn[FDAN]) -> dict[str, Table]:
 
 
 def target_of(moments: dict[str, Tensor], turn: Turn[FDAN]) -> Tensor | None:
-    """m_T."""
     return next((moments[k] for k in turn.members(Role.TARGET) if k in moments), None)
 
 
@@ -129,7 +126,7 @@ def plan(c: FDAN) -> Plan[FDAN, State]:
     train = Phase("train", client.train, ask=lessons, fold=average)
     norms: Phase[FDAN, State] = Phase("norms", client.settle_in, ask=to(everybody, Model))
     score: Phase[FDAN, State] = Phase("score", client.score, ask=to(everybody, Model))
-    counts: Plan[FDAN, State] = scoring.end_counts(c, client.predict_own, Mine, everybody=to(everybody, Nothing))
+    counts: Plan[FDAN, State] = source.end_counts(c, client.predict_own, Mine, everybody=to(everybody, Nothing))
     return (*(warm,) * c.warm, width, *scored(c, (share, train), norms, score), *counts)
 
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 LEAST = 32  # rows of a site, and of a mini-batch: a mean over fewer would nearly be a row
 
+PAIRS = 500  # features whose distances are looked at
+Penalty = Callable[[Tensor], Tensor]
+
 
 @record
 class Model:
@@ -94,10 +97,6 @@ class State(Waves):
     moments: dict[str, Tensor] = field(doc="the last moment of each site")
 
 
-PAIRS = 500  # features whose distances are looked at
-Penalty = Callable[[Tensor], Tensor]
-
-
 def prepare(config: FDAN, site: Site[FDAN]) -> Mine:
     """No statistics and no model yet. Raises DataRefused for a site with few rows."""
     check_rows(site)
@@ -157,7 +156,6 @@ def score(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, Mine
 
 
 def predict(order: Model, memory: Mine, site: Site[FDAN], x: Tensor) -> Tensor:
-    """Outputs of w."""
     return outputs(network(order, memory, site), x, site.device)
 
 

@@ -15,10 +15,9 @@ from torch import Generator, Tensor
 
 from tideline import nets
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.source_free import begun, method, scoring, source
+from tideline.algorithms.source_free import begun, method, source
 from tideline.algorithms.source_free.adapting import adapt, near, own_labels
-from tideline.algorithms.source_free.messages import Adapted, Mine, Model
-from tideline.algorithms.source_free.settings import Adapting
+from tideline.algorithms.source_free.family import Adapted, Adapting, Mine, Model
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.record import Weights, field, record
@@ -29,6 +28,8 @@ from tideline.nets import layers
 from tideline.numerics.aggregation.attention import attention, typical
 from tideline.numerics.aggregation.robust import squared_distances
 from tideline.numerics.clustering.mixing import mixed
+
+SHOWN = 100  # sites whose attention is a table of the result: a round's tables hold so many squared
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,6 @@ class State(Model):
 
 
 # At the coordinator
-
-
-SHOWN = 100  # sites whose attention is told to people: a round's tables hold so many squared
 
 
 def of_model(h: Model, config: Config, rng: Generator) -> State:
@@ -101,9 +99,8 @@ START: source.Start[Config, State] = source.Start(of_model)
 
 
 def plan(c: Config) -> Plan[Config, State]:
-    """Source, its score, then rounds."""
     work = Phase("adapt", adapt_near, ask=clouds, fold=attend)
-    return (*begun(c, START.take_source), *scored(c, (work,), scoring.score(own)))
+    return (*begun(c, START.take_source), *scored(c, (work,), source.score(own)))
 
 
 CLAIMS = (

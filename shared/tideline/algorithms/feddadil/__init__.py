@@ -13,13 +13,15 @@ from itertools import chain
 
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.feddadil import client, server, target
-from tideline.algorithms.feddadil.messages import Mine, State
+from tideline.algorithms.feddadil.messages import Heads, Mine, State
 from tideline.algorithms.feddadil.target import keepsakes
 from tideline.core.algorithm import Algorithm
+from tideline.core.data import View
 from tideline.core.phase import Phase, Plan, Turn, to, to_all, unchanged
 from tideline.core.record import Nothing
 from tideline.core.run import Role
 from tideline.core.settings import Plain, setting
+from tideline.core.step import Step
 from tideline.numerics.alignment import scaling
 from tideline.numerics.transport.dictionary_update import OPTIMISERS
 
@@ -81,7 +83,9 @@ def plan(c: Config) -> Plan[Config, State]:
     last = replace(learn, step=client.learn_shown) if c.line else learn
     adapt: Phase[Config, State] = Phase("adapt", target.adapt, ask=to(Role.TARGET, server.dictionary_of), fold=unchanged)
     line: Phase[Config, State] = Phase("line", client.walk, ask=server.line_to_all, fold=unchanged)
-    grade: Phase[Config, State] = Phase("score", target.scoring(c), ask=to(server.both, server.heads), fold=unchanged)
+    names = (*target.ACCURACIES, "adapted", "evidence_s", "evidence_rho", *(f"distilled_{spc}" for spc in c.distil))
+    score = Step("score", target.score, Heads, Mine, Nothing, names, View.HELD_OUT)
+    grade: Phase[Config, State] = Phase("score", score, ask=to(server.both, server.heads), fold=unchanged)
     encoded = (encode,) * c.encoder_rounds + (embed,) * (c.encoder_rounds > 0)
     describes = c.init == "class_gaussian" or c.head_rounds > 0
     ready = (describe,) * describes + (head,) * c.head_rounds

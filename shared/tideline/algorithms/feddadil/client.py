@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config
 
 POWER_STEPS, TINY = 20, 1e-12
-ENOUGH = 10  # rows of a class below which its moments are not told: they would describe single samples
+ENOUGH = 10  # rows of a class below which its moments are not sent: they would describe single samples
 
 
 def prepare(config: Config, site: Site[Config]) -> Mine:
@@ -209,7 +209,6 @@ def labels(memory: Mine, site: Site[Config]) -> Tensor | None:
 
 
 def settings(c: Config, world: World) -> dictionary.Fit:
-    """The settings of algorithm 2."""
     return dictionary.Fit(
         batch=per_class(c.batch, world) * world.classes,
         epochs=c.epochs,
@@ -227,12 +226,8 @@ def settings(c: Config, world: World) -> dictionary.Fit:
 @step(metrics=tuple(f"line_{i}" for i in range(5)))
 def walk(order: Line, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
     """Figure 2a: this site's loss at each place between two sites' atoms, with its own coordinates and one draw of the noise."""
-    found = {}
+    found, mine, Y, by = {}, own(memory, site.config), labels(memory, site), settings(site.config, site.world)
     for i, (z, y) in enumerate(zip(order.z, order.y, strict=True)):
-        value = dictionary.loss(
-            *(Dictionary(z, y), memory.alpha, own(memory, site.config), labels(memory, site)),
-            settings(site.config, site.world),
-            torch.Generator().manual_seed(0),
-        ).value
-        found[f"line_{i}"] = float(value)
+        atoms, rng = Dictionary(z, y), torch.Generator().manual_seed(0)
+        found[f"line_{i}"] = float(dictionary.loss(atoms, memory.alpha, mine, Y, by, rng).value)
     return Outcome(Nothing(), memory, found)

@@ -156,7 +156,7 @@ class State:
     heads: Heads = field(doc="the linear layers of the sources")
     weight: Tensor = field("h n_c d", doc="the layers' weights before the last step's momentum")
     bias: Tensor = field("h n_c", doc="their biases, likewise")
-    rows: dict[str, int] = field(doc="labelled rows of each source, once told")
+    rows: dict[str, int] = field(doc="labelled rows of each source, once known")
     z: Tensor = field("K n d", doc="support points of the global atoms, Z_P")
     y: Tensor = field("K n n_c", doc="soft labels of the global atoms, Y_P")
     versions: tuple[Atoms, ...] = field(doc="two sites' versions after the last pass, only with `line`")

@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from tideline import nets
+from tideline.algorithms.averaging import plain_mean
 from tideline.algorithms.averaging.messages import Trained
 from tideline.algorithms.feddadil import client
 from tideline.algorithms.feddadil.messages import (
@@ -61,7 +62,6 @@ def needs_both(config: Config, world: World, roster: Roster) -> None:
 
 
 def sizes(config: Config, world: World) -> dict[str, int]:
-    """Features and classes: a source tells moments of them before anything that has them was sent."""
     return {"d": nets.width(world), "n_c": world.classes}
 
 
@@ -108,19 +108,16 @@ def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State
     model = nets.weights_of(nets.build(world)) if config.encoder_rounds else {}
     heads = client.blank_heads(LAYERS if config.head_rounds else 0, world.classes, d)
     z = torch.randn(config.atoms, client.per_class(config.points, world) * world.classes, d, generator=rng)
-    return State(model, heads, heads.weight.clone(), heads.bias.clone(), {}, z, balanced(config, world), ())
-
-
-def balanced(config: Config, world: World) -> Tensor:
-    """Y_P at the start: n / n_c points of each class in order, p0 on their own class. (K, n, n_c)."""
+    # n / n_c points of each class in order, p0 on their own class: (K, n, n_c)
     labels = torch.arange(world.classes).repeat_interleave(client.per_class(config.points, world))
     logits = dictionary.one_hot_logits(labels, world.classes, config.label_confidence)
-    return dictionary.soft_labels(logits).expand(config.atoms, -1, -1).clone()
+    y = dictionary.soft_labels(logits).expand(config.atoms, -1, -1).clone()
+    return State(model, heads, heads.weight.clone(), heads.bias.clone(), {}, z, y, ())
 
 
 def average_model(state: State, replies: Replies[Trained], turn: Turn[Config]) -> State:
     """Eq. 9: the unweighted mean over the sources."""
-    return replace(state, model=weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
+    return replace(state, model=plain_mean(replies))
 
 
 def descend(state: State, replies: Replies[Slopes], turn: Turn[Config]) -> State:
@@ -130,7 +127,7 @@ def descend(state: State, replies: Replies[Slopes], turn: Turn[Config]) -> State
     second moments, so the step is 1 / L with L = curvature / 2 + decay; a bias, whose feature is 1 and near uncorrelated to
     standardised ones, takes the step 1.
     """
-    # A source that was away when rows were told counts as one row: it must not outweigh those that told theirs.
+    # A source that was away when rows were counted counts as one row: it must not outweigh those that sent theirs.
     rows = {name: state.rows.get(name, 1) for name in replies}
     share = torch.tensor([[n / sum(rows.values())] + [1 / len(rows)] * (LAYERS - 1) for n in rows.values()])
     replied = zip(share, replies.values(), strict=True)
@@ -155,7 +152,7 @@ def descend(state: State, replies: Replies[Slopes], turn: Turn[Config]) -> State
 def first_atoms(state: State, replies: Replies[Described], turn: Turn[Config]) -> State:
     """Class-conditional Gaussian atoms: atom k is drawn from the moments of source k, the sources taking turns.
 
-    A class that this source did not tell is drawn from the moments of all that did, and where nobody did, N(0, 1) stays.
+    A class that this source did not send is drawn from the moments of all that did, and where none did, N(0, 1) stays.
     """
     described = list(replies.values())
     spread = turn.config.spread
@@ -188,13 +185,13 @@ def standardised(heads: Heads, sent: Sequence[Described]) -> Heads:
 
 
 def class_moments(sent: Described, c: int) -> tuple[Tensor, Tensor] | None:
-    """Mean and variance (d,) of a class at one source, if it told them."""
+    """Mean and variance (d,) of a class at one source, if it sent them."""
     place = (sent.classes == c).nonzero().flatten()
     return (sent.mean[place[0]].float(), sent.variance[place[0]].float()) if len(place) else None
 
 
 def pooled(sent: Iterable[Described], c: int) -> tuple[Tensor, Tensor] | None:
-    """Mean and variance of a class over all sources that told them, each source alike."""
+    """Mean and variance of a class over all sources that sent them, each source alike."""
     known = [moments for each in sent if (moments := class_moments(each, c))]
     if not known:
         return None
@@ -232,7 +229,6 @@ def dictionary_of(state: State, turn: Turn[Config]) -> Adapting:
 
 
 def heads(state: State, turn: Turn[Config]) -> Heads:
-    """The sources' linear layers."""
     return state.heads
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,10 +18,9 @@ from torch import Tensor
 from tideline import nets
 from tideline.algorithms.feddadil.client import common, embedded, on_simplex, own
 from tideline.algorithms.feddadil.messages import Adapting, Heads, Labelled, Linear, Mine
-from tideline.core.data import View
 from tideline.core.record import Nothing
 from tideline.core.run import Role
-from tideline.core.step import AnyStep, Outcome, Site, Step, step
+from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.numerics.clustering.projection import plane
 from tideline.numerics.labels import softmax
@@ -35,6 +35,18 @@ BY_ROWS, BY_SITES, BY_OWN = range(3)  # the linear layers of the sources
 CONTRAST = 0.05  # of the weight must move between sources for s to tell anything
 KEPT = 3  # passes of adaptation whose classifiers are averaged
 
+PARTS = {COMMITTEE: dict.fromkeys((NONE, OWN, R, E), 0.25)}
+ACCURACIES = (
+    "accuracy",  # of what was chosen
+    "source_only",
+    "accuracy_linear",
+    "accuracy_own",
+    "accuracy_r",
+    "accuracy_e",
+    "accuracy_committee",
+    "accuracy_oracle",
+)
+
 
 @step()
 def adapt(order: Adapting, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
@@ -44,7 +56,9 @@ def adapt(order: Adapting, memory: Mine, site: Site[Config]) -> Outcome[Nothing,
     at = passes(c)[site.round - 1]
     whole = support(z, y, memory.alpha, z.shape[1], site)
     recent = passes(c)[: site.round][-KEPT:]
-    made = {f"{R}{at}": reconstruction(whole, c), f"{E}{at}": ensemble(z, y, memory.alpha, c)}
+    h = fitted(whole.z, whole.y, c)
+    reconstruction = Linear(h.weight[None], h.bias[None], torch.ones(1))  # -R (eq. 14): on the barycenter
+    made = {f"{R}{at}": reconstruction, f"{E}{at}": ensemble(z, y, memory.alpha, c)}
     kept = {name: each for name, each in memory.candidates.items() if int(name[1:]) in recent}
     mine = replace(memory, heads=order.heads, candidates={**kept, **made})
     guess = guesses(mine, order.heads, mine.z, mine.guess, c)
@@ -63,13 +77,8 @@ def passes(c: Config) -> tuple[int, ...]:
 def support(z: Tensor, y: Tensor, alpha: Tensor, n_b: int, site: Site[Config]) -> Barycenter:
     """B(alpha; P) with so many points."""
     c: Config = site.config
-    return barycenter(*(z, y, alpha, n_b, site.rng), start=c.start, beta=c.beta, entropy=c.entropy, iterations=c.iterations)
-
-
-def reconstruction(b: Barycenter, c: Config) -> Linear:
-    """-R (eq. 14): one classifier on the barycenter's points and soft labels."""
-    h = fitted(b.z, b.y, c)
-    return Linear(h.weight[None], h.bias[None], torch.ones(1))
+    how = partial(barycenter, start=c.start, beta=c.beta, entropy=c.entropy, iterations=c.iterations)
+    return how(z, y, alpha, n_b, site.rng)
 
 
 def ensemble(z: Tensor, y: Tensor, alpha: Tensor, c: Config) -> Linear:
@@ -123,7 +132,6 @@ def layers(heads: Heads, z: Tensor, scaled: Tensor) -> dict[str, Tensor]:
 
 
 def mean(several: Iterable[Tensor]) -> Tensor:
-    """The mean of probabilities."""
     return torch.stack(list(several)).mean(0)
 
 
@@ -151,9 +159,6 @@ def summaries(z: Tensor, y: Tensor, alpha: Tensor, site: Site[Config]) -> dict[s
     """Distillation: for each SPC a barycenter of n_c * SPC points, a labelled summary of an unlabelled site."""
     made = {str(spc): support(z, y, alpha, spc * site.world.classes, site) for spc in site.config.distil}
     return {name: Labelled(b.z, b.y) for name, b in made.items()}
-
-
-PARTS = {COMMITTEE: dict.fromkeys((NONE, OWN, R, E), 0.25)}
 
 
 def keepsakes(config: Config, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:
@@ -192,10 +197,10 @@ def classifier(memory: Mine) -> dict[str, Tensor]:
 
 def unadapted(memory: Mine, share: float) -> dict[str, Tensor]:
     """The network's share; or, where data are features, the layer of all sources' rows with its share and its scale."""
-    told = torch.tensor([share])
+    whole = torch.tensor([share])
     if memory.model:
-        return {"network_share": told}
-    layer = {"common_weight": memory.heads.weight[:1], "common_bias": memory.heads.bias[:1], "common_share": told}
+        return {"network_share": whole}
+    layer = {"common_weight": memory.heads.weight[:1], "common_bias": memory.heads.bias[:1], "common_share": whole}
     return layer | {"common_shift": memory.heads.shift, "common_stretch": memory.heads.stretch}
 
 
@@ -222,26 +227,6 @@ def picture(config: Config, memory: Mine) -> dict[str, Tensor]:
     }
 
 
-TOLD = (
-    *(
-        "accuracy",
-        "source_only",
-        "accuracy_linear",
-        "accuracy_own",
-        "accuracy_r",
-        "accuracy_e",
-        "accuracy_committee",
-        "accuracy_oracle",
-    ),
-    *("adapted", "evidence_s", "evidence_rho"),
-)
-
-
-def scoring(c: Config) -> AnyStep:
-    """The step; its metrics name the summaries that are asked for."""
-    return Step("score", score, Heads, Mine, Nothing, (*TOLD, *(f"distilled_{spc}" for spc in c.distil)), View.HELD_OUT)
-
-
 def score(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
     """Accuracies in [0, 1]. A source is scored with the unadapted model: the dictionary serves those without labels."""
     y = site.data.y
@@ -249,11 +234,12 @@ def score(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mi
         return Outcome(Nothing(), memory)
     z = embedded(memory, site, site.data.x)
     found = {name: accuracy(p, y) for name, p in guesses(memory, order, z, network(memory, site), site.config).items()}
-    told = baselines(found)
+    metrics = {"accuracy": found[NONE], "source_only": found[NONE]} if NONE in found else {}
+    metrics |= {"accuracy_linear": found["rows"], "accuracy_own": found[OWN]} if OWN in found else {}
     if site.role is Role.TARGET and memory.chosen:
-        told |= adapted(found, memory, site.config)
-        told |= {f"distilled_{spc}": accuracy(p, y) for spc, p in distilled(memory, site, own(memory, site.config, z))}
-    return Outcome(Nothing(), memory, told)
+        metrics |= adapted(found, memory, site.config)
+        metrics |= {f"distilled_{spc}": accuracy(p, y) for spc, p in distilled(memory, site, own(memory, site.config, z))}
+    return Outcome(Nothing(), memory, metrics)
 
 
 def network(memory: Mine, site: Site[Config]) -> Tensor:
@@ -274,26 +260,19 @@ def distilled(memory: Mine, site: Site[Config], z: Tensor) -> Iterator[tuple[str
         yield spc, softmax.probabilities(fitted(summary.z, summary.y, site.config), z)
 
 
-def baselines(found: Mapping[str, float]) -> dict[str, float]:
-    """What knows nothing of the dictionary: the unadapted model, the linear layer on the same features, and that on features
-    scaled by the site's own statistics; what there is of them."""
-    told = {"accuracy": found[NONE], "source_only": found[NONE]} if NONE in found else {}
-    return told | ({"accuracy_linear": found["rows"], "accuracy_own": found[OWN]} if OWN in found else {})
-
-
 def adapted(found: Mapping[str, float], memory: Mine, c: Config) -> dict[str, float]:
     """What was chosen without labels; -R and -E after the last pass that this target took part in; the best of all, which only
     labels can tell."""
     candidates = {name: value for name, value in found.items() if name not in ("rows", "sites")}
-    told = {
+    metrics = {
         "accuracy": found[memory.chosen],
         "accuracy_r": found[newest(memory, R)],
         "accuracy_e": found[newest(memory, E)],
         "accuracy_oracle": max(candidates.values()),
         "adapted": float(memory.chosen != NONE),
     }
-    told |= {"accuracy_committee": found[COMMITTEE]} if COMMITTEE in found else {}
-    return told | {f"evidence_{name}": value for name, value in memory.evidence.items()}
+    metrics |= {"accuracy_committee": found[COMMITTEE]} if COMMITTEE in found else {}
+    return metrics | {f"evidence_{name}": value for name, value in memory.evidence.items()}
 
 
 def newest(memory: Mine, way: str) -> str:

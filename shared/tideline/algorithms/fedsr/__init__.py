@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from tideline import nets
-from tideline.algorithms.averaging import PRESETS, Training, learners, needs_teachers, scored
+from tideline.algorithms.averaging import PRESETS, Training, learners, needs_teachers, plain_mean, scored
 from tideline.algorithms.averaging.messages import Model, State, Trained
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
@@ -27,7 +27,6 @@ from tideline.learning.fit import fit_at
 from tideline.learning.optimisers import optimiser
 from tideline.nets import probabilistic
 from tideline.nets.probabilistic import encoded
-from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.labels.representation import References, class_divergence, length, log_mean_softmax
 
 
@@ -123,23 +122,20 @@ def trained(references: References) -> Iterator[nn.Parameter]:
 
 
 def closed(references: References) -> Mine:
-    """The next memory."""
     r = references
     return Mine(r.r_mu.detach().cpu(), r.r_s.detach().cpu(), float(r.C.detach()))
 
 
 def begin(config: FedSR, world: World, roster: Roster, rng: Generator) -> State:
-    """Encoder and classifier at random."""
     return State(nets.weights_of(probabilistic.build(world)))
 
 
 def mean(state: State, replies: Replies[Trained], turn: Turn[FedSR]) -> State:
     """The plain mean of encoders and classifiers."""
-    return State(weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
+    return State(plain_mean(replies))
 
 
 def plan(c: FedSR) -> Plan[FedSR, State]:
-    """(train, score) x R."""
     work = Phase("train", train, ask=to(learners, Model), fold=mean)
     return scored(c, (work,), evaluate(to_all(Model), predict, takes=Model, keeps=Mine, confidence=c.confidence))
 

@@ -15,9 +15,8 @@ from tideline.algorithms.averaging import scored
 from tideline.algorithms.fedwca import client, server
 from tideline.algorithms.fedwca.client import State
 from tideline.algorithms.fedwca.server import AGGLOMERATIVE, FINCH, GIVEN, KINDS
-from tideline.algorithms.source_free import begun, method, scoring, source
-from tideline.algorithms.source_free.messages import Mine
-from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting
+from tideline.algorithms.source_free import begun, method, source
+from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Mine
 from tideline.core.algorithm import Algorithm
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan, to
@@ -61,7 +60,7 @@ def plan(c: Config) -> Plan[Config, State]:
             return (first,)
         return (full,) if c.weights in server.MEASURED and (r - 2) % c.refresh_every == 0 else (light,)
 
-    return (*begun(c, START.take_source), *scored(c, of, scoring.score(server.own_to_targets)))
+    return (*begun(c, START.take_source), *scored(c, of, source.score(server.own_to_targets)))
 
 
 def check(config: Config, world: World, roster: Roster) -> None:

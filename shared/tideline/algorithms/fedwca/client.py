@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tideline import nets
 from tideline.algorithms.source_free.adapting import Aim, Seen, adapt, labelled, plain, seen
-from tideline.algorithms.source_free.messages import Adapted, Mine, Model
+from tideline.algorithms.source_free.family import Adapted, Mine, Model
 from tideline.algorithms.source_free.source import network
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
@@ -25,6 +25,8 @@ from tideline.numerics.labels.prototypes import Labelled, partners, two_model
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedwca import Config
+
+LOCAL = "local"
 
 
 @record
@@ -68,9 +70,6 @@ class State(Model):
     v: Weights = field(doc="v_k (C,): the share of f_c in a site's f_init (eq. 8), since its last full round")
 
 
-LOCAL = "local"
-
-
 @step(metrics=("loss", "agree"))
 def adapt_from(order: Start, memory: Mine, site: Site[Config]) -> Outcome[Adapted, Mine]:
     """Adapt from f_init, or in the first round from f_S."""
@@ -78,8 +77,8 @@ def adapt_from(order: Start, memory: Mine, site: Site[Config]) -> Outcome[Adapte
     second = None if order.init is None else known(seen(net, site), site)
     if order.init is not None:
         pour(net, order.g, [(1.0, order.init)])
-    f, told = adapted(net, site, second)
-    return Outcome(Adapted(f), memory, told)
+    f, metrics = adapted(net, site, second)
+    return Outcome(Adapted(f), memory, metrics)
 
 
 @step(metrics=("loss", "agree", "collapsed"))
@@ -87,14 +86,14 @@ def mix(order: Mix, memory: Mine, site: Site[Config]) -> Outcome[Weighed, Mine]:
     """alpha, beta and f_init, then adapt from there (algorithm 1, lines 13 to 16). One model is in memory; the rest are files."""
     net = network(site, order.f, order.g)
     if not order.soft:
-        f, told = adapted(net, site, None)
-        return Outcome(Weighed(f, torch.zeros(0), torch.tensor([1.0, 0.0])), memory, told)
+        f, metrics = adapted(net, site, None)
+        return Outcome(Weighed(f, torch.zeros(0), torch.tensor([1.0, 0.0])), memory, metrics)
     own = seen(net, site)
     alpha = cluster_weights(order, net, site)
     beta, flat = own_share(order, alpha, net, site, own)
     pour(net, order.g, [(float(beta[0]), order.f), *weights_of(float(beta[1]) * alpha, order)])
-    f, told = adapted(net, site, known(own, site))
-    return Outcome(Weighed(f, alpha.float(), beta.float()), memory, {**told, "collapsed": float(flat)})
+    f, metrics = adapted(net, site, known(own, site))
+    return Outcome(Weighed(f, alpha.float(), beta.float()), memory, {**metrics, "collapsed": float(flat)})
 
 
 def pour(net: nn.Module, g: Weights, terms: Sequence[tuple[float, Weights]]) -> None:
@@ -149,7 +148,7 @@ def own_share(order: Mix, alpha: Tensor, net: nn.Module, site: Site[Config], own
 
 
 def adapted(net: nn.Module, site: Site[Config], second: Labelled | None) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Adapt f_init, which is in the network: f_k and what is told. second: what the cluster's model says of the rows."""
+    """Adapt f_init, which is in the network: f_k and the metrics. second: what the cluster's model says of the rows."""
     c: Config = site.config
     agreed: list[float] = []
     loss = adapt(net, site, aim_with(second, site, agreed), fixed=c.fixed_labels, mu=c.mu)

@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from tideline.algorithms.fedwca.client import Mix, Start, State, Weighed
-from tideline.algorithms.source_free.messages import Adapted, Model
+from tideline.algorithms.source_free.family import Adapted, Model
 from tideline.algorithms.source_free.source import members_of
 from tideline.core.phase import MOST_VALUES, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 FINCH, AGGLOMERATIVE, GIVEN = "finch", "agglomerative", "given"
 KINDS = (FINCH, AGGLOMERATIVE, GIVEN)
 ADAPTIVE = "one-equal-adaptive"  # the weights for which the one soft model is the mean of all
+
+FULL, LOCAL, ONE_HOT, EQUAL, ONE_EQUAL = "full", "local", "one-hot", "equal", "one-equal"
+MEASURED = (FULL, ADAPTIVE, LOCAL)
 
 
 def point(f: Weights, config: Config) -> Tensor:
@@ -131,14 +134,11 @@ def moved(weights: Tensor, into: Mapping[int, int], C: int) -> Tensor:
     return torch.where(total > 0, made / total.where(total > 0, 1), 1 / C)
 
 
-FULL, LOCAL, ONE_HOT, EQUAL, ONE_EQUAL = "full", "local", "one-hot", "equal", "one-equal"
 # Those whose sites measure something; of the others the coordinator knows all weights.
-MEASURED = (FULL, ADAPTIVE, LOCAL)
 WEIGHTS = (*MEASURED, ONE_HOT, EQUAL, ONE_EQUAL)
 
 
 def of_model(h: Model, config: Config, rng: Generator) -> State:
-    """Nobody has a cluster yet."""
     return State(h.f, h.g, (), {}, {}, {}, torch.zeros(0, 0, dtype=torch.float64), {})
 
 
@@ -267,7 +267,7 @@ def weighed(state: State, replies: Replies[Weighed], config: Config) -> State:
 
 
 def simplex(w: Tensor) -> Tensor:
-    """Weights as a site told them, brought to sum one; equal ones where all are zero."""
+    """Weights as a site sent them, brought to sum one; equal ones where all are zero."""
     w = w.double()
     total = float(w.sum())
     return w / total if total > 0 else torch.full_like(w, 1 / max(len(w), 1))

@@ -69,7 +69,6 @@ class Embedding:
 
 
 def seeds(state: State, turn: Turn[Config]) -> dict[ClientId, Draw]:
-    """One seed for all."""
     draw = Draw(int(torch.randint(2**31, (), generator=turn.rng)), torch.zeros(state.theta[NU].shape[1]))
     return dict.fromkeys(map(ClientId, state.clients), draw)
 
@@ -168,20 +167,19 @@ def fuse(state: State, replies: Replies[Update | Counted], turn: Turn[Config]) -
         w = w * clipping(found.gram, w, c.server_clip)
     learnt = rows_of_nu(state, tuple(replies), found, w) if c.embeddings == "learned" else ()
     after = step_(
-        *(optimised(state), chain(gradients(found, w), learnt)),
+        optimised(state),
+        chain(gradients(found, w), learnt),
         optimiser=c.server_optimiser,
         rate=c.server_rate,
         weight_decay=c.server_weight_decay,
         ema=c.ema if turn.round > c.warm_up else 1.0,
     )
-    made = replace(
-        *(state,),
-        theta=redrawn(after.theta, turn) if c.embeddings == "random" else after.theta,
-        steps=after.steps,
-        rest=moved(state.rest, shares(replies, c.weighting)),
-    )
-    told = Table(tuple(replies), ("weight",), tuple((each,) for each in (w / w.sum()).tolist()))
-    return Folded(made, tables={"weights of the clients (GradAlign)": told})
+    theta, rest = after.theta, moved(state.rest, shares(replies, c.weighting))
+    if c.embeddings == "random":  # drawn anew after every step (appendix A.1.4)
+        theta = {**theta, NU: torch.randn(theta[NU].shape, generator=turn.rng, dtype=theta[NU].dtype)}
+    made = replace(state, theta=theta, steps=after.steps, rest=rest)
+    table = Table(tuple(replies), ("weight",), tuple((each,) for each in (w / w.sum()).tolist()))
+    return Folded(made, tables={"weights of the clients (GradAlign)": table})
 
 
 def shares(replies: Replies[Update | Counted], weighting: str) -> Iterator[tuple[float, Weights]]:
@@ -204,13 +202,7 @@ def weights(found: Pulled, c: Config) -> Tensor:
     return torch.full((len(found.gram),), 1 / len(found.gram), dtype=torch.float64)
 
 
-def redrawn(theta: Weights, turn: Turn[Config]) -> dict[str, Tensor]:
-    """Embeddings at random, anew after every step (appendix A.1.4)."""
-    return {**theta, NU: torch.randn(theta[NU].shape, generator=turn.rng, dtype=theta[NU].dtype)}
-
-
 def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Folded[State]:
-    """The state as it is, and what a scoring tells people."""
     return graded(state, replies, turn, state)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from torch import Tensor, nn
 
@@ -17,14 +17,14 @@ from tideline.algorithms.averaging import Training, models_in, needs_teachers, p
 from tideline.algorithms.averaging.messages import Model, Models
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Folded, Phase, Replies, Turn
-from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import Roster, World
 from tideline.core.settings import nearest, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import Histogram, Offer, evaluate
 from tideline.learning.fit import cross_entropy, fit_at
-from tideline.learning.optimisers import OPTIMISERS, Descent, optimiser
+from tideline.learning.optimisers import OPTIMISERS, optimiser
 from tideline.nets.layers import parameters
 from tideline.numerics.aggregation.chunked_heads import K, total
 from tideline.numerics.aggregation.hypernetwork import HIDDEN, LAYERS, Shapes
@@ -32,6 +32,9 @@ from tideline.numerics.aggregation.hypernetwork import HIDDEN, LAYERS, Shapes
 LINEAR, CHUNKED = "linear", "chunked"
 GB, FLOAT = 1e9, 4
 TOLD = 4  # names in a refusal
+
+S = TypeVar("S")
+METRICS = ("first_loss", "loss", "samples")
 
 
 @dataclass(frozen=True)
@@ -142,18 +145,6 @@ class Counted(Update):
 
 
 @record
-class Shared:
-    """Up, where one client is asked at a time: Delta_i. A share of it reaches the next one with what is not generated."""
-
-    delta: Weights = field(
-        "like model",
-        Exposure.WEIGHTS,
-        audience=TO_BOTH,
-        doc="the model after local training less the one before; a share of what is not generated reaches the next site",
-    )
-
-
-@record
 class State:
     """What the coordinator knows: the hypernetwork with its optimiser's memory, and what is averaged beside it."""
 
@@ -166,21 +157,6 @@ class State:
 
 
 C = TypeVar("C", bound=Hyper)
-S = TypeVar("S")
-METRICS = ("first_loss", "loss", "samples")
-
-
-class Alone(Descent, Protocol):
-    """Settings of a client that is asked alone: so many mini-batches, or epochs, gradients cut to a norm."""
-
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def batch(self) -> int: ...
-    @property
-    def batches(self) -> int: ...
-    @property
-    def max_norm(self) -> float: ...
 
 
 @step(metrics=METRICS)
@@ -197,17 +173,8 @@ def train_counted(order: Model, memory: Nothing, site: Site[Hyper]) -> Outcome[C
     return Outcome(Counted(delta, len(site.data)), memory, metrics)
 
 
-@step(metrics=METRICS)
-def train_alone(order: Model, memory: Nothing, site: Site[Alone]) -> Outcome[Shared, Nothing]:
-    """So many mini-batches, or E epochs, from phi_i, gradients cut to a norm; Delta_i."""
-    delta, metrics = trained(order, site, site.config.batches, site.config.max_norm)
-    return Outcome(Shared(delta), memory, metrics)
-
-
-def trained(
-    order: Model, site: Site[Hyper | Alone], steps: int = 0, clip: float = 0.0
-) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Delta_i, and what is told: the loss of the first batch, which is phi_i's own, and the mean of the last epoch."""
+def trained(order: Model, site: Site[Hyper], steps: int = 0, clip: float = 0.0) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """Delta_i, and the metrics: the loss of the first batch, which is phi_i's own, and the mean of the last epoch."""
     c, first = site.config, list[float]()
     net = nets.loaded(site.world, order.model, site.device)
 

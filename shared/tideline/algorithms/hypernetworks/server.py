@@ -69,7 +69,6 @@ def phi(state: State, turn: Turn[Hyper], client: str) -> dict[str, Tensor]:
 
 
 def to_learners(state: State, turn: Turn[Hyper]) -> Each[Model]:
-    """phi_i to each client that learns."""
     return Each(map(ClientId, state.clients), lambda client: Model(phi(state, turn, client)))
 
 
@@ -106,7 +105,6 @@ def rows_of_nu(state: State, clients: Sequence[str], found: Pulled, weights: Ten
 
 
 def optimised(state: State) -> Optimised:
-    """What the optimiser steps on."""
     return Optimised(state.theta, state.m, state.v, state.steps)
 
 

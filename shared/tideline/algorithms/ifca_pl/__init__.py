@@ -16,10 +16,9 @@ from torch.nn import functional
 
 from tideline import nets
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.source_free import begun, method, scoring, source
+from tideline.algorithms.source_free import begun, method, source
 from tideline.algorithms.source_free.adapting import adapt, labelled, own_labels, seen
-from tideline.algorithms.source_free.messages import Mine, Model, Taught
-from tideline.algorithms.source_free.settings import Adapting
+from tideline.algorithms.source_free.family import Adapting, Mine, Model, Taught
 from tideline.algorithms.source_free.source import network
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, to
@@ -31,6 +30,8 @@ from tideline.core.step import Outcome, Site, step
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.labels.prototypes import information_maximisation
+
+LEAST = torch.finfo(torch.float32).tiny  # of a probability, so that its logarithm is finite
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,6 @@ class State(Model):
 
 
 # At a site
-
-
-LEAST = torch.finfo(torch.float32).tiny  # of a probability, so that its logarithm is finite
 
 
 @step(metrics=("loss",))
@@ -115,12 +113,10 @@ def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State
 
 
 def begin_with(config: Config, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
-    """A source model that was brought."""
     return of_model(source.parts(h), config, rng)
 
 
 def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
-    """h_S."""
     return of_model(source.mean_of(replies), turn.config, turn.rng)
 
 
@@ -140,7 +136,6 @@ def scattered(f: Weights, noise: float, rng: Generator) -> dict[str, Tensor]:
 
 
 def models(state: State, turn: Turn[Config]) -> Models:
-    """The k models."""
     first, *others = state.models
     return Models(first, tuple(others), state.g)
 
@@ -153,9 +148,7 @@ def own(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
 
 
 def fold(state: State, replies: Replies[Chosen], turn: Turn[Config]) -> Folded[State]:
-    """theta_j: the plain mean of the replies that chose it, unchanged where none did. People are told who chose which, if that
-    changed.
-    """
+    """theta_j: the plain mean of the replies that chose it, unchanged where none did; and who chose which, if that changed."""
     now: dict[str, int] = {k: place(reply.choice) for k, reply in replies.items()}
     models = []
     for j, f in enumerate(state.models):
@@ -173,9 +166,8 @@ def place(choice: Tensor) -> int:
 
 
 def plan(c: Config) -> Plan[Config, State]:
-    """Source, its score, then rounds."""
     work = Phase("adapt", choose, ask=to(Role.TARGET, models), fold=fold)
-    return (*begun(c, take_source), *scored(c, (work,), scoring.score(own)))
+    return (*begun(c, take_source), *scored(c, (work,), source.score(own)))
 
 
 def sizes(config: Config, world: World) -> Mapping[str, int]:

@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.kd3a import client
 from tideline.algorithms.kd3a.client import LOCAL, MIXED, SHAPLEY, Counted, Distilled, DistilledCounted, Lesson, State, Trained
-from tideline.algorithms.source_free import scoring, source
-from tideline.algorithms.source_free.messages import Mine, Model
-from tideline.algorithms.source_free.settings import EndCounts
+from tideline.algorithms.source_free import source
+from tideline.algorithms.source_free.family import EndCounts, Mine, Model
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, to, to_all
 from tideline.core.record import Weights
@@ -49,12 +48,10 @@ class KD3A(EndCounts):
 
 
 def of_model(h: Model, config: KD3A, rng: Generator) -> State:
-    """Nobody has trained yet."""
     return State(h.f, h.g, {}, {}, {})
 
 
 def store_models(state: State, replies: Replies[Trained | Counted], turn: Turn[KD3A]) -> State:
-    """Stores w_k, for the target."""
     taught = {str(k): Model(reply.f, reply.g) for k, reply in replies.items()}
     counts = {str(k): reply.samples for k, reply in replies.items() if isinstance(reply, Counted)}
     return replace(state, taught=taught, samples=counts)
@@ -72,12 +69,15 @@ def average(state: State, replies: Replies[Distilled | DistilledCounted], turn: 
     a = smoothed(state.weights, given(state, target, reply), turn.config.smoothing)
     models: dict[str, Model] = {**state.taught, target: Model(reply.f, reply.g or {})}
     f = weighted_sum((a[k], models[k].f) for k in a)
-    # All classifiers were sent, unless the target's agent is not ours.
-    sent = [k for k in a if models[k].g]
-    terms = zip(simplex([a[k] for k in sent]), (models[k].g for k in sent), strict=True)
-    g = state.g if turn.config.heads == LOCAL else weighted_sum(terms)
+    g = state.g if turn.config.heads == LOCAL else classifier(a, models)
     made = State(f, g, {}, {}, {**state.weights, **a})
     return Folded(made, tables=tables(a, reply.f, state.taught))
+
+
+def classifier(a: Mapping[str, float], models: Mapping[str, Model]) -> dict[str, Tensor]:
+    """The average of the classifiers that were sent, which are all of them unless the target's agent is not ours."""
+    sent = [k for k in a if models[k].g]
+    return weighted_sum(zip(simplex([a[k] for k in sent]), (models[k].g for k in sent), strict=True))
 
 
 def given(state: State, target: str, reply: Distilled | DistilledCounted) -> dict[str, float]:
@@ -126,7 +126,7 @@ def plan(c: KD3A) -> Plan[KD3A, State]:
     train = Phase("train", teach, ask=to(Turn.sources, Model), fold=store_models)
     distil = Phase("distil", learn, ask=to(Role.TARGET, lesson), fold=average)
     score: Phase[KD3A, State] = Phase("score", client.score, ask=to_all(Model))
-    return (*scored(c, (train, distil), score), *scoring.end_counts(c, scoring.predict_own, Mine))
+    return (*scored(c, (train, distil), score), *source.end_counts(c, source.predict_own, Mine))
 
 
 CLAIMS = (
@@ -157,7 +157,7 @@ kd3a = Algorithm(
     },
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     network="lenet_bn",
-    keepsakes=scoring.keepsakes,
+    keepsakes=source.keepsakes,
     supplied=Supplied(START.begin_with, source.needs_one_target),
     claims=CLAIMS,
 )

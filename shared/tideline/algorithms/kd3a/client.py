@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.source_free import scoring
-from tideline.algorithms.source_free.messages import Mine, Model
+from tideline.algorithms.source_free import source
+from tideline.algorithms.source_free.family import Mine, Model
 from tideline.algorithms.source_free.source import check_rows, network, parts
 from tideline.core.data import View
 from tideline.core.privacy import TO_BOTH, Exposure
@@ -28,6 +28,9 @@ from tideline.numerics.labels import knowledge
 
 if TYPE_CHECKING:
     from tideline.algorithms.kd3a import KD3A
+
+LOCAL, MIXED, SHAPLEY = "local", "mixed", "shapley"
+EXACT = 6  # sources up to which all 2^S sets are looked at
 
 
 @record
@@ -80,22 +83,18 @@ class State(Model):
     weights: dict[str, float] = field(doc="the smoothed weight of each site that has been in an average")
 
 
-LOCAL, MIXED, SHAPLEY = "local", "mixed", "shapley"
-EXACT = 6  # sources up to which all 2^S sets are looked at
-
-
 @step(metrics=("loss",))
 def train(order: Model, memory: Mine, site: Site[KD3A]) -> Outcome[Trained, Mine]:
     """E epochs of cross-entropy from w on the source's rows."""
-    made, kept, loss = taught(order, memory, site)
-    return Outcome(Trained(made.f, made.g), kept, {"loss": loss})
+    made, mine, loss = taught(order, memory, site)
+    return Outcome(Trained(made.f, made.g), mine, {"loss": loss})
 
 
 @step(metrics=("loss",))
 def train_counted(order: Model, memory: Mine, site: Site[KD3A]) -> Outcome[Counted, Mine]:
     """The same, and how many rows there are."""
-    made, kept, loss = taught(order, memory, site)
-    return Outcome(Counted(made.f, made.g, len(site.data)), kept, {"loss": loss})
+    made, mine, loss = taught(order, memory, site)
+    return Outcome(Counted(made.f, made.g, len(site.data)), mine, {"loss": loss})
 
 
 def taught(order: Model, memory: Mine, site: Site[KD3A]) -> tuple[Model, Mine, float]:
@@ -103,25 +102,25 @@ def taught(order: Model, memory: Mine, site: Site[KD3A]) -> tuple[Model, Mine, f
     net = begun(order.f, order.g, memory, site)
     loss = descended(net, site, cross_entropy)
     made = parts(nets.weights_of(net))
-    return made, keeping(made, memory, site), loss
+    return made, next_memory(made, memory, site), loss
 
 
 @step(metrics=("loss", "confident"))
 def distil(order: Lesson, memory: Mine, site: Site[KD3A]) -> Outcome[Distilled, Mine]:
     """Vote, distil, weigh."""
-    made, kept, a, told = distilled(order, memory, site)
-    return Outcome(Distilled(made.f, sent_head(made, site), a), kept, told)
+    made, mine, a, metrics = distilled(order, memory, site)
+    return Outcome(Distilled(made.f, sent_head(made, site), a), mine, metrics)
 
 
 @step(metrics=("loss", "confident"))
 def distil_counted(order: Lesson, memory: Mine, site: Site[KD3A]) -> Outcome[DistilledCounted, Mine]:
     """The same, and how many rows there are."""
-    made, kept, a, told = distilled(order, memory, site)
-    return Outcome(DistilledCounted(made.f, sent_head(made, site), a, len(site.data)), kept, told)
+    made, mine, a, metrics = distilled(order, memory, site)
+    return Outcome(DistilledCounted(made.f, sent_head(made, site), a, len(site.data)), mine, metrics)
 
 
 def distilled(order: Lesson, memory: Mine, site: Site[KD3A]) -> tuple[Model, Mine, Tensor, dict[str, float]]:
-    """The target's model, what it keeps, the weights of all models, and what it tells."""
+    """The target's model, what it keeps, the weights of all models, and its metrics."""
     check_rows(site)
     gate = gate_of(site.config, site.round)
     p = torch.stack(list(tables(order.sources, site)))
@@ -129,9 +128,10 @@ def distilled(order: Lesson, memory: Mine, site: Site[KD3A]) -> tuple[Model, Min
     sure = float(agreed.sure.double().mean())
     a = knowledge.shares(focus(p, gate, site.config), sure)
     net = begun(order.f, order.g, memory, site)
-    loss = descended(net, replace(site, data=replace(site.data, y=torch.arange(len(site.data)))), lesson(agreed, site))
+    numbered = replace(site, data=replace(site.data, y=torch.arange(len(site.data))))
+    loss = descended(net, numbered, mixed(agreed, site) if site.config.distillation == MIXED else as_printed(agreed))
     made = parts(nets.weights_of(net))
-    return made, keeping(made, memory, site), a, {"loss": loss, "confident": sure}
+    return made, next_memory(made, memory, site), a, {"loss": loss, "confident": sure}
 
 
 def tables(sources: tuple[Model, ...], site: Site[KD3A]) -> Iterator[Tensor]:
@@ -151,11 +151,6 @@ def focus(p: Tensor, gate: float, c: KD3A) -> Tensor:
     return (shapley if c.focus == SHAPLEY and len(p) <= EXACT else leave_one_out)(quality, len(p))
 
 
-def lesson(agreed: knowledge.Vote, site: Site[KD3A]) -> Loss:
-    """loss(net, x (b, *inputs), rows (b,)): distillation of the consensus, rows mixed in pairs or as the paper has it."""
-    return mixed(agreed, site) if site.config.distillation == MIXED else as_printed(agreed)
-
-
 def mixed(agreed: knowledge.Vote, site: Site[KD3A]) -> Loss:
     """Each row of a batch is mixed with another, by a share that the batch draws; it counts if the first of the two is sure."""
 
@@ -163,8 +158,8 @@ def mixed(agreed: knowledge.Vote, site: Site[KD3A]) -> Loss:
         order = torch.randperm(len(x), generator=site.rng)
         share = knowledge.share_of_pair(torch.rand(3, generator=site.rng))
         at = rows.cpu()
-        told = (agreed.label[at], agreed.label[at[order]], agreed.sure[at].to(x.dtype))
-        label, partner, weight = (each.to(x.device) for each in told)
+        vote = (agreed.label[at], agreed.label[at[order]], agreed.sure[at].to(x.dtype))
+        label, partner, weight = (each.to(x.device) for each in vote)
         logits = net(share * x + (1 - share) * x[order.to(x.device)])
         return knowledge.mixed_cross_entropy(logits, label, partner, share, weight)
 
@@ -202,7 +197,7 @@ def own_head(g: Weights, memory: Mine, site: Site[KD3A]) -> Weights:
     return memory.g if site.config.heads == LOCAL and memory.g else g
 
 
-def keeping(made: Model, memory: Mine, site: Site[KD3A]) -> Mine:
+def next_memory(made: Model, memory: Mine, site: Site[KD3A]) -> Mine:
     """The next memory: the site's own classifier where heads are local, and whatever it is scored with."""
     return replace(memory, g=made.g) if site.config.heads == LOCAL else memory
 
@@ -224,5 +219,5 @@ def descended(net: nn.Module, site: Site[KD3A], loss: Loss) -> float:
 def score(order: Model, memory: Mine, site: Site[KD3A]) -> Outcome[Nothing, Mine]:
     """The model that the site would use now. It keeps that, and its owner may take it out."""
     mine = Mine(order.f, own_head(order.g, memory, site))
-    value = accuracy(scoring.predict, Model(mine.f, mine.g), memory, site)
+    value = accuracy(source.predict, Model(mine.f, mine.g), memory, site)
     return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})

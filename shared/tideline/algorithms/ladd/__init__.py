@@ -19,9 +19,8 @@ from tideline import nets
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.ladd import client
 from tideline.algorithms.ladd.client import Lesson, Pupil, SharedStyle, Start, State, Style
-from tideline.algorithms.source_free import scoring, source
-from tideline.algorithms.source_free.messages import Counted, Mine, Model, Taught
-from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Local
+from tideline.algorithms.source_free import source
+from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Local, Mine, Model, Taught
 from tideline.algorithms.source_free.source import members_of
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.errors import ConfigRefused
@@ -37,6 +36,9 @@ from tideline.numerics.clustering.kmeans import silhouette_clusters
 from tideline.numerics.clustering.styles import window_side
 
 BATCH_NORM = "batch_norm"
+
+MOST_CLUSTERS = 20
+M = TypeVar("M", bound=Mine)
 
 
 def own_names(f: Mapping[str, Tensor], config: Styled) -> frozenset[str]:
@@ -64,11 +66,7 @@ def notes(config: Styled, world: World) -> tuple[str, ...]:
     return (f"config.cluster_layers says {BATCH_NORM}, and {world.model} has no such layer: {instead}",)
 
 
-MOST_CLUSTERS = 20
-
-
 def of_model(h: Model, config: Styled, rng: Generator) -> State:
-    """Nobody has told its style yet."""
     return State(h.f, h.g, h.f, (), {}, {})
 
 
@@ -76,7 +74,7 @@ def of_model(h: Model, config: Styled, rng: Generator) -> State:
 
 
 def cluster(state: State, replies: Replies[Style] | Replies[SharedStyle], turn: Turn[Styled]) -> Folded[State]:
-    """Clusters of those who answered, by k-means on their styles; people are told them."""
+    """Clusters of those who answered, by k-means on their styles."""
     styles: dict[str, Tensor] = {k: reply.style.float() for k, reply in replies.items()}
     seed = int(torch.randint(2**31, (), generator=turn.rng))
     labels = silhouette_clusters(torch.stack([style.flatten() for style in styles.values()]), MOST_CLUSTERS, seed)
@@ -92,7 +90,6 @@ def styles_to_sources(state: State, turn: Turn[Styled]) -> dict[ClientId, Lesson
 
 
 def take_source(state: State, replies: Replies[Taught], turn: Turn[Styled]) -> State:
-    """h_S."""
     h = source.mean_of(replies)
     return replace(state, f=h.f, g=h.g, source=h.f)
 
@@ -106,7 +103,6 @@ def own(state: State, k: ClientId) -> Weights:
 
 
 def models_to_targets(state: State, turn: Turn[Styled]) -> dict[ClientId, Model]:
-    """Its cluster's model to every target."""
     return {k: Model(own(state, k), state.g) for k in turn.members(Role.TARGET)}
 
 
@@ -151,9 +147,6 @@ def of_cluster(
     return mean if len(here) > 1 or len(members) == 1 else weighted_sum([(0.5, mean), (0.5, kept)])
 
 
-M = TypeVar("M", bound=scoring.HasModel)
-
-
 @dataclass(frozen=True)
 class Styled(Local):
     """Settings of both."""
@@ -196,8 +189,8 @@ def plan_of(
 
     def plan(c: Styled) -> Plan[Styled, State]:
         style = Phase("style", client.describing(c.style_transfer, keeps), ask=to(Role.TARGET, Nothing), fold=cluster)
-        first = (style, *(taught(c, keeps),) * c.source_rounds, scoring.source_only(own, keeps))
-        return (*first, *scored(c, (work,), scoring.score(own, keeps)))
+        first = (style, *(taught(c, keeps),) * c.source_rounds, source.source_only(own, keeps))
+        return (*first, *scored(c, (work,), source.score(own, keeps)))
 
     return plan
 
@@ -210,7 +203,6 @@ def taught(c: Styled, keeps: type[M]) -> Phase[Styled, State]:
 
 
 def prepare(config: Styled, site: Site[Styled]) -> Pupil:
-    """No model and no teacher yet."""
     return Pupil({}, {}, {}, {}, 0)
 
 
@@ -259,13 +251,20 @@ def method(
     prepare: Callable[[C, Site[C]], M],
     presets: Mapping[str, Mapping[str, Plain]],
 ) -> Algorithm[C, State, M]:
-    """Either of the two."""
     return Algorithm(
-        *(name, paper, summary, config, State, START.begin, plan, memory, prepare),
+        name,
+        paper,
+        summary,
+        config,
+        State,
+        START.begin,
+        plan,
+        memory,
+        prepare,
         fits=source.with_check(source.needs_both, check),
         presets=presets,
         cast=(Role.SOURCE, Role.TARGET, Role.TARGET),
-        keepsakes=scoring.keepsakes,
+        keepsakes=source.keepsakes,
         notes=notes,
         sizes=sizes,
         claims=CLAIMS,

@@ -16,7 +16,7 @@ from torch.nn import functional
 from tideline import nets
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.adapting import adapt, optimiser_of, own_labels, seen
-from tideline.algorithms.source_free.messages import Counted, Mine, Model, Taught
+from tideline.algorithms.source_free.family import Counted, Mine, Model, Taught
 from tideline.core.errors import DataRefused
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from tideline.algorithms.ladd import Ladd, LaddPL, Styled
 
 MEAN = "mean amplitude of the lowest frequencies of up to 100 training images"
+
+M = TypeVar("M")
+IMAGES = 100  # of a site, for its style
+TRANSFERRED = 0.5  # of a source's images, on average
 
 
 @record
@@ -84,11 +88,6 @@ class State(Model):
     styles: Weights = field(doc="the style of each of them")
 
 
-M = TypeVar("M")
-IMAGES = 100  # of a site, for its style
-TRANSFERRED = 0.5  # of a source's images, on average
-
-
 # Style
 
 
@@ -120,8 +119,8 @@ def teaching(keeps: type[M]) -> AnyStep:
     """The step that trains the source model on images in the targets' styles. keeps: the method's memory."""
 
     def run(order: Lesson, memory: M, site: Site[Styled]) -> Outcome[Taught, M]:
-        message, told = source.trained(order.f, order.g, site, restyled(order.styles, site))
-        return Outcome(message, memory, told)
+        message, metrics = source.trained(order.f, order.g, site, restyled(order.styles, site))
+        return Outcome(message, memory, metrics)
 
     return Step("train_in_styles", run, Lesson, keeps, Taught, ("loss", "samples"))
 
@@ -166,10 +165,10 @@ def by_prototypes(order: Model, memory: Mine, site: Site[LaddPL]) -> Outcome[Cou
     return answer(net, memory, site, {"loss": adapt(net, site, own_labels(site))})
 
 
-def answer(net: nn.Module, memory: M, site: Site[Styled], told: dict[str, float]) -> Outcome[Counted, M]:
-    """f_i, n_i, and what is told of them."""
+def answer(net: nn.Module, memory: M, site: Site[Styled], metrics: dict[str, float]) -> Outcome[Counted, M]:
+    """f_i and n_i, and their metrics."""
     f, n = layers.backbone_of(nets.weights_of(net)), len(site.data)
-    return Outcome(Counted(f, n), memory, {**told, "samples": n})
+    return Outcome(Counted(f, n), memory, {**metrics, "samples": n})
 
 
 def taught_by(order: Start, memory: Pupil, site: Site[Ladd]) -> tuple[Pupil, Weights]:

@@ -88,19 +88,16 @@ def train(order: Start, memory: Mine, site: Site[LocalConfig]) -> Outcome[Nothin
 
 
 def initial(order: Start, world: World) -> dict[str, Tensor]:
-    """The common initial weights."""
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(order.seed)
         return nets.weights_of(nets.build(world))
 
 
 def predict_own(order: Nothing, memory: Mine, site: Site[LocalConfig], x: Tensor) -> Tensor:
-    """Outputs of the site's own model."""
     return predict_by(memory.model, memory, site, x)
 
 
 def plan(c: LocalConfig) -> Plan[LocalConfig, Start]:
-    """(train, score) x R."""
     work: Phase[LocalConfig, Start] = Phase("train", train, ask=to(Turn.labelled, Start), fold=unchanged)
     score: Phase[LocalConfig, Start] = evaluate(to(Turn.labelled, Nothing), predict_own, keeps=Mine, confidence=c.confidence)
     return (*scored(c, (work,), score), *(last_look(c.confidence) if c.unseen else ()))
@@ -130,7 +127,7 @@ local = Algorithm(
 
 def last_look(confidence: bool) -> Plan[LocalConfig, Start]:
     """Every model up once, and all of them to each target."""
-    send = Phase("share", share, ask=end_to_labelled, fold=gather)
+    send = Phase("share", share, ask=to(learners_if_scored, Nothing), fold=gather)
     return send, evaluate(
         models_to_targets, predict_by, takes=Models, keeps=Mine, name="unseen", each=models_in, confidence=confidence
     )
@@ -142,9 +139,14 @@ def share(order: Nothing, memory: Mine, site: Site[LocalConfig]) -> Outcome[Shar
     return Outcome(Shared(memory.model), memory)
 
 
-def end_to_labelled(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Nothing]:
-    """That it is over, to all who have labels; to nobody where there is no target to score a model."""
-    return dict.fromkeys(turn.labelled(), Nothing()) if turn.members(Role.TARGET) else {}
+def models_to_targets(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Models]:
+    """All models, without names, to every target."""
+    return dict.fromkeys(turn.members(Role.TARGET), Models(state.models)) if state.models else {}
+
+
+def learners_if_scored(turn: Turn[LocalConfig]) -> tuple[ClientId, ...]:
+    """All who have labels; nobody where there is no target to score a model."""
+    return turn.labelled() if turn.members(Role.TARGET) else ()
 
 
 def gather(state: Start, replies: Replies[Shared], turn: Turn[LocalConfig]) -> Folded[Start]:
@@ -153,8 +155,3 @@ def gather(state: Start, replies: Replies[Shared], turn: Turn[LocalConfig]) -> F
     there = {client: reply.model for client, reply in replies.items() if layers.alike(reply.model, like)}
     marks = marked({"left out": (client for client in replies if client not in there)})
     return Folded(replace(state, models=tuple(there.values())), marks)
-
-
-def models_to_targets(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Models]:
-    """All models, without names, to every target."""
-    return dict.fromkeys(turn.members(Role.TARGET), Models(state.models)) if state.models else {}

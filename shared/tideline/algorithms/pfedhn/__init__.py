@@ -15,13 +15,15 @@ from torch import Generator
 
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.averaging.messages import Model, Models
-from tideline.algorithms.hypernetworks import Hyper, Shared, check, check_supplied, scoring, server, train_alone
+from tideline.algorithms.hypernetworks import METRICS, Hyper, check, check_supplied, scoring, server, trained
 from tideline.algorithms.hypernetworks import State as Hypernetwork
 from tideline.core.algorithm import Algorithm, Supplied
 from tideline.core.phase import Each, Folded, Phase, Plan, Replies, Turn
+from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import Plain, setting
+from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import Histogram
 from tideline.learning.optimisers import OPTIMISERS
 from tideline.numerics.aggregation.grad_align import clipping
@@ -48,6 +50,18 @@ class Config(Hyper):
 
 
 @record
+class Shared:
+    """Up, where one client is asked at a time: Delta_i. A share of it reaches the next one with what is not generated."""
+
+    delta: Weights = field(
+        "like model",
+        Exposure.WEIGHTS,
+        audience=TO_BOTH,
+        doc="the model after local training less the one before; a share of what is not generated reaches the next site",
+    )
+
+
+@record
 class State:
     """What the coordinator knows."""
 
@@ -62,14 +76,19 @@ def begin(c: Config, world: World, roster: Roster, rng: Generator) -> State:
 
 
 def begin_from(c: Config, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
-    """Around weights that were brought."""
     hyper = server.begin_from(c, world, roster, rng, weights)
     return State(hyper, shuffled(hyper.clients, rng))
 
 
 def shuffled(clients: Sequence[str], rng: Generator) -> tuple[str, ...]:
-    """Every client once."""
     return tuple(clients[i] for i in torch.randperm(len(clients), generator=rng).tolist())
+
+
+@step(metrics=METRICS)
+def train_alone(order: Model, memory: Nothing, site: Site[Config]) -> Outcome[Shared, Nothing]:
+    """So many mini-batches, or E epochs, from phi_i, gradients cut to a norm; Delta_i."""
+    delta, metrics = trained(order, site, site.config.batches, site.config.max_norm)
+    return Outcome(Shared(delta), memory, metrics)
 
 
 def to_next(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
@@ -91,7 +110,8 @@ def descend(state: State, replies: Replies[Shared], turn: Turn[Config]) -> State
     one = torch.ones(1, dtype=torch.float64)
     w = one * clipping(found.gram, one, c.server_clip)
     after = step_(
-        *(server.optimised(state.hyper), chain(server.gradients(found, w), server.rows_of_nu(state.hyper, (client,), found, w))),
+        server.optimised(state.hyper),
+        chain(server.gradients(found, w), server.rows_of_nu(state.hyper, (client,), found, w)),
         optimiser=c.server_optimiser,
         rate=c.server_rate,
         weight_decay=c.server_weight_decay,
@@ -102,12 +122,10 @@ def descend(state: State, replies: Replies[Shared], turn: Turn[Config]) -> State
 
 
 def to_be_scored(state: State, turn: Turn[Config]) -> Each[Models]:
-    """As in the family."""
     return server.to_be_scored(state.hyper, turn)
 
 
 def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Folded[State]:
-    """The state as it is, and what a scoring tells people."""
     return server.graded(state, replies, turn, state.hyper)
 
 

@@ -14,10 +14,9 @@ from torch import Generator, Tensor
 
 from tideline import nets
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.source_free import scoring, source
+from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
-from tideline.algorithms.source_free.messages import Counted, Mine, Model, Taught
-from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Source
+from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Mine, Model, Source, Taught
 from tideline.core.algorithm import Algorithm, Supplied, fits_all, no_sizes
 from tideline.core.data import View
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
@@ -65,7 +64,7 @@ def alone(order: Model, memory: Mine, site: Site[Adapting]) -> Outcome[Nothing, 
 def score_own(order: Model, memory: Mine, site: Site[Source]) -> Outcome[Nothing, Mine]:
     """The model that the site has made; h_S, which came, where it has made none yet."""
     own = memory if memory.f else Mine(order.f, order.g)
-    value = accuracy(scoring.predict, Model(own.f, own.g), own, site)
+    value = accuracy(source.predict, Model(own.f, own.g), own, site)
     return Outcome(Nothing(), own, {} if value is None else {"accuracy": value})
 
 
@@ -83,7 +82,7 @@ def begun(
 ) -> Plan[P, S]:
     """The exchanges with the sources, and what the source model scores at the targets. memory: the method's memory type."""
     teach = Phase("source", source.training(memory), ask=to(Turn.sources, Model), fold=fold)
-    return (*(teach,) * c.source_rounds, scoring.source_only(memory=memory))
+    return (*(teach,) * c.source_rounds, source.source_only(memory=memory))
 
 
 def averaged(penalty: Callable[[A, Model], Penalty] | None = None) -> Callable[[A], Plan[A, Model]]:
@@ -99,7 +98,7 @@ def averaged(penalty: Callable[[A, Model], Penalty] | None = None) -> Callable[[
         return Outcome(Counted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
 
     work = Phase("adapt", Step("adapt", run, Model, Mine, Counted, ("loss", "samples")), ask=to(Role.TARGET, Model), fold=mean)
-    return lambda c: (*begun(c), *scored(c, (work,), scoring.score()))
+    return lambda c: (*begun(c), *scored(c, (work,), source.score()))
 
 
 def mean(state: Model, replies: Replies[Counted], turn: Turn[Source]) -> Model:
@@ -120,7 +119,7 @@ def method(
     begin: Callable[[C, World, Roster, Generator], S] | None = None,
     memory: type[M] = Mine,  # type: ignore[assignment]
     prepare: Callable[[C, Site[C]], M] = source.prepare,  # type: ignore[assignment]
-    keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = scoring.keepsakes,  # type: ignore[assignment]
+    keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = source.keepsakes,  # type: ignore[assignment]
     check: Callable[[C, World, Roster], None] = fits_all,
     supplied: Supplied[C, S] | None = None,
     presets: Mapping[str, Mapping[str, Plain]] | None = None,
@@ -130,7 +129,15 @@ def method(
     """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""
     first: source.Start[C, S] = start or source.ALONE  # type: ignore[assignment]
     return Algorithm(
-        *(name, paper, summary, config, state, begin or first.begin, plan, memory, prepare),
+        name,
+        paper,
+        summary,
+        config,
+        state,
+        begin or first.begin,
+        plan,
+        memory,
+        prepare,
         fits=source.with_check(source.needs_both, check),
         presets=presets or {"tiny": TINY, "demo": DEMO},
         cast=CAST,
@@ -147,7 +154,7 @@ source_model: Algorithm[SourceOnly, Model, Mine] = method(
     "Reference point: the source model, applied to the target unchanged",
     "The model of a labelled source, as it is",
     SourceOnly,
-    lambda c: (*begun(c), scoring.score()),
+    lambda c: (*begun(c), source.score()),
     presets={name: {k: v for k, v in of.items() if k.startswith("source_")} for name, of in (("tiny", TINY), ("demo", DEMO))},
 )
 

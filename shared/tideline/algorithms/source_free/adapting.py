@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from tideline import nets
 from tideline.algorithms import averaging
-from tideline.algorithms.source_free.settings import PREDICTED, Adapting, Local
+from tideline.algorithms.source_free.family import PREDICTED, Adapting, Local
 from tideline.algorithms.source_free.source import check_rows
 from tideline.core.record import Weights
 from tideline.core.settings import Settings

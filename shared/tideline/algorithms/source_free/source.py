@@ -1,46 +1,39 @@
-"""Phase 0: the source model h_S, trained where the source's data are, or brought as a file. Then the source leaves."""
+"""The source model h_S: trained where the source's data are, or brought as a file; then the source leaves.
+
+Targets score it, and the model that is their own in the end stays with them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.source_free.messages import Mine, Model, Taught
-from tideline.algorithms.source_free.settings import Source
+from tideline.algorithms.source_free.family import EndCounts, Mine, Model, Source, Taught
+from tideline.core.data import View
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
-from tideline.core.phase import Replies, Turn
-from tideline.core.record import Weights
+from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
+from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Outcome, Site, Step
+from tideline.learning.confusion import confused
+from tideline.learning.evaluate import Offer, Predict, accuracy, evaluate, outputs
 from tideline.learning.fit import fit_at
+from tideline.learning.label_shift import label_shift
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 
 A = TypeVar("A", bound=Settings)
 S = TypeVar("S")
-
-
-class Whole(Protocol):
-    """A state that has the model h = g o f."""
-
-    @property
-    def f(self) -> Weights: ...
-    @property
-    def g(self) -> Weights: ...
-
-
-H = TypeVar("H", bound=Whole)
 M = TypeVar("M")
 
 
 def prepare(config: Settings, site: Site[Settings]) -> Mine:
-    """No model yet."""
     return Mine({}, {})
 
 
@@ -70,7 +63,6 @@ class Start(Generic[A, S]):
         return self.of(drawn(world), config, rng)
 
     def begin_with(self, config: A, world: World, roster: Roster, rng: Generator, h: Weights) -> S:
-        """With initial weights."""
         return self.of(parts(h), config, rng)
 
     def take_source(self, state: S, replies: Replies[Taught], turn: Turn[A]) -> S:
@@ -79,7 +71,6 @@ class Start(Generic[A, S]):
 
 
 def model_alone(h: Model, config: Settings, rng: Generator) -> Model:
-    """A state that is the source model alone."""
     return h
 
 
@@ -90,8 +81,8 @@ def training(memory_type: type[M]) -> AnyStep:
     """Cross-entropy with smoothed labels on the source's rows. memory_type: the method's, which stays as it is."""
 
     def run(order: Model, memory: M, site: Site[Source]) -> Outcome[Taught, M]:
-        message, told = trained(order.f, order.g, site)
-        return Outcome(message, memory, told)
+        message, metrics = trained(order.f, order.g, site)
+        return Outcome(message, memory, metrics)
 
     return Step("train", run, Model, memory_type, Taught, ("loss", "samples"))
 
@@ -197,3 +188,63 @@ def check_network(world: World) -> None:
 def members_of(members: Mapping[str, int], cluster: int) -> tuple[ClientId, ...]:
     """The sites of a cluster, sorted. members: the cluster of each site."""
     return tuple(ClientId(k) for k in sorted(members) if members[k] == cluster)
+
+
+K = TypeVar("K", bound=Mine)
+
+
+def predict(order: Model, memory: M, site: Site[Settings], x: Tensor) -> Tensor:
+    return outputs(network(site, order.f, order.g), x, site.device)
+
+
+def predict_own(order: Nothing, memory: Mine, site: Site[Settings], x: Tensor) -> Tensor:
+    return outputs(network(site, memory.f, memory.g), x, site.device)
+
+
+def source_only(
+    offer: Offer[S, A, Model] | None = None,
+    memory: type[M] = Mine,  # type: ignore[assignment]
+) -> Phase[A, S]:
+    """h_S as it came, scored once: the baseline of adaptation. memory: the method's memory type, which stays as it is."""
+    ask = offer or to(Role.TARGET, Model)
+    return evaluate(ask, predict, takes=Model, keeps=memory, name="source_only", metrics=("source_only",))
+
+
+def score(
+    offer: Offer[S, A, Model] | None = None,
+    memory: type[K] = Mine,  # type: ignore[assignment]
+) -> Phase[A, S]:
+    """The model that each target would use now. It stays in the target's memory, which the owner may export.
+
+    memory: the method's memory type.
+    """
+
+    def run(order: Model, memory: K, site: Site[A]) -> Outcome[Nothing, K]:
+        value = accuracy(predict, order, memory, site)
+        mine = replace(memory, f=order.f, g=order.g)
+        return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
+
+    step = Step("score", run, Model, memory, Nothing, ("accuracy",), View.HELD_OUT)
+    return Phase("score", step, ask=offer or to(Role.TARGET, Model))
+
+
+def end_counts(
+    c: EndCounts,
+    predict: Predict[Nothing, M, A],
+    memory: type[M],
+    *,
+    targets: Offer[S, A, Nothing] | None = None,
+    everybody: Offer[S, A, Nothing] | None = None,
+) -> Plan[A, S]:
+    """What sites count in the end, as `c` asks: confusions of classes on held-out rows, and training rows of each class.
+
+    predict(order, memory, site, x): outputs of the site's own model. targets, everybody: who is asked, if not all of them.
+    """
+    taken = confused(targets or to(Role.TARGET, Nothing), predict, keeps=memory)
+    shift = label_shift(everybody or to_all(Nothing), predict, keeps=memory)
+    return (*(taken,) * c.confusion, *(shift,) * c.label_shift)
+
+
+def keepsakes(config: Settings, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:
+    """The site's own model as one state dict, once there is one."""
+    return {"model": {**memory.f, **memory.g}} if memory.f else {}

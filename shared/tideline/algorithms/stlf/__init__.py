@@ -31,7 +31,7 @@ def plan(c: STLF) -> Plan[STLF, State]:
     link = Phase("link", None, fold=formed)
     offer = Phase("offer", client.offer, ask=server.unsealed, fold=server.sealed)
     transfer = Phase("transfer", client.transfer, ask=server.assignments, fold=server.linked)
-    score = Phase("score", client.score((MAIN, *c.compare)), ask=server.all_linked, fold=server.scored)
+    score = Phase("score", client.score((MAIN, *c.compare)), ask=server.to_present, fold=server.scored)
     return ((warm,) * c.rounds) + (train,) + separating(c) + (link,) + (offer,) * OFFERS + (transfer, score)
 
 

@@ -1,4 +1,4 @@
-"""A device's side: train alone, be told apart from each partner (algorithm 1), take the weighted mean of its sources (eq. 12)."""
+"""A device's side: train alone, train classifiers with partners (algorithm 1), take the weighted mean of its sources (eq. 12)."""
 
 from __future__ import annotations
 
@@ -106,12 +106,15 @@ def separate(order: Pairs, memory: Mine, site: Site[STLF]) -> Outcome[Separated,
     own: dict[str, Weights] = {}
     losses = []
     for done, partner in enumerate(order.partners):
-        own[partner], loss = halved(start_of(order, partner, memory, site), partner, site)
-        losses.append(loss)
+        theirs = order.theirs.get(partner)
+        start = met(theirs, partner, memory, site, site.round - 1) if theirs else order.start
+        net = nets.loaded(site.world, start, site.device, two)
+        losses.append(separation_epoch(net, int(site.me > partner), site))
+        own[partner] = nets.weights_of(net)
         site.tick((done + 1) / len(order.partners))
     handles = {partner: Handle.of(Separator(w), [ClientId(partner)]) for partner, w in own.items()}
-    told = {"separation": sum(losses) / max(len(losses), 1)}
-    return Outcome(Separated(handles), replace(timed(memory, site), own=own), told)
+    metrics = {"separation": sum(losses) / max(len(losses), 1)}
+    return Outcome(Separated(handles), replace(timed(memory, site), own=own), metrics)
 
 
 def timed(memory: Mine, site: Site[STLF]) -> Mine:
@@ -123,20 +126,12 @@ def timed(memory: Mine, site: Site[STLF]) -> Mine:
 
 
 def longer(span: Span, moved: Moved) -> Span:
-    """A span and a transfer."""
     return Span(span.size + moved.size, span.seconds + moved.seconds)
 
 
 def rate_of(span: Span) -> float:
     """Bit/s; 0 where nothing was measured."""
     return 8 * span.size / span.seconds if span.seconds > 0 else 0.0
-
-
-def start_of(order: Pairs, partner: str, memory: Mine, site: Site[STLF]) -> Weights:
-    """Where an exchange begins: the common start, or w = (w_i + w_j) / 2."""
-    if partner not in order.theirs:
-        return order.start
-    return met(order.theirs[partner], partner, memory, site, site.round - 1)
 
 
 def met(handle: Handle[Separator], partner: str, memory: Mine, site: Site[STLF], number: int) -> Weights:
@@ -156,13 +151,6 @@ def of_network(theirs: Weights, mine: Weights, what: str) -> Weights:
 def two(world: World) -> nn.Module:
     """The world's network with two outputs: mine, and yours."""
     return nets.build(replace(world, classes=2, class_names=()))
-
-
-def halved(start: Weights, partner: str, site: Site[STLF]) -> tuple[dict[str, Tensor], float]:
-    """An epoch on a share of all own rows, labelled or not, which all have this device's label; and the mean loss."""
-    net = nets.loaded(site.world, start, site.device, two)
-    loss = separation_epoch(net, int(site.me > partner), site)
-    return nets.weights_of(net), loss
 
 
 def separation_epoch(net: nn.Module, label: int, site: Site[STLF]) -> float:

@@ -24,6 +24,11 @@ from tideline.numerics.links.baselines import between
 from tideline.numerics.links.bounds import LARGEST_DIVERGENCE, Bools, Floats
 from tideline.numerics.links.link_problem import LINK, EnergyMode, Phi, Plan, Problem, normalised
 
+NO_LINK = -1.0  # joules: what is kept is finite
+MOST_NAMED = 10  # devices in an error
+Rows = tuple[tuple[float, ...], ...]
+MOST_NAMES = int((MOST_VALUES / 5) ** 0.5)  # beyond so many devices their matrices are left out
+
 
 @dataclass(frozen=True, eq=False)
 class Beside:
@@ -37,7 +42,6 @@ Rule = Callable[[Problem, Plan, np.random.Generator, Beside], Plan]
 
 
 def by_count(of: Problem, given: Plan, rng: np.random.Generator, beside: Beside) -> Plan:
-    """FedAvg's weights."""
     return baselines.count_weights(of, given, beside.count)
 
 
@@ -70,12 +74,7 @@ BY_RULE: Mapping[str, Rule] = {
 }
 
 
-NO_LINK = -1.0  # joules: what is kept is finite
-MOST_NAMED = 10  # devices in an error
-
-
 def numpy_rng(rng: Generator) -> np.random.Generator:
-    """NumPy's generator, seeded by a run's."""
     return np.random.default_rng(int(torch.randint(2**62, (1,), generator=rng)))
 
 
@@ -106,17 +105,16 @@ def measured(state: State, bits: float) -> State:
 
 
 def size_in_bits(model: Mapping[str, Tensor]) -> float:
-    """Bits of a network's weights."""
     return 8.0 * sum(w.nbytes for w in model.values())
 
 
-def errors_of(told: Mapping[str, Curve], known: Mapping[str, int]) -> dict[str, Curve]:
+def errors_of(sent: Mapping[str, Curve], known: Mapping[str, int]) -> dict[str, Curve]:
     """Curves of shares, for devices that there are."""
-    return {name: Curve(curve.above.double().clamp(max=1)) for name, curve in told.items() if name in known}
+    return {name: Curve(curve.above.double().clamp(max=1)) for name, curve in sent.items() if name in known}
 
 
 def names_of(state: State, divergence: str) -> tuple[str, ...]:
-    """The devices that can be linked: those that were not lost, and told what divergences are made of. Sorted."""
+    """The devices that can be linked: those that were not lost, and sent what divergences are made of. Sorted."""
     there = sorted(set(state.count) - set(state.lost))
     known = state.moments if divergence == "statistics" else state.errors
     return tuple(name for name in there if name in known) if len(there) > 1 else tuple(there)
@@ -136,7 +134,7 @@ def divergences(state: State, names: tuple[str, ...], config: STLF) -> Tensor:
 
 
 def pair_divergence(state: State, one: str, other: str, config: STLF) -> float:
-    """d of a pair; of one that a device told nothing of, 2: as far apart as can be."""
+    """d of a pair; of one that a device reported nothing of, 2: as far apart as can be."""
     if other not in state.errors[one] or one not in state.errors[other]:
         return LARGEST_DIVERGENCE
     mine, theirs = state.errors[one][other].above, state.errors[other][one].above
@@ -152,12 +150,12 @@ def problem(state: State, names: tuple[str, ...], d: Tensor, turn: Turn[STLF], p
     K = state.K[at][:, at].numpy()
     K = np.where(K == NO_LINK, np.inf, K)
     check_left(state, names, labelled > 0, np.isfinite(K))
-    told = bounds.Measured(error, count, labelled, d.numpy())
+    reported = bounds.Measured(error, count, labelled, d.numpy())
     S, T = bounds.bounds(
-        told, delta=c.delta, complexity=cast(bounds.Complexity, c.complexity), divergence_scale=c.divergence_scale
+        reported, delta=c.delta, complexity=cast(bounds.Complexity, c.complexity), divergence_scale=c.divergence_scale
     )
     phi = Phi(c.phi_source, c.phi_target, c.phi_energy if phi_energy is None else phi_energy)
-    return Problem(S, T, K, phi, told.pinned, cast(EnergyMode, c.energy_mode))
+    return Problem(S, T, K, phi, reported.pinned, cast(EnergyMode, c.energy_mode))
 
 
 def check_left(state: State, names: Sequence[str], able: Bools, reaches: Bools) -> None:
@@ -232,10 +230,6 @@ def costs(state: State, names: tuple[str, ...], d: Tensor, turn: Turn[STLF], phi
     return [phi_energy, plan.energy, float(plan.links), float((plan.psi == 0).sum())]
 
 
-Rows = tuple[tuple[float, ...], ...]
-MOST_NAMES = int((MOST_VALUES / 5) ** 0.5)  # beyond so many devices their matrices are not told
-
-
 def of_links(state: State) -> dict[str, Table]:
     """Tables of one round, those that there is something for."""
     main = state.plans[0]
@@ -243,10 +237,15 @@ def of_links(state: State) -> dict[str, Table]:
     if len(state.names) <= MOST_NAMES:
         made["divergence"] = Table(state.names, state.names, rows(state.d.tolist()))
         made["weight of each source in each target"] = Table(state.names, state.names, rows(main.alpha.tolist()), drawn="graph")
-        made["devices"] = Table(state.names, ("source", "error", "rows", "labelled"), devices(state, main))
+        each = zip(state.names, main.psi.tolist(), strict=True)
+        reported = rows((1 - psi, state.error[n], state.count[n], state.labelled[n]) for n, psi in each)
+        made["devices"] = Table(state.names, ("source", "error", "rows", "labelled"), reported)
     made["links"] = links_table(state, main)
     if any(state.rates.values()):
-        made["measured Mbit/s, from each to each"] = measured_rates(state)
+        # How fast what each device (rows) had sealed came from the coordinator to each other (columns); 0: not measured.
+        names = state.names[:MOST_NAMES]
+        speeds = rows((state.rates.get(j, {}).get(i, 0.0) / 1e6 for j in names) for i in names)
+        made["measured Mbit/s, from each to each"] = Table(names, names, speeds)
     if state.objectives:
         columns = tuple(str(i + 1) for i in range(len(state.objectives)))
         made["objective by iteration"] = Table(("objective",), columns, (state.objectives,))
@@ -256,36 +255,17 @@ def of_links(state: State) -> dict[str, Table]:
 
 
 def rows(values: Iterable[Iterable[float]]) -> Rows:
-    """Numbers of a table."""
     return tuple(tuple(map(float, row)) for row in values)
-
-
-def devices(state: State, main: Chosen) -> Rows:
-    """What each device told of itself, and what it became."""
-    told = zip(state.names, main.psi.tolist(), strict=True)
-    return rows((1 - psi, state.error[n], state.count[n], state.labelled[n]) for n, psi in told)
 
 
 def links_table(state: State, main: Chosen) -> Table:
     """Each link with its weight, and the joules of its transfer."""
     found = [(i, j) for i in range(len(state.names)) for j in range(len(state.names)) if main.alpha[i, j] > LINK]
     of = [float(main.alpha[i, j]) for i, j in found]
-    names = tuple(f"{state.names[i]} to {state.names[j]}" for i, j in found)
-    return Table(
-        names[: MOST_VALUES // 4], ("weight", "joules"), rows(zip(of, cost(state, found), strict=True))[: MOST_VALUES // 4]
-    )
-
-
-def cost(state: State, found: list[tuple[int, int]]) -> list[float]:
-    """Joules of links."""
     at = {name: i for i, name in enumerate(state.roster)}
-    return [float(state.K[at[state.names[i]], at[state.names[j]]]) for i, j in found]
-
-
-def measured_rates(state: State) -> Table:
-    """How fast what each device (rows) had sealed came from the coordinator to each other (columns); 0: not measured."""
-    names = state.names[:MOST_NAMES]
-    return Table(names, names, rows((state.rates.get(j, {}).get(i, 0.0) / 1e6 for j in names) for i in names))
+    joules = [float(state.K[at[state.names[i]], at[state.names[j]]]) for i, j in found]
+    names = tuple(f"{state.names[i]} to {state.names[j]}" for i, j in found)
+    return Table(names[: MOST_VALUES // 4], ("weight", "joules"), rows(zip(of, joules, strict=True))[: MOST_VALUES // 4])
 
 
 def sweep(state: State) -> Table:
@@ -300,13 +280,13 @@ def sweep(state: State) -> Table:
 def comparison(state: State, metrics: Mapping[ClientId, Mapping[str, float]]) -> dict[str, Table]:
     """The mean accuracy over each rule's targets (those with labels to score by), joules, and percent of the largest."""
     found = [(plan, mean_accuracy(state, plan, metrics)) for plan in state.plans]
-    told = [(plan, accuracy) for plan, accuracy in found if accuracy is not None]
-    if not told:
+    scored = [(plan, accuracy) for plan, accuracy in found if accuracy is not None]
+    if not scored:
         return {}
-    shares = normalised([plan.joules for plan, _ in told])
-    values = rows((a, plan.joules, share, plan.links) for (plan, a), share in zip(told, shares, strict=True))
+    shares = normalised([plan.joules for plan, _ in scored])
+    values = rows((a, plan.joules, share, plan.links) for (plan, a), share in zip(scored, shares, strict=True))
     columns = ("target accuracy", "joules", "% of the largest", "links")
-    return {"links compared": Table(tuple(plan.rule for plan, _ in told), columns, values)}
+    return {"links compared": Table(tuple(plan.rule for plan, _ in scored), columns, values)}
 
 
 def mean_accuracy(state: State, plan: Chosen, metrics: Mapping[ClientId, Mapping[str, float]]) -> float | None:

@@ -42,7 +42,7 @@ class Profile:
 
 @record
 class Pairs:
-    """Whom to be told apart from; in a first exchange where both start, later what each partner made in the one before."""
+    """The partners of a device; in a first exchange where both start, later what each partner made in the one before."""
 
     partners: tuple[str, ...]
     theirs: dict[str, Handle[Separator]]

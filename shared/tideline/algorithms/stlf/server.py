@@ -1,4 +1,4 @@
-"""The coordinator's side: who trains, who is told apart from whom, and who gets whose model. It reads no hypothesis."""
+"""The coordinator's side: who trains, which pairs train a classifier, and who gets whose model. It reads no hypothesis."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from tideline.algorithms.averaging import plain_mean
 from tideline.algorithms.averaging.messages import Trained
 from tideline.algorithms.stlf.client import MAIN, OFFERS
 from tideline.algorithms.stlf.linking import NO_LINK, chosen, comparison, errors_of, of_links, problem
@@ -39,10 +40,8 @@ SLOWEST, FASTEST = 1.0, 1e14  # bit/s that a line can have
 
 
 def averaged(state: State, replies: Replies[Update], turn: Turn[STLF]) -> State:
-    """The mean, weighted by labelled rows."""
-    counts = {client: reply.count for client, reply in replies.items()}
-    total = sum(counts.values())
-    return replace(state, model=weighted_sum((counts[c] / total, reply.model) for c, reply in replies.items()))
+    total = sum(reply.count for reply in replies.values())
+    return replace(state, model=weighted_sum((reply.count / total, reply.model) for reply in replies.values()))
 
 
 def store_profiles(state: State, replies: Replies[Profile], turn: Turn[STLF]) -> State | Folded[State]:
@@ -76,6 +75,10 @@ def halves(state: State, turn: Turn[STLF]) -> Mapping[ClientId, Pairs]:
     return {ClientId(name): Pairs(others, {}, state.start) for name, others in partners(state, turn, block).items()}
 
 
+def finished(state: State, turn: Turn[STLF]) -> dict[ClientId, Pairs]:
+    return newest_halves(state, turn, turn.round - 1)
+
+
 def newest_halves(state: State, turn: Turn[STLF], block: int) -> dict[ClientId, Pairs]:
     """To each device of a block what its partners made last."""
     made = state.separators
@@ -84,7 +87,6 @@ def newest_halves(state: State, turn: Turn[STLF], block: int) -> dict[ClientId, 
 
 
 def pair(maker: str, reader: str) -> str:
-    """The name of a half."""
     return f"{maker} for {reader}"
 
 
@@ -100,11 +102,6 @@ def without(state: State, gone: Sequence[str]) -> State | Folded[State]:
     """The state without devices that were lost."""
     lost = map(ClientId, gone)
     return Folded(replace(state, lost=(*state.lost, *gone)), marked({"left out": lost})) if gone else state
-
-
-def finished(state: State, turn: Turn[STLF]) -> dict[ClientId, Pairs]:
-    """The last halves of a block's pairs."""
-    return newest_halves(state, turn, turn.round - 1)
 
 
 def store_errors(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
@@ -133,7 +130,7 @@ def present(state: State) -> tuple[str, ...]:
 
 def averaged_classifier(state: State, replies: Replies[Trained], turn: Turn[STLF]) -> State:
     """The plain mean: no device's rows count more than another's."""
-    return replace(state, start=weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
+    return replace(state, start=plain_mean(replies))
 
 
 def store_shared_errors(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
@@ -143,8 +140,8 @@ def store_shared_errors(state: State, replies: Replies[Errors], turn: Turn[STLF]
 
 
 def to_present(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
-    """A request for moments, to all who take part."""
-    return dict.fromkeys(map(ClientId, present(state)), Nothing())
+    """A request to all who take part: to those that are linked, once there are links."""
+    return dict.fromkeys(map(ClientId, state.names or present(state)), Nothing())
 
 
 def store_moments(state: State, replies: Replies[Summary], turn: Turn[STLF]) -> State | Folded[State]:
@@ -173,13 +170,8 @@ def linked(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> Folded[
     """Which devices are sources and which targets, and the tables of the links."""
     main = next(plan for plan in state.plans if plan.rule == MAIN)
     sides = {"sources": 0, "targets": 1}.items()
-    groups = {side: (ClientId(n) for n, psi in zip(state.names, main.psi, strict=True) if psi == of) for side, of in sides}
+    groups = {side: [ClientId(n) for n, psi in zip(state.names, main.psi, strict=True) if psi == of] for side, of in sides}
     return Folded(state, groups=marked(groups), tables=of_links(state))
-
-
-def all_linked(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
-    """Everybody with a model is scored."""
-    return dict.fromkeys(map(ClientId, state.names), Nothing())
 
 
 def scored(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> State | Folded[State]:

@@ -90,7 +90,9 @@ def fits(config: STLF, world: World, roster: Roster) -> None:
     """Raises ConfigRefused for powers, rates and rules that mean nothing, RosterRefused where nobody can teach or be reached."""
     nets.check(world)
     check_rules(config.compare)
-    check_measured(config)
+    if config.measured and config.divergence != "pairs":
+        what = f"config.measured is true, but with divergence: {config.divergence} nothing is sent from site to site"
+        raise ConfigRefused(what, "Use divergence: pairs, or give rates", path="config.measured")
     check_attention(config)
     if config.batch == 1 and config.divergence != "statistics":
         refuse("config.batch", "1; classifiers that tell devices apart are trained on two rows and more", "Use a larger batch")
@@ -122,13 +124,6 @@ def check_rules(rules: Iterable[str]) -> None:
         raise ConfigRefused("config.compare names a rule twice", "Name each once", path="config.compare")
 
 
-def check_measured(config: STLF) -> None:
-    """Raises ConfigRefused where rates are to be measured and nothing passes from site to site before links are formed."""
-    if config.measured and config.divergence != "pairs":
-        what = f"config.measured is true, but with divergence: {config.divergence} nothing is sent from site to site"
-        raise ConfigRefused(what, "Use divergence: pairs, or give rates", path="config.measured")
-
-
 def check_attention(config: STLF) -> None:
     """Raises ConfigRefused where weights are wanted and not given, or given and not wanted."""
     wanted = [rule for rule in config.compare if rule in GIVEN]
@@ -154,7 +149,6 @@ def named(config: STLF) -> Iterator[tuple[str, str]]:
 
 
 def refuse(path: str, is_: str, todo: str) -> None:
-    """Raises ConfigRefused for a setting."""
     raise ConfigRefused(f"{path} is {is_}", todo, path=path)
 
 
