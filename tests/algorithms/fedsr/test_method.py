@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.algorithms.lies import Change, filled, honest, in_first_round, refused_alone, told
+from tests.algorithms.lies import Change, filled, honest, in_first_round, refused_alone, reported
 from tests.algorithms.remembered import remembered
 from tests.algorithms.source_free.played import sent
 from tests.laws.stage import HoardingParts, Stage
@@ -60,7 +60,7 @@ def played(stage: Stage | None = None, more: dict[str, Any] | None = None, **con
     return stage, run
 
 
-def kept(stage: Stage, run: Any, name: str) -> list[Mine]:
+def memory_of(stage: Stage, run: Any, name: str) -> list[Mine]:
     """What a site kept, after each of its commits."""
     vault = stage.vaults[ClientId(name)]
     return [decode(Mine, head.memory[0][0], vault.parts(run), LAX) for head in vault.past]
@@ -141,21 +141,21 @@ def test_models_are_averaged_uniformly() -> None:
 def test_references_begin_alike_and_stay_at_home() -> None:
     """Zeros, ones and C = 1; each site trains its own, from where it left them; a target's are never touched."""
     stage, run = played(rounds=3)
-    joined, *after = kept(stage, run, "anna")
+    joined, *after = memory_of(stage, run, "anna")
     assert not joined.r_mu.any() and bool((joined.r_s == 1).all()) and joined.C == 1.0
     trained = [m for i, m in enumerate(after) if i % 2 == 0]  # a scoring keeps what is there
     moved = [float((m.r_mu - joined.r_mu).norm()) for m in trained]
     assert len(trained) == 3 and 0 < moved[0] < moved[1] < moved[2]
     assert all(torch.equal(a.r_mu, b.r_mu) and a.C == b.C for a, b in zip(after[::2], after[1::2], strict=True))
     assert trained[-1].C != 1.0 and bool((trained[-1].r_s != 1).any())
-    assert not torch.equal(trained[-1].r_mu, kept(stage, run, "bert")[-1].r_mu)
-    assert all(not m.r_mu.any() and m.C == 1.0 for m in kept(stage, run, "carl"))
+    assert not torch.equal(trained[-1].r_mu, memory_of(stage, run, "bert")[-1].r_mu)
+    assert all(not m.r_mu.any() and m.C == 1.0 for m in memory_of(stage, run, "carl"))
 
 
 def test_without_the_second_term_references_stay() -> None:
     """Nothing draws on them, whatever the first term's weight is."""
     stage, run = played(a_cmi=0.0, weight_decay=0.0)
-    last = kept(stage, run, "anna")[-1]
+    last = memory_of(stage, run, "anna")[-1]
     assert not last.r_mu.any() and bool((last.r_s == 1).all()) and last.C == 1.0
 
 
@@ -212,24 +212,24 @@ def test_networks_of_images(name: str) -> None:
     told_of = next(p for p in stage.result(run)["phases"] if p["name"] == "score")
     assert sum(sum(line) for each in told_of["tables"].values() for line in each["values"]) == 3 * 60
     assert all(0 <= c["metrics"]["ece"] <= 1 for c in stage.result(run)["clients"])
-    shape = kept(stage, run, "anna")[-1].r_mu.shape
+    shape = memory_of(stage, run, "anna")[-1].r_mu.shape
     assert shape == (3, 128)
 
 
 def test_adam_trains_the_references_too() -> None:
     """One optimiser for all that is trained."""
     stage, run = played(optimiser="adam", rate=1e-2, rounds=1)
-    assert bool(kept(stage, run, "anna")[-1].r_mu.any())
+    assert bool(memory_of(stage, run, "anna")[-1].r_mu.any())
 
 
 def test_its_owner_takes_out_the_references() -> None:
     """r_mu, r_sigma and C, once they were trained."""
     stage, run = played()
-    last = kept(stage, run, "bert")[-1]
+    last = memory_of(stage, run, "bert")[-1]
     found = fedsr.keepsakes(fedsr.configure({}), last)["references"]
     assert torch.equal(found["r_mu"], last.r_mu) and torch.equal(found["r_sigma"], functional.softplus(last.r_s))
     assert float(found["C"]) == last.C
-    assert fedsr.keepsakes(fedsr.configure({}), kept(stage, run, "carl")[-1]) == {}
+    assert fedsr.keepsakes(fedsr.configure({}), memory_of(stage, run, "carl")[-1]) == {}
 
 
 def test_presets_are_those_of_the_comparison() -> None:
@@ -312,7 +312,7 @@ def test_references_beside_the_model_are_refused() -> None:
 def test_a_reply_that_is_taken_can_be_folded(config: dict[str, Any]) -> None:
     """Of the largest numbers: the round closes, the state is finite, and the run ends as it should."""
     stage, run, order = first_round(rounds=1, **config)
-    assert told(stage, run, order, BERT, filled("model", 1e15)).verdict == "accepted"
+    assert reported(stage, run, order, BERT, filled("model", 1e15)).verdict == "accepted"
     row = stage.play(run)
     assert row.status.value == "completed", row.cause
     assert BERT in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded

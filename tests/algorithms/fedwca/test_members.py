@@ -9,7 +9,7 @@ import torch
 
 from tests.algorithms.fedwca.test_method import GIVEN, ORIGINAL, TARGETS, close, same
 from tests.algorithms.lies import Change, refused_alone
-from tests.algorithms.lies import told as lied
+from tests.algorithms.lies import reported as lied
 from tests.algorithms.source_free.played import ROSTER, TRUE, WAITING, away, federation, played, sent, states
 from tests.engine.toys import until
 from tests.synthetic import experiment

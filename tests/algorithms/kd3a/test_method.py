@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from tests.algorithms.lies import Change, filled, refused_alone, told
+from tests.algorithms.lies import Change, filled, refused_alone, reported
 from tests.algorithms.source_free.played import away, mine, sent, states
 from tests.algorithms.targeted import (
     NORMED,
@@ -332,7 +332,7 @@ LIES: dict[str, tuple[Change, str]] = {
 def test_what_the_target_cannot_say(change: Change, kind: str) -> None:
     """Refused by name."""
     stage, run, order = opened("distil", DORA)
-    receipt = told(stage, run, order, DORA, change)
+    receipt = reported(stage, run, order, DORA, change)
     assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
 
 
@@ -349,7 +349,7 @@ ODD: dict[str, Change] = {
 def test_odd_weights_are_divided_by_their_sum(change: Change) -> None:
     """Of whatever dtype and size; the average stays one, and the run ends as it should."""
     stage, run, order = opened("distil", DORA)
-    assert told(stage, run, order, DORA, change).verdict == "accepted"
+    assert reported(stage, run, order, DORA, change).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first = averages(stage, run)[0]
     assert sum(first.weights.values()) == pytest.approx(1)
@@ -361,7 +361,7 @@ def test_odd_weights_are_divided_by_their_sum(change: Change) -> None:
 def test_a_model_that_gives_no_numbers_has_no_vote() -> None:
     """Its tables are taken for uniform ones: it has no focus, and the others' consensus stands."""
     stage, run, order = opened("train", ANNA)
-    told(stage, run, order, ANNA, filled("f", 1e15))
+    reported(stage, run, order, ANNA, filled("f", 1e15))
     stage.play(run, lambda orders: [o for o in orders if o.phase in ("train", "distil") and o.round == 1])
     (_, reply) = sent(stage, run, "distil")["dora", 1]
     p = torch.stack([torch.full((4, 3), torch.nan), torch.eye(3)[[0, 1, 2, 0]]])

@@ -230,8 +230,8 @@ def test_styles_go_to_the_source_alone(method: str) -> None:
     stage, run = played(method, open_federation(), style_transfer=True)
     other, again = played(method)
     order, reply = sent(stage, run, "source")["anna", 1]
-    told = [sent(stage, run, "style")[k, 1][1].style for k in TARGETS]
-    assert torch.equal(order.styles, torch.stack(told))
+    reported = [sent(stage, run, "style")[k, 1][1].style for k in TARGETS]
+    assert torch.equal(order.styles, torch.stack(reported))
     assert not same(reply.f, sent(other, again, "source")["anna", 1][1].f)
     for name, _, data in stage.wire.down:
         assert name == "anna" or b"styles" not in data

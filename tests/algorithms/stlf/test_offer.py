@@ -240,7 +240,7 @@ def test_an_order_asks_for_the_run_s_sites_alone() -> None:
     run = stage.start(experiment("stlf", ROSTER, preset="demo"))
     order = orders_of(stage, run, "offer", 1)[0]
     targets = decode(Targets, order.files[0][0], stage.parts, LAX).names
-    peers = {name: told for name, told in order.brief["peers"].items() if name != targets[0]}
+    peers = {name: reported for name, reported in order.brief["peers"].items() if name != targets[0]}
     stage.agents[stage.journal.order(order.id).client].handle(replace(order, brief={**order.brief, "peers": peers}))  # type: ignore[union-attr]
     failure = stage.journal.order(order.id).failure  # type: ignore[union-attr]
     assert failure is not None and f"is for {targets[0]}, who is no peer of this run" in failure.what

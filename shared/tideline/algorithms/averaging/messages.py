@@ -1,4 +1,4 @@
-"""What the averaging family sends and keeps. Methods of other families whose models travel whole send the same."""
+"""Messages and state of the averaging family. Methods of other families whose models travel whole send the same."""
 
 from __future__ import annotations
 

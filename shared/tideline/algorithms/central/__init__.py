@@ -135,7 +135,7 @@ def pooled(state: State, world: World) -> Data:
 
 
 def telling(fold: Scored) -> Scored:
-    """What a scoring tells people, and whether rounds of training before it were not taken: those have no tables of their own."""
+    """The tables of a scoring, and whether rounds of training before it were not taken: those have no tables of their own."""
 
     def both(state: State, replies: Replies[Histogram], turn: Turn[Central]) -> State | Folded[State]:
         given = fold(state, replies, turn)
@@ -148,7 +148,7 @@ def telling(fold: Scored) -> Scored:
 
 
 def plan(c: Central) -> Plan[Central, State]:
-    """Pool, then (learn, score) x R. Learning asks nobody: it is a computation on the coordinator."""
+    """Pool, then (learn, score) x R. Learning sends no orders: it is a computation on the coordinator."""
     first = Phase("pool", pool, ask=to(learners, Nothing), fold=gather)
     work = Phase("learn", None, fold=learn)
     score: Phase[Central, State] = evaluate(to_all(Model), predict, takes=Model, confidence=c.confidence)

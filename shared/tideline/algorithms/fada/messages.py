@@ -1,4 +1,4 @@
-"""What FADA sends and keeps. The paper's names: G, C a network's parts, DI an identifier, f features, w weights.
+"""What FADA sends and stores. The paper's names: G, C a network's parts, DI an identifier, f features, w weights.
 
 A source's model is sealed to other sites; the coordinator has handles, and identifiers as vectors of their p parameters.
 """
@@ -85,7 +85,7 @@ class Improve:
     models: dict[str, Handle[Contribution]]
     to: tuple[str, ...]
     guide: str = field(doc="the source whose contribution says where the last round began; empty: each knows by itself")
-    show: bool = field(doc="whether to say where this round begins: somebody missed the last one")
+    show: bool = field(doc="whether to say where this round begins: a site missed the last one")
 
 
 @record
@@ -116,7 +116,7 @@ class Followed:
 
 @record
 class Mine:
-    """What a site keeps. G_t and C_t never leave a target."""
+    """A site's memory. G_t and C_t never leave a target."""
 
     model: Weights = field(doc="G and C, batch norm's statistics among them")
     common: Weights = field(doc="what is trained, as the round began: at a source that meets others; while a site pulls")

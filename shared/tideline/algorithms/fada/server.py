@@ -58,7 +58,7 @@ def present(state: State, turn: Turn[Either], *roles: Role) -> list[ClientId]:
 def gathered(state: State, replies: Replies[Improved], turn: Turn[Either]) -> State | Folded[State]:
     """Handles of what sources sent; who sent nothing is left out of this round.
 
-    Raises StepFailed where all have answered, and nobody with anything: then rounds would go by and teach nothing.
+    Raises StepFailed where all have answered, and none with anything: then rounds would go by and teach nothing.
     """
     answers = {client: reply.contribution for client, reply in replies.items()}
     models = {str(client): handle for client, handle in answers.items() if handle is not None}
@@ -164,7 +164,7 @@ def to_improve(state: State, turn: Turn[Either]) -> dict[ClientId, Improve]:
 
 
 def guides_of(state: State, turn: Turn[Either]) -> list[ClientId]:
-    """Who is asked where the round begins: sources that did not miss the last one, if somebody did. Where all did, all."""
+    """Who is asked where the round begins: sources that did not miss the last one, if one did. Where all did, all."""
     if not state.behind and not state.late:
         return []
     here = sources(state, turn)
@@ -196,7 +196,7 @@ def to_follow(state: State, turn: Turn[Either]) -> dict[ClientId, Follow]:
 
 
 def guided(state: State) -> bool:
-    """Whether somebody said where this round began."""
+    """Whether a source said where this round began."""
     return state.guide in state.models
 
 

@@ -121,7 +121,7 @@ def aligns(c: Either) -> bool:
 
 
 def forgets(c: Either) -> bool:
-    """Whether a target tells what eq. 5 made of G_t from what sources taught it. With mode param it keeps nothing anyhow."""
+    """Whether a target tells apart what eq. 5 made of G_t from what sources taught it. With mode param it never does."""
     return bool(aligns(c) and c.kept < 1 and c.mode != PARAM)
 
 

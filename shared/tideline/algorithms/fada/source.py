@@ -60,7 +60,7 @@ class Networks:
 
     @classmethod
     def of(cls, order: Improve, memory: Mine, site: Site[Either]) -> Networks:
-        """Those that the site keeps, and an optimiser: one for all but M, which ascends."""
+        """Those in the site's memory, and an optimiser: one for all but M, which ascends."""
         c, net, own = site.config, loaded(memory, site), None
         if disentangles(c):
             own = nets.loaded(site.world, memory.beside, site.device, networks_beside)

@@ -135,14 +135,14 @@ def forgotten(net: nn.Module, memory: Mine, c: Either) -> Mine:
 
 
 def last_of(memory: Mine, names: list[str]) -> dict[str, float]:
-    """The weights kept of those who are here, brought to sum one."""
+    """The weights stored of those who are here, brought to sum one."""
     w = kept_of(memory, names)
     total = sum(w.values())
     return {name: each / total if total else 1 / len(w) for name, each in w.items()}
 
 
 def kept_of(memory: Mine, names: list[str]) -> dict[str, float]:
-    """The weights kept of those who are here; of one that has none, the mean of the others'; equal ones where nobody has."""
+    """The weights stored of those who are here; of one that has none, the mean of the others'; equal ones where nobody has."""
     known = [memory.w[name] for name in names if name in memory.w]
     usual = sum(known) / len(known) if sum(known) else 1 / max(len(names), 1)
     return {name: memory.w.get(name, usual) for name in names}

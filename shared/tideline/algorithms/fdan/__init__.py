@@ -53,7 +53,7 @@ def begin(config: FDAN, world: World, roster: Roster, rng: Generator) -> State:
 
 
 def begin_with(config: FDAN, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
-    """w as it was brought; the seed of all random features."""
+    """w from initial weights; the seed of all random features."""
     model = layers.trained(h)
     buffers = {name: w for name, w in h.items() if name not in model}
     return State(model, buffers, int(torch.randint(2**31, (), generator=rng)), 0.0, {})
@@ -124,7 +124,7 @@ def plan(c: FDAN) -> Plan[FDAN, State]:
     width = Phase("width", client.width, ask=to(Role.TARGET, Model), fold=take_width)
     share = Phase("share", client.share, ask=to(everybody, Waves), fold=take_moments)
     train = Phase("train", client.train, ask=lessons, fold=average)
-    norms: Phase[FDAN, State] = Phase("norms", client.settle_in, ask=to(everybody, Model))
+    norms: Phase[FDAN, State] = Phase("norms", client.measure_norms, ask=to(everybody, Model))
     score: Phase[FDAN, State] = Phase("score", client.score, ask=to(everybody, Model))
     counts: Plan[FDAN, State] = source.end_counts(c, client.predict_own, Mine, everybody=to(everybody, Nothing))
     return (*(warm,) * c.warm, width, *scored(c, (share, train), norms, score), *counts)

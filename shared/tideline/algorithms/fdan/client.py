@@ -1,4 +1,4 @@
-"""What f-DAN sends and keeps, and a site's half: features are drawn to the other side's moment while labels are learnt.
+"""What f-DAN sends and stores, and a site's half: features are drawn to the other side's moment while labels are learnt.
 
 Batch-norm statistics are a field of the memory and of no reply.
 """
@@ -84,7 +84,7 @@ class Change:
 
 @record
 class Mine:
-    """What a site keeps: the batch norm of its own, and the model that it is scored with. Empty before there are any."""
+    """A site's memory: the batch norm of its own, and the model that it is scored with. Empty before there are any."""
 
     model: Weights = field(doc="w, once it was scored")
     buffers: Weights = field(doc="batch-norm statistics on the site's own training rows")
@@ -105,7 +105,7 @@ def prepare(config: FDAN, site: Site[FDAN]) -> Mine:
 
 @step(metrics=("loss",))
 def warm(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Change, Mine]:
-    """E epochs of cross-entropy from w: features that nobody has trained have no width worth measuring."""
+    """E epochs of cross-entropy from w: features that no site has trained have no width worth measuring."""
     check_rows(site)
     return changed(order.model, network(order, memory, site), memory, site, None)
 
@@ -141,7 +141,7 @@ def train(order: Lesson, memory: Mine, site: Site[FDAN]) -> Outcome[Change, Mine
 
 
 @step()
-def settle_in(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, Mine]:
+def measure_norms(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, Mine]:
     """What batch norm measures at the site by w as it is now, for the scoring that follows. Nothing leaves."""
     _, mine = measured(order, memory, site)
     return Outcome(Nothing(), mine)
@@ -149,7 +149,7 @@ def settle_in(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, 
 
 @step(metrics=("accuracy",), view=View.HELD_OUT)
 def score(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, Mine]:
-    """w with the site's own statistics. It keeps them, and its owner may take them out."""
+    """w with the site's own statistics. It stores them, and its owner may export them."""
     value = accuracy(predict, order, memory, site)
     mine = Mine(order.model, memory.buffers or order.buffers)
     return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
@@ -160,7 +160,7 @@ def predict(order: Model, memory: Mine, site: Site[FDAN], x: Tensor) -> Tensor:
 
 
 def drawn_to(order: Lesson, d: int, site: Site[FDAN]) -> Penalty | None:
-    """lambda |mean psi(f) - partner|^2 of features f (b, d), the partner a constant; None where lambda is 0 or nobody is there.
+    """lambda |mean psi(f) - partner|^2 of features f (b, d), the partner a constant; None if lambda is 0 or there is no partner.
 
     The mean over i of |. - m_i|^2 is |. - mean m_i|^2 plus a spread, which no feature changes.
     """
@@ -204,7 +204,7 @@ def objective(data: Data, penalty: Penalty | None) -> Callable[[nn.Module, Tenso
 
 
 def measured(order: Model | Waves, memory: Mine, site: Site[FDAN]) -> tuple[nn.Module, Mine]:
-    """The network by w with batch-norm statistics of the site's own rows, which it keeps."""
+    """The network by w with batch-norm statistics of the site's own rows, which it stores."""
     net = network(order, memory, site)
     remeasure(net, site.data.x, site.config.batch, site.rng, site.device, site.tick)
     made = nets.weights_of(net)
@@ -226,7 +226,7 @@ def check_rows(site: Site[FDAN]) -> None:
 
 
 def predict_own(order: Nothing, memory: Mine, site: Site[FDAN], x: Tensor) -> Tensor:
-    """Outputs of the model that the site keeps."""
+    """Outputs of the model in the site's memory."""
     net = nets.loaded(site.world, {**memory.model, **memory.buffers}, site.device)
     return outputs(net, x, site.device)
 

@@ -51,7 +51,7 @@ class State(Model):
 
 
 def of_model(h: Model, config: Config, rng: Generator) -> State:
-    """Nobody has a model of its own yet."""
+    """No site has a model of its own yet."""
     return State(h.f, h.g, {}, torch.zeros(0, 0, dtype=torch.float64))
 
 

@@ -1,4 +1,4 @@
-"""What FedDaDiL sends and keeps. Coordinates alpha, features and labels are fields of `Mine` and of no message."""
+"""What FedDaDiL sends and stores. Coordinates alpha, features and labels are fields of `Mine` and of no message."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Moments:
 
 @record
 class Mine:
-    """What a site keeps. It never travels."""
+    """A site's memory. It never travels."""
 
     z: Tensor = field("n_l d", doc="features of the training rows, as the encoder gives them; scaled they are Z_Q")
     y: Tensor = field("l", doc="their labels, int64; empty where there are none, Y_Q")

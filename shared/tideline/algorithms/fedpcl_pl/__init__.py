@@ -82,7 +82,7 @@ class Described:
 
 @record
 class Memory(Mine):
-    """What a site keeps: h_S and its own head. Empty before its first exchange."""
+    """A site's memory: h_S and its own head. Empty before its first exchange."""
 
     head: Weights = field(doc="the site's own projection head p")
     mean: Tensor = field(doc="Cbar^c (classes, width), as the site was sent them last")
@@ -193,7 +193,7 @@ def next_memory(order: Common, head: nn.Module) -> Memory:
 
 
 def of_model(h: Model, config: Config, rng: Generator) -> State:
-    """One seed for all heads; nobody has sent a prototype yet."""
+    """One seed for all heads; no site has sent a prototype yet."""
     return State(h.f, h.g, int(torch.randint(2**31, (), generator=rng)), {}, {})
 
 

@@ -1,4 +1,4 @@
-"""FedSR: sites learn one encoder whose representations are simple, so that it holds in domains that nobody trained on.
+"""FedSR: sites learn one encoder whose representations are simple, so that it holds in domains that no site trained on.
 
 Nguyen, Torr, Lim: FedSR: A Simple and Effective Domain Generalization Method for Federated Learning, NeurIPS 2022. A row's
 representation is a distribution; one term keeps it short (L2R), the other near a reference of its class (CMI).
@@ -42,7 +42,7 @@ class FedSR(Training):
 
 @record
 class Mine:
-    """What a site keeps: its own class references, K classes and representations of m numbers."""
+    """A site's memory: its own class references, K classes and representations of m numbers."""
 
     r_mu: Tensor = field("K m", doc="means of the classes' representations")
     r_s: Tensor = field("K m", doc="their scales, before softplus")
@@ -141,7 +141,7 @@ def plan(c: FedSR) -> Plan[FedSR, State]:
 
 
 def fits(config: FedSR, world: World, roster: Roster) -> None:
-    """The network has an encoder to widen, and somebody has labels. Raises ConfigRefused, RosterRefused."""
+    """The network has an encoder to widen, and a client has labels. Raises ConfigRefused, RosterRefused."""
     nets.check(world, made=probabilistic.build)
     needs_teachers(config, roster)
 

@@ -84,7 +84,7 @@ def check(config: Config, world: World, roster: Roster) -> None:
 
 
 def check_given(config: Config, targets: Sequence[str]) -> None:
-    """Every target has a group, and nobody else. Raises ConfigRefused."""
+    """Every target has a group, and no other site. Raises ConfigRefused."""
     without = [k for k in targets if not config.given.get(k)]
     if without:
         raise ConfigRefused(

@@ -1,4 +1,4 @@
-"""What FedWCA sends and keeps, and a site's half: which mixture of the clusters' models suits it, and how it adapts.
+"""What FedWCA sends and stores, and a site's half: which mixture of the clusters' models suits it, and how it adapts.
 
 Algorithms 1 and 2. Who is in which cluster is a field of `State` and of no message.
 """

@@ -54,7 +54,7 @@ def clustered(points: Mapping[str, Tensor], config: Config) -> dict[str, int]:
 def assigned(state: State, replies: Mapping[ClientId, Adapted | Weighed], config: Config) -> State:
     """Those who answered and have no cluster join that of the site with the nearest layer, or of their given group.
 
-    A given group of whom nobody was here gets a cluster.
+    A given group without a cluster gets a cluster.
     """
     for k in (k for k in replies if k not in state.members):
         here = point(replies[k].f, config)
@@ -93,7 +93,7 @@ def place_of(state: State, k: ClientId, here: Tensor, config: Config) -> int:
 def parted(state: State, config: Config) -> State:
     """Without those who have missed too many rounds in a row. Of a cluster of one, the site joins its nearest; of none, it goes.
 
-    Where all are lost everything stays: there is nobody to change it for.
+    Where all are lost everything stays: no site is left to change it for.
     """
     left = sorted(k for k, n in state.missed.items() if n < config.lost_after)
     if not left or len(left) == len(state.members):
@@ -274,7 +274,7 @@ def simplex(w: Tensor) -> Tensor:
 
 
 def reported(state: State, before: State | None = None, with_weights: bool = False) -> Folded[State]:
-    """The state, and for people: who is in which cluster, where that changed, and v of each site, where it was measured."""
+    """The state; for the result who is in which cluster, where that changed, and v of each site, where it was measured."""
     names = tuple(f"cluster {c + 1}" for c in range(len(state.models)))
     changed = before is None or before.members != state.members
     groups = {name: members_of(state.members, c) for c, name in enumerate(names)} if changed else EMPTY

@@ -207,7 +207,7 @@ def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Fold
 
 
 def notes(c: Config, world: World) -> tuple[str, ...]:
-    """What is done otherwise than asked, and what nobody may take for granted."""
+    """What is done otherwise than asked, and what cannot be relied on."""
     said = "each site's change of its model is needed apart, so secure summation cannot be used"
     idle = f"the moving average begins after round {c.warm_up}, and there are {c.rounds}"
     return (said, idle) if c.ema != 1 and 0 < c.rounds <= c.warm_up else (said,)

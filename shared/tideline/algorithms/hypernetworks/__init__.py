@@ -1,4 +1,4 @@
-"""What methods share whose coordinator generates each client's model by a hypernetwork: settings, and what is sent and kept.
+"""What methods share whose coordinator generates each client's model by a hypernetwork: settings, messages and a client's half.
 
 Embeddings and the hypernetwork itself are never sent.
 """
@@ -91,7 +91,7 @@ def chunk_of(c: Hyper, P: int) -> int:
 
 
 def check(c: Hyper, world: World, roster: Roster) -> None:
-    """Network and world fit, somebody teaches, the hypernetwork is within its limit. Raises ConfigRefused, RosterRefused."""
+    """Network and world fit, a client can teach, the hypernetwork is within its limit. Raises ConfigRefused, RosterRefused."""
     nets.check(world)
     check_memory(c, world, needs_teachers(c, roster))
     if c.heads == CHUNKED and c.head_init != "default":
@@ -100,7 +100,7 @@ def check(c: Hyper, world: World, roster: Roster) -> None:
 
 
 def check_supplied(c: Hyper, world: World, roster: Roster) -> None:
-    """As `check`, for weights that a person brings, around which matched heads begin: linear ones. Raises ConfigRefused too."""
+    """As `check`, for initial weights, around which matched heads begin: linear ones. Raises ConfigRefused too."""
     check(c, world, roster)
     if c.heads == CHUNKED:
         what = "config.heads is chunked, and chunked heads cannot generate weights that are brought"
@@ -195,7 +195,7 @@ def scoring(
 ) -> Phase[C, S]:
     """A phase that scores each site's held-out rows by the models that it is sent; its accuracy is their mean.
 
-    So id is the mean over clients of their own models' accuracies, and ood, of a domain that nobody trained on, the mean of all.
+    So id is the mean over clients of their own models' accuracies, and ood, of a domain that no site trained on, the mean of all.
     """
     score: Phase[C, S] = evaluate(offer, predict_by, takes=Models, confidence=confidence, each=models_in)
     return replace(score, fold=fold)

@@ -42,7 +42,7 @@ def begin(c: Hyper, world: World, roster: Roster, rng: Generator) -> State:
 
 
 def begin_from(c: Hyper, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
-    """Matched heads around weights that were brought."""
+    """Matched heads around initial weights."""
     return first(c, world, roster, rng, weights, matched=True)
 
 
@@ -73,7 +73,7 @@ def to_learners(state: State, turn: Turn[Hyper]) -> Each[Model]:
 
 
 def to_be_scored(state: State, turn: Turn[Hyper]) -> Each[Models]:
-    """phi_i to client i; to every other member, such as a domain that nobody trains on, the models of all clients."""
+    """phi_i to client i; to every other member, such as a domain that no site trains on, the models of all clients."""
 
     def made(client: ClientId) -> Models:
         whose = (client,) if client in state.clients else state.clients
@@ -119,7 +119,7 @@ def moved(rest: Weights, steps: Iterable[tuple[float, Weights]]) -> dict[str, Te
 
 
 def embeddings(hyper: State, room: int) -> Mapping[str, Table]:
-    """Where each client lies among the others, for admins: nothing where there is no room for so many numbers."""
+    """Each client's embedding, for admins: nothing where there is no room for so many numbers."""
     nu = hyper.theta[NU]
     if nu.numel() > room:
         return EMPTY
@@ -128,7 +128,7 @@ def embeddings(hyper: State, room: int) -> Mapping[str, Table]:
 
 
 def graded(state: S, replies: Replies[Histogram], turn: Turn[Hyper], hyper: State) -> Folded[S]:
-    """The state as it is; for people the spread of the clients' models, and confidences where sites tell them."""
+    """The state as it is; for the result the spread of the clients' models, and confidences where sites tell them."""
     apart = spread(phi(hyper, turn, client) for client in hyper.clients)
     names = [name for name in apart if hyper.rest.get(name) is None]
     table = Table(tuple(names), ("standard deviation",), tuple((apart[name],) for name in names))

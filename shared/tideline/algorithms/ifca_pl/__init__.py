@@ -121,7 +121,7 @@ def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> S
 
 
 def of_model(h: Model, config: Config, rng: Generator) -> State:
-    """k models about f_S; nobody has chosen yet."""
+    """k models about f_S; no site has chosen yet."""
     return State(h.f, h.g, tuple(scattered(h.f, config.noise, rng) for _ in range(config.k)), {})
 
 

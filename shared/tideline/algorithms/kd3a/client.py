@@ -1,4 +1,4 @@
-"""What KD3A sends and keeps, and a site's half: a source trains; the target lets the sources' models vote, and learns.
+"""What KD3A sends and stores, and a site's half: a source trains; the target lets the sources' models vote, and learns.
 
 The tables of probabilities that the target votes by are in no message and no memory.
 """
@@ -98,7 +98,7 @@ def train_counted(order: Model, memory: Mine, site: Site[KD3A]) -> Outcome[Count
 
 
 def taught(order: Model, memory: Mine, site: Site[KD3A]) -> tuple[Model, Mine, float]:
-    """w_k, what the source keeps, and its mean loss of the last epoch."""
+    """w_k, the source's next memory, and its mean loss of the last epoch."""
     net = begun(order.f, order.g, memory, site)
     loss = descended(net, site, cross_entropy)
     made = parts(nets.weights_of(net))
@@ -120,7 +120,7 @@ def distil_counted(order: Lesson, memory: Mine, site: Site[KD3A]) -> Outcome[Dis
 
 
 def distilled(order: Lesson, memory: Mine, site: Site[KD3A]) -> tuple[Model, Mine, Tensor, dict[str, float]]:
-    """The target's model, what it keeps, the weights of all models, and its metrics."""
+    """The target's model, its next memory, the weights of all models, and its metrics."""
     check_rows(site)
     gate = gate_of(site.config, site.round)
     p = torch.stack(list(tables(order.sources, site)))
@@ -217,7 +217,7 @@ def descended(net: nn.Module, site: Site[KD3A], loss: Loss) -> float:
 
 @step(metrics=("accuracy",), view=View.HELD_OUT)
 def score(order: Model, memory: Mine, site: Site[KD3A]) -> Outcome[Nothing, Mine]:
-    """The model that the site would use now. It keeps that, and its owner may take it out."""
+    """The model that the site would use now. It stores that, and its owner may export it."""
     mine = Mine(order.f, own_head(order.g, memory, site))
     value = accuracy(source.predict, Model(mine.f, mine.g), memory, site)
     return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})

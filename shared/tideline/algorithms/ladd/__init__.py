@@ -84,7 +84,7 @@ def cluster(state: State, replies: Replies[Style] | Replies[SharedStyle], turn: 
 
 
 def styles_to_sources(state: State, turn: Turn[Styled]) -> dict[ClientId, Lesson]:
-    """h and all styles to the sources; to nobody where the source model was brought."""
+    """h and all styles to the sources; to none where the run has initial weights."""
     stacked = torch.stack([state.styles[k].float() for k in sorted(state.styles)])
     return dict.fromkeys(turn.sources(), Lesson(state.f, state.g, stacked))
 
@@ -181,25 +181,25 @@ START: source.Start[Styled, State] = source.Start(of_model)
 
 
 def plan_of(
-    keeps: type[M], adapt: AnyStep, ask: Callable[[State, Turn[Styled]], Mapping[ClientId, Record]]
+    memory_type: type[M], adapt: AnyStep, ask: Callable[[State, Turn[Styled]], Mapping[ClientId, Record]]
 ) -> Callable[[Styled], Plan[Styled, State]]:
     """The plan of either: styles, the source model in their light, its score, rounds of adaptation."""
     work = Phase("adapt", adapt, ask=ask, fold=fold)
     own = models_to_targets
 
     def plan(c: Styled) -> Plan[Styled, State]:
-        style = Phase("style", client.describing(c.style_transfer, keeps), ask=to(Role.TARGET, Nothing), fold=cluster)
-        first = (style, *(taught(c, keeps),) * c.source_rounds, source.source_only(own, keeps))
-        return (*first, *scored(c, (work,), source.score(own, keeps)))
+        style = Phase("style", client.describing(c.style_transfer, memory_type), ask=to(Role.TARGET, Nothing), fold=cluster)
+        first = (style, *(taught(c, memory_type),) * c.source_rounds, source.source_only(own, memory_type))
+        return (*first, *scored(c, (work,), source.score(own, memory_type)))
 
     return plan
 
 
-def taught(c: Styled, keeps: type[M]) -> Phase[Styled, State]:
+def taught(c: Styled, memory_type: type[M]) -> Phase[Styled, State]:
     """One exchange with the sources."""
     if c.style_transfer:
-        return Phase("source", client.teaching(keeps), ask=styles_to_sources, fold=take_source)
-    return Phase("source", source.training(keeps), ask=to(Turn.sources, Model), fold=take_source)
+        return Phase("source", client.teaching(memory_type), ask=styles_to_sources, fold=take_source)
+    return Phase("source", source.training(memory_type), ask=to(Turn.sources, Model), fold=take_source)
 
 
 def prepare(config: Styled, site: Site[Styled]) -> Pupil:
@@ -226,7 +226,7 @@ def check(config: Styled, world: World, roster: Roster) -> None:
 
 
 def without_source(config: Styled, world: World, roster: Roster) -> tuple[str, ...]:
-    """A source model that was brought has been trained already."""
+    """Initial weights have been trained already."""
     if not config.style_transfer or any(m.role is Role.SOURCE and m.labelled for m in roster):
         return ()
     return ("config.style_transfer is true, but the run brings its source model and has no source: no image takes another style",)

@@ -1,4 +1,4 @@
-"""What LADD sends and keeps beside what its family does, and a site's half: its style, and adaptation.
+"""What LADD sends and stores, and a site's half: its style, and adaptation.
 
 Who is in which cluster is a field of `State` and of no message.
 """
@@ -71,7 +71,7 @@ class Start:
 
 @record
 class Pupil(Mine):
-    """What a site keeps under LADD. Empty before it has a model; without a teacher before the running mean begins."""
+    """A site's memory under LADD. Empty before it has a model; without a teacher before the running mean begins."""
 
     source: Weights = field(doc="f_S, kept so that its large parts are not sent again")
     teacher: Weights = field(doc="f of the teacher: the running mean of the models that came")
@@ -91,14 +91,14 @@ class State(Model):
 # Style
 
 
-def describing(shared: bool, keeps: type[M]) -> AnyStep:
-    """The step that tells a site's style: to the coordinator alone, or for sources too. keeps: the method's memory."""
+def describing(shared: bool, memory_type: type[M]) -> AnyStep:
+    """The step that sends a site's style: to the coordinator alone, or for sources too. memory_type: the method's."""
     gives = SharedStyle if shared else Style
 
     def run(order: Nothing, memory: M, site: Site[Styled]) -> Outcome[Style | SharedStyle, M]:
         return Outcome(gives(own_style(site)), memory)
 
-    return Step("describe", run, Nothing, keeps, gives)
+    return Step("describe", run, Nothing, memory_type, gives)
 
 
 def own_style(site: Site[Styled]) -> Tensor:
@@ -115,14 +115,14 @@ def own_style(site: Site[Styled]) -> Tensor:
     return mean_style(site.data.x[chosen]).float()
 
 
-def teaching(keeps: type[M]) -> AnyStep:
-    """The step that trains the source model on images in the targets' styles. keeps: the method's memory."""
+def teaching(memory_type: type[M]) -> AnyStep:
+    """The step that trains the source model on images in the targets' styles. memory_type: the method's."""
 
     def run(order: Lesson, memory: M, site: Site[Styled]) -> Outcome[Taught, M]:
         message, metrics = source.trained(order.f, order.g, site, restyled(order.styles, site))
         return Outcome(message, memory, metrics)
 
-    return Step("train_in_styles", run, Lesson, keeps, Taught, ("loss", "samples"))
+    return Step("train_in_styles", run, Lesson, memory_type, Taught, ("loss", "samples"))
 
 
 def restyled(styles: Tensor, site: Site[Styled]) -> Callable[[Tensor], Tensor]:

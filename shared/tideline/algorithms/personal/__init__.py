@@ -1,7 +1,7 @@
-"""Methods with one model per client. Local: nobody sends anything; the lower reference of personalised learning.
+"""Methods with one model per client. Local: no site sends anything; the lower reference of personalised learning.
 
 A target has no labels, so it has no model of its own: it is left alone and reported without an accuracy; or, with `unseen`, it
-is a domain that nobody trained on, and scores the others' models.
+is a domain that no site trained on, and scores the others' models.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Start:
 
 @record
 class Mine:
-    """What a client keeps: its own model; empty before the first exchange."""
+    """A client's memory: its own model; empty before the first exchange."""
 
     model: Weights = field(doc="parameters and buffers by name")
 
@@ -104,7 +104,7 @@ def plan(c: LocalConfig) -> Plan[LocalConfig, Start]:
 
 
 def needs_labels(config: LocalConfig, world: World, roster: Roster) -> None:
-    """The network fits the world, and somebody has labels."""
+    """The network fits the world, and a client has labels."""
     nets.check(world)
     if not any(m.labelled for m in roster):
         raise RosterRefused("No member has labels, so nobody can train", "Add a source or a peer with labels", path="roster")
@@ -145,7 +145,7 @@ def models_to_targets(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, M
 
 
 def learners_if_scored(turn: Turn[LocalConfig]) -> tuple[ClientId, ...]:
-    """All who have labels; nobody where there is no target to score a model."""
+    """All who have labels; none where there is no target to score a model."""
     return turn.labelled() if turn.members(Role.TARGET) else ()
 
 

@@ -1,4 +1,4 @@
-"""Source-free adaptation: sites without labels adapt a model whose source data nobody has any more.
+"""Source-free adaptation: sites without labels adapt a model whose source data are gone.
 
 The references of Mori et al. (Federated Source-free Domain Adaptation for Classification: Weighted Cluster Aggregation for
 Unlabeled Data): the source model as it is; SHOT at each site alone; SHOT under federated averaging, plain or with FedProx's term.

@@ -1,4 +1,4 @@
-"""Settings of the source-free family, and what it sends and keeps.
+"""Settings of the source-free family, and its messages and memory.
 
 A network is h = g o f, in two parts, since the classifier g never changes again.
 """
@@ -96,7 +96,7 @@ class Counted(Adapted):
 
 @record
 class Mine:
-    """What a site keeps: the model that is its own in the end. Empty before it has one."""
+    """A site's memory: the model that is its own in the end. Empty before it has one."""
 
     f: Weights = field(doc="backbone and bottleneck")
     g: Weights = field(doc="the classifier, as the source left it")

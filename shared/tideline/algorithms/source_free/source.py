@@ -1,4 +1,4 @@
-"""The source model h_S: trained where the source's data are, or brought as a file; then the source leaves.
+"""The source model h_S: trained where the source's data are, or given as a file; then the source leaves.
 
 Targets score it, and the model that is their own in the end stays with them.
 """

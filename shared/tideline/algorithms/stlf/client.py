@@ -241,7 +241,7 @@ def describe(order: Nothing, memory: Mine, site: Site[STLF]) -> Outcome[Summary,
 
 @step()
 def offer(order: Targets, memory: Mine, site: Site[STLF]) -> Outcome[Offered, Mine]:
-    """h_i, for the devices that are to get it and for nobody else."""
+    """h_i, for the devices that are to get it alone."""
     if not memory.h:
         raise StepFailed("This device has no labels, so no model to offer", "The coordinator asks for what is not there")
     return Outcome(Offered(Handle.of(Hypothesis(memory.h), map(ClientId, order.names))), memory)

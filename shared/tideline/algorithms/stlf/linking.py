@@ -175,7 +175,7 @@ def check_left(state: State, names: Sequence[str], able: Bools, reaches: Bools) 
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names for people, the first of them where they are many."""
+    """Names for messages, the first of them where they are many."""
     rest = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -219,7 +219,7 @@ def formed(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> State:
 
 
 def chosen(rule: str, plan: Plan) -> Chosen:
-    """A plan as the state keeps it."""
+    """A plan as the state stores it."""
     psi, alpha = torch.from_numpy(plan.psi.copy()), torch.from_numpy(plan.alpha.copy())
     return Chosen(rule, psi, alpha, plan.energy, plan.links, plan.objective)
 

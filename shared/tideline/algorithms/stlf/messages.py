@@ -1,4 +1,4 @@
-"""What ST-LF sends and keeps. The paper's names: h a hypothesis, d divergences, psi 1 for a target, alpha weights, K energies."""
+"""What ST-LF sends and stores. As in the paper h is a hypothesis, d divergences, psi 1 for a target, alpha weights, K joules."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class Span:
 
 @record
 class Mine:
-    """What a device keeps."""
+    """A device's memory."""
 
     validation: Tensor = field("v", doc="numbers of labelled training rows that only measure the error")
     h: Weights = field(doc="its own hypothesis")
