@@ -43,7 +43,7 @@ def plan(c: AdaBN) -> Plan[AdaBN, Model]:
     """The source model, its score, one pass at each target."""
     work: Phase[AdaBN, Model] = Phase("measure", measure, ask=to(Role.TARGET, Model))
     grade: Phase[AdaBN, Model] = Phase("score", score_own, ask=to(Role.TARGET, Model))
-    return (*begun(c), *(work,) * c.rounds, grade, *source.end_counts(c, source.predict_own, Mine))
+    return (*begun(c, source.ALONE.take_source), *(work,) * c.rounds, grade, *source.end_counts(c, source.predict_own, Mine))
 
 
 def check_normed(config: AdaBN, world: World, roster: Roster) -> None:
@@ -68,6 +68,7 @@ adabn: Algorithm[AdaBN, Model, Mine] = method(
     "The source model with each target's own batch-norm statistics",
     AdaBN,
     plan,
+    start=source.ALONE,
     check=check_normed,
     claims=CLAIMS,
     presets={

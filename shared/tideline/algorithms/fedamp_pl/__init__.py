@@ -95,12 +95,12 @@ def adapt_near(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Adapte
     return Outcome(Adapted(f), Mine(f, order.g), {"loss": loss})
 
 
-START: source.Start[Config, State] = source.Start(of_model)
+START: source.Start[Config, State] = source.Start(State, of_model)
 
 
 def plan(c: Config) -> Plan[Config, State]:
     work = Phase("adapt", adapt_near, ask=clouds, fold=attend)
-    return (*begun(c, START.take_source), *scored(c, (work,), source.score(own)))
+    return (*begun(c, START.take_source), *scored(c, (work,), source.score(Mine, own)))
 
 
 CLAIMS = (
@@ -116,7 +116,6 @@ fedamp_pl: Algorithm[Config, State, Mine] = method(
     "Sites without labels adapt a model each, drawn to those that are near",
     Config,
     plan,
-    state=State,
     start=START,
     claims=CLAIMS,
 )

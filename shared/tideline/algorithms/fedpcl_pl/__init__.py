@@ -228,7 +228,7 @@ def collect(state: State, replies: Replies[Described], turn: Turn[Config]) -> St
     return replace(state, prototypes=prototypes, counts=counts)
 
 
-START: source.Start[Config, State] = source.Start(of_model)
+START: source.Start[Config, State] = source.Start(State, of_model)
 
 
 def plan(c: Config) -> Plan[Config, State]:
@@ -267,7 +267,6 @@ fedpcl_pl = method(
     "Sites without labels share prototypes over the source's frozen features",
     Config,
     plan,
-    state=State,
     memory=Memory,
     prepare=prepare,
     sizes=sizes,

@@ -46,7 +46,7 @@ class Config(Adapting):
     lost_after: int = setting(3, low=1, doc="rounds in a row without an answer after which a site leaves its cluster")
 
 
-START: source.Start[Config, State] = source.Start(server.of_model)
+START: source.Start[Config, State] = source.Start(State, server.of_model)
 
 
 def plan(c: Config) -> Plan[Config, State]:
@@ -60,7 +60,7 @@ def plan(c: Config) -> Plan[Config, State]:
             return (first,)
         return (full,) if c.weights in server.MEASURED and (r - 2) % c.refresh_every == 0 else (light,)
 
-    return (*begun(c, START.take_source), *scored(c, of, source.score(server.own_to_targets)))
+    return (*begun(c, START.take_source), *scored(c, of, source.score(Mine, server.own_to_targets)))
 
 
 def check(config: Config, world: World, roster: Roster) -> None:
@@ -114,7 +114,6 @@ fedwca: Algorithm[Config, State, Mine] = method(
     "Sites without labels adapt a source model, in clusters that mix",
     Config,
     plan,
-    state=State,
     start=START,
     check=check,
     claims=CLAIMS,

@@ -18,9 +18,9 @@ from tideline import nets
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.source_free import begun, method, source
 from tideline.algorithms.source_free.adapting import adapt, labelled, own_labels, seen
-from tideline.algorithms.source_free.family import Adapting, Mine, Model, Taught
+from tideline.algorithms.source_free.family import Adapting, Mine, Model
 from tideline.algorithms.source_free.source import network
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, to
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
@@ -112,14 +112,6 @@ def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State
     return State(h.f, h.g, (), {})
 
 
-def begin_with(config: Config, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
-    return of_model(source.parts(h), config, rng)
-
-
-def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
-    return of_model(source.mean_of(replies), turn.config, turn.rng)
-
-
 def of_model(h: Model, config: Config, rng: Generator) -> State:
     """k models about f_S; no site has chosen yet."""
     return State(h.f, h.g, tuple(scattered(h.f, config.noise, rng) for _ in range(config.k)), {})
@@ -165,9 +157,12 @@ def place(choice: Tensor) -> int:
     return int(choice.double().argmax())
 
 
+START: source.Start[Config, State] = source.Start(State, of_model)
+
+
 def plan(c: Config) -> Plan[Config, State]:
     work = Phase("adapt", choose, ask=to(Role.TARGET, models), fold=fold)
-    return (*begun(c, take_source), *scored(c, (work,), source.score(own)))
+    return (*begun(c, START.take_source), *scored(c, (work,), source.score(Mine, own)))
 
 
 def sizes(config: Config, world: World) -> Mapping[str, int]:
@@ -188,9 +183,8 @@ ifca_pl: Algorithm[Config, State, Mine] = method(
     "Sites without labels adapt the one of k models that suits them best",
     Config,
     plan,
-    state=State,
+    start=START,
     begin=begin,
     sizes=sizes,
-    supplied=Supplied(begin_with, source.needs_targets),
     claims=CLAIMS,
 )

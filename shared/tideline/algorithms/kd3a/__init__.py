@@ -116,7 +116,7 @@ def tables(a: Mapping[str, float], own: Weights, taught: Mapping[str, Model]) ->
     return weight if distance is None else {**weight, "batch-norm distance": Table(("distance",), ("distance",), ((distance,),))}
 
 
-START: source.Start[KD3A, State] = source.Start(of_model)
+START: source.Start[KD3A, State] = source.Start(State, of_model)
 
 
 def plan(c: KD3A) -> Plan[KD3A, State]:

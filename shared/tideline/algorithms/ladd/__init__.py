@@ -177,7 +177,7 @@ class LaddPL(Styled, Adapting):
 C = TypeVar("C", bound=Styled)
 
 
-START: source.Start[Styled, State] = source.Start(of_model)
+START: source.Start[Styled, State] = source.Start(State, of_model)
 
 
 def plan_of(
@@ -189,8 +189,8 @@ def plan_of(
 
     def plan(c: Styled) -> Plan[Styled, State]:
         style = Phase("style", client.describing(c.style_transfer, memory_type), ask=to(Role.TARGET, Nothing), fold=cluster)
-        first = (style, *(taught(c, memory_type),) * c.source_rounds, source.source_only(own, memory_type))
-        return (*first, *scored(c, (work,), source.score(own, memory_type)))
+        first = (style, *(taught(c, memory_type),) * c.source_rounds, source.source_only(memory_type, own))
+        return (*first, *scored(c, (work,), source.score(memory_type, own)))
 
     return plan
 

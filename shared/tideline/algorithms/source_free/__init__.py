@@ -72,17 +72,17 @@ def plan_of_shot(c: Adapting) -> Plan[Adapting, Model]:
     """Source, its score, then each target alone."""
     work: Phase[Adapting, Model] = Phase("adapt", alone, ask=to(Role.TARGET, Model))
     grade: Phase[Adapting, Model] = Phase("score", score_own, ask=to(Role.TARGET, Model))
-    return (*begun(c), *scored(c, (work,), grade))
+    return (*begun(c, source.ALONE.take_source), *scored(c, (work,), grade))
 
 
 def begun(
     c: P,
-    fold: Callable[[S, Replies[Taught], Turn[P]], S] = source.ALONE.take_source,  # type: ignore[assignment]
+    fold: Callable[[S, Replies[Taught], Turn[P]], S],
     memory: type[Record] = Mine,
 ) -> Plan[P, S]:
     """The exchanges with the sources, and what the source model scores at the targets. memory: the method's memory type."""
     teach = Phase("source", source.training(memory), ask=to(Turn.sources, Model), fold=fold)
-    return (*(teach,) * c.source_rounds, source.source_only(memory=memory))
+    return (*(teach,) * c.source_rounds, source.source_only(memory))
 
 
 def averaged(penalty: Callable[[A, Model], Penalty] | None = None) -> Callable[[A], Plan[A, Model]]:
@@ -98,7 +98,7 @@ def averaged(penalty: Callable[[A, Model], Penalty] | None = None) -> Callable[[
         return Outcome(Counted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
 
     work = Phase("adapt", Step("adapt", run, Model, Mine, Counted, ("loss", "samples")), ask=to(Role.TARGET, Model), fold=mean)
-    return lambda c: (*begun(c), *scored(c, (work,), source.score()))
+    return lambda c: (*begun(c, source.ALONE.take_source), *scored(c, (work,), source.score(Mine)))
 
 
 def mean(state: Model, replies: Replies[Counted], turn: Turn[Source]) -> Model:
@@ -114,27 +114,24 @@ def method(
     config: type[C],
     plan: Callable[[C], Plan[C, S]],
     *,
-    state: type[S] = Model,  # type: ignore[assignment]
-    start: source.Start[C, S] | None = None,
+    start: source.Start[C, S],
     begin: Callable[[C, World, Roster, Generator], S] | None = None,
     memory: type[M] = Mine,  # type: ignore[assignment]
     prepare: Callable[[C, Site[C]], M] = source.prepare,  # type: ignore[assignment]
     keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = source.keepsakes,  # type: ignore[assignment]
     check: Callable[[C, World, Roster], None] = fits_all,
-    supplied: Supplied[C, S] | None = None,
     presets: Mapping[str, Mapping[str, Plain]] | None = None,
     sizes: Callable[[C, World], Mapping[str, int]] = no_sizes,
     claims: tuple[str, ...] = (),
 ) -> Algorithm[C, S, M]:
     """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""
-    first: source.Start[C, S] = start or source.ALONE  # type: ignore[assignment]
     return Algorithm(
         name,
         paper,
         summary,
         config,
-        state,
-        begin or first.begin,
+        start.state,
+        begin or start.begin,
         plan,
         memory,
         prepare,
@@ -145,7 +142,7 @@ def method(
         keepsakes=keepsakes,
         sizes=sizes,
         claims=claims,
-        supplied=supplied or Supplied(first.begin_with, source.with_check(source.needs_targets, check)),
+        supplied=Supplied(start.begin_with, source.with_check(source.needs_targets, check)),
     )
 
 
@@ -154,7 +151,8 @@ source_model: Algorithm[SourceOnly, Model, Mine] = method(
     "Reference point: the source model, applied to the target unchanged",
     "The model of a labelled source, as it is",
     SourceOnly,
-    lambda c: (*begun(c), source.score()),
+    lambda c: (*begun(c, source.ALONE.take_source), source.score(Mine)),
+    start=source.ALONE,
     presets={name: {k: v for k, v in of.items() if k.startswith("source_")} for name, of in (("tiny", TINY), ("demo", DEMO))},
 )
 
@@ -164,6 +162,7 @@ shot: Algorithm[Adapting, Model, Mine] = method(
     "Each site without labels adapts the source model alone",
     Adapting,
     plan_of_shot,
+    start=source.ALONE,
 )
 
 fedavg_shot: Algorithm[Adapting, Model, Mine] = method(
@@ -172,6 +171,7 @@ fedavg_shot: Algorithm[Adapting, Model, Mine] = method(
     "Sites without labels adapt one common model",
     Adapting,
     averaged(),
+    start=source.ALONE,
 )
 
 fedprox_pl: Algorithm[FedProx, Model, Mine] = method(
@@ -180,4 +180,5 @@ fedprox_pl: Algorithm[FedProx, Model, Mine] = method(
     "Sites without labels adapt one common model, kept near it",
     FedProx,
     averaged(lambda c, order: near(c.mu, order.f)),
+    start=source.ALONE,
 )

@@ -29,6 +29,7 @@ from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 
 A = TypeVar("A", bound=Settings)
+A_contra = TypeVar("A_contra", bound=Settings, contravariant=True)
 S = TypeVar("S")
 M = TypeVar("M")
 
@@ -53,19 +54,20 @@ def drawn(world: World) -> Model:
 
 
 @dataclass(frozen=True)
-class Start(Generic[A, S]):
+class Start(Generic[A_contra, S]):
     """The first states of a method that begins with a source model h: each is of(h, config, rng)."""
 
-    of: Callable[[Model, A, Generator], S]
+    state: type[S]
+    of: Callable[[Model, A_contra, Generator], S]
 
-    def begin(self, config: A, world: World, roster: Roster, rng: Generator) -> S:
+    def begin(self, config: A_contra, world: World, roster: Roster, rng: Generator) -> S:
         """With a network at random, which the sources train."""
         return self.of(drawn(world), config, rng)
 
-    def begin_with(self, config: A, world: World, roster: Roster, rng: Generator, h: Weights) -> S:
+    def begin_with(self, config: A_contra, world: World, roster: Roster, rng: Generator, h: Weights) -> S:
         return self.of(parts(h), config, rng)
 
-    def take_source(self, state: S, replies: Replies[Taught], turn: Turn[A]) -> S:
+    def take_source(self, state: S, replies: Replies[Taught], turn: Turn[A_contra]) -> S:
         """With the source model that the sources trained."""
         return self.of(mean_of(replies), turn.config, turn.rng)
 
@@ -74,7 +76,7 @@ def model_alone(h: Model, config: Settings, rng: Generator) -> Model:
     return h
 
 
-ALONE: Start[Settings, Model] = Start(model_alone)
+ALONE: Start[Settings, Model] = Start(Model, model_alone)
 
 
 def training(memory_type: type[M]) -> AnyStep:
@@ -201,19 +203,13 @@ def predict_own(order: Nothing, memory: Mine, site: Site[Settings], x: Tensor) -
     return outputs(network(site, memory.f, memory.g), x, site.device)
 
 
-def source_only(
-    offer: Offer[S, A, Model] | None = None,
-    memory: type[M] = Mine,  # type: ignore[assignment]
-) -> Phase[A, S]:
+def source_only(memory: type[M], offer: Offer[S, A, Model] | None = None) -> Phase[A, S]:
     """h_S as it came, scored once: the baseline of adaptation. memory: the method's memory type, which stays as it is."""
     ask = offer or to(Role.TARGET, Model)
     return evaluate(ask, predict, takes=Model, keeps=memory, name="source_only", metrics=("source_only",))
 
 
-def score(
-    offer: Offer[S, A, Model] | None = None,
-    memory: type[K] = Mine,  # type: ignore[assignment]
-) -> Phase[A, S]:
+def score(memory: type[K], offer: Offer[S, A, Model] | None = None) -> Phase[A, S]:
     """The model that each target would use now. It stays in the target's memory, which the owner may export.
 
     memory: the method's memory type.

@@ -144,7 +144,7 @@ def pair_divergence(state: State, one: str, other: str, config: STLF) -> float:
 def problem(state: State, names: tuple[str, ...], d: Tensor, turn: Turn[STLF], phi_energy: float | None = None) -> Problem:
     """(P) of the devices. Raises RosterRefused where those that are left cannot be linked."""
     c, order = turn.config, [m.id for m in turn.roster]
-    at = [order.index(name) for name in names]  # type: ignore[arg-type]
+    at = [order.index(ClientId(name)) for name in names]
     columns = (state.error, state.count, state.labelled)
     error, count, labelled = (np.array([column[name] for name in names], np.float64) for column in columns)
     K = state.K[at][:, at].numpy()
