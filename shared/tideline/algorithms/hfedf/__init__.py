@@ -21,17 +21,17 @@ import torch
 from torch import Tensor, nn
 
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.hypernetworks import Counted, Hyper, State, Update, check, check_supplied, scoring, train, train_counted
+from tideline.algorithms.hypernetworks import Counted, Hyper, State, Update, check, check_supplied, train, train_counted
 from tideline.algorithms.hypernetworks.server import (
     NU,
     begin,
     begin_from,
-    graded,
     gradients,
     moved,
     optimised,
     pulled,
     rows_of_nu,
+    scoring,
     to_be_scored,
     to_learners,
 )
@@ -43,7 +43,6 @@ from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.evaluate import Histogram
 from tideline.learning.optimisers import OPTIMISERS
 from tideline.numerics.aggregation.grad_align import alignment, clipping
 from tideline.numerics.aggregation.hypernetwork import Pulled
@@ -202,10 +201,6 @@ def weights(found: Pulled, c: Config) -> Tensor:
     return torch.full((len(found.gram),), 1 / len(found.gram), dtype=torch.float64)
 
 
-def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Folded[State]:
-    return graded(state, replies, turn, state)
-
-
 def notes(c: Config, world: World) -> tuple[str, ...]:
     """What is done otherwise than asked, and what cannot be relied on."""
     said = "each site's change of its model is needed apart, so secure summation cannot be used"
@@ -217,7 +212,7 @@ def plan(c: Config) -> Plan[Config, State]:
     """(train, score) x R; before it the autoencoder, where it makes the embeddings."""
     first = (Phase("embed", embed, ask=seeds, fold=take),)
     work = Phase("train", train_counted if c.weighting == "samples" else train, ask=to_learners, fold=fuse)
-    score = scoring(to_be_scored, grade, c.confidence)
+    score: Phase[Config, State] = scoring(to_be_scored, lambda state: state, c.confidence)
     return (first if c.embeddings == "autoencoder" and c.rounds else ()) + scored(c, (work,), score)
 
 

@@ -5,24 +5,21 @@ Embeddings and the hypernetwork itself are never sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from torch import Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.averaging import Training, models_in, needs_teachers, predict_by
-from tideline.algorithms.averaging.messages import Model, Models
+from tideline.algorithms.averaging import Training, needs_teachers
+from tideline.algorithms.averaging.messages import Model
 from tideline.core.errors import ConfigRefused
-from tideline.core.phase import Folded, Phase, Replies, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import Roster, World
 from tideline.core.settings import nearest, setting
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.evaluate import Histogram, Offer, evaluate
 from tideline.learning.fit import cross_entropy, fit_at
 from tideline.learning.optimisers import OPTIMISERS, optimiser
 from tideline.nets.layers import parameters
@@ -188,14 +185,3 @@ def trained(order: Model, site: Site[Hyper], steps: int = 0, clip: float = 0.0) 
     last = fit_at(site, net, loss, by, epochs=c.epochs, batch=c.batch, steps=steps, clip=clip)
     delta = {name: w - order.model[name] for name, w in nets.weights_of(net).items()}
     return delta, {"first_loss": first[0], "loss": last, "samples": len(site.data)}
-
-
-def scoring(
-    offer: Offer[S, C, Models], fold: Callable[[S, Replies[Histogram], Turn[C]], Folded[S]], confidence: bool
-) -> Phase[C, S]:
-    """A phase that scores each site's held-out rows by the models that it is sent; its accuracy is their mean.
-
-    So id is the mean over clients of their own models' accuracies, and ood, of a domain that no site trained on, the mean of all.
-    """
-    score: Phase[C, S] = evaluate(offer, predict_by, takes=Models, confidence=confidence, each=models_in)
-    return replace(score, fold=fold)

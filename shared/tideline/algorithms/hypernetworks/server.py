@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
 from torch import Generator, Tensor
 
 from tideline import nets
+from tideline.algorithms.averaging import models_in, predict_by
 from tideline.algorithms.averaging.messages import Model, Models
 from tideline.algorithms.hypernetworks import LINEAR, Hyper, State, chunk_of, generated, learners
-from tideline.core.phase import MOST_VALUES, Each, Folded, Replies, Table, Turn
+from tideline.core.phase import MOST_VALUES, Each, Folded, Phase, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
-from tideline.learning.evaluate import Histogram, histograms
+from tideline.learning.evaluate import Histogram, Offer, evaluate, histograms
 from tideline.numerics.aggregation.chunked_heads import ChunkedPull, begin_chunked, generate_chunked, total
 from tideline.numerics.aggregation.hypernetwork import (
     LinearPull,
@@ -30,6 +32,7 @@ from tideline.numerics.aggregation.server_step import Optimised
 from tideline.numerics.aggregation.server_step import begin as fresh
 from tideline.numerics.aggregation.spread import spread
 
+C = TypeVar("C", bound=Hyper)
 S = TypeVar("S")
 NU = "nu"
 Gradients = Iterator[tuple[str, slice, Tensor]]
@@ -125,6 +128,20 @@ def embeddings(hyper: State, room: int) -> Mapping[str, Table]:
         return EMPTY
     columns = tuple(f"nu {i + 1}" for i in range(nu.shape[1]))
     return {"embeddings of the clients": Table(hyper.clients, columns, tuple(map(tuple, nu.double().tolist())), admins=True)}
+
+
+def scoring(offer: Offer[S, C, Models], hyper: Callable[[S], State], confidence: bool) -> Phase[C, S]:
+    """A phase that scores each site's held-out rows by the models that it is sent; its accuracy is their mean.
+
+    So id is the mean over clients of their own models' accuracies, and ood, of a domain that no site trained on, the mean of all.
+    hyper(state): the hypernetwork in the method's state.
+    """
+
+    def fold(state: S, replies: Replies[Histogram], turn: Turn[C]) -> Folded[S]:
+        return graded(state, replies, turn, hyper(state))
+
+    score: Phase[C, S] = evaluate(offer, predict_by, takes=Models, confidence=confidence, each=models_in)
+    return replace(score, fold=fold)
 
 
 def graded(state: S, replies: Replies[Histogram], turn: Turn[Hyper], hyper: State) -> Folded[S]:

@@ -36,9 +36,35 @@ from tideline.numerics.clustering.kmeans import silhouette_clusters
 from tideline.numerics.clustering.styles import window_side
 
 BATCH_NORM = "batch_norm"
-
 MOST_CLUSTERS = 20
 M = TypeVar("M", bound=Mine)
+
+
+@dataclass(frozen=True)
+class Styled(Local):
+    """Settings of both."""
+
+    style_transfer: bool = setting(
+        False, doc="sources train on images in the targets' styles; each style then goes to the sources as it is"
+    )
+    cluster_layers: tuple[str, ...] = setting(
+        (BATCH_NORM,),
+        doc="layers averaged inside clusters: batch_norm, first, last, all, or beginnings of names; all else over all",
+    )
+    bootstrap: int = setting(0, low=0, doc="first rounds in which all layers are averaged over all")
+
+
+@dataclass(frozen=True)
+class Ladd(Styled):
+    """Settings of LADD."""
+
+    lambda_kd: float = setting(1.0, low=0.0, doc="weight of the divergence from the source model's outputs")
+    teacher_from: int = setting(0, low=0, doc="t_s: round from which the teacher is a running mean; 0: half of the rounds")
+
+
+@dataclass(frozen=True)
+class LaddPL(Styled, Adapting):
+    """Settings of LADD with prototype labels."""
 
 
 def own_names(f: Mapping[str, Tensor], config: Styled) -> frozenset[str]:
@@ -145,33 +171,6 @@ def of_cluster(
         return kept
     mean = weighted_mean(replies, here, names)
     return mean if len(here) > 1 or len(members) == 1 else weighted_sum([(0.5, mean), (0.5, kept)])
-
-
-@dataclass(frozen=True)
-class Styled(Local):
-    """Settings of both."""
-
-    style_transfer: bool = setting(
-        False, doc="sources train on images in the targets' styles; each style then goes to the sources as it is"
-    )
-    cluster_layers: tuple[str, ...] = setting(
-        (BATCH_NORM,),
-        doc="layers averaged inside clusters: batch_norm, first, last, all, or beginnings of names; all else over all",
-    )
-    bootstrap: int = setting(0, low=0, doc="first rounds in which all layers are averaged over all")
-
-
-@dataclass(frozen=True)
-class Ladd(Styled):
-    """Settings of LADD."""
-
-    lambda_kd: float = setting(1.0, low=0.0, doc="weight of the divergence from the source model's outputs")
-    teacher_from: int = setting(0, low=0, doc="t_s: round from which the teacher is a running mean; 0: half of the rounds")
-
-
-@dataclass(frozen=True)
-class LaddPL(Styled, Adapting):
-    """Settings of LADD with prototype labels."""
 
 
 C = TypeVar("C", bound=Styled)

@@ -15,16 +15,15 @@ from torch import Generator
 
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.averaging.messages import Model, Models
-from tideline.algorithms.hypernetworks import METRICS, Hyper, check, check_supplied, scoring, server, trained
+from tideline.algorithms.hypernetworks import METRICS, Hyper, check, check_supplied, server, trained
 from tideline.algorithms.hypernetworks import State as Hypernetwork
 from tideline.core.algorithm import Algorithm, Supplied
-from tideline.core.phase import Each, Folded, Phase, Plan, Replies, Turn
+from tideline.core.phase import Each, Phase, Plan, Replies, Turn
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.evaluate import Histogram
 from tideline.learning.optimisers import OPTIMISERS
 from tideline.numerics.aggregation.grad_align import clipping
 from tideline.numerics.aggregation.server_step import step_
@@ -125,14 +124,10 @@ def to_be_scored(state: State, turn: Turn[Config]) -> Each[Models]:
     return server.to_be_scored(state.hyper, turn)
 
 
-def grade(state: State, replies: Replies[Histogram], turn: Turn[Config]) -> Folded[State]:
-    return server.graded(state, replies, turn, state.hyper)
-
-
 def plan(c: Config) -> Plan[Config, State]:
     """(step, score every so often) x R."""
     work = Phase("train", train_alone, ask=to_next, fold=descend, floor=0)
-    score = scoring(to_be_scored, grade, c.confidence)
+    score = server.scoring(to_be_scored, lambda state: state.hyper, c.confidence)
     return scored(c, (work,), score)
 
 
