@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from tideline.core.algorithm import Methods, load_methods, resolve
 from tideline.core.errors import FederationError, Malformed, Refused
-from tideline.core.registry import Methods, load_methods, resolve
 from tideline.core.run import RunId
 from tideline_agent.vault import FolderVault
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tideline.archive.errors import PartMissing
+from tideline.core.algorithm import load_methods, resolve
 from tideline.core.errors import Malformed, MemoryLost, NotFound
-from tideline.core.registry import load_methods, resolve
 from tideline.core.run import EMPTY, RunId
 from tideline.core.settings import nearest
 from tideline_agent.vault import FolderVault
@@ -53,7 +53,8 @@ def brief_of(vault: FolderVault, run: RunId) -> dict[str, Any]:
 
 def memory_of(vault: FolderVault, run: RunId, kind: type[Any]) -> Any:
     """The site's memory of a run."""
-    from tideline.archive.codec import LAX, decode
+    from tideline.archive.checks import LAX
+    from tideline.archive.reader import decode
 
     for _ in range(TRIES):
         head = vault.head(run)

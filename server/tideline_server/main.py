@@ -26,12 +26,11 @@ from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.tokens import Trust
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.api_keys import hash_of
-from tideline.engine.coordinator.leases import Leases
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService
-from tideline.engine.coordinator.scheduler import Scheduler
+from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.model.runs import Lease
-from tideline.engine.process.malloc import keep_freed_memory
+from tideline.engine.process.resources import keep_freed_memory
 from tideline_server.api import ApiSettings, Services, create_app
 from tideline_server.api.requests.connections import HEAD_BYTES, bounded
 from tideline_server.api.services import Meeting
@@ -269,7 +268,7 @@ def written_to(settings: CoordinatorSettings) -> tuple[Path, ...]:
 
 def gauges(journal: SqlJournal, part_store: PartStore, here: Here) -> Federation:
     """What is worked out when somebody looks at the numbers."""
-    return Federation(journal.tally, lambda: sum(told.size for told in part_store.parts.lying().values()), here)
+    return Federation(journal.tally, lambda: sum(told.size for told in part_store.parts.inventory().values()), here)
 
 
 def here(
@@ -390,7 +389,7 @@ def kept_secret(path: Path, nbytes: int) -> str:
 
 def shared_key(settings: CoordinatorSettings) -> str | None:
     """The hash of the admin key that replicas share, if one is given. Raises ConfigRefused."""
-    given = None if settings.admin_key is None else settings.admin_key.get_secret_value()
+    given = settings.admin_key
     if given is None and settings.admin_key_file is not None:
         try:
             given = settings.admin_key_file.expanduser().read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tideline.engine.audit.refusals import Refusals
+from tideline.engine.audit.entries import Refusals
 from tideline_server.limits import network_of
 
 

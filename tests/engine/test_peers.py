@@ -22,9 +22,8 @@ from tideline.core.errors import NotFound, PeerRefused, Refused, RosterRefused
 from tideline.core.run import ClientId, Digest
 from tideline.core.step import no_tick
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.model.clients import Keys
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.orders import Order, OrderRow
+from tideline.engine.model.accounts import Keys
+from tideline.engine.model.orders import Envelope, Order, OrderRow
 from tideline.engine.model.runs import Status
 from tideline.engine.peers.peer_keys import raw
 from tideline.engine.peers.sealing import about, ciphers
@@ -195,7 +194,7 @@ def test_a_client_without_keys_is_refused_at_the_start() -> None:
 def test_a_client_whose_keys_are_of_no_use_is_refused_at_the_start() -> None:
     """One from before that was looked at."""
     on = stage()
-    bert = on.run_service.people.find(BERT)
+    bert = on.run_service.enrolment.find(BERT)
     assert on.journal.rekey(BERT, bert.sign_key, Keys(bert.sign_key, LOW_ORDER[0]), 2)
     with pytest.raises(RosterRefused, match="bert has a key to receive that is none, or of low order") as refusal:
         on.start(given())

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, Engine, Inspector, create_engine, inspect, te
 from tests.postgres import own_schema
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId
-from tideline.engine.model.clients import Client, Invite, Keys, Standing
-from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.accounts import Client, Invite, Keys, Standing
+from tideline.engine.model.orders import Envelope
 from tideline.engine.model.runs import Lease
 from tideline_server.store import SqlJournal, StoreRefused
 from tideline_server.store.database.address import read_address

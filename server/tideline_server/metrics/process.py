@@ -9,7 +9,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from tideline.engine.model.runs import RoundRow, RunRow
-from tideline.engine.ports.meter import Meter
+from tideline.engine.ports.clock import Meter
 
 MOST_PAIRS = 100  # methods with their phases that are counted apart; the rest are "other"
 OTHER = "other"

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tideline.archive.folder import ASIDE
 from tideline.archive.layout import check_digest
-from tideline.archive.parts import Lying
+from tideline.archive.parts import StoredPart
 from tideline.core.errors import Unreachable
 from tideline.core.run import Digest
 from tideline_server.parts.s3 import Bucket
@@ -68,7 +68,7 @@ class BucketAside:
         return f"{ASIDE}/{digest}.{self._whose}"
 
 
-def laid(bucket: Bucket) -> Iterator[tuple[Digest, str, Lying]]:
+def laid(bucket: Bucket) -> Iterator[tuple[Digest, str, StoredPart]]:
     """What lies aside: the part, its copy's name, and since when."""
     for name, told in bucket.listed(ASIDE):
         if found := LAID.fullmatch(name):

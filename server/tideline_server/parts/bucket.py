@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tideline.archive.errors import DigestMismatch, PartMissing
-from tideline.archive.parts import Buffer, Lying, missing
+from tideline.archive.parts import Buffer, StoredPart, missing
 from tideline.core.errors import Stale
 from tideline.core.run import Digest
 from tideline_server.parts.aside import BucketAside, copied, laid, object_of
@@ -97,7 +97,7 @@ class BucketParts:
     def digests(self) -> Iterable[Digest]:
         return tuple(Digest(found[2]) for name in self.bucket.names() if (found := NAME.fullmatch(name)))
 
-    def lying(self) -> Mapping[Digest, Lying]:
+    def inventory(self) -> Mapping[Digest, StoredPart]:
         return {Digest(found[2]): told for name, told in self.bucket.listed() if (found := NAME.fullmatch(name))}
 
     def lies_there(self, digest: Digest, size: int) -> bool:

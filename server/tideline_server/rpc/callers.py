@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, Malformed, Unreachable, VersionRefused
 from tideline.core.signing import KEY_BYTES, PROTOCOL, WINDOW_SECONDS, call_bytes
 from tideline.engine.coordinator.enrolment import Enrolment, admitted, proven
-from tideline.engine.model.clients import Client, Keys
+from tideline.engine.model.accounts import Client, Keys
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.limits import Limits, address_of
 from tideline_server.rpc.wire import Context, method
@@ -59,7 +59,7 @@ class Callers:
     """Proves who calls. `run` does on a thread what asks the journal."""
 
     def __init__(self, people: Enrolment, run: Run, version: str, rules: Rules, limits: Limits) -> None:
-        self.people, self.run, self.version, self.rules, self.limits = people, run, version, rules, limits
+        self.enrolment, self.run, self.version, self.rules, self.limits = people, run, version, rules, limits
         self._outdated: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "people")
         self._ahead: Future[None] | None = None
@@ -90,7 +90,7 @@ class Callers:
         refused by it alone: an agent ends when it is refused, and comes again when it is put off.
         """
         self.read_ahead()
-        known = self.people.cached(name) or await self.run(self.people.recent, name)
+        known = self.enrolment.cached(name) or await self.run(self.enrolment.recent, name)
         if known is not None:
             try:
                 return check(known)
@@ -99,19 +99,19 @@ class Callers:
             except IdentityRefused:
                 pass
         await self.limits.wrong_key(address_of(context.peer()))
-        return check(await self.run(self.people.look, name))
+        return check(await self.run(self.enrolment.read, name))
 
     def read_ahead(self) -> None:
         """Have rows read before they are too old, on a thread of its own: hundreds of calls would wait for that, and at once."""
-        if self.people.ageing() and (self._ahead is None or self._ahead.done()):
-            self._ahead = self._thread.submit(read_ahead, self.people)
+        if self.enrolment.ageing() and (self._ahead is None or self._ahead.done()):
+            self._ahead = self._thread.submit(read_ahead, self.enrolment)
 
     async def still(self, opened: Client) -> None:
         """For calls under way; mostly it asks nobody. opened: the client as it was when the call was proven.
 
         Raises IdentityRefused for a client that is let in no more, Rekeyed for one that has other keys.
         """
-        known = admitted(self.people.cached(opened.name) or await self.run(self.people.look, opened.name, False))
+        known = admitted(self.enrolment.cached(opened.name) or await self.run(self.enrolment.read, opened.name, False))
         if (known.sign_key, known.credential_hash) != (opened.sign_key, opened.credential_hash):
             raise Rekeyed(f"{known.name!r} has other keys than those that began this call", "Call again; an agent does by itself")
 
@@ -129,7 +129,7 @@ class Callers:
 
     def timely(self, proof: Proof) -> None:
         """Raises ClockRefused for a call that is signed for another time."""
-        ours = self.people.clock.now()
+        ours = self.enrolment.clock.now()
         if abs(ours - proof.time_ms / 1000) > WINDOW_SECONDS:
             raise ClockRefused(
                 f"The call is signed for {moment(proof.time_ms / 1000)}; the coordinator's clock says {moment(ours)}",

@@ -14,15 +14,14 @@ import grpc
 import structlog
 
 from tideline.archive.errors import TooLarge
-from tideline.archive.intake import Intake, chunk_size
+from tideline.archive.parts import Intake, chunk_size
 from tideline.core.errors import ClockRefused, IdentityRefused, TooMany
 from tideline.core.run import ClientId, OrderId
 from tideline.core.signing import PROTOCOL, fingerprint, handover_bytes, rotation_bytes
-from tideline.engine.audit.refusals import Refusals
-from tideline.engine.coordinator.agent_service import AgentService
-from tideline.engine.coordinator.notes import Notebook
+from tideline.engine.audit.entries import Refusals
+from tideline.engine.coordinator.agent_service import AgentService, Notebook
 from tideline.engine.coordinator.run_service import RunService
-from tideline.engine.model.clients import Client
+from tideline.engine.model.accounts import Client
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
@@ -81,7 +80,7 @@ class Door:
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(REPORTERS, "report")
         self._reporting: defaultdict[ClientId, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(REPORTS))
-        self.callers = Callers(run_service.people, self.run, version, rules, limits)
+        self.callers = Callers(run_service.enrolment, self.run, version, rules, limits)
         self.notebook = Notebook(agent_service)
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "agents"), self.run)
         self.closing = asyncio.Event()
@@ -129,7 +128,7 @@ class Door:
         async with self.watched(request.name, context):
             keys = self.callers.enrolling(request, raw, context)
             who = applicant_in(request, keys)
-            client = await self.run(self.run_service.people.admit, request.token, who)
+            client = await self.run(self.run_service.enrolment.admit, request.token, who)
         self.callers.outdated(client)
         made = pb.EnrolReply(name=client.name, protocol=client.protocol, version=self.version)
         made.oldest, made.time_ms, made.standing = self.callers.rules.oldest, self.now_ms(), client.standing.value
@@ -141,7 +140,7 @@ class Door:
         async with self.watched(request.name, context):
             keys = self.callers.enrolling(request, raw, context, "Check")
             who = applicant_in(request, keys)
-            standing = await self.run(self.run_service.people.would, request.token, who)
+            standing = await self.run(self.run_service.enrolment.would, request.token, who)
         made = pb.EnrolReply(name=request.name, protocol=PROTOCOL, version=self.version, standing=standing)
         made.oldest, made.time_ms = self.callers.rules.oldest, self.now_ms()
         return made

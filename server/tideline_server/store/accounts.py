@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, select, update
 
 from tideline.core.run import ClientId
-from tideline.engine.model.clients import Client, Handover, Invite, Keys, Standing
+from tideline.engine.model.accounts import Client, Handover, Invite, Keys, Standing
 from tideline.engine.model.transitions import rekeyed
 from tideline_server.store.database.dialect import added
 from tideline_server.store.schema import clients, invites

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, Insert, Row, or_, select, update
 
-from tideline.engine.model.api_keys import ApiKey, KeyRole
+from tideline.engine.model.accounts import ApiKey, KeyRole
 from tideline_server.store.database.dialect import INSERTS
 from tideline_server.store.schema import GOOD, api_keys
 

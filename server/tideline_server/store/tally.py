@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from sqlalchemy import Column, Connection, func, select
 
-from tideline.engine.model.clients import Standing
+from tideline.engine.model.accounts import Standing
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import Status, Tally
 from tideline_server.store.schema import audit_tip, clients, orders, parts, runs

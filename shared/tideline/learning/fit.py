@@ -11,8 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
-from tideline.core.data import Data
-from tideline.core.step import Site, no_tick
+from tideline.core.step import Data, Site, no_tick
 
 C = TypeVar("C")
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]

@@ -18,7 +18,8 @@ from tests.laws.values import raw
 from tests.synthetic import experiment
 from tideline import nets
 from tideline.algorithms.fedpcl_pl import WIDTH, Config, Memory, State, drawn, fedpcl_pl, predict, prepare
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site

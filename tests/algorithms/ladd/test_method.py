@@ -19,7 +19,8 @@ from tideline import nets
 from tideline.algorithms.ladd import Ladd, LaddPL, ladd, ladd_pl
 from tideline.algorithms.ladd.client import Pupil, Start, State, first_mean, followed, restyled, taught_by
 from tideline.algorithms.source_free.family import Model
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
 from tideline.numerics.aggregation.averaging import weighted_sum

@@ -15,10 +15,11 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.stlf.messages import Assignment, Mine, Profile, Separated, State, Update
 from tideline.algorithms.stlf.settings import GIVEN, RULES
-from tideline.archive.codec import LAX, Rules, decode
-from tideline.core.data import Data
+from tideline.archive.checks import LAX, Rules
+from tideline.archive.reader import decode
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import ClientId, Role, World
+from tideline.core.step import Data
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import SimSite

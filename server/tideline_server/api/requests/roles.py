@@ -9,7 +9,7 @@ from starlette.routing import compile_path
 
 from tideline.core.errors import PermissionRefused
 from tideline.engine.coordinator.api_keys import Caller
-from tideline.engine.model.api_keys import KeyRole
+from tideline.engine.model.accounts import KeyRole
 
 
 @dataclass(frozen=True)

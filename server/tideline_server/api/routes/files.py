@@ -13,8 +13,8 @@ from starlette.responses import Response, StreamingResponse
 from tideline.core.errors import NotFound, PermissionRefused, Refused
 from tideline.core.run import Digest, RunId
 from tideline.engine.coordinator.api_keys import Caller
-from tideline.engine.model.api_keys import KeyRole
-from tideline.engine.model.files import Files
+from tideline.engine.model.accounts import KeyRole
+from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import Status
 from tideline_server.api.answers import answer
 from tideline_server.api.models import PartsSwept, Problem, RunFiles

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Request, Response
 from tideline.core.errors import NotFound
 from tideline.core.settings import parse, setting
 from tideline.engine.coordinator.api_keys import LONGEST_SECONDS
-from tideline.engine.model.api_keys import ApiKey, KeyRole
+from tideline.engine.model.accounts import ApiKey, KeyRole
 from tideline_server.api.models import KeyLine, KeyMade, Whoami
 from tideline_server.api.pages import PAGED, After, Limit, link_next
 from tideline_server.api.requests.access import Asking, Keys

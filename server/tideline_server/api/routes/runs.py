@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 
 from tideline.core.run import RunId
 from tideline.engine.coordinator.result import result_of
-from tideline.engine.model.api_keys import KeyRole
+from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import Experiment
 from tideline.engine.model.runs import Headline, headline
 from tideline_server.api.answers import jsonable

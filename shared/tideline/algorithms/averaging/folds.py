@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from tideline.algorithms.averaging.messages import State, Update
-from tideline.core.algorithm import no_notes
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Each, Folded, Replies, Turn, marked
 from tideline.core.record import Weights
@@ -50,7 +49,7 @@ class Folding(Generic[C]):
     floor: Callable[[C], tuple[int | None, str]] | None = None
     check: Callable[[C], None] | None = None
     check_number: Callable[[C, int], None] | None = None
-    notes: Callable[[C, World], tuple[str, ...]] = no_notes
+    notes: Callable[[C, World], tuple[str, ...]] = lambda config, world: ()
 
 
 def models(replies: Replies[Update]) -> Each[Weights]:

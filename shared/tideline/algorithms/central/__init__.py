@@ -16,15 +16,14 @@ from torch import Generator, Tensor
 from tideline import nets
 from tideline.algorithms.averaging import PRESETS, Training, learners, needs_teachers, predict, scored
 from tideline.algorithms.averaging.messages import Model
-from tideline.core.algorithm import Algorithm, Supplied
-from tideline.core.data import Data
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import StepFailed
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn, folded, marked, to, to_all
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import Roster, World
 from tideline.core.settings import setting
-from tideline.core.step import Outcome, Site, step
+from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import Histogram, evaluate
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.optimisers import optimiser
@@ -199,5 +198,5 @@ central: Algorithm[Central, State, Nothing] = Algorithm(
     notes=notes,
     sizes=sizes,
     claims=CLAIMS,
-    supplied=Supplied(begin_from, fits_initial_weights),
+    initial_weights=InitialWeights(begin_from, fits_initial_weights),
 )

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from tideline import nets
 from tideline.algorithms.fada.messages import Common, Contribution, Half, Halves, Identifiers, Mine
 from tideline.algorithms.fada.settings import DELTA, GRAD, LEAST, PARAM, Either, aligns, disentangles
-from tideline.core.data import View
 from tideline.core.errors import DataRefused, Malformed, StepFailed
 from tideline.core.handle import Handle, check_due
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import Role
-from tideline.core.step import AnyStep, Outcome, Site, Step, step
+from tideline.core.step import AnyStep, Outcome, Site, Step, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import batches
 from tideline.learning.normalisation import remeasure

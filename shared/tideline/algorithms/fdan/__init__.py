@@ -20,7 +20,7 @@ from tideline.algorithms.fdan import client
 from tideline.algorithms.fdan.client import LEAST, Change, Lesson, Mine, Model, Moment, State, Waves, Width
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import EndCounts
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, marked, to
 from tideline.core.record import Nothing, Weights
@@ -173,6 +173,6 @@ fdan = Algorithm(
     network="lenet_bn",
     keepsakes=client.keepsakes,
     sizes=sizes,
-    supplied=Supplied(begin_with, fits),
+    initial_weights=InitialWeights(begin_with, fits),
     claims=CLAIMS,
 )

@@ -14,11 +14,10 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from tideline import nets
-from tideline.core.data import Data, View
 from tideline.core.errors import DataRefused
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.step import Outcome, Site, step
+from tideline.core.step import Data, Outcome, Site, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import cross_entropy, fit_at
 from tideline.learning.normalisation import remeasure

@@ -16,12 +16,11 @@ from tideline.algorithms.feddadil import client, server, target
 from tideline.algorithms.feddadil.messages import Heads, Mine, State
 from tideline.algorithms.feddadil.target import keepsakes
 from tideline.core.algorithm import Algorithm
-from tideline.core.data import View
 from tideline.core.phase import Phase, Plan, Turn, to, to_all, unchanged
 from tideline.core.record import Nothing
 from tideline.core.run import Role
 from tideline.core.settings import Plain, setting
-from tideline.core.step import Step
+from tideline.core.step import Step, View
 from tideline.numerics.alignment import scaling
 from tideline.numerics.transport.dictionary_update import OPTIMISERS
 

@@ -20,13 +20,12 @@ from tideline.algorithms.source_free import begun, method, source
 from tideline.algorithms.source_free.adapting import seen
 from tideline.algorithms.source_free.family import DEMO, TINY, Local, Mine, Model, Taught
 from tideline.algorithms.source_free.source import network
-from tideline.core.data import View
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import Role, World
 from tideline.core.settings import setting
-from tideline.core.step import Outcome, Site, step
+from tideline.core.step import Outcome, Site, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import fit_at
 from tideline.numerics.labels.contrast import Sets, class_means, classified, contrast, mean_prototypes

@@ -35,7 +35,7 @@ from tideline.algorithms.hypernetworks.server import (
     to_be_scored,
     to_learners,
 )
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import DataRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.privacy import Exposure
@@ -244,6 +244,6 @@ hfedf: Algorithm[Config, State, Nothing] = Algorithm(
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     notes=notes,
     claims=CLAIMS,
-    supplied=Supplied(begin_from, check_supplied),
+    initial_weights=InitialWeights(begin_from, check_supplied),
     admins=True,
 )

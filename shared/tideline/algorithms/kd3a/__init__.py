@@ -16,7 +16,7 @@ from tideline.algorithms.kd3a import client
 from tideline.algorithms.kd3a.client import LOCAL, MIXED, SHAPLEY, Counted, Distilled, DistilledCounted, Lesson, State, Trained
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import EndCounts, Mine, Model
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, to, to_all
 from tideline.core.record import Weights
 from tideline.core.run import Role
@@ -158,6 +158,6 @@ kd3a = Algorithm(
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     network="lenet_bn",
     keepsakes=source.keepsakes,
-    supplied=Supplied(START.begin_with, source.needs_one_target),
+    initial_weights=InitialWeights(START.begin_with, source.needs_one_target),
     claims=CLAIMS,
 )

@@ -17,10 +17,9 @@ from tideline import nets
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import Mine, Model
 from tideline.algorithms.source_free.source import check_rows, network, parts
-from tideline.core.data import View
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.step import Outcome, Site, step
+from tideline.core.step import Outcome, Site, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import Loss, cross_entropy, fit_at
 from tideline.numerics.aggregation.shapley import leave_one_out, shapley

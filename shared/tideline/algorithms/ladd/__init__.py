@@ -22,7 +22,7 @@ from tideline.algorithms.ladd.client import Lesson, Pupil, SharedStyle, Start, S
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Local, Mine, Model, Taught
 from tideline.algorithms.source_free.source import members_of
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, to
 from tideline.core.record import Nothing, Record, Weights
@@ -267,7 +267,7 @@ def method(
         notes=notes,
         sizes=sizes,
         claims=CLAIMS,
-        supplied=Supplied(START.begin_with, source.with_check(source.needs_targets, check), without_source),
+        initial_weights=InitialWeights(START.begin_with, source.with_check(source.needs_targets, check), without_source),
     )
 
 

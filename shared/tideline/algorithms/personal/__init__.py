@@ -39,9 +39,9 @@ class LocalConfig:
     momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of SGD; fresh each exchange, as in averaging")
     weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of SGD")
     evaluate_every: int = setting(1, low=1, doc="exchanges between scorings; the last is always scored")
-    unseen: bool = setting(False, doc="at the end targets score every site's model, and tell the mean accuracy", late=True)
-    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of training; adam has no use for momentum", late=True)
-    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too", late=True)
+    unseen: bool = setting(False, doc="at the end targets score every site's model, and tell the mean accuracy")
+    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of training; adam has no use for momentum")
+    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")
 
 
 @record
@@ -49,9 +49,7 @@ class Start:
     """What a client is sent: the seed of the common initial weights. As state also what sites have made of them, in the end."""
 
     seed: int = field(doc="seed of the network's initialisation")
-    models: tuple[Weights, ...] = field(
-        doc="the sites' models in the order of their names; only for `unseen`", default=(), late=True
-    )
+    models: tuple[Weights, ...] = field(doc="the sites' models in the order of their names; only for `unseen`", default=())
 
 
 @record

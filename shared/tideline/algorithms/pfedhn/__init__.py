@@ -17,7 +17,7 @@ from tideline.algorithms.averaging import scored
 from tideline.algorithms.averaging.messages import Model, Models
 from tideline.algorithms.hypernetworks import METRICS, Hyper, check, check_supplied, server, trained
 from tideline.algorithms.hypernetworks import State as Hypernetwork
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Each, Phase, Plan, Replies, Turn
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
@@ -166,6 +166,6 @@ pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     },
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     claims=CLAIMS,
-    supplied=Supplied(begin_from, check_supplied),
+    initial_weights=InitialWeights(begin_from, check_supplied),
     admins=True,
 )

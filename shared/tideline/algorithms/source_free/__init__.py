@@ -17,13 +17,12 @@ from tideline.algorithms.averaging import scored
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
 from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Mine, Model, Source, Taught
-from tideline.core.algorithm import Algorithm, Supplied, fits_all, no_sizes
-from tideline.core.data import View
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
 from tideline.core.record import Nothing, Record
-from tideline.core.run import Role, Roster, World
+from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import Plain, Settings, setting
-from tideline.core.step import Outcome, Site, Step, step
+from tideline.core.step import Outcome, Site, Step, View, step
 from tideline.learning.evaluate import accuracy
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -119,9 +118,9 @@ def method(
     memory: type[M] = Mine,  # type: ignore[assignment]
     prepare: Callable[[C, Site[C]], M] = source.prepare,  # type: ignore[assignment]
     keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = source.keepsakes,  # type: ignore[assignment]
-    check: Callable[[C, World, Roster], None] = fits_all,
+    check: Callable[[C, World, Roster], None] = lambda config, world, roster: None,
     presets: Mapping[str, Mapping[str, Plain]] | None = None,
-    sizes: Callable[[C, World], Mapping[str, int]] = no_sizes,
+    sizes: Callable[[C, World], Mapping[str, int]] = lambda config, world: EMPTY,
     claims: tuple[str, ...] = (),
 ) -> Algorithm[C, S, M]:
     """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""
@@ -142,7 +141,7 @@ def method(
         keepsakes=keepsakes,
         sizes=sizes,
         claims=claims,
-        supplied=Supplied(start.begin_with, source.with_check(source.needs_targets, check)),
+        initial_weights=InitialWeights(start.begin_with, source.with_check(source.needs_targets, check)),
     )
 
 

@@ -33,7 +33,7 @@ class EndCounts:
     """What sites count once training is over. Other families have these settings too."""
 
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
+    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them")
 
 
 @dataclass(frozen=True)
