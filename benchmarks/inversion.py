@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tideline.core.record import Nothing
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
@@ -30,7 +32,7 @@ from torch import Tensor, nn
 from benchmarks.domains import Domain, read
 from tideline import nets
 from tideline.algorithms.fada import client, critic
-from tideline.algorithms.fada.messages import Ask, Identifier, Identifiers, Mine
+from tideline.algorithms.fada.messages import Identifier, Identifiers, Mine
 from tideline.algorithms.fada.settings import FADA
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
@@ -144,7 +146,7 @@ def exposed(c: FADA, G: dict[str, Tensor], world: World, data: Data, n: int) -> 
     """n messages of variant B, row by row."""
     f, images = [], []
     for seed in range(-(-n // c.batch)):
-        outcome = critic.expose.run(Ask(), memory(G), site(c, world, data, seed))
+        outcome = critic.expose.run(Nothing(), memory(G), site(c, world, data, seed))
         f.append(outcome.message.f)
         images.append(data.x[outcome.memory.drawn].flatten(1).unsqueeze(1))
     return torch.cat(f), torch.cat(images)

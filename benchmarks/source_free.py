@@ -27,7 +27,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.domains import names, played_with, read
 from benchmarks.lines import emit, read_rows
-from tideline.algorithms.source_free.messages import Model
+from tideline.algorithms.source_free.family import Model
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from tideline.core.step import Data, no_tick
+from tideline.core.step import Data, Site, no_tick
 
+C = TypeVar("C")
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 OPTIMISERS = ("sgd", "adam")
 
@@ -85,6 +86,25 @@ def fit(
                 if done == steps:
                     return mean
     return mean
+
+
+def fit_at(
+    site: Site[C],
+    net: nn.Module,
+    loss: Loss,
+    optimiser: Optimizer,
+    *,
+    epochs: int,
+    batch: int,
+    data: Data | None = None,
+    steps: int = 0,
+    clip: float = 0.0,
+    least: int = 2,
+) -> float:
+    """`fit` at a site: on its training rows, or on `data`, with its generator, device and progress."""
+    rows, rng, device, tick = site.data if data is None else data, site.rng, site.device, site.tick
+    many = {"epochs": epochs, "batch": batch, "steps": steps, "least": least}
+    return fit(net, rows, loss, optimiser, **many, clip=clip, rng=rng, device=device, tick=tick)
 
 
 def descend(net: nn.Module, loss: Loss, x: Tensor, y: Tensor, optimiser: Optimizer, clip: float) -> float:

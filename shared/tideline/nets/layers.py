@@ -95,6 +95,17 @@ def parameters(weights: Mapping[str, Tensor]) -> list[str]:
     return sorted((name for name in weights if name.rpartition(".")[2] not in BUFFERS), key=steps)
 
 
+def trained(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What of a network's weights is trained."""
+    return {name: weights[name] for name in parameters(weights)}
+
+
+def alike(these: Mapping[str, Tensor], those: Mapping[str, Tensor]) -> bool:
+    """Whether names, shapes and dtypes agree."""
+    same = these.keys() == those.keys()
+    return same and all((w.shape, w.dtype) == (those[name].shape, those[name].dtype) for name, w in these.items())
+
+
 def layer_of(name: str) -> str:
     return name.partition(PARAMETRIZED)[0] if PARAMETRIZED in name else name.rpartition(".")[0]
 

@@ -15,7 +15,7 @@ from tests.synthetic import FEATURES, TRAIN, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.adabn import AdaBN, adabn
-from tideline.algorithms.source_free.messages import Model
+from tideline.algorithms.source_free.family import Model
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import Exposure

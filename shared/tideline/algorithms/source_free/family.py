@@ -1,9 +1,14 @@
-"""What every method of the source-free family can be told."""
+"""Settings of the source-free family, and its messages and memory.
+
+A network is h = g o f, in two parts, since the classifier g never changes again.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.record import Weights, field, record
 from tideline.core.settings import setting
 
 PROTOTYPES, PREDICTED = "prototypes", "predicted"
@@ -21,6 +26,14 @@ class Source:
     source_momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the source's SGD")
     source_weight_decay: float = setting(1e-3, low=0.0, doc="weight decay of the source's SGD")
     smoothing: float = setting(0.1, low=0.0, high=0.99, doc="label smoothing of the source's cross-entropy")
+
+
+@dataclass(frozen=True)
+class EndCounts:
+    """What sites count once training is over. Other families have these settings too."""
+
+    confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
+    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them")
 
 
 @dataclass(frozen=True)
@@ -46,3 +59,44 @@ class Adapting(Local):
 
 TINY = {"rounds": 2, "epochs": 1, "batch": 16, "rate": 0.01, "source_epochs": 2, "source_batch": 16, "source_rate": 0.05}
 DEMO = {"rounds": 6, "epochs": 2, "rate": 2e-3, "source_epochs": 8, "source_rate": 0.02, "evaluate_every": 2}
+
+
+@record
+class Model:
+    """Down, and the coordinator's state: a whole network."""
+
+    f: Weights = field(doc="parameters and buffers of backbone and bottleneck, by name")
+    g: Weights = field(doc="the classifier")
+
+
+@record
+class Taught:
+    """Up, from a source: the network after training on its labelled rows. Of one source it goes to all sites as it is."""
+
+    f: Weights = field(
+        "like f", Exposure.WEIGHTS, audience=TO_BOTH, doc="backbone and bottleneck as the source trained them, for all sites"
+    )
+    g: Weights = field("like g", Exposure.WEIGHTS, audience=TO_BOTH, doc="the classifier as the source trained it, for all sites")
+    samples: int = field("", Exposure.COUNT, low=1, doc="labelled training rows at the source")
+
+
+@record
+class Adapted:
+    """Up, from a site without labels: f_k."""
+
+    f: Weights = field("like f", Exposure.WEIGHTS, doc="backbone and bottleneck after local adaptation")
+
+
+@record
+class Counted(Adapted):
+    """Up, from a site without labels: f_k and how many rows it adapted to, n_k."""
+
+    samples: int = field("", Exposure.COUNT, low=1, doc="training rows at the site, all without labels")
+
+
+@record
+class Mine:
+    """A site's memory: the model that is its own in the end. Empty before it has one."""
+
+    f: Weights = field(doc="backbone and bottleneck")
+    g: Weights = field(doc="the classifier, as the source left it")
