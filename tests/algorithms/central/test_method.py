@@ -183,7 +183,7 @@ def test_rows_are_gone_when_the_run_has_ended() -> None:
 
 def stored(stage: Stage) -> Iterator[bytes]:
     """Every part that the coordinator has."""
-    for digest in stage.parts.lying():
+    for digest in stage.parts.digests():
         yield bytes(stage.parts.view(digest))
 
 

@@ -146,13 +146,13 @@ def averaging(
         fits(c, world, roster, trains=c.rounds > 0)
 
     return Algorithm(
-        name,
-        paper,
-        summary,
-        config,
-        State,
-        begin,
-        plan,
+        name=name,
+        paper=paper,
+        summary=summary,
+        config=config,
+        state=State,
+        begin=begin,
+        plan=plan,
         fits=fits,
         presets=presets or PRESETS,
         notes=folding.notes,

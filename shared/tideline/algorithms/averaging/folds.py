@@ -161,4 +161,4 @@ FOLDS: Mapping[str, Fold] = {
     "krum": krum,
     "multi_krum": multi_krum,
 }
-ROBUST = Folding(fold, floor, check, check_number, notes)
+ROBUST = Folding(fold=fold, floor=floor, check=check, check_number=check_number, notes=notes)

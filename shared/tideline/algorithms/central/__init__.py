@@ -185,13 +185,13 @@ CLAIMS = (
 )
 
 central: Algorithm[Central, State, Nothing] = Algorithm(
-    "central",
-    "Reference point: one model on the pooled data, as in the comparisons of federated learning",
-    "One model, trained at the coordinator on the labelled sites' rows, which leave them",
-    Central,
-    State,
-    begin,
-    plan,
+    name="central",
+    paper="Reference point: one model on the pooled data, as in the comparisons of federated learning",
+    summary="One model, trained at the coordinator on the labelled sites' rows, which leave them",
+    config=Central,
+    state=State,
+    begin=begin,
+    plan=plan,
     fits=fits,
     presets=PRESETS,
     notes=notes,

@@ -134,7 +134,20 @@ def prepare(config: Either, site: Site[Either]) -> Mine:
         enough(n)
     rows = torch.randperm(n, generator=site.rng)[: site.config.clustered].sort().values
     none, mine = rows[:0], rows if site.role is Role.TARGET else rows[:0]
-    return Mine({}, {}, {}, {}, mine, torch.zeros(0, 2), none, none, 0, torch.zeros(0, dtype=torch.uint8), {}, {})
+    return Mine(
+        model={},
+        common={},
+        drift={},
+        beside={},
+        rows=mine,
+        points=torch.zeros(0, 2),
+        guess=none,
+        drawn=none,
+        seed=0,
+        key=torch.zeros(0, dtype=torch.uint8),
+        w={},
+        gains={},
+    )
 
 
 def loaded(memory: Mine, site: Site[Either]) -> nn.Module:
@@ -250,7 +263,7 @@ def score(name: str) -> AnyStep:
         value = accuracy(predict, order, memory, site)
         return Outcome(Nothing(), memory, {} if value is None else {name: value})
 
-    return Step("score", run, Nothing, Mine, Nothing, (name,), View.HELD_OUT)
+    return Step(name="score", run=run, takes=Nothing, keeps=Mine, gives=Nothing, metrics=(name,), view=View.HELD_OUT)
 
 
 def predict(order: Nothing, memory: Mine, site: Site[Either], x: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ def begin(config: Either, world: World, roster: Roster, rng: Generator) -> State
     di = torch.nn.utils.parameters_to_vector(identifier(sizes(world)[1]).parameters()).detach()
     sources, targets = (sorted(m.id for m in roster if m.role is role) for role in (Role.SOURCE, Role.TARGET))
     pairs = {str(t): dict.fromkeys(map(str, sources), Identifier(di)) for t in targets} if aligns(config) else {}
-    return State(start, pairs, {}, (), (), "", {}, (), {}, {})
+    return State(start=start, di=pairs, models={}, begun=(), behind=(), guide="", errors={}, late=(), w={}, gradients={})
 
 
 # All begin alike
@@ -158,7 +158,9 @@ def to_improve(state: State, turn: Turn[Either]) -> dict[ClientId, Improve]:
     readers = (*to, *(str(s) for s in sources(state, turn))) if c.meet else to
     models, guides = dict(state.models) if c.meet else {}, guides_of(state, turn)
     return {
-        s: Improve(di[s] if c.critic == GRADIENTS else {}, models, tuple(readers), state.guide, s in guides)
+        s: Improve(
+            di=di[s] if c.critic == GRADIENTS else {}, models=models, to=tuple(readers), guide=state.guide, show=s in guides
+        )
         for s in sources(state, turn)
     }
 

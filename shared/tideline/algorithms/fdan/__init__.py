@@ -56,7 +56,7 @@ def begin_with(config: FDAN, world: World, roster: Roster, rng: Generator, h: We
     """w from initial weights; the seed of all random features."""
     model = layers.trained(h)
     buffers = {name: w for name, w in h.items() if name not in model}
-    return State(model, buffers, int(torch.randint(2**31, (), generator=rng)), 0.0, {})
+    return State(model=model, buffers=buffers, seed=int(torch.randint(2**31, (), generator=rng)), s2=0.0, moments={})
 
 
 def everybody(turn: Turn[FDAN]) -> tuple[ClientId, ...]:
@@ -154,15 +154,15 @@ CLAIMS = (
 )
 
 fdan = Algorithm(
-    "fdan",
-    "Long et al.: Learning Transferable Features with Deep Adaptation Networks, 2015; named f-DAN by Peng et al., 2020",
-    "Sources and a target draw their features together by moments of random features",
-    FDAN,
-    State,
-    begin,
-    plan,
-    Mine,
-    client.prepare,
+    name="fdan",
+    paper="Long et al.: Learning Transferable Features with Deep Adaptation Networks, 2015; named f-DAN by Peng et al., 2020",
+    summary="Sources and a target draw their features together by moments of random features",
+    config=FDAN,
+    state=State,
+    begin=begin,
+    plan=plan,
+    memory=Mine,
+    prepare=client.prepare,
     fits=fits,
     presets={
         "tiny": {"rounds": 2, "rate": 0.05, "features": 320},

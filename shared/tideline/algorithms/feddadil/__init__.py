@@ -83,7 +83,7 @@ def plan(c: Config) -> Plan[Config, State]:
     adapt: Phase[Config, State] = Phase("adapt", target.adapt, ask=to(Role.TARGET, server.dictionary_of), fold=unchanged)
     line: Phase[Config, State] = Phase("line", client.walk, ask=server.line_to_all, fold=unchanged)
     names = (*target.ACCURACIES, "adapted", "evidence_s", "evidence_rho", *(f"distilled_{spc}" for spc in c.distil))
-    score = Step("score", target.score, Heads, Mine, Nothing, names, View.HELD_OUT)
+    score = Step(name="score", run=target.score, takes=Heads, keeps=Mine, gives=Nothing, metrics=names, view=View.HELD_OUT)
     grade: Phase[Config, State] = Phase("score", score, ask=to(server.both, server.heads), fold=unchanged)
     encoded = (encode,) * c.encoder_rounds + (embed,) * (c.encoder_rounds > 0)
     describes = c.init == "class_gaussian" or c.head_rounds > 0
@@ -133,13 +133,13 @@ CLAIMS = (
 )
 
 feddadil = Algorithm(
-    "feddadil",
-    "Fernandes Montesuma et al.: Dataset Dictionary Learning in a Wasserstein Space for Federated Domain Adaptation, 2024",
-    "A dictionary of labelled point clouds that adapts sites without labels",
-    Config,
-    State,
-    server.begin,
-    plan,
+    name="feddadil",
+    paper="Fernandes Montesuma et al.: Dataset Dictionary Learning in a Wasserstein Space for Federated Domain Adaptation, 2024",
+    summary="A dictionary of labelled point clouds that adapts sites without labels",
+    config=Config,
+    state=State,
+    begin=server.begin,
+    plan=plan,
     memory=Mine,
     prepare=client.prepare,
     fits=server.needs_both,

@@ -62,7 +62,14 @@ def prepare(config: Config, site: Site[Config]) -> Mine:
 
 def blank_heads(h: int, classes: int, d: int) -> Heads:
     """h linear layers that know nothing yet."""
-    return Heads(torch.zeros(h, classes, d), torch.zeros(h, classes), torch.zeros(d), torch.ones(d), 1.0, 0.0)
+    return Heads(
+        weight=torch.zeros(h, classes, d),
+        bias=torch.zeros(h, classes),
+        shift=torch.zeros(d),
+        stretch=torch.ones(d),
+        decay=1.0,
+        contrast=0.0,
+    )
 
 
 def with_features(memory: Mine, x: Tensor, site: Site[Config]) -> Mine:

@@ -112,7 +112,7 @@ def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State
     labels = torch.arange(world.classes).repeat_interleave(client.per_class(config.points, world))
     logits = dictionary.one_hot_logits(labels, world.classes, config.label_confidence)
     y = dictionary.soft_labels(logits).expand(config.atoms, -1, -1).clone()
-    return State(model, heads, heads.weight.clone(), heads.bias.clone(), {}, z, y, ())
+    return State(model=model, heads=heads, weight=heads.weight.clone(), bias=heads.bias.clone(), rows={}, z=z, y=y, versions=())
 
 
 def average_model(state: State, replies: Replies[Trained], turn: Turn[Config]) -> State:

@@ -98,7 +98,7 @@ class State(Model):
 
 def prepare(config: Config, site: Site[Config]) -> Memory:
     """No head yet: its seed comes with the first order."""
-    return Memory({}, {}, {}, torch.zeros(0, 0), torch.zeros(0, dtype=torch.bool))
+    return Memory(f={}, g={}, head={}, mean=torch.zeros(0, 0), present=torch.zeros(0, dtype=torch.bool))
 
 
 @step()
@@ -184,7 +184,7 @@ def drawn(seed: int, q: int) -> nn.Module:
 
 def next_memory(order: Common, head: nn.Module) -> Memory:
     weights: Weights = nets.weights_of(head)
-    return Memory(order.f, order.g, weights, order.mean, order.present)
+    return Memory(f=order.f, g=order.g, head=weights, mean=order.mean, present=order.present)
 
 
 # At the coordinator
@@ -192,7 +192,7 @@ def next_memory(order: Common, head: nn.Module) -> Memory:
 
 def of_model(h: Model, config: Config, rng: Generator) -> State:
     """One seed for all heads; no site has sent a prototype yet."""
-    return State(h.f, h.g, int(torch.randint(2**31, (), generator=rng)), {}, {})
+    return State(f=h.f, g=h.g, seed=int(torch.randint(2**31, (), generator=rng)), prototypes={}, counts={})
 
 
 def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
@@ -211,7 +211,7 @@ def gathered(state: State, world: World) -> Sets:
 
 def common(state: State, turn: Turn[Config]) -> Common:
     mean = mean_prototypes(gathered(state, turn.world))
-    return Common(state.f, state.g, state.seed, mean.prototypes[0], mean.present[0])
+    return Common(f=state.f, g=state.g, seed=state.seed, mean=mean.prototypes[0], present=mean.present[0])
 
 
 def lesson(state: State, turn: Turn[Config]) -> Lesson:

@@ -167,13 +167,13 @@ COMPARED: Mapping[str, Plain] = {
 }
 
 fedsr = Algorithm(
-    "fedsr",
-    "Nguyen, Torr, Lim: FedSR: A Simple and Effective Domain Generalization Method for Federated Learning, 2022",
-    "Federated averaging of an encoder whose representations are kept short and near their classes'",
-    FedSR,
-    State,
-    begin,
-    plan,
+    name="fedsr",
+    paper="Nguyen, Torr, Lim: FedSR: A Simple and Effective Domain Generalization Method for Federated Learning, 2022",
+    summary="Federated averaging of an encoder whose representations are kept short and near their classes'",
+    config=FedSR,
+    state=State,
+    begin=begin,
+    plan=plan,
     memory=Mine,
     prepare=prepare,
     fits=fits,

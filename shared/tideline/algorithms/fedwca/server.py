@@ -139,7 +139,7 @@ WEIGHTS = (*MEASURED, ONE_HOT, EQUAL, ONE_EQUAL)
 
 
 def of_model(h: Model, config: Config, rng: Generator) -> State:
-    return State(h.f, h.g, (), {}, {}, {}, torch.zeros(0, 0, dtype=torch.float64), {})
+    return State(f=h.f, g=h.g, models=(), members={}, layers={}, missed={}, soft=torch.zeros(0, 0, dtype=torch.float64), v={})
 
 
 def own_to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:

@@ -224,14 +224,14 @@ CLAIMS = (
 )
 
 hfedf: Algorithm[Config, State, Nothing] = Algorithm(
-    "hfedf",
-    "Bartholet, Kim, Beuret, Yun, Buhmann: Non-linear Fusion in Federated Learning: A Hypernetwork Approach to Federated Domain"
-    " Generalization, 2024",
-    "A hypernetwork generates each site's model, for domains that nobody has seen",
-    Config,
-    State,
-    begin,
-    plan,
+    name="hfedf",
+    paper="Bartholet, Kim, Beuret, Yun, Buhmann: Non-linear Fusion in Federated Learning: A Hypernetwork Approach to Federated"
+    " Domain Generalization, 2024",
+    summary="A hypernetwork generates each site's model, for domains that no site has seen",
+    config=Config,
+    state=State,
+    begin=begin,
+    plan=plan,
     fits=check,
     presets={
         "pacs": {"server_weight_decay": 1e-5, "ema": 0.95},

@@ -63,7 +63,7 @@ def first(c: Hyper, world: World, roster: Roster, rng: Generator, model: Weights
         theta = match_heads(theta, trunk(theta, nu), {name: model[name] for name in shapes})
     begun = fresh({**theta, NU: nu}, c.server_optimiser)
     rest = {name: w for name, w in model.items() if name not in shapes}
-    return State(begun.theta, begun.m, begun.v, begun.steps, rest, clients)
+    return State(theta=begun.theta, m=begun.m, v=begun.v, steps=begun.steps, rest=rest, clients=clients)
 
 
 def phi(state: State, turn: Turn[Hyper], client: str) -> dict[str, Tensor]:

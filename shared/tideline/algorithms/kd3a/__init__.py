@@ -48,7 +48,7 @@ class KD3A(EndCounts):
 
 
 def of_model(h: Model, config: KD3A, rng: Generator) -> State:
-    return State(h.f, h.g, {}, {}, {})
+    return State(f=h.f, g=h.g, taught={}, samples={}, weights={})
 
 
 def store_models(state: State, replies: Replies[Trained | Counted], turn: Turn[KD3A]) -> State:
@@ -70,7 +70,7 @@ def average(state: State, replies: Replies[Distilled | DistilledCounted], turn: 
     models: dict[str, Model] = {**state.taught, target: Model(reply.f, reply.g or {})}
     f = weighted_sum((a[k], models[k].f) for k in a)
     g = state.g if turn.config.heads == LOCAL else classifier(a, models)
-    made = State(f, g, {}, {}, {**state.weights, **a})
+    made = State(f=f, g=g, taught={}, samples={}, weights={**state.weights, **a})
     return Folded(made, tables=tables(a, reply.f, state.taught))
 
 
@@ -140,15 +140,15 @@ CLAIMS = (
 DIGITS: Mapping[str, Plain] = {"rounds": 20, "rate": 0.03, "gate": 0.8, "evaluate_every": 5}
 
 kd3a = Algorithm(
-    "kd3a",
-    "Feng et al.: KD3A: Unsupervised Multi-Source Decentralized Domain Adaptation via Knowledge Distillation, 2021",
-    "A site without labels learns what the sources' models agree on, and weighs them by it",
-    KD3A,
-    State,
-    START.begin,
-    plan,
-    Mine,
-    source.prepare,
+    name="kd3a",
+    paper="Feng et al.: KD3A: Unsupervised Multi-Source Decentralized Domain Adaptation via Knowledge Distillation, 2021",
+    summary="A site without labels learns what the sources' models agree on, and weighs them by it",
+    config=KD3A,
+    state=State,
+    begin=START.begin,
+    plan=plan,
+    memory=Mine,
+    prepare=source.prepare,
     fits=source.needs_one_target,
     presets={
         "tiny": {"rounds": 2, "batch": 16, "rate": 0.05, "gate": 0.5, "last_gate": 0.6},

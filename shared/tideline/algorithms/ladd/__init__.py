@@ -93,7 +93,7 @@ def notes(config: Styled, world: World) -> tuple[str, ...]:
 
 
 def of_model(h: Model, config: Styled, rng: Generator) -> State:
-    return State(h.f, h.g, h.f, (), {}, {})
+    return State(f=h.f, g=h.g, source=h.f, models=(), members={}, styles={})
 
 
 # Styles and the source
@@ -202,7 +202,7 @@ def taught(c: Styled, memory_type: type[M]) -> Phase[Styled, State]:
 
 
 def prepare(config: Styled, site: Site[Styled]) -> Pupil:
-    return Pupil({}, {}, {}, {}, 0)
+    return Pupil(f={}, g={}, source={}, teacher={}, taken=0)
 
 
 def sizes(config: Styled, world: World) -> Mapping[str, int]:
@@ -251,15 +251,15 @@ def method(
     presets: Mapping[str, Mapping[str, Plain]],
 ) -> Algorithm[C, State, M]:
     return Algorithm(
-        name,
-        paper,
-        summary,
-        config,
-        State,
-        START.begin,
-        plan,
-        memory,
-        prepare,
+        name=name,
+        paper=paper,
+        summary=summary,
+        config=config,
+        state=State,
+        begin=START.begin,
+        plan=plan,
+        memory=memory,
+        prepare=prepare,
         fits=source.with_check(source.needs_both, check),
         presets=presets,
         cast=(Role.SOURCE, Role.TARGET, Role.TARGET),

@@ -98,7 +98,7 @@ def describing(shared: bool, memory_type: type[M]) -> AnyStep:
     def run(order: Nothing, memory: M, site: Site[Styled]) -> Outcome[Style | SharedStyle, M]:
         return Outcome(gives(own_style(site)), memory)
 
-    return Step("describe", run, Nothing, memory_type, gives)
+    return Step(name="describe", run=run, takes=Nothing, keeps=memory_type, gives=gives)
 
 
 def own_style(site: Site[Styled]) -> Tensor:
@@ -122,7 +122,7 @@ def teaching(memory_type: type[M]) -> AnyStep:
         message, metrics = source.trained(order.f, order.g, site, restyled(order.styles, site))
         return Outcome(message, memory, metrics)
 
-    return Step("train_in_styles", run, Lesson, memory_type, Taught, ("loss", "samples"))
+    return Step(name="train_in_styles", run=run, takes=Lesson, keeps=memory_type, gives=Taught, metrics=("loss", "samples"))
 
 
 def restyled(styles: Tensor, site: Site[Styled]) -> Callable[[Tensor], Tensor]:

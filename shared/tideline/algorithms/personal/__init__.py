@@ -108,13 +108,13 @@ def needs_labels(config: LocalConfig, world: World, roster: Roster) -> None:
 
 
 local = Algorithm(
-    "local",
-    "Reference point: each site alone, as in the comparisons of personalised federated learning",
-    "Every labelled site trains alone; nothing is shared",
-    LocalConfig,
-    Start,
-    begin,
-    plan,
+    name="local",
+    paper="Reference point: each site alone, as in the comparisons of personalised federated learning",
+    summary="Every labelled site trains alone; nothing is shared",
+    config=LocalConfig,
+    state=Start,
+    begin=begin,
+    plan=plan,
     memory=Mine,
     prepare=prepare,
     fits=needs_labels,

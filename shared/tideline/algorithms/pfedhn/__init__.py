@@ -148,13 +148,13 @@ COMPARED: dict[str, Plain] = {
 PASSES: dict[str, Plain] = {"rounds": 600, "evaluate_every": 3}  # 200 passes over three sites
 
 pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
-    "pfedhn",
-    "Shamsian, Navon, Fetaya, Chechik: Personalized Federated Learning using Hypernetworks, 2021",
-    "A hypernetwork generates each site's model, and learns from one site at a time",
-    Config,
-    State,
-    begin,
-    plan,
+    name="pfedhn",
+    paper="Shamsian, Navon, Fetaya, Chechik: Personalized Federated Learning using Hypernetworks, 2021",
+    summary="A hypernetwork generates each site's model, and learns from one site at a time",
+    config=Config,
+    state=State,
+    begin=begin,
+    plan=plan,
     fits=check,
     presets={
         "pacs": {**COMPARED, **PASSES, "server_rate": 1e-2, "server_weight_decay": 1e-3, "weight_decay": 1e-5},

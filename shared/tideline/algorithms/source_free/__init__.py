@@ -96,7 +96,12 @@ def averaged(penalty: Callable[[A, Model], Penalty] | None = None) -> Callable[[
         f = layers.backbone_of(nets.weights_of(net))
         return Outcome(Counted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
 
-    work = Phase("adapt", Step("adapt", run, Model, Mine, Counted, ("loss", "samples")), ask=to(Role.TARGET, Model), fold=mean)
+    work = Phase(
+        "adapt",
+        Step(name="adapt", run=run, takes=Model, keeps=Mine, gives=Counted, metrics=("loss", "samples")),
+        ask=to(Role.TARGET, Model),
+        fold=mean,
+    )
     return lambda c: (*begun(c, source.ALONE.take_source), *scored(c, (work,), source.score(Mine)))
 
 
@@ -125,15 +130,15 @@ def method(
 ) -> Algorithm[C, S, M]:
     """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""
     return Algorithm(
-        name,
-        paper,
-        summary,
-        config,
-        start.state,
-        begin or start.begin,
-        plan,
-        memory,
-        prepare,
+        name=name,
+        paper=paper,
+        summary=summary,
+        config=config,
+        state=start.state,
+        begin=begin or start.begin,
+        plan=plan,
+        memory=memory,
+        prepare=prepare,
         fits=source.with_check(source.needs_both, check),
         presets=presets or {"tiny": TINY, "demo": DEMO},
         cast=CAST,

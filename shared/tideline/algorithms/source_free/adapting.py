@@ -62,7 +62,13 @@ def labelled(given: Seen, c: Adapting) -> Labelled:
     """Pseudo-labels by prototypes (eq. 4); or the likeliest class, whose probability then stands for the similarity."""
     if c.labels == PREDICTED:
         similarity, labels = given.p.max(1)
-        return Labelled(labels, similarity.double(), given.z.new_zeros(given.p.shape[1], 0), similarity.new_zeros(0).bool(), 0.0)
+        return Labelled(
+            labels=labels,
+            similarity=similarity.double(),
+            prototypes=given.z.new_zeros(given.p.shape[1], 0),
+            present=similarity.new_zeros(0).bool(),
+            common=0.0,
+        )
     return pseudo_labels(given.z, given.p)
 
 

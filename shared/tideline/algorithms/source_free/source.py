@@ -83,7 +83,7 @@ def training(memory_type: type[M]) -> AnyStep:
         message, metrics = trained(order.f, order.g, site)
         return Outcome(message, memory, metrics)
 
-    return Step("train", run, Model, memory_type, Taught, ("loss", "samples"))
+    return Step(name="train", run=run, takes=Model, keeps=memory_type, gives=Taught, metrics=("loss", "samples"))
 
 
 def trained(
@@ -217,7 +217,7 @@ def score(memory: type[K], offer: Offer[S, A, Model] | None = None) -> Phase[A, 
         mine = replace(memory, f=order.f, g=order.g)
         return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
 
-    step = Step("score", run, Model, memory, Nothing, ("accuracy",), View.HELD_OUT)
+    step = Step(name="score", run=run, takes=Model, keeps=memory, gives=Nothing, metrics=("accuracy",), view=View.HELD_OUT)
     return Phase("score", step, ask=offer or to(Role.TARGET, Model))
 
 

@@ -57,20 +57,37 @@ def begin(config: STLF, world: World, roster: Roster, rng: Generator) -> State:
     watts, K = joules(config, roster, config.bits or size_in_bits(model), numpy_rng(rng))
     names = tuple(str(member.id) for member in roster)
     return State(
-        model, start, K, watts, names, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, (), (), torch.zeros(0, 0, dtype=torch.float64)
+        model=model,
+        start=start,
+        K=K,
+        watts=watts,
+        roster=names,
+        count={},
+        labelled={},
+        error={},
+        h={},
+        readers={},
+        separators={},
+        errors={},
+        rates={},
+        sent={},
+        moments={},
+        lost=(),
+        names=(),
+        d=torch.zeros(0, 0, dtype=torch.float64),
     )
 
 
 stlf = Algorithm(
-    "stlf",
-    "Wang, Hosseinalipour, Brinton: Multi-Source to Multi-Target Decentralized Federated Domain Adaptation, 2024",
-    "Sources, targets and the links between them, chosen by errors, divergences and energy; models travel sealed",
-    STLF,
-    State,
-    begin,
-    plan,
-    Mine,
-    client.prepare,
+    name="stlf",
+    paper="Wang, Hosseinalipour, Brinton: Multi-Source to Multi-Target Decentralized Federated Domain Adaptation, 2024",
+    summary="Sources, targets and the links between them, chosen by errors, divergences and energy; models travel sealed",
+    config=STLF,
+    state=State,
+    begin=begin,
+    plan=plan,
+    memory=Mine,
+    prepare=client.prepare,
     fits=fits,
     presets=PRESETS,
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET, Role.TARGET),

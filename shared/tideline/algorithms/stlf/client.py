@@ -50,7 +50,7 @@ def prepare(config: STLF, site: Site[STLF]) -> Mine:
     n = len(site.data) if site.data.labelled else 0
     held = min(round(n * config.validation), n - 1) if n > 2 else 0
     rows = torch.randperm(n, generator=site.rng)[:held].sort().values
-    return Mine(rows, {}, {}, {}, {}, Span())
+    return Mine(validation=rows, h={}, own={}, models={}, fetched={}, sent=Span())
 
 
 def teaching(memory: Mine, data: Data) -> Data:
@@ -271,7 +271,9 @@ def score(rules: tuple[str, ...]) -> AnyStep:
         found = {named[rule]: accuracy(predict_by, model, memory, site) for rule, model in memory.models.items() if rule in named}
         return Outcome(Nothing(), memory, {name: value for name, value in found.items() if value is not None})
 
-    return Step("score", run, Nothing, Mine, Nothing, tuple(named.values()), View.HELD_OUT)
+    return Step(
+        name="score", run=run, takes=Nothing, keeps=Mine, gives=Nothing, metrics=tuple(named.values()), view=View.HELD_OUT
+    )
 
 
 def keepsakes(config: STLF, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:

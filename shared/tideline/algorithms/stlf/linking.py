@@ -155,7 +155,7 @@ def problem(state: State, names: tuple[str, ...], d: Tensor, turn: Turn[STLF], p
         reported, delta=c.delta, complexity=cast(bounds.Complexity, c.complexity), divergence_scale=c.divergence_scale
     )
     phi = Phi(c.phi_source, c.phi_target, c.phi_energy if phi_energy is None else phi_energy)
-    return Problem(S, T, K, phi, reported.pinned, cast(EnergyMode, c.energy_mode))
+    return Problem(S=S, T=T, K=K, phi=phi, pinned=reported.pinned, energy_mode=cast(EnergyMode, c.energy_mode))
 
 
 def check_left(state: State, names: Sequence[str], able: Bools, reaches: Bools) -> None:
@@ -221,7 +221,7 @@ def formed(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> State:
 def chosen(rule: str, plan: Plan) -> Chosen:
     """A plan as the state stores it."""
     psi, alpha = torch.from_numpy(plan.psi.copy()), torch.from_numpy(plan.alpha.copy())
-    return Chosen(rule, psi, alpha, plan.energy, plan.links, plan.objective)
+    return Chosen(rule=rule, psi=psi, alpha=alpha, joules=plan.energy, links=plan.links, objective=plan.objective)
 
 
 def costs(state: State, names: tuple[str, ...], d: Tensor, turn: Turn[STLF], phi_energy: float) -> list[float]:
