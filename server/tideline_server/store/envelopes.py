@@ -63,7 +63,7 @@ def find(connection: Connection, run: RunId, handles: Collection[Handle[Any]]) -
 def envelope_of(row: Row[Any]) -> Envelope:
     """An envelope from its columns."""
     handle: Handle[Any] = Handle(row.digest, row.size, row.holder, row.phase, row.round)
-    return Envelope(handle, Digest(row.cipher), row.bytes, row.keys, row.signatures or {})
+    return Envelope(handle, Digest(row.cipher), row.bytes, row.keys, row.signatures)
 
 
 def need(connection: Connection, run: RunId, cursor: int, found: Collection[Envelope]) -> None:

@@ -28,7 +28,7 @@ LEAVE = THIS.where(idempotency_records.c.worker == bindparam("by")).values(worke
 FORGET = delete(idempotency_records).where(idempotency_records.c.made < bindparam("before"))
 
 
-def errand_of(row: Row[Any]) -> IdempotencyRecord:
+def record_of(row: Row[Any]) -> IdempotencyRecord:
     """An idempotency record from its columns."""
     told = dict(row._mapping)
     return IdempotencyRecord(**told | {"answer": answer_of(row.answer) if row.answer else None})
@@ -42,7 +42,7 @@ def answer_of(told: Mapping[str, Any]) -> Answer:
 def find(connection: Connection, wanted: IdempotencyRecord) -> IdempotencyRecord | None:
     """The idempotency record that stands under the same key and is not too old."""
     row = connection.execute(ONE, {"of": wanted.key}).one_or_none()
-    return errand_of(row) if row and row.made >= wanted.made - KEPT_SECONDS else None
+    return record_of(row) if row and row.made >= wanted.made - KEPT_SECONDS else None
 
 
 def reserve(connection: Connection, wanted: IdempotencyRecord, over: str) -> IdempotencyRecord:
@@ -51,8 +51,8 @@ def reserve(connection: Connection, wanted: IdempotencyRecord, over: str) -> Ide
     upsert(connection, idempotency_records, [asdict(wanted)])
     row = connection.execute(LOCKED, {"of": wanted.key}).one_or_none()
     if row is None:
-        raise GaveWay("The errand was forgotten a moment ago", "Ask again")
-    known = errand_of(row)
+        raise GaveWay("The record of this key was removed a moment ago", "Ask again")
+    known = record_of(row)
     if not free(known, wanted, over):
         return known
     connection.execute(TAKE, {"of": wanted.key, "by": wanted.worker})
@@ -62,7 +62,7 @@ def reserve(connection: Connection, wanted: IdempotencyRecord, over: str) -> Ide
 def choose(connection: Connection, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
     """Write what an idempotency record goes by, unless that was chosen before."""
     connection.execute(CHOOSE, {"of": key, "plan": dict(plan)})
-    return errand_of(connection.execute(ONE, {"of": key}).one()).chosen or {}
+    return record_of(connection.execute(ONE, {"of": key}).one()).chosen or {}
 
 
 def locked(connection: Connection, key: str, worker: str) -> IdempotencyRecord:
@@ -70,7 +70,7 @@ def locked(connection: Connection, key: str, worker: str) -> IdempotencyRecord:
     row = connection.execute(LOCKED, {"of": key}).one_or_none()
     if row is None or (row.answer is None and row.worker != worker):
         raise overtaken()
-    return errand_of(row)
+    return record_of(row)
 
 
 def create_once(

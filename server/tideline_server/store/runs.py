@@ -174,7 +174,6 @@ def round_of(row: Row[Any]) -> RoundRow:
     """A round from its columns, joined with its state's listing."""
     told = dict(row._mapping)
     told |= {"state": files_of(told.pop("files")), "folded": tuple(row.folded)}
-    # Rounds of before there were marks, groups and tables have none.
     told |= {"marks": groups_in(row.marks), "groups": groups_in(row.groups), "tables": tables_in(row.tables)}
     return RoundRow(**told)
 

@@ -34,7 +34,7 @@ from tideline_server.api.services import Services
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # methods that change nothing: a key means nothing there
 HEADER, REPLAYED = "Idempotency-Key", (b"idempotent-replayed", b"true")
 VISIBLE = "^[!-~]{1,255}$"
-TOPIC = "errands"
+TOPIC = "idempotency"
 LOOK_SECONDS = 0.25  # how often a waiting call looks by itself
 AGAIN_SECONDS = 2  # after which a call that waited in vain is best sent again
 # They stand in a kept answer where its token or its API key stood; JSON holds no such characters.

@@ -1,7 +1,6 @@
-"""A store and the code agree on the tables: an empty database gets them, an older store is brought up to date.
+"""A store and the code agree on the tables: an empty database gets them, an older store is migrated.
 
-Everything happens in one writing transaction, so that of several coordinators that start at once one does it and the
-others find it done. Stores that were made before there were migrations say in `meta` what they are.
+It happens in one writing transaction: of several coordinators that start at once, one migrates and the others find it done.
 """
 
 from __future__ import annotations
@@ -15,11 +14,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, String, column, inspect, select, table
 
 from tideline_server.store.database.errors import StoreRefused
-from tideline_server.store.schema import meta
+from tideline_server.store.schema import audit_tip
 
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
-FIRST = "0001"
-UNMIGRATED = {"1": FIRST}  # what `meta` says in a store without revisions, and the revision that it is
 revisions = table("alembic_version", column("version_num", String))
 
 
@@ -43,34 +40,18 @@ def agree(connection: Connection, name: str) -> None:
 def revision(connection: Connection, name: str) -> str | None:
     """The store's revision, None for an empty database. Raises StoreRefused for a database of something else."""
     found = inspect(connection).get_table_names()
-    if found and meta.name not in found:
-        todo = "Name a database of Tideline's own, an empty one, or a file that is not there yet"
-        raise StoreRefused(f"{name} is a database of something else", todo, path=name)
     if not found:
         return None
-    if revisions.name in found:
-        return connection.scalar(select(revisions.c.version_num))
-    return adopted(connection)
-
-
-def adopted(connection: Connection) -> str:
-    """A store from before the migrations gets its revision written down."""
-    version = str(connection.scalar(select(meta.c.value).where(meta.c.name == "schema")))
-    if version in UNMIGRATED:
-        command.stamp(configured(connection), UNMIGRATED[version])
-    return UNMIGRATED.get(version, version)
-
-
-@cache
-def scripts() -> ScriptDirectory:
-    """The migrations."""
-    return ScriptDirectory(str(MIGRATIONS))
+    if not {revisions.name, audit_tip.name} <= set(found):
+        todo = "Name a database of Tideline's own, an empty one, or a file that is not there yet"
+        raise StoreRefused(f"{name} is a database of something else", todo, path=name)
+    return connection.scalar(select(revisions.c.version_num))
 
 
 @cache
 def known() -> tuple[str, ...]:
     """Every revision, the oldest first."""
-    return tuple(reversed([script.revision for script in scripts().walk_revisions()]))
+    return tuple(reversed([script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()]))
 
 
 def newest() -> str:

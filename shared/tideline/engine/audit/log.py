@@ -12,7 +12,7 @@ from tideline.core.errors import ChainBroken
 from tideline.core.run import EMPTY
 
 START = "0" * 64  # stands for the hash before the first entry
-BEGUN = "log_begun"  # the first entry of a database; what was done before it is told nowhere
+BEGUN = "log_begun"  # the first entry of a database
 UNREADABLE = "unreadable"  # in `details`: what stands in the place of an entry and cannot be read, by field; written by nobody
 MOST_WORDS = 500  # characters of what is wrong with an entry
 KEEP = "Keep a copy of the database as it is, and compare it with a backup from before"

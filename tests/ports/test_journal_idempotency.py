@@ -19,6 +19,7 @@ from tideline.engine.ports.journal import Journal
 from tideline_server.store import SqlJournal
 
 TOLD = Answer(201, (("location", "/runs/a"), ("x", "\xe9")), '{"run": "a\x1a", "name": "Zoë"}')
+ROWS = "SELECT key, worker, chosen::text, answer::text FROM idempotency_records"
 
 
 def idempotency_record(worker: str = "one", **changes: Any) -> IdempotencyRecord:
@@ -42,7 +43,7 @@ def test_one_of_many_has_the_key(journal: Journal) -> None:
         assert len(set(map(repr, together(*(partial(journal.reserve, each) for each in named))))) == 1
 
 
-def test_another_request_does_not_get_the_errand(journal: Journal) -> None:
+def test_another_request_does_not_get_the_record(journal: Journal) -> None:
     """Not even one that nobody is at: what stands there says what was asked for."""
     journal.reserve(idempotency_record())
     journal.leave("key", "one")
@@ -123,7 +124,7 @@ def test_two_tries_at_once_create_one_run(journal: Journal) -> None:
     assert [e.kind for e in journal.events(RUN)] == ["created"] and len(journal.orders(RUN)) == 3
 
 
-def test_errands_are_forgotten_after_a_day(journal: Journal) -> None:
+def test_records_are_forgotten_after_a_day(journal: Journal) -> None:
     """Not before; then the key is as good as new, by whoever comes first, and what is written late is refused."""
     journal.reserve(idempotency_record())
     journal.conclude("key", "one", TOLD)
@@ -157,9 +158,12 @@ def test_commits_whose_answers_are_lost(address: str) -> None:
             with pytest.raises(Unreachable):
                 again()
             relay.cutting = False
-            written = run_sql(address, "SELECT key, worker, chosen::text, answer::text FROM errands"), visible(far)
+            written = run_sql(address, ROWS), visible(far)
             again()
-            assert (run_sql(address, "SELECT key, worker, chosen::text, answer::text FROM errands"), visible(far)) == written
+            assert (
+                run_sql(address, ROWS),
+                visible(far),
+            ) == written
         assert far.reserve(idempotency_record("two")) == idempotency_record(
             worker="", seed="seed of one", chosen={"run-a": 3}, answer=TOLD
         )
