@@ -151,9 +151,9 @@ def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, known: Callab
 def enrol(link: GrpcLink, settings: AgentSettings, keys: Keys) -> EnrolReply:
     """Enrol with the home's keys, or with those of a rotation that was cut before the home knew that it was done."""
     roles, folder = tuple(r.value for r in settings.roles), settings.folder
-    secret, credential = read_token(settings.token).secret, identity.credential(folder)
+    secret = read_token(settings.token).secret
     try:
-        reply = patiently(lambda: link.enrol(secret, roles, credential), settings.wait, link.stop)
+        return patiently(lambda: link.enrol(secret, roles), settings.wait, link.stop)
     except IdentityRefused as error:
         fresh = identity.unfinished(folder)
         if fresh is None:
@@ -164,8 +164,7 @@ def enrol(link: GrpcLink, settings: AgentSettings, keys: Keys) -> EnrolReply:
         except IdentityRefused:
             raise error from None
         identity.take_over(folder)
-    identity.forget_credential(folder)
-    return reply
+        return reply
 
 
 def patiently(ask: Callable[[], T], wait: float, stop: threading.Event) -> T:

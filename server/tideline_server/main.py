@@ -41,7 +41,7 @@ from tideline_server.metrics import Federation, Metrics
 from tideline_server.parts import open_parts
 from tideline_server.planner import ProcessPlanner
 from tideline_server.readiness import Readiness, free_bytes
-from tideline_server.rpc import Door, Rules, Tls, authority_of, not_after, open_door, read_tls
+from tideline_server.rpc import Door, Tls, authority_of, not_after, open_door, read_tls
 from tideline_server.scheduling import SchedulerLoop
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
 from tideline_server.store import SqlJournal, StoreAway
@@ -196,8 +196,8 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
     scheduler = Scheduler(journal, part_store, compute, bell, clock, metrics)
     scheduler_loop = SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"))
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    rules = Rules(settings.oldest_protocol, settings.tls_client_ca is not None)
-    door = Door(agent_service, run_service, bell, __version__, limits, rules, metrics.grpc_call)
+    certified = settings.tls_client_ca is not None
+    door = Door(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call)
     readiness = Readiness(journal, compute.lives, door.closing.is_set, written_to(settings))
     metrics.add(gauges(journal, part_store, {**here(settings, door, scheduler_loop, compute, bell, journal), **certificate(tls)}))
     services = Services(

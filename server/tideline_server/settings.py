@@ -7,7 +7,6 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from tideline.core.signing import PROTOCOL
 from tideline.core.tokens import split_address
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -32,7 +31,6 @@ class CoordinatorSettings(BaseSettings):
     admin_key: SecretStr | None = Field(None, description="the same key itself, from the environment alone")
     grpc_port: int = Field(7800, ge=0, le=65535, description="the agents' door")
     advertise: str | None = Field(None, description="HOST:PORT,... that agents call; none: this host and port")
-    oldest_protocol: int = Field(1, ge=1, le=PROTOCOL, description="the oldest protocol whose agents are let in")
     http_port: int = Field(7880, ge=0, le=65535, description="the people's door")
     tls_cert: Path | None = Field(None, description="certificate chain (PEM) for both doors")
     tls_key: Path | None = Field(None, description="its key (PEM)")

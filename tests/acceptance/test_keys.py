@@ -239,7 +239,7 @@ def test_an_older_coordinator(tmp_path: Path) -> None:
     newer = pb.HelloReply(protocol=9, oldest=8, version="7.0").SerializeToString()
     hello = grpc.unary_unary_rpc_method_handler(lambda request, context: newer)
     for calls, words in (
-        ({"Enrol": enrol}, "speaks protocol 1"),
+        ({"Enrol": enrol}, "is none of Tideline's, or older than its first release"),
         ({"Hello": hello}, r"\(tideline 7.0\) speaks protocol 9 down to 8"),
     ):
         server = grpc.server(ThreadPoolExecutor(1))
@@ -251,17 +251,6 @@ def test_an_older_coordinator(tmp_path: Path) -> None:
                 link.enrol("token", ("source",))
             assert "speaks protocol 2" in refusal.value.what and "the coordinator's first" in refusal.value.todo
         server.stop(None).wait()
-
-
-def test_an_older_agents_home(site: Site) -> None:
-    """Its credential binds its keys, once, and is forgotten."""
-    people = site.federation.run_service.people
-    people.enrol(site.token, site.name, "an old credential", ("source",), "0.1")
-    (site.home / "credential").write_text("an old credential")
-    site.started().close()
-    assert site.known == site.kept and people.find(site.name).protocol == 2
-    assert not (site.home / "credential").exists()
-    site.started().close()
 
 
 # Rotation
@@ -317,12 +306,11 @@ def test_a_rotation_that_is_put_off(tmp_path: Path) -> None:
         site = Site(*opened, tmp_path, "dora")
         with closing(site.started()) as link:
             own = site.federation.run_service.people.find("dora")
-            assert own.keys is not None
-            site.federation.journal.rekey(own.name, own.sign_key, TheirKeys("aa" * 32, "bb" * 32), 2)
+            site.federation.journal.rekey(own.name, own.sign_key, TheirKeys("aa" * 32, "bb" * 32))
             site.federation.clock.advance(FRESH_SECONDS)
             with pytest.raises(TooMany):
                 link.rotate(Keys.made(), die)
-            site.federation.journal.rekey(own.name, "aa" * 32, own.keys, 2)
+            site.federation.journal.rekey(own.name, "aa" * 32, own.keys)
             site.federation.clock.advance(FRESH_SECONDS)
             assert link.beat({}).gone == ()
 

@@ -46,7 +46,7 @@ class Mute:
         self.server.start()
 
     def hello(self) -> bytes:
-        return bytes(pb.HelloReply(protocol=2, oldest=1, version="test", time_ms=1).SerializeToString())
+        return bytes(pb.HelloReply(protocol=2, oldest=2, version="test", time_ms=1).SerializeToString())
 
     def fetch(self, raw: bytes, context: Any) -> Iterator[bytes]:
         request = pb.FetchRequest.FromString(raw)

@@ -226,7 +226,7 @@ def standing(patient: Patient, own: list[Keys]) -> tuple[Keys, str]:
     for keys in own:
         with patient.link(keys) as link:
             try:
-                return keys, str(link.check(secret, roles, identity.credential(settings.folder)).standing)
+                return keys, str(link.check(secret, roles).standing)
             except NotSpoken:
                 what = "The coordinator is too old to say whom it would let in"
                 raise IdentityRefused(what, "Upgrade it, or start the agent and see") from None

@@ -3,7 +3,6 @@
 keys.pem         the keys that sign
 keys.next.pem    while they are rotated: the new ones. Which of the two the coordinator knows, it says itself
 keys.former.pem  keys to receive of before, the newest first: what was sealed to them may still be on its way
-credential       of an agent that enrolled by protocol 1, until its keys are bound to it
 coordinator.json where the coordinators are, and who vouches for them
 """
 
@@ -24,8 +23,7 @@ from tideline_agent.home.keys import Keys, receive_keys, receive_pem
 
 T = TypeVar("T")
 
-KEYS, NEXT, FORMER, CREDENTIAL = "keys.pem", "keys.next.pem", "keys.former.pem", "credential"
-COORDINATOR = "coordinator.json"
+KEYS, NEXT, FORMER, COORDINATOR = "keys.pem", "keys.next.pem", "keys.former.pem", "coordinator.json"
 RESTORE = "Restore the file, or delete it and enrol with a new token"
 
 
@@ -104,17 +102,6 @@ def read(path: Path, parse: Callable[[bytes], T], todo: str = RESTORE) -> T | No
         return parse(path.read_bytes())
     except ValueError:
         raise IdentityRefused(f"{path} does not hold an agent's keys", todo) from None
-
-
-def credential(folder: Path) -> str:
-    """The secret of an agent that enrolled by protocol 1; empty for every other."""
-    path = folder / CREDENTIAL
-    return path.read_text().strip() if path.exists() else ""
-
-
-def forget_credential(folder: Path) -> None:
-    """The keys are bound: the credential is worth nothing any more."""
-    (folder / CREDENTIAL).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -100,23 +100,20 @@ class GrpcLink:
         self._keys = keys
         self._turning = threading.RLock()  # held while keys are rotated
 
-    def enrol(self, token: str, roles: tuple[str, ...], credential: str = "") -> pb.EnrolReply:
-        """Enrol, or come back. One try. Raises Unreachable, IdentityRefused, VersionRefused.
-
-        credential: of an agent that enrolled by protocol 1 and binds its keys now.
-        """
-        reply: pb.EnrolReply = self._ask("Enrol", self._application(token, roles, credential), CALL_SECONDS)
+    def enrol(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
+        """Enrol, or come back. One try. Raises Unreachable, IdentityRefused, VersionRefused."""
+        reply: pb.EnrolReply = self._ask("Enrol", self._application(token, roles), CALL_SECONDS)
         return reply
 
-    def _application(self, token: str, roles: tuple[str, ...], credential: str) -> pb.EnrolRequest:
-        request = pb.EnrolRequest(protocol=PROTOCOL, token=token, name=self.name, credential=credential, version=__version__)
+    def _application(self, token: str, roles: tuple[str, ...]) -> pb.EnrolRequest:
+        request = pb.EnrolRequest(protocol=PROTOCOL, token=token, name=self.name, version=__version__)
         request.roles.extend(roles)
         request.sign_key, request.receive_key = self._keys.public
         return request
 
-    def check(self, token: str, roles: tuple[str, ...], credential: str = "") -> pb.EnrolReply:
+    def check(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
         """What `enrol` would come to. Changes nothing, and uses no token up. Raises as it does, and NotSpoken."""
-        reply: pb.EnrolReply = self._ask("Check", self._application(token, roles, credential), CALL_SECONDS)
+        reply: pb.EnrolReply = self._ask("Check", self._application(token, roles), CALL_SECONDS)
         return reply
 
     def probe(self, data: bytes) -> tuple[bytes, float]:
@@ -367,7 +364,7 @@ def hail(line: Line, body: bytes) -> Any:
         return line.call("Hello")(body, timeout=CALL_SECONDS)
     except grpc.RpcError as error:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            raise other_version(line.address, "speaks protocol 1, or is none of Tideline's") from None
+            raise other_version(line.address, "is none of Tideline's, or older than its first release") from None
         raise
 
 

@@ -207,13 +207,12 @@ class ClientLine(BaseModel):
     roles: list[str] = Field(description="the roles that its owner allows")
     labels: dict[str, str] = Field(description="what it was invited with; experiments select by them")
     version: str
-    protocol: int = Field(description="that it spoke last; one of protocol 1 should be upgraded")
     enrolled: float
     seen: float = Field(description="when it was last heard")
     standing: str = Field(description="pending, approved or revoked")
     revoked: float | None = Field(description="when it was revoked")
     reason: str = Field(description="why it was revoked")
-    fingerprint: str | None = Field(description="of its public keys, for people to compare; null for protocol 1")
+    fingerprint: str = Field(description="of its public keys, for people to compare")
     rotate: bool = Field(description="whether it is asked for new keys")
 
 

@@ -17,7 +17,7 @@ from tideline.archive.errors import TooLarge
 from tideline.archive.intake import Intake, chunk_size
 from tideline.core.errors import ClockRefused, IdentityRefused, TooMany
 from tideline.core.run import ClientId, OrderId
-from tideline.core.signing import PROTOCOL, fingerprint, handover_bytes, rotation_bytes
+from tideline.core.signing import OLDEST, PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.audit.refusals import Refusals
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.notes import Notebook
@@ -27,7 +27,7 @@ from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
 from tideline_server.limits import UNLIMITED, Limits, address_of
-from tideline_server.rpc.callers import Callers, Rekeyed, Rules, keys_in, verified
+from tideline_server.rpc.callers import Callers, Rekeyed, keys_in, verified
 from tideline_server.rpc.counting import Watch, counted, counted_stream, unwatched
 from tideline_server.rpc.heartbeats import Heartbeats
 from tideline_server.rpc.wire import (
@@ -50,7 +50,6 @@ T = TypeVar("T")
 log = structlog.get_logger()
 TICK_SECONDS = 15.0
 LOOKS = 3  # at a listening client's standing between two ticks
-ANY = Rules()  # every protocol that is spoken here, and no certificate
 REPORTERS, REPORTS = 64, 4  # reports that are worked at together, and those of one client among them
 SMALL_REPORT = 1 << 16  # bytes that are parsed at once, on the loop
 SMALL_CHUNK = 1 << 19  # up to here, a change of threads costs more than the write
@@ -66,7 +65,7 @@ class Door:
         bell: LocalBell,
         version: str,
         limits: Limits = UNLIMITED,
-        rules: Rules = ANY,
+        certified: bool = False,
         watch: Watch = unwatched,
     ) -> None:
         self.watch = watch
@@ -81,7 +80,7 @@ class Door:
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(REPORTERS, "report")
         self._reporting: defaultdict[ClientId, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(REPORTS))
-        self.callers = Callers(run_service.people, self.run, version, rules, limits)
+        self.callers = Callers(run_service.people, self.run, version, certified, limits)
         self.notebook = Notebook(agent_service)
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "agents"), self.run)
         self.closing = asyncio.Event()
@@ -120,8 +119,7 @@ class Door:
         """Anybody may ask who we are; whether an agent can be let in, it finds out by itself."""
         await self.limits.greeting(address_of(context.peer()))
         parsed(pb.HelloRequest, raw)
-        oldest = self.callers.rules.oldest
-        return pb.HelloReply(protocol=PROTOCOL, oldest=oldest, version=self.version, time_ms=self.now_ms())
+        return pb.HelloReply(protocol=PROTOCOL, oldest=OLDEST, version=self.version, time_ms=self.now_ms())
 
     async def enrol(self, raw: bytes, context: Context) -> pb.EnrolReply:
         await self.limits.enrolment(address_of(context.peer()))
@@ -130,9 +128,8 @@ class Door:
             keys = self.callers.enrolling(request, raw, context)
             who = applicant_in(request, keys)
             client = await self.run(self.run_service.people.admit, request.token, who)
-        self.callers.outdated(client)
-        made = pb.EnrolReply(name=client.name, protocol=client.protocol, version=self.version)
-        made.oldest, made.time_ms, made.standing = self.callers.rules.oldest, self.now_ms(), client.standing.value
+        made = pb.EnrolReply(name=client.name, protocol=PROTOCOL, version=self.version)
+        made.oldest, made.time_ms, made.standing = OLDEST, self.now_ms(), client.standing.value
         return made
 
     async def check(self, raw: bytes, context: Context) -> pb.EnrolReply:
@@ -143,7 +140,7 @@ class Door:
             who = applicant_in(request, keys)
             standing = await self.run(self.run_service.people.would, request.token, who)
         made = pb.EnrolReply(name=request.name, protocol=PROTOCOL, version=self.version, standing=standing)
-        made.oldest, made.time_ms = self.callers.rules.oldest, self.now_ms()
+        made.oldest, made.time_ms = OLDEST, self.now_ms()
         return made
 
     async def rotate(self, raw: bytes, context: Context) -> pb.RotateReply:

@@ -122,9 +122,9 @@ def announced(first: bytes) -> tuple[OrderId, Arrivals]:
     return OrderId(head.order), tuple((Digest(p.digest), int(p.size), int(p.offset)) for p in head.parts)
 
 
-def applicant_in(request: pb.EnrolRequest, keys: Keys | None) -> Applicant:
+def applicant_in(request: pb.EnrolRequest, keys: Keys) -> Applicant:
     """Who enrols, from the wire. Of roles one more than there are is taken up: somewhere among them is one that is refused."""
-    return Applicant(request.name, tuple(request.roles[: len(Role) + 1]), request.version, request.credential, keys)
+    return Applicant(request.name, tuple(request.roles[: len(Role) + 1]), request.version, keys)
 
 
 def order_out(order: Order) -> pb.Order:

@@ -84,13 +84,13 @@ def saw_all(connection: Connection, names: Collection[ClientId], now: float) -> 
     connection.execute(SEEN, [{"who": name, "at": now} for name in sorted(names)])
 
 
-def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, protocol: int, handover: str) -> bool:
+def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, handover: str) -> bool:
     """Give a client new keys, if it has still those from before."""
     same = (clients.c.name == name) & (clients.c.sign_key == before)
     row = connection.execute(select(clients).where(same).with_for_update()).one_or_none()
     if row is None:
         return False
-    connection.execute(update(clients).where(same).values(asdict(rekeyed(client_of(row), keys, protocol, handover))))
+    connection.execute(update(clients).where(same).values(asdict(rekeyed(client_of(row), keys, handover))))
     return True
 
 

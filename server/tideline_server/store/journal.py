@@ -116,9 +116,9 @@ class SqlJournal:
         if names:
             self._store.write(lambda connection: accounts.saw_all(connection, names, now))
 
-    def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0, handover: str = "") -> bool:
+    def rekey(self, name: ClientId, before: str, keys: Keys, now: float = 0.0, handover: str = "") -> bool:
         event = entries.rotated(name, keys, now)
-        return self._do(lambda connection: accounts.rekey(connection, name, before, keys, protocol, handover), event)
+        return self._do(lambda connection: accounts.rekey(connection, name, before, keys, handover), event)
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
         return self._do(lambda connection: accounts.approve(connection, name), entries.about_client("approved", name, now, by))

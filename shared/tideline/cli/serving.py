@@ -52,7 +52,6 @@ def coordinator(
     advertise: Annotated[
         str | None, typer.Option(metavar="HOST:PORT,...", help="What agents call. [default: host, port]")
     ] = None,
-    oldest_protocol: Annotated[int | None, typer.Option(help="The oldest protocol whose agents are let in. [default: 1]")] = None,
     insecure: Annotated[bool | None, typer.Option("--insecure", help="Listen beyond this machine without TLS.")] = None,
     weights_limit: Annotated[float | None, typer.Option(help="GB of weights that may be uploaded at once. [default: 4]")] = None,
     methods: Annotated[str | None, typer.Option(metavar="MODULE:TUPLE", help="The registry of methods.")] = None,
@@ -88,7 +87,6 @@ def coordinator(
         "tls_key": tls_key,
         "tls_client_ca": tls_client_ca,
         "advertise": advertise,
-        "oldest_protocol": oldest_protocol,
         "insecure": insecure,
         "weights_limit": weights_limit,
         "methods": methods,

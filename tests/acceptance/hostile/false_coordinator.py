@@ -48,7 +48,7 @@ class FalseCoordinator:
 
     def hello(self, raw: bytes, kind: Any, **more: str) -> bytes:
         """Who is there."""
-        return bytes(kind(protocol=2, oldest=1, version="1", time_ms=int(time.time() * 1000), **more).SerializeToString())
+        return bytes(kind(protocol=2, oldest=2, version="1", time_ms=int(time.time() * 1000), **more).SerializeToString())
 
     def tell(self, raw: bytes, context: Any) -> Iterator[bytes]:
         """Orders as they are made up."""

@@ -46,7 +46,6 @@ messages = {
         protocol=st.integers(0, 3),
         token=texts,
         name=texts,
-        credential=texts,
         roles=st.lists(texts, max_size=3),
         sign_key=st.binary(min_size=32, max_size=32),
         receive_key=st.binary(min_size=32, max_size=32),

@@ -14,6 +14,7 @@ from test_api_keys import OWN, given
 
 from tests.architecture.sources import sources
 from tests.engine.clusters import DEPTH, NUMBER, ROSTER, SECRET, WEIGHT, WIDTH, clusters
+from tests.enrolling import enrol
 from tests.laws.stage import Stage, registered
 from tests.postgres import needed, own_schema
 from tests.synthetic import NAMES, experiment, sites
@@ -53,7 +54,7 @@ def played(journal: Any) -> Stage:
     on.journal = journal
     on.rebuild()
     for name in on.vaults:
-        on.run_service.enrol(on.run_service.invite(name, {}, 60.0), name, f"credential of {name}", ("source", "target"), "test")
+        enrol(on.run_service, on.run_service.invite(name, {}, 60.0), name, ("source", "target"))
     run = on.start(experiment("clusters", ROSTER, config={"secret": True}, name="told"))
     assert on.play(run).status == "completed", on.row(run).cause
     return on

@@ -138,14 +138,14 @@ def test_what_lies_in_a_database_comes_out_as_it_was_written(stored: Coordinator
 @pytest.mark.parametrize(
     "change",
     [
-        "details = substr(told, 1, length(told) - 1)",
+        "details = substr(details, 1, length(details) - 1)",
         "details = '[1]'",
         "at = 'x'",
         "at = 9e999",
         "by = X'FF'",
         "hash = 'x'",
         "details = NULL",
-        'told = \'{"a":' + "[" * 300 + "]" * 300 + "}'",
+        'details = \'{"a":' + "[" * 300 + "]" * 300 + "}'",
     ],
 )
 def test_an_entry_that_somebody_made_unreadable_is_listed_and_named(stored: Coordinator, tmp_path: Path, change: str) -> None:

@@ -54,7 +54,7 @@ WITH_REASON["requestBody"]["required"] = False
 def list_clients(
     request: Request, response: Response, services: Given, limit: Limit = None, after: After = None
 ) -> list[ClientLine]:
-    """Sorted by name. Of keys the fingerprint is shown; credentials are kept as hashes and shown to nobody."""
+    """Sorted by name, each with the fingerprint of its keys."""
     shown, more = page(services.journal.clients(), lambda client: client.name, after, limit)
     if more:
         link_next(request, response, shown[-1].name)
@@ -94,7 +94,7 @@ def revoke_client(
 
 @router.post("/clients/{name}/rotate", summary="Ask an agent for new keys")
 def rotate_client(services: Given, identity: Named, name: Name) -> ClientLine:
-    """The agent makes them at its next sign of life, and proves them by the old ones. 409 for one without keys."""
+    """The agent makes them at its next sign of life, and proves them by the old ones. 409 for one that was revoked."""
     return line(services.run_service.people.ask_rotation(name, identity.by))
 
 
@@ -118,5 +118,5 @@ def line(client: Client) -> ClientLine:
         roles=list(client.roles),
         labels=dict(client.labels),
         standing=client.standing.value,
-        fingerprint=None if keys is None else fingerprint(bytes.fromhex(keys.sign), bytes.fromhex(keys.receive)),
+        fingerprint=fingerprint(bytes.fromhex(keys.sign), bytes.fromhex(keys.receive)),
     )

@@ -31,7 +31,7 @@ def list_clients(door: Door, as_json: Json = False) -> None:
     elif rows:
         from tideline.cli.tables import show, table
 
-        columns = ["name", "standing", "fingerprint", "roles", "labels", "version", "protocol", "last heard"]
+        columns = ["name", "standing", "fingerprint", "roles", "labels", "version", "last heard"]
         show(table("", columns, [cells(row) for row in rows]))
         for row in rows:
             if row["standing"] == "revoked":
@@ -82,16 +82,15 @@ def told(row: Mapping[str, Any], as_json: bool, word: str) -> None:
     if as_json:
         say_json(row)
     else:
-        typer.echo(f"{row['name']} is {word}" + (f", fingerprint {row['fingerprint']}" if row["fingerprint"] else ""))
+        typer.echo(f"{row['name']} is {word}, fingerprint {row['fingerprint']}")
 
 
 def cells(row: Mapping[str, Any]) -> list[str]:
     """A client in a line."""
     labels = ",".join(f"{key}={value}" for key, value in sorted(row["labels"].items()))
-    protocol = f"{row['protocol']}" + ("" if row["fingerprint"] else " (upgrade its agent)")
     standing = row["standing"] + (", new keys awaited" if row["rotate"] else "")
-    known = [row["name"], standing, row["fingerprint"] or "", ", ".join(row["roles"]), labels]
-    return [*known, row["version"], protocol, day(row["seen"])]
+    known = [row["name"], standing, row["fingerprint"], ", ".join(row["roles"]), labels]
+    return [*known, row["version"], day(row["seen"])]
 
 
 def day(seconds: float) -> str:

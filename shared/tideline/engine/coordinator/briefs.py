@@ -89,8 +89,8 @@ def brief_in(order: Order) -> Brief:
 
 
 def with_peers(brief: Mapping[str, Plain], clients: Iterable[Client]) -> dict[str, Plain]:
-    """A brief that tells of the run's sites too, as far as they have keys."""
-    known = [each for each in clients if each.keys is not None]
+    """A brief that tells of the run's sites too."""
+    known = list(clients)
     room = MOST_BRIEF - chars({**brief, "peers": {}})
     most = most_handovers(known, room)
     return {**brief, "peers": {each.name: told_of(each, most) for each in known}}
@@ -108,8 +108,7 @@ def most_handovers(clients: Sequence[Client], room: int) -> int:
 
 
 def told_of(client: Client, most: int = MOST_HANDOVERS) -> dict[str, Plain]:
-    """What peers are told of a client that has keys: these, and so many of its newest handovers, the newest last."""
-    assert client.keys is not None
+    """What peers are told of a client: its keys, and so many of its newest handovers, the newest last."""
     newest = handed_over(client)[-most:] if most else ()
     handovers = [{**asdict(each.keys), "signature": each.signature} for each in newest]
     return {**asdict(client.keys), "handovers": handovers}

@@ -40,7 +40,7 @@ class RunService:
     ) -> None:
         self.journal, self.compute, self.bell, self.clock, self.here = journal, compute, bell, clock, here
         self.people = Enrolment(journal, clock)
-        self.invite, self.invited, self.enrol = self.people.invite, self.people.invited, self.people.enrol
+        self.invite, self.invited = self.people.invite, self.people.invited
 
     def approve(self, name: str, by: str = "") -> Client:
         """Let a pending client work. Raises NotFound, Refused."""

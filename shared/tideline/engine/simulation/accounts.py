@@ -61,12 +61,12 @@ class MemoryPeople(MemoryAudit):
         for name in names:
             self.saw(name, now)
 
-    def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0, handover: str = "") -> bool:
+    def rekey(self, name: ClientId, before: str, keys: Keys, now: float = 0.0, handover: str = "") -> bool:
         with self._people_lock:
             known = self._clients.get(name)
             if known is None or known.sign_key != before:
                 return False
-            self._clients[name] = rekeyed(known, keys, protocol, handover)
+            self._clients[name] = rekeyed(known, keys, handover)
             self.record([entries.rotated(name, keys, now)])
             return True
 

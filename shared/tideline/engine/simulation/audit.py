@@ -16,7 +16,7 @@ class MemoryAudit:
     def __init__(self) -> None:
         super().__init__()
         self._audit_lock = threading.Lock()
-        self._entries: list[Entry] = chained(Tip(), [begun(0.0, secrets.token_hex(8), 0, 0, 0)])
+        self._entries: list[Entry] = chained(Tip(), [begun(0.0, secrets.token_hex(8))])
 
     def record(self, events: Iterable[AuditEvent]) -> None:
         with self._audit_lock:

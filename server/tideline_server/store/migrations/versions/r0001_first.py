@@ -107,13 +107,11 @@ def accounts() -> None:
     op.create_table(
         "clients",
         text("name", key=True),
-        text("credential_hash"),
         plain("roles"),
         plain("labels"),
         text("version"),
         seconds("enrolled"),
         seconds("seen"),
-        whole("protocol"),
         *(text(name) for name in ("sign_key", "receive_key", "standing")),
         seconds("revoked", null=True),
         text("reason"),
