@@ -32,7 +32,7 @@ from tideline_agent.home.keys import Keys
 from tideline_agent.home.pins import FolderPins
 from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool, counting
-from tideline_agent.notes import Teller, Witness
+from tideline_agent.notes import NoteQueue, Witness
 from tideline_agent.policy import read_policy
 from tideline_agent.pool import TrainerPool
 from tideline_agent.settings import AgentSettings, check
@@ -75,13 +75,13 @@ def run_agent(settings: AgentSettings) -> None:
         doors = introduced(settings, found, lambda fetch: patiently(fetch, settings.wait, stop))
         link = GrpcLink(doors, settings.name, keys, stop, away)
         vault = FolderVault(settings.folder / "runs")
-        teller = Teller(link.tell, stop, settings.notes and policy.notes)
-        witness = Witness(teller.tell, settings.folder)
+        notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)
+        witness = Witness(notes.put, settings.folder)
         command = (vault.folder, settings.data, settings.methods, settings.device)
         pool = TrainerPool(*command, settings.trainer_idle, died=witness.died)
         if not admission(link, settings, keys, partial(note, settings, doors)):
             return
-        teller.start()
+        notes.start()
         metrics = AgentMetrics(__version__)
         line, steps = CountedLink(link, metrics), CountedPool(pool, metrics)
         log_of = counting(told_by(witness), metrics)
@@ -330,7 +330,7 @@ class AgentLoop:
             self.pool.sweep()
             with self._lock:
                 working = tuple(self._working.values())
-            self.witness.look((w.order, w.progress) for w in working)
+            self.witness.check_progress((w.order, w.progress) for w in working)
             progress = {w.order.id: w.progress for w in working}
             idle = 0 if progress else idle + 1
             if idle % IDLE_BEATS:

@@ -30,7 +30,7 @@ def tideline(*args: str) -> tuple[int, str]:
         capture_output=True,
         text=True,
         timeout=60,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))},
     )
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 

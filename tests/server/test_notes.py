@@ -34,7 +34,7 @@ def order_of(federation: Federation, run: RunId) -> str:
 
 def tell(raw: Raw, *notes: pb.Note) -> None:
     """Tell."""
-    raw.ask("Tell", pb.TellRequest(notes=notes), pb.TellReply)
+    raw.ask("SendNotes", pb.SendNotesRequest(notes=notes), pb.SendNotesReply)
 
 
 def told(federation: Federation, run: RunId) -> list[str]:
@@ -56,7 +56,7 @@ def test_who_is_no_member_is_refused(opened: tuple[Federation, Raw, Raw, RunId])
     note, before = pb.Note(order=order_of(federation, run), kind="order_started"), told(federation, run)
     assert refused(lambda: tell(other, note))[0] == "IdentityRefused"
     assert refused(lambda: tell(Raw(member.channel, member.name), note))[0] == "IdentityRefused"
-    assert refused(lambda: member.send("Tell", b"", ()))[0] == "IdentityRefused"
+    assert refused(lambda: member.send("SendNotes", b"", ()))[0] == "IdentityRefused"
     assert told(federation, run) == before
 
 

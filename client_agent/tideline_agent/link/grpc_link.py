@@ -50,7 +50,7 @@ CUT_SECONDS = 0.5  # pause before they are offered again after a cut
 KEEPING_SECONDS = 120.0  # in which a coordinator takes a chunk, or brings all of them to its disk
 SILENCE_SECONDS = 45.0  # the coordinator ticks every 15; three missed ticks mean that the line is dead
 CALL_SECONDS = 30.0
-TELL_SECONDS = 10.0
+NOTES_SECONDS = 10.0
 REPORT_SECONDS = 3600.0  # a report may wait while the coordinator crunches another run
 AWAY = (
     grpc.StatusCode.UNAVAILABLE,
@@ -121,10 +121,10 @@ class GrpcLink:
         reply = self._ask("Probe", pb.ProbeRequest(data=data), CALL_SECONDS)
         return reply.data, reply.seconds
 
-    def tell(self, notes: Sequence[tuple[OrderId, Note]]) -> None:
-        """Tell what happened here. One try. Raises NotSpoken, Unreachable."""
+    def send_notes(self, notes: Sequence[tuple[OrderId, Note]]) -> None:
+        """Send notes of what happened here. One try. Raises NotSpoken, Unreachable."""
         # A slow answer to what nobody waits for is no reason to leave for another coordinator.
-        self._ask("Tell", notes_out(notes), TELL_SECONDS, stays=True)
+        self._ask("SendNotes", notes_out(notes), NOTES_SECONDS, stays=True)
 
     def hello(self) -> Greeting:
         """Who the coordinator in use is, and its time. Raises VersionRefused, Unreachable."""

@@ -39,7 +39,7 @@ REPLIES: dict[str, Any] = {
     "Push": pb.PushReply,
     "Report": pb.Receipt,
     "Beat": pb.BeatReply,
-    "Tell": pb.TellReply,
+    "SendNotes": pb.SendNotesReply,
     "Check": pb.EnrolReply,
     "Probe": pb.ProbeReply,
 }

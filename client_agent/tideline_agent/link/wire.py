@@ -66,9 +66,9 @@ def receipt_in(raw: pb.Receipt) -> Receipt:
     return Receipt(raw.verdict, tuple((Digest(m.digest), int(m.offset)) for m in raw.missing), error)
 
 
-def notes_out(notes: Sequence[tuple[OrderId, Note]]) -> pb.TellRequest:
+def notes_out(notes: Sequence[tuple[OrderId, Note]]) -> pb.SendNotesRequest:
     """Notes for the wire."""
-    made = pb.TellRequest()
+    made = pb.SendNotesRequest()
     made.notes.extend(pb.Note(order=o, kind=n.kind, numbers=dict(n.numbers), words=dict(n.words)) for o, n in notes)
     return made
 

@@ -303,13 +303,13 @@ class Note(_message.Message):
     words: _containers.ScalarMap[str, str]
     def __init__(self, order: _Optional[str] = ..., kind: _Optional[str] = ..., numbers: _Optional[_Mapping[str, float]] = ..., words: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
-class TellRequest(_message.Message):
+class SendNotesRequest(_message.Message):
     __slots__ = ("notes",)
     NOTES_FIELD_NUMBER: _ClassVar[int]
     notes: _containers.RepeatedCompositeFieldContainer[Note]
     def __init__(self, notes: _Optional[_Iterable[_Union[Note, _Mapping]]] = ...) -> None: ...
 
-class TellReply(_message.Message):
+class SendNotesReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

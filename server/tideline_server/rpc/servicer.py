@@ -258,10 +258,10 @@ class Door:
             return pb.BeatReply(rotate=client.rotate)  # the most frequent call: no thread is asked, and no database
         return pb.BeatReply(gone=await self.run(self.agent_service.beat, client.name, progress), rotate=client.rotate)
 
-    async def tell(self, raw: bytes, context: Context) -> pb.TellReply:
-        client = await self.caller("Tell", raw, context)
-        await self.run(self.notebook.take, client.name, notes_in(parsed(pb.TellRequest, raw)))
-        return pb.TellReply()
+    async def send_notes(self, raw: bytes, context: Context) -> pb.SendNotesReply:
+        client = await self.caller("SendNotes", raw, context)
+        await self.run(self.notebook.take, client.name, notes_in(parsed(pb.SendNotesRequest, raw)))
+        return pb.SendNotesReply()
 
     async def probe(self, raw: bytes, context: Context) -> pb.ProbeReply:
         client = await self.caller("Probe", raw, context)
@@ -306,7 +306,7 @@ class Door:
                 "Push": up(one("Push", self.push), None, pb.PushReply.SerializeToString),
                 "Report": unary(one("Report", self.report), None, pb.Receipt.SerializeToString),
                 "Beat": unary(one("Beat", self.beat), None, pb.BeatReply.SerializeToString),
-                "Tell": unary(one("Tell", self.tell), None, pb.TellReply.SerializeToString),
+                "SendNotes": unary(one("SendNotes", self.send_notes), None, pb.SendNotesReply.SerializeToString),
                 "Check": unary(one("Check", self.check), None, pb.EnrolReply.SerializeToString),
                 "Probe": unary(one("Probe", self.probe), None, pb.ProbeReply.SerializeToString),
             },

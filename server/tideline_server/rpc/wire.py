@@ -36,7 +36,7 @@ MOST_FACTS = 4096  # characters: a truth value and its name
 MOST_PROBED = 256 << 10  # bytes of a part that is only tried
 # Of a message, looked at before it is parsed: what is parsed takes many times its bytes. One that names MOST_FILES has 700 KB.
 MOST_BYTES: Mapping[type[Any], int] = {
-    **dict.fromkeys((pb.HelloRequest, pb.EnrolRequest, pb.RotateRequest, pb.TellRequest), 64 << 10),
+    **dict.fromkeys((pb.HelloRequest, pb.EnrolRequest, pb.RotateRequest, pb.SendNotesRequest), 64 << 10),
     **dict.fromkeys((pb.FetchRequest, pb.PushHead, pb.ReportRequest), 1 << 20),
     pb.BeatRequest: 256 << 10,  # of some five thousand orders
     pb.ProbeRequest: MOST_PROBED + 1024,
@@ -166,7 +166,7 @@ def reply_in(raw: bytes) -> Reply:
     return Reply(OrderId(request.order), files, dict(request.metrics), facts, failure, sealed=sealed)
 
 
-def notes_in(request: pb.TellRequest) -> list[tuple[OrderId, Note]]:
+def notes_in(request: pb.SendNotesRequest) -> list[tuple[OrderId, Note]]:
     """Notes from the wire, each with its order. Raises Malformed for what is no note of a kind that is known here."""
     if len(request.notes) > MOST_NOTES:
         raise Malformed(f"{len(request.notes)} notes come at once; at most {MOST_NOTES} may", "Send them in several calls")

@@ -39,7 +39,7 @@ class FalseCoordinator:
             "Fetch": down(lambda raw, context: iter(self.parts)),
             "Report": unary(self.hear),
             "Beat": unary(self.beat),
-            "Tell": unary(self.noted),
+            "SendNotes": unary(self.noted),
             "Push": grpc.stream_unary_rpc_method_handler(self.take),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, calls),))
