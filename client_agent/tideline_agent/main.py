@@ -24,18 +24,17 @@ from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
 from tideline.engine.process.malloc import keep_freed_memory
 from tideline.engine.site.agent import Agent
-from tideline_agent import forgetting
-from tideline_agent.doctor.finding import find, introduced, note
+from tideline_agent.discovery import find, introduced, note
 from tideline_agent.home import identity
 from tideline_agent.home.identity import only_one
 from tideline_agent.home.keys import Keys
 from tideline_agent.home.pins import FolderPins
+from tideline_agent.home.runs import at_work
 from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool, counting
 from tideline_agent.notes import NoteQueue, Witness
-from tideline_agent.policy import read_policy
 from tideline_agent.pool import TrainerPool
-from tideline_agent.settings import AgentSettings, check
+from tideline_agent.settings import AgentSettings, check, read_policy
 from tideline_agent.vault import FolderVault
 
 log = structlog.get_logger()
@@ -89,8 +88,8 @@ def run_agent(settings: AgentSettings) -> None:
         agent = Agent(ClientId(settings.name), line, vault, steps, policy.allowed, log_of, settings.roles, peer_keys)
         rotation = Rotation(link, settings.folder, settings.rotate)
         with metrics.serve(settings.metrics):
-            at_work = partial(forgetting.at_work, settings.folder)
-            AgentLoop(agent, link, pool, stop, settings.parallel, rotation, witness, metrics.heard, at_work).run()
+            lock = partial(at_work, settings.folder)
+            AgentLoop(agent, link, pool, stop, settings.parallel, rotation, witness, metrics.heard, lock).run()
 
 
 def away(error: BaseException | None) -> None:

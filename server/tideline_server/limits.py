@@ -1,16 +1,19 @@
-"""How often the doors let a caller in, so that a mistaken script or a guesser delays nobody else."""
+"""Limits on calls, so that a mistaken script or a guesser delays no one else, and the record of refused sign-ins."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import structlog
 
 from tideline.core.errors import TooMany
+from tideline.engine.audit.refusals import Refusals
 from tideline.engine.ports.clock import Clock
 from tideline_server.bell import LocalCounts
 
@@ -104,3 +107,25 @@ def address_of(peer: str) -> str:
     """The address of a gRPC peer, such as `ipv4:10.0.0.7:41234` or `ipv6:[::1]:41234`."""
     kind, _, rest = unquote(peer).partition(":")
     return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
+
+
+class Refusing:
+    """The refused sign-ins of one door. `run` does on a thread what asks the journal."""
+
+    def __init__(self, refusals: Refusals, run: Callable[..., Awaitable[Any]]) -> None:
+        self._refusals, self._run = refusals, run
+        self._writing: set[asyncio.Task[None]] = set()  # the loop itself keeps no task
+
+    async def note(self, who: str, address: str, why: str) -> None:
+        """Have a refusal written, if it is to be. What was counted as told is told, whatever becomes of the call."""
+        event = self._refusals.seen(who, network_of(address), why)
+        if event is None:
+            return
+
+        async def write() -> None:
+            await self._run(self._refusals.write, event)
+
+        task = asyncio.ensure_future(write())
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+        await asyncio.shield(task)

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
-import uvicorn
 
 from tideline import __version__
 from tideline.core.errors import ConfigRefused, Refused
@@ -33,7 +32,7 @@ from tideline.engine.coordinator.scheduler import Scheduler
 from tideline.engine.model.runs import Lease
 from tideline.engine.process.malloc import keep_freed_memory
 from tideline_server.api import ApiSettings, Services, create_app
-from tideline_server.api.requests.connections import HEAD_BYTES, bounded
+from tideline_server.api.server import QuietServer, http_config
 from tideline_server.api.services import Meeting
 from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
 from tideline_server.limits import Limits
@@ -68,14 +67,6 @@ class SteadyClock:
 
     def now(self) -> float:
         return time.monotonic()
-
-
-class QuietServer(uvicorn.Server):
-    """Uvicorn without signal handlers of its own: the coordinator closes both doors in order."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 @dataclass(frozen=True)
@@ -326,21 +317,6 @@ def bell_of(settings: CoordinatorSettings) -> LocalBell:
 def counts_of(settings: CoordinatorSettings) -> LocalCounts | RedisCounts:
     """Counts of calls, of this process or, in Redis, of all replicas."""
     return RedisCounts(settings.redis) if settings.redis else LocalCounts()
-
-
-def http_config(settings: CoordinatorSettings, app: Any) -> uvicorn.Config:
-    """The people's door."""
-    return uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        http=bounded(settings.connections),
-        h11_max_incomplete_event_size=HEAD_BYTES,
-        ws="none",
-        timeout_graceful_shutdown=2,
-        ssl_certfile=None if settings.tls_cert is None else str(settings.tls_cert),
-        ssl_keyfile=None if settings.tls_key is None else str(settings.tls_key),
-    )
 
 
 def meeting_of(settings: CoordinatorSettings, grpc_port: int, tls: Tls | None) -> Meeting:

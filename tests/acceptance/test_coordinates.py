@@ -18,7 +18,7 @@ from tideline.algorithms.feddadil.messages import Mine, State
 from tideline.archive.codec import LAX, decode
 from tideline.archive.folder import FolderParts
 from tideline.core.run import Digest, RunId
-from tideline_agent.keepsakes import memory_of
+from tideline_agent.home.runs import memory_of
 from tideline_agent.vault import FolderVault
 
 pytestmark = pytest.mark.processes

@@ -28,8 +28,8 @@ from tideline.client import certificates
 from tideline.core.run import Role
 from tideline.core.tokens import Token, Trust, read_token
 from tideline.engine.simulation.federation import Federation
-from tideline_agent.doctor.checks import CHECKS, Finding, State, checkup
-from tideline_agent.doctor.finding import find, note
+from tideline_agent.discovery import find, note
+from tideline_agent.doctor import CHECKS, Finding, State, checkup
 from tideline_agent.home import identity
 from tideline_agent.home.identity import recall
 from tideline_agent.link import GrpcLink

@@ -26,7 +26,7 @@ from tideline.engine.model.clients import Keys as TheirKeys
 from tideline.engine.peers.peer_keys import MOST_FORMER
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.federation import Federation
-from tideline_agent.doctor.finding import find, note
+from tideline_agent.discovery import find, note
 from tideline_agent.home import identity
 from tideline_agent.home.keys import Keys, receive_pem
 from tideline_agent.link import Doors, GrpcLink, authority

@@ -25,7 +25,7 @@ from tideline_agent.home.keys import Keys
 from tideline_agent.link import Doors, GrpcLink
 from tideline_agent.link.grpc_link import Away, quietly
 from tideline_agent.main import AgentLoop, Rotation, told_by
-from tideline_agent.notes import Told, Witness
+from tideline_agent.notes import Entry, Witness
 from tideline_agent.pool import TrainerPool
 from tideline_protos.v1 import federation_pb2 as pb
 
@@ -87,9 +87,9 @@ def test_a_transfer_ends_with_its_order(way: str) -> None:
 
 
 @contextlib.contextmanager
-def working(home: Path, coordinator: FalseCoordinator) -> Iterator[list[Told]]:
+def working(home: Path, coordinator: FalseCoordinator) -> Iterator[list[Entry]]:
     """An agent's loop beside a coordinator, and the notes that it makes of its work."""
-    told: list[Told] = []
+    told: list[Entry] = []
     witness = Witness(lambda order, note: told.append((order, note)), home)
     link, vault = calling(coordinator.port), MemoryVault(lambda run: MemoryParts())
     pool = TrainerPool(home, home, "tideline.algorithms:METHODS", "cpu")

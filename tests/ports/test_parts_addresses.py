@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tideline.core.errors import ConfigRefused
-from tideline_server.parts.address import Address, endpoint_of, read_address
+from tideline_server.parts.opening import Address, endpoint_of, read_address
 
 SECRET = "s3cret"
 

@@ -13,7 +13,7 @@ import pytest
 from tideline.core.errors import Refused
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.main import coordinator, listen
-from tideline_server.rpc.serving import LISTENERS
+from tideline_server.rpc.server import LISTENERS
 from tideline_server.settings import CoordinatorSettings
 
 HELLO = "/tideline.v1.Federation/Hello"

@@ -9,7 +9,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from tideline.core.errors import Unreachable
-from tideline_server.rpc.heartbeats import Heartbeats
+from tideline_server.rpc.servicer import Heartbeats
 
 HOUR = 3600.0
 

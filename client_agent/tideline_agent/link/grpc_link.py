@@ -35,9 +35,7 @@ from tideline.engine.model.files import Arrivals, Files
 from tideline.engine.model.orders import Order, Receipt, Reply
 from tideline.engine.process.pipe import from_plain
 from tideline_agent.home.keys import Keys
-from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Doors, Greeting, Line, Lines
-from tideline_agent.link.transfers import Transfers
-from tideline_agent.link.watchdog import Watchdog
+from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Doors, Greeting, Line, Lines, Transfers, Watchdog
 from tideline_agent.link.wire import notes_out, order_in, push_chunks, push_head, receipt_in, reply_out
 from tideline_protos.v1 import federation_pb2 as pb
 

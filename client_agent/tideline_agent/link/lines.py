@@ -1,16 +1,105 @@
-"""The agents' doors of a federation's coordinators. When one does not answer, the next is asked."""
+"""The agent's connections to its coordinators: one is in use, and the next takes over when it does not answer."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
+from tideline.core.errors import Cancelled
+from tideline.core.run import OrderId
 from tideline_protos.v1 import federation_pb2 as pb
+
+T = TypeVar("T")
+
+
+class Watchdog:
+    """Calls `bark` when `reset` was not called for so many seconds."""
+
+    def __init__(self, bark: Callable[[], Any], seconds: float) -> None:
+        self._bark, self._seconds = bark, seconds
+        self._fed = threading.Event()
+        self._done = False
+
+    def __enter__(self) -> Watchdog:
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def reset(self) -> None:
+        """Somebody is alive."""
+        self._fed.set()
+
+    def fed(self, given: T) -> T:
+        """Somebody is alive, and this is what he gave."""
+        self.reset()
+        return given
+
+    def __exit__(self, *args: object) -> None:
+        self._done = True
+        self._fed.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while self._fed.wait(self._seconds):
+            if self._done:
+                return
+            self._fed.clear()
+        self._bark()
+
+
+class Transfers:
+    """Any number of threads; at most one transfer for each order."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[OrderId, Any] = {}
+        self._given_up: set[OrderId] = set()
+
+    def give_up(self, order: OrderId) -> None:
+        """Nothing is transferred for an order any more."""
+        with self._lock:
+            self._given_up.add(order)
+            call = self._calls.get(order)
+        if call is not None:
+            call.cancel()
+
+    def forget(self, order: OrderId) -> None:
+        """An order's life is over."""
+        with self._lock:
+            self._given_up.discard(order)
+
+    def check(self, order: OrderId) -> None:
+        """Raises Cancelled for an order that was given up."""
+        if order in self._given_up:
+            raise Cancelled(f"Order {order[:8]} was withdrawn")
+
+    @contextlib.contextmanager
+    def under(self, order: OrderId | None, call: Any) -> Iterator[None]:
+        """A call that transfers for an order, as long as the block lasts. Whatever giving it up looks like is Cancelled."""
+        if order is None:
+            yield
+            return
+        with self._lock:
+            self._calls[order] = call
+        try:
+            self.check(order)
+            yield
+        except Exception:
+            if order in self._given_up:
+                call.cancel()
+            self.check(order)
+            raise
+        finally:
+            with self._lock:
+                self._calls.pop(order, None)
+
 
 SERVICE = "/tideline.v1.Federation/"
 MOST_RECEIVED = 64 << 20  # as at the coordinator; the largest order, of 200 000 parts, has a quarter of it, a chunk 1 MiB

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tideline.core.errors import INCIDENT, MEDIA_TYPE, FederationError, problem
-from tideline_server.api.requests.request_ids import request_id
 from tideline_server.errors import code_of
 
 LOG = structlog.get_logger("tideline_server.api")
@@ -35,8 +34,8 @@ def answer(
 ) -> Response:
     """An error as a response. Pure ASCII, so that no text in it can fail to be sent."""
     told = jsonable(problem(error, kind) | {"status": status})
-    if (request := request_id()) is not None:
-        told["request"] = request
+    if (request := structlog.contextvars.get_contextvars().get("request")) is not None:  # bound by wrapping.Numbered
+        told["request"] = str(request)
     if "retry_after" in error.context:
         headers = {"Retry-After": str(error.context["retry_after"]), **(headers or {})}
     if "incident" in error.context:
@@ -90,7 +89,7 @@ async def framework(request: Request, error: Exception) -> Response:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Let the app answer in the one shape. What is not expected here is met by doors.Shield."""
+    """Let the app answer in the one shape. What is not expected here is met by wrapping.Shield."""
     app.add_exception_handler(FederationError, federation_error)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, framework)

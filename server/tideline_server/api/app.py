@@ -11,19 +11,16 @@ from starlette.middleware import Middleware
 from tideline.engine.audit.refusals import Refusals
 from tideline.engine.coordinator.api_keys import ApiKeys
 from tideline_server.api.answers import add_handlers
-from tideline_server.api.described import Described
 from tideline_server.api.models import Problem
-from tideline_server.api.requests.access import KeyCheck
-from tideline_server.api.requests.counting import Counting
-from tideline_server.api.requests.etags import Tags
-from tideline_server.api.requests.handshake import Handshake
+from tideline_server.api.openapi import Described
+from tideline_server.api.requests.access import KeyCheck, check_rows
+from tideline_server.api.requests.bodies import Intake
+from tideline_server.api.requests.conditional import Tags
 from tideline_server.api.requests.idempotency import Once
-from tideline_server.api.requests.request_ids import Numbered
-from tideline_server.api.requests.roles import check_rows
-from tideline_server.api.requests.shield import Intake, Shield
-from tideline_server.api.routes import algorithms, audit, clients, events, files, health, keys, links, runs, weights
+from tideline_server.api.requests.wrapping import Counting, Handshake, Numbered, Shield
+from tideline_server.api.routes import admin, clients, files, health, methods, runs
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
-from tideline_server.sign_in_refusals import Refusing
+from tideline_server.limits import Refusing
 
 ABOUT = """Start and watch federated runs, and fetch their results.
 
@@ -66,8 +63,8 @@ REFUSALS: Responses = {
     507: {"model": Problem, "description": "The coordinator's disk is full"},
 }
 KEYED = (
-    *(runs.router, events.router, files.router, weights.router, links.router, algorithms.router, clients.router),
-    *(keys.router, audit.router, health.numbers),
+    *(runs.router, files.router, files.weights, methods.links, methods.router, clients.router),
+    *(admin.router, admin.audit, health.numbers),
 )
 
 

@@ -1,12 +1,14 @@
-"""What the shell hands to the HTTP door, and how a router gets at it."""
+"""What the routes share: the services they call, names and pages."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote, urlencode
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Query, Request
+from starlette.responses import Response
 
 from tideline.core.tokens import Token, Trust
 from tideline.engine.coordinator.api_keys import ANYBODY
@@ -16,7 +18,7 @@ from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.compute import Compute
 from tideline.engine.ports.journal import Journal
-from tideline_server.api.requests.counting import Seen, unseen
+from tideline_server.api.requests.wrapping import Seen, unseen
 from tideline_server.limits import UNLIMITED, Limits
 
 
@@ -118,3 +120,24 @@ Named = Annotated[Identity, Depends(identity_of)]
 # No name holds anything else, so stores never see odd characters from a URL.
 NAME = r"^[A-Za-z0-9._-]{1,80}$"
 Name = Annotated[str, Path(pattern=NAME, description="as it stands in the list")]
+
+
+LONGEST = 1000  # rows on a page
+T = TypeVar("T")
+Limit = Annotated[int | None, Query(ge=1, le=LONGEST, description="the most rows to list; all without it")]
+After = Annotated[str | None, Query(pattern=NAME, description="list the rows that follow this one: the last of the page before")]
+LINK = {"Link": {"description": 'where more follows: `<address>; rel="next"`', "schema": {"type": "string"}}}
+PAGED: Responses = {200: {"headers": LINK}}
+
+
+def page(rows: Sequence[T], name_of: Callable[[T], str], after: str | None, limit: int | None) -> tuple[Sequence[T], bool]:
+    """The rows of a list in the order of their names that follow `after`, at most so many, and whether more follow."""
+    left = [row for row in rows if after is None or name_of(row) > after]
+    return left[:limit], limit is not None and len(left) > limit
+
+
+def link_next(request: Request, response: Response, after: Any) -> None:
+    """Say where the next page is: the same address, after this row."""
+    asked = [(k, v) for k, v in request.query_params.multi_items() if k != "after"]
+    address = f"{quote(request.url.path)}?{urlencode([*asked, ('after', str(after))])}"
+    response.headers["Link"] = f'<{address}>; rel="next"'

@@ -1,13 +1,13 @@
-"""The calls of the agents' door. Each gets the request's bytes: they are proven first, and parsed then."""
+"""The calls of agents. Each gets the request's bytes: they are proven first, and then parsed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import grpc
@@ -15,7 +15,7 @@ import structlog
 
 from tideline.archive.errors import TooLarge
 from tideline.archive.intake import Intake, chunk_size
-from tideline.core.errors import ClockRefused, IdentityRefused, TooMany
+from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, TooMany
 from tideline.core.run import ClientId, OrderId
 from tideline.core.signing import OLDEST, PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.audit.refusals import Refusals
@@ -26,10 +26,9 @@ from tideline.engine.model.clients import Client
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
-from tideline_server.limits import UNLIMITED, Limits, address_of
+from tideline_server.limits import UNLIMITED, Limits, Refusing, address_of
 from tideline_server.rpc.callers import Callers, Rekeyed, keys_in, verified
 from tideline_server.rpc.counting import Watch, counted, counted_stream, unwatched
-from tideline_server.rpc.heartbeats import Heartbeats
 from tideline_server.rpc.wire import (
     MOST_PROBED,
     SERVICE,
@@ -44,10 +43,53 @@ from tideline_server.rpc.wire import (
     streamed,
     wanted_in,
 )
-from tideline_server.sign_in_refusals import Refusing
+
+log = structlog.get_logger()
+GATHER_SECONDS, AGAIN_SECONDS = 1.0, 10.0  # before they are written together, and after that has failed
+
+
+class Heartbeats:
+    """Has those written who live, in one transaction at a time. `work` blocks; `run` does it on a thread."""
+
+    def __init__(
+        self,
+        work: Callable[[], None],
+        run: Callable[..., Awaitable[Any]],
+        closing: asyncio.Event,
+        gather: float = GATHER_SECONDS,
+        again: float = AGAIN_SECONDS,
+    ) -> None:
+        self._work, self._run, self._closing, self._gather, self._again = work, run, closing, gather, again
+        self._writing: asyncio.Task[None] | None = None
+
+    def write(self) -> None:
+        """See that it is done soon."""
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.ensure_future(self._written())
+
+    async def ended(self) -> None:
+        """Wait for what is under way. Raises nothing: what failed is in the log."""
+        if self._writing is not None:
+            await self._writing
+
+    async def _written(self) -> None:
+        await self._pause(self._gather)
+        try:
+            await self._run(self._work)
+        except FederationError as error:
+            log.warning("signs_of_life_wait", reason=str(error))
+            await self._pause(self._again)
+        except Exception:  # nobody awaits this task but a door that closes, which has more to close
+            log.exception("signs_of_life_failed")
+            await self._pause(self._again)
+
+    async def _pause(self, seconds: float) -> None:
+        """Let others come; not where the door closes."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), seconds)
+
 
 T = TypeVar("T")
-log = structlog.get_logger()
 TICK_SECONDS = 15.0
 LOOKS = 3  # at a listening client's standing between two ticks
 REPORTERS, REPORTS = 64, 4  # reports that are worked at together, and those of one client among them

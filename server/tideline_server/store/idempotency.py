@@ -14,8 +14,8 @@ from tideline.engine.model.idempotency import Answer, IdempotencyRecord
 from tideline.engine.model.orders import OrderRow
 from tideline.engine.model.runs import RunRow
 from tideline_server.store import runs, transitions
+from tideline_server.store.database.address import GaveWay
 from tideline_server.store.database.dialect import upsert
-from tideline_server.store.database.errors import GaveWay
 from tideline_server.store.schema import idempotency_records
 
 ONE = select(idempotency_records).where(idempotency_records.c.key == bindparam("of"))

@@ -28,7 +28,6 @@ from tideline.engine.ports.parts import MOST_DROPPED, nothing
 from tideline.engine.ports.runs import Advance, anything
 from tideline_server.store import (
     accounts,
-    api_keys,
     audit,
     envelopes,
     idempotency,
@@ -37,7 +36,6 @@ from tideline_server.store import (
     orders,
     parts,
     runs,
-    tally,
     transitions,
 )
 from tideline_server.store.database.transactions import Watch, open_store, unwatched
@@ -85,7 +83,7 @@ class SqlJournal:
 
     def tally(self) -> Tally:
         with self._store.reading() as connection:
-            return tally.tally(connection)
+            return runs.tally(connection)
 
     def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
         self._do(lambda connection: accounts.add_invite(connection, invite), entries.invited(invite, by, now))
@@ -145,17 +143,17 @@ class SqlJournal:
             return accounts.revoked(connection)
 
     def add_key(self, key: ApiKey) -> bool:
-        return self._do(lambda connection: api_keys.add(connection, key), entries.key_made(key))
+        return self._do(lambda connection: accounts.add_key(connection, key), entries.key_made(key))
 
     def api_keys(self) -> tuple[ApiKey, ...]:
         with self._store.reading() as connection:
-            return api_keys.every(connection)
+            return accounts.all_keys(connection)
 
     def revoke_key(self, name: str, now: float, by: str = "") -> bool:
-        return self._do(lambda connection: api_keys.revoke(connection, name, now), entries.key_ended(name, now, by))
+        return self._do(lambda connection: accounts.revoke_key(connection, name, now), entries.key_ended(name, now, by))
 
     def used_key(self, key_id: str, now: float) -> None:
-        self._store.write(lambda connection: api_keys.used(connection, key_id, now))
+        self._store.write(lambda connection: accounts.use_key(connection, key_id, now))
 
     def create(
         self,

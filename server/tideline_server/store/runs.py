@@ -1,22 +1,25 @@
-"""Runs, their closed rounds and their events."""
+"""Runs, their closed rounds and their events, and how many there are of everything."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, update
+from sqlalchemy import Column, Connection, Row, bindparam, func, insert, or_, select, update
 
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.run import ClientId, Member, Role, RunId, RunSpec
 from tideline.core.settings import parse
 from tideline.core.settings import plain as as_plain
+from tideline.engine.model.clients import Standing
 from tideline.engine.model.fold_report import groups_in, tables_in
-from tideline.engine.model.runs import Event, Headline, PhaseFact, RoundRow, RunRow, Status
+from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.runs import Event, Headline, PhaseFact, RoundRow, RunRow, Status, Tally
 from tideline_server.store.listings import Listed, batches, files_of
-from tideline_server.store.schema import drafts, events, listings, rounds, runs
+from tideline_server.store.schema import audit_tip, clients, drafts, events, listings, orders, parts, rounds, runs
 
 KEPT_RUNS = 64  # runs whose unchanging facts stay decoded
 KEPT_FILES = 100_000  # a run's rounds are remembered up to so many files of states and values of tables; more are read each time
@@ -187,3 +190,24 @@ def events_after(connection: Connection, run: RunId, after: int) -> tuple[Event,
     """The run's events with a higher number, in order."""
     chosen = select(events).where(events.c.run == run, events.c.seq > after).order_by(events.c.seq)
     return tuple(Event(**row._mapping) for row in connection.execute(chosen))
+
+
+ASKED = select(func.count()).select_from(orders).where(orders.c.status == OrderStatus.OPEN)
+
+
+def tally(connection: Connection) -> Tally:
+    """Counts, each of one statement."""
+    return Tally(
+        by(connection, runs.c.status, Status),
+        by(connection, clients.c.standing, Standing),
+        connection.scalar(ASKED) or 0,
+        connection.scalar(select(func.count()).select_from(parts)) or 0,
+        connection.scalar(select(audit_tip.c.seq)) or 0,
+    )
+
+
+def by(connection: Connection, column: Column[str], words: type[StrEnum]) -> dict[str, int]:
+    """How many rows have each of these words."""
+    rows = connection.execute(select(column, func.count().label("many")).group_by(column))
+    found = {str(row[0]): int(row.many) for row in rows}
+    return {word.value: found.get(word.value, 0) for word in words}

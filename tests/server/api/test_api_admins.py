@@ -21,7 +21,7 @@ from tests.synthetic import NAMES, experiment, sites
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.journal import MemoryJournal
-from tideline_server.api.requests.roles import NEEDS
+from tideline_server.api.requests.access import NEEDS
 from tideline_server.store import SqlJournal
 
 HIDDEN = (SECRET, DEPTH, WIDTH, str(NUMBER), str(NUMBER + 2), "admins")

@@ -10,8 +10,8 @@ from api_world import EXPERIMENT, Coordinator, refused
 from tests.engine.clusters import played
 from tests.enrolling import enrol
 from tideline.engine.coordinator.result import result_of
-from tideline_server.api.examples import EXPERIMENTS
 from tideline_server.api.models import RunResult
+from tideline_server.api.openapi import EXPERIMENTS
 
 
 def test_an_experiment_becomes_a_run(coordinator: Coordinator) -> None:

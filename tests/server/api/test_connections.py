@@ -14,7 +14,7 @@ import uvicorn
 from api_world import Coordinator
 from structlog.testing import capture_logs
 
-from tideline_server.api.requests.connections import HEAD_BYTES, bounded
+from tideline_server.api.server import HEAD_BYTES, bounded
 
 LONG = 20.0  # nothing here takes so long; what does has failed
 

@@ -26,9 +26,8 @@ from tideline.engine.coordinator.api_keys import Caller
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.model.idempotency import Answer, IdempotencyRecord
 from tideline_server.api.answers import federation_error
-from tideline_server.api.requests.access import caller_in
-from tideline_server.api.requests.roles import STREAMED, UNCHANGING, keyless
-from tideline_server.api.requests.shield import again
+from tideline_server.api.requests.access import STREAMED, UNCHANGING, caller_in, keyless
+from tideline_server.api.requests.bodies import again
 from tideline_server.api.services import Services
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # methods that change nothing: a key means nothing there

@@ -17,9 +17,8 @@ from tideline.core.signing import fingerprint
 from tideline.core.tokens import MOST_ADDRESSES, split_address
 from tideline.engine.model.clients import Client
 from tideline_server.api.models import ClientLine, Invited
-from tideline_server.api.pages import PAGED, After, Limit, link_next, page
-from tideline_server.api.schema import body_of
-from tideline_server.api.services import Given, Name, Named
+from tideline_server.api.openapi import body_of
+from tideline_server.api.services import PAGED, After, Given, Limit, Name, Named, link_next, page
 
 router = APIRouter(tags=["clients"])
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 
 from tideline.core.errors import FederationError, StorageFull, Unreachable
-from tideline_server.store.database.errors import GaveWay, StoreRefused
+from tideline_server.store.database.address import GaveWay, StoreRefused
 from tideline_server.store.database.plain_json import to_json
 
 CONNECT_SECONDS = 10

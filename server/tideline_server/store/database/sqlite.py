@@ -13,7 +13,7 @@ from sqlalchemy.pool import QueuePool
 from sqlalchemy.types import NULLTYPE
 
 from tideline.core.errors import FederationError, StorageFull, Unreachable
-from tideline_server.store.database.errors import StoreRefused
+from tideline_server.store.database.address import StoreRefused
 from tideline_server.store.database.plain_json import to_json
 
 BUSY_SECONDS = 30.0  # how long a writer waits for another process's transaction

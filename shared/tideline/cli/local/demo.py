@@ -123,7 +123,7 @@ def run_demo(asked: Asked, out: Path | None, as_json: bool) -> int:
 
 def refuse_early(asked: Asked) -> None:
     """What can be refused before a process is started. Raises ConfigRefused, NotFound."""
-    from tideline_agent.policy import read_policy
+    from tideline_agent.settings import read_policy
 
     if not LEAST <= asked.agents <= MOST:
         what = f"--agents is {asked.agents}; it should be between {LEAST} and {MOST}"

@@ -79,7 +79,7 @@ def simulate(
     from tideline.cli.tables import groups_table, marks_table, result_table, show
     from tideline.core.registry import load_methods
     from tideline.experiments.simulating import Place, simulate_text
-    from tideline_agent.policy import read_policy
+    from tideline_agent.settings import read_policy
     from tideline_agent.trainer import present
 
     present(device)

@@ -14,7 +14,7 @@ from tideline.cli.options import Json
 from tideline.cli.serving import agent, agent_settings
 
 if TYPE_CHECKING:
-    from tideline_agent.doctor.checks import Finding
+    from tideline_agent.doctor import Finding
     from tideline_agent.settings import AgentSettings
 
 
@@ -40,7 +40,7 @@ def doctor(settings: AgentSettings, as_json: bool) -> None:
 
     Nothing is changed, at either end: a token is not used up, and no keys are made.
     """
-    from tideline_agent.doctor.checks import State, checkup
+    from tideline_agent.doctor import State, checkup
 
     findings = []
     for finding in checkup(settings):

@@ -14,7 +14,7 @@ from tideline.core.errors import ConfigRefused, NotFound, Refused
 from tideline.core.settings import nearest
 
 if TYPE_CHECKING:
-    from tideline_agent.forgetting import Kept
+    from tideline_agent.home.runs import Kept
 
 GO_ON = "Forgotten, a run that goes on stalls with MemoryLost where its method keeps a memory; say --unfinished if it is over"
 
@@ -65,7 +65,7 @@ def tell(chosen: Sequence[Kept]) -> None:
 def forget_all(home: Path, chosen: Sequence[Kept], as_json: bool) -> None:
     """Forget them and say so. Raises Refused, once the others are gone, if the agent works for one of them."""
     from tideline.cli.tables import size
-    from tideline_agent.forgetting import clear, forget
+    from tideline_agent.home.runs import clear, forget
 
     gone: list[Kept] = []
     busy: list[Refused] = []

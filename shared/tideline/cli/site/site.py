@@ -34,7 +34,7 @@ def list_kept(
 ) -> None:
     """List the runs that the site remembers; with --run, what can be taken out of one."""
     from tideline.core.run import RunId
-    from tideline_agent.keepsakes import SELDOM, keepsakes, remembered
+    from tideline_agent.home.runs import SELDOM, keepsakes, remembered
 
     checked(home)
     rows: list[dict[str, Any]] = remembered(home) if run is None else described(keepsakes(home, RunId(run), methods))
@@ -146,7 +146,7 @@ def forget_runs(
 ) -> None:
     """Forget runs, with the models and pictures that the site has of them, to free the disk."""
     from tideline.cli.site import forget
-    from tideline_agent.forgetting import kept
+    from tideline_agent.home.runs import kept
 
     checked(home)
     chosen = forget.choose(kept(home, methods).values(), runs or (), older, unfinished)
@@ -158,7 +158,7 @@ def forget_runs(
 def taken(home: Path, run: str, name: str, methods: str) -> Mapping[str, Tensor]:
     """A keepsake. Raises NotFound."""
     from tideline.core.run import RunId
-    from tideline_agent.keepsakes import keepsakes, one_of
+    from tideline_agent.home.runs import keepsakes, one_of
 
     checked(home)
     return one_of(keepsakes(home, RunId(run), methods), name, RunId(run))

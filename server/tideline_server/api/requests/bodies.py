@@ -1,53 +1,88 @@
-"""What a request passes: Shield before the key is checked (access), Intake after it."""
+"""Bodies of requests: taken in up to a limit, and only as JSON that means the same to every reader."""
 
 from __future__ import annotations
 
-import secrets
+import json
+import math
+import re
 from collections.abc import Mapping
+from typing import Any
 
 import anyio
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tideline.archive.errors import TooLarge
+from tideline.archive.errors import DuplicateKey, TooLarge
 from tideline.core.errors import FederationError, Malformed
-from tideline_server.api.answers import LOG, answer
-from tideline_server.api.requests.roles import streams
-from tideline_server.api.requests.strict_json import check_json
+from tideline_server.api.answers import answer
+from tideline_server.api.requests.access import streams
 from tideline_server.errors import code_of
 
-
-class Shield:
-    """Unexpected errors are logged in full and answered with a number to find them by, and with nothing else."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
-
-        async def noting(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self.app(scope, receive, noting)
-        except Exception:
-            if scope["type"] != "http" or begun:
-                raise  # the server cuts the connection, so that nobody takes a half for the whole
-            await unexpected(scope)(scope, receive, send)
+MAX_DEPTH = 32
+INT64 = 1 << 63
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
-def unexpected(scope: Scope) -> Response:
-    """Log the error at hand; the answer names the log's entry."""
-    incident = secrets.token_hex(4)
-    LOG.exception("request_failed", method=scope["method"], path=scope["path"], incident=incident)
-    told = FederationError(
-        "The coordinator failed in an unexpected way", "Its log says more; search the incident", incident=incident
-    )
-    return answer(500, told, kind="InternalError")
+def check_json(body: bytes) -> None:
+    """Raises Malformed unless the body is strict JSON."""
+    try:
+        value = json.loads(body, object_pairs_hook=once, parse_constant=no_number, parse_int=whole, parse_float=finite)
+    except (ValueError, RecursionError) as cause:
+        reason = cause.msg if isinstance(cause, json.JSONDecodeError) else "it cannot be read as UTF-8 text of moderate depth"
+        raise Malformed(f"The body is not JSON: {reason}", "Send one JSON object") from None
+    check_value(value, MAX_DEPTH)
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names differ."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DuplicateKey(f"The body names {twice[:80]!r} twice", "Say everything once")
+    return found
+
+
+def no_number(word: str) -> Any:
+    """NaN and the infinities are no JSON."""
+    raise Malformed(f"The body holds {word}, which is not JSON", "Give a number")
+
+
+def whole(digits: str) -> int:
+    """A whole number that fits 64 bits."""
+    if len(digits) > 20 or not -INT64 <= int(digits) < INT64:
+        raise Malformed(f"The number {digits[:24]} does not fit 64 bits", "Give a smaller number")
+    return int(digits)
+
+
+def finite(digits: str) -> float:
+    """A number that fits a double."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise Malformed(f"The number {digits[:24]} does not fit 64 bits", "Give a smaller number")
+    return number
+
+
+def check_value(value: Any, depth: int) -> None:
+    """Texts can be stored, and nesting is what people write by hand."""
+    if depth == 0:
+        raise Malformed(f"The body is nested more than {MAX_DEPTH} deep", "No experiment needs that")
+    if isinstance(value, str):
+        check_text(value)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            check_text(key)
+            check_value(item, depth - 1)
+    elif isinstance(value, list):
+        for item in value:
+            check_value(item, depth - 1)
+
+
+def check_text(text: str) -> None:
+    """No NUL, which databases refuse, and no half of a surrogate pair, which UTF-8 cannot carry."""
+    if UNSTORABLE.search(text):
+        raise Malformed("A text in the body holds a NUL or half a surrogate pair", "Send plain Unicode text")
 
 
 class Intake:

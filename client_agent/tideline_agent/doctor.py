@@ -19,13 +19,12 @@ from tideline.core.errors import FederationError, IdentityRefused, TooMany
 from tideline.core.signing import PROTOCOL
 from tideline.core.tokens import read_token, split_address
 from tideline.engine.coordinator.progress import duration
-from tideline_agent.doctor.finding import Found, find
+from tideline_agent.discovery import Found, find
 from tideline_agent.home import identity
 from tideline_agent.home.keys import Keys
 from tideline_agent.link import Doors, GrpcLink, NotSpoken, look
 from tideline_agent.notes import LOW_DISK_BYTES
-from tideline_agent.policy import read_policy
-from tideline_agent.settings import AgentSettings
+from tideline_agent.settings import AgentSettings, read_policy
 
 CONNECT_SECONDS = 5.0
 SKEW_SECONDS = 60.0  # of this machine's clock, beyond which it is told

@@ -1,4 +1,4 @@
-"""Where the coordinators are and who vouches for them: what the owner says, else the token, else what the home remembers."""
+"""Where the coordinators are and how they are verified: from the owner's options, else the token, else the agent's home."""
 
 from __future__ import annotations
 

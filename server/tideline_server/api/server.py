@@ -1,17 +1,22 @@
-"""Connections to the people's door are bounded: how many from one address, and how long a request's head may take."""
+"""The HTTP server. It bounds how many connections one address has, and how long a request's head may take."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections import Counter
+from collections.abc import Iterator
 
 import structlog
+import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tideline.core.errors import MEDIA_TYPE, TooMany, problem
 from tideline_server.limits import network_of
+from tideline_server.settings import CoordinatorSettings
 
 LOG = structlog.get_logger("tideline_server.api")
 HEAD_BYTES = 32 << 10  # of a request's line and headers
@@ -77,3 +82,26 @@ def turn_away(transport: asyncio.Transport, origin: str, most: int) -> None:
     head = ("HTTP/1.1 429 Too Many Requests", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}", "Connection: close")
     transport.write("".join(f"{line}\r\n" for line in (*head, "")).encode() + body)
     transport.close()
+
+
+class QuietServer(uvicorn.Server):
+    """Uvicorn without signal handlers of its own: the coordinator closes its servers in order."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def http_config(settings: CoordinatorSettings, app: ASGIApp) -> uvicorn.Config:
+    """How the API is served."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        http=bounded(settings.connections),
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        ws="none",
+        timeout_graceful_shutdown=2,
+        ssl_certfile=None if settings.tls_cert is None else str(settings.tls_cert),
+        ssl_keyfile=None if settings.tls_key is None else str(settings.tls_key),
+    )

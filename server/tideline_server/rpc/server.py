@@ -1,4 +1,4 @@
-"""The gRPC servers of an address, with what agents behind proxies and narrow lines need of it."""
+"""The gRPC servers of an address, with what agents behind proxies and narrow lines need of it, and its certificate."""
 
 from __future__ import annotations
 
@@ -10,9 +10,34 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 
 from tideline.core.errors import ConfigRefused
 from tideline_server.rpc.servicer import Door
+
+
+def authority_of(chain: bytes) -> bytes:
+    """SHA-256 of the self-signed certificate in which a chain (PEM) ends; empty where a public authority vouches for it.
+
+    Raises ConfigRefused for what holds no certificate.
+    """
+    last = certificates(chain)[-1]
+    return last.fingerprint(SHA256()) if last.issuer == last.subject else b""
+
+
+def not_after(chain: bytes) -> float:
+    """When the first certificate of a chain (PEM) ends, in seconds since the epoch. Raises ConfigRefused."""
+    return min(each.not_valid_after_utc for each in certificates(chain)).timestamp()
+
+
+def certificates(chain: bytes) -> list[x509.Certificate]:
+    """The certificates of a chain (PEM), the coordinator's own first. Raises ConfigRefused for what holds none."""
+    try:
+        return x509.load_pem_x509_certificates(chain)
+    except ValueError as cause:
+        raise ConfigRefused(f"--tls-cert holds no certificate: {cause}", "Give a certificate chain as a PEM file") from None
+
 
 MAX_MESSAGE = 8 << 20  # chunks of a push; a stranger's call is read before it is refused. Each call's own limit: wire.MOST_BYTES
 

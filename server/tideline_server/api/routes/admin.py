@@ -1,21 +1,22 @@
-"""Keys of this door: who has one, new ones, and their end."""
+"""For admins: API keys and the audit log."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 
 from tideline.core.errors import NotFound
 from tideline.core.settings import parse, setting
+from tideline.engine.audit import log
+from tideline.engine.audit.entries import KINDS
 from tideline.engine.coordinator.api_keys import LONGEST_SECONDS
 from tideline.engine.model.api_keys import ApiKey, KeyRole
-from tideline_server.api.models import KeyLine, KeyMade, Whoami
-from tideline_server.api.pages import PAGED, After, Limit, link_next
+from tideline_server.api.models import AuditEntry, AuditTip, KeyLine, KeyMade, Whoami
+from tideline_server.api.openapi import body_of
 from tideline_server.api.requests.access import Asking, Keys
-from tideline_server.api.schema import body_of
-from tideline_server.api.services import Name, Named
+from tideline_server.api.services import LONGEST, NAME, PAGED, After, Given, Limit, Name, Named, link_next
 
 router = APIRouter(tags=["keys"])
 
@@ -71,3 +72,36 @@ def line(row: ApiKey) -> KeyLine:
     told = asdict(row) | {"role": row.role.value}
     del told["key_hash"]
     return KeyLine(**told)
+
+
+audit = APIRouter(prefix="/audit", tags=["audit"])
+Most = Annotated[int, Query(ge=1, le=LONGEST, description="the most entries to list")]
+AfterEntry = Annotated[int, Query(ge=0, le=2**31 - 1, description="list the entries that follow this one")]
+About = Annotated[str, Query(pattern=NAME.replace("{1,80}", "{0,80}"), description="those of this one alone; empty: of any")]
+Kind = Annotated[str, Query(pattern=f"^({'|'.join(KINDS)}|)$", description="those of this kind alone; empty: of any")]
+Since = Annotated[float | None, Query(allow_inf_nan=False, description="those from this moment on, in seconds since the epoch")]
+
+
+@audit.get("", summary="List the audit log", responses=PAGED)
+def list_audit(
+    request: Request,
+    response: Response,
+    services: Given,
+    limit: Most = LONGEST,
+    after: AfterEntry = 0,
+    run: About = "",
+    client: About = "",
+    kind: Kind = "",
+    since: Since = None,
+) -> list[AuditEntry]:
+    """Entries in the order in which they were written. Each hash follows from the one before and from what the entry says."""
+    found = services.journal.audit(after, limit, log.About(run, client, kind, since))
+    if len(found) == limit:
+        link_next(request, response, found[-1].seq)
+    return [AuditEntry(**asdict(entry)) for entry in found]
+
+
+@audit.get("/tip", summary="Show the last entry of the audit log")
+def audit_tip(services: Given) -> AuditTip:
+    """Its number and its hash: a list that ends elsewhere is not whole."""
+    return AuditTip(**asdict(services.journal.audit_tip()))

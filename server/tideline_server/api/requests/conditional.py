@@ -1,13 +1,17 @@
-"""Answers that say which state they show, so that who has seen it already is told in one line (304)."""
+"""Responses that the caller has already (304), and ranges of a file (RFC 9110)."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tideline.core.errors import FederationError
 
 REVALIDATE = "private, no-cache"  # may be kept, and is asked for again each time
 
@@ -74,3 +78,42 @@ def matches(known: Iterable[str], tag: str) -> bool:
 def unchanged(headers: dict[str, str]) -> Response:
     """The answer to who has it already."""
     return Response(status_code=304, headers={k: v for k, v in headers.items() if k.lower() != "content-length"})
+
+
+ONE = re.compile(r"bytes=[ \t]*(\d{0,19})-(\d{0,19})[ \t]*", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes from `first` to before `end`, of `size`."""
+
+    first: int
+    end: int
+    size: int
+
+    @property
+    def told(self) -> str:
+        """As the header Content-Range has it."""
+        return f"bytes {self.first}-{self.end - 1}/{self.size}"
+
+
+class OutOfRange(FederationError):
+    """A range that begins behind the end."""
+
+
+def span_of(asked: str | None, size: int) -> Span | None:
+    """The bytes that a Range header asks for; None for all. Raises OutOfRange."""
+    found = ONE.fullmatch(asked or "")
+    if found is None or not any(found.groups()):
+        return None
+    first, last = (int(digits) if digits else None for digits in found.groups())
+    if first is None:  # the last so many bytes
+        assert last is not None
+        first, last = (max(size - last, 0), size - 1) if last else (size, None)
+    elif last is not None and last < first:
+        return None
+    if first >= size:
+        raise OutOfRange(
+            f"The file has {size} bytes; none of those asked for is among them", "Ask for bytes that it has", size=size
+        )
+    return Span(first, min(size, (size if last is None else last + 1)), size)
