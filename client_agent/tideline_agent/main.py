@@ -31,7 +31,7 @@ from tideline_agent.home.keys import Keys
 from tideline_agent.home.pins import FolderPins
 from tideline_agent.home.runs import at_work
 from tideline_agent.link import EnrolReply, GrpcLink
-from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool, counting
+from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
 from tideline_agent.notes import NoteQueue, Witness
 from tideline_agent.pool import TrainerPool
 from tideline_agent.settings import AgentSettings, check, read_policy
@@ -83,9 +83,10 @@ def run_agent(settings: AgentSettings) -> None:
         notes.start()
         metrics = AgentMetrics(__version__)
         line, steps = CountedLink(link, metrics), CountedPool(pool, metrics)
-        log_of = counting(told_by(witness), metrics)
         peer_keys = PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met))
-        agent = Agent(ClientId(settings.name), line, vault, steps, policy.allowed, log_of, settings.roles, peer_keys)
+        agent = Agent(
+            ClientId(settings.name), line, vault, steps, policy.allowed, order_log(witness, metrics), settings.roles, peer_keys
+        )
         rotation = Rotation(link, settings.folder, settings.rotate)
         with metrics.serve(settings.metrics):
             lock = partial(at_work, settings.folder)
@@ -93,7 +94,6 @@ def run_agent(settings: AgentSettings) -> None:
 
 
 def away(error: BaseException | None) -> None:
-    """Tell the owner of an outage."""
     log.warning("coordinator_away", reason=str(error))
 
 
@@ -105,41 +105,32 @@ def met(name: str, fingerprint: str, before: str) -> None:
         log.info("peer_met", peer=name, fingerprint=fingerprint)
 
 
-def told_by(witness: Witness) -> Callable[[str, Order, FederationError | None], None]:
-    """What tells the owner, and the coordinator, what becomes of an order."""
+def order_log(witness: Witness, metrics: AgentMetrics) -> Callable[[str, Order, FederationError | None], None]:
+    """Logs what becomes of an order, counts those that failed, and sends notes of it."""
 
-    def told(what: str, order: Order, error: FederationError | None) -> None:
+    def log_order(what: str, order: Order, error: FederationError | None) -> None:
+        if what == "failed" and error is not None:
+            metrics.failures.labels(error.kind).inc()
         if what not in ("begun", "worked"):
-            tell(what, order, error)
+            write = log.warning if error else log.info
+            why = {"reason": str(error)} if error else {}
+            write("reply", verdict=what, run=order.run, phase=order.phase, round=order.round, order=order.id, **why)
         witness.saw(what, order, error)
 
-    return told
+    return log_order
 
 
-def tell(what: str, order: Order, error: FederationError | None) -> None:
-    """Tell the owner what became of an order."""
-    note = log.warning if error else log.info
-    why = {"reason": str(error)} if error else {}
-    note("reply", verdict=what, run=order.run, phase=order.phase, round=order.round, order=order.id, **why)
+def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, known: Callable[[], object] = lambda: None) -> bool:
+    """Enrol, and wait for approval. False if the agent is stopped before.
 
-
-def nothing() -> None:
-    """Nobody has to know."""
-
-
-def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, known: Callable[[], object] = nothing) -> bool:
-    """Enrol, and wait until a person has approved it. False if the agent is stopped before.
-
-    known: called once the coordinator knows this agent, before anybody is told so: the home remembers where that was, and
-    whoever starts the agent again needs no token.
+    known: called once the coordinator knows this agent, before it is logged: the home remembers where that was, and the
+    agent starts again without a token.
     """
-    told = False
     reply = enrol(link, settings, keys)
     known()
+    if reply.standing == "pending":
+        log.warning("approval_awaited", name=settings.name, fingerprint=keys.fingerprint, coordinator=settings.coordinator)
     while reply.standing == "pending":
-        if not told:
-            log.warning("approval_awaited", name=settings.name, fingerprint=keys.fingerprint, coordinator=settings.coordinator)
-            told = True
         if link.stop.wait(TURN_SECONDS):
             return False
         reply = enrol(link, settings, keys)
@@ -207,10 +198,6 @@ class Rotation:
         log.info("keys_rotated", name=self.link.name, fingerprint=fresh.fingerprint)
 
 
-def unheard() -> None:
-    """Nobody notes that the coordinator answered."""
-
-
 def parts_of(order: Order) -> int:
     """How many parts an order brings to the home: its message's, sealed files of peers, and the values that they hold."""
     return len(order.files) + len(ciphers(order.sealed)) + len(plaintexts(order.sealed))
@@ -228,7 +215,7 @@ class AgentLoop:
         parallel: int,
         rotation: Rotation,
         witness: Witness,
-        heard: Callable[[], None] = unheard,
+        heard: Callable[[], None] = lambda: None,
         at_work: Callable[[RunId], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.heard, self.at_work = heard, at_work

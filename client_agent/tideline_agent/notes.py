@@ -128,12 +128,10 @@ class Witness:
             self._began.pop(order.run, None)
 
     def withdrawn(self, order: Order) -> None:
-        """The order is open no more."""
         self._note(order.id, "order_withdrawn")
         self._began.pop(order.run, None)
 
     def died(self, run: RunId, tries_left: int) -> None:
-        """A run's trainer died."""
         if run in self._began:
             self._note(self._began[run].order.id, "trainer_died", {"tries_left": tries_left})
 

@@ -107,12 +107,10 @@ class FolderVault:
         return told
 
     def runs(self) -> tuple[RunId, ...]:
-        """The runs that this site remembers."""
         return tuple(RunId(f.parent.name) for f in sorted(self.folder.glob("*/head.json")))
 
 
 def plain_head(head: Head) -> dict[str, Any]:
-    """A head as JSON."""
     return {
         "order": head.order,
         "cursor": head.cursor,
@@ -128,11 +126,9 @@ def plain_head(head: Head) -> dict[str, Any]:
 
 
 def plain_envelope(envelope: Envelope) -> dict[str, Any]:
-    """An envelope as JSON."""
     told = {"handle": handle_node(envelope.handle), "cipher": envelope.cipher, "bytes": envelope.bytes}
     return told | {"keys": dict(envelope.keys), "signatures": dict(envelope.signatures)}
 
 
 def envelope_in(raw: Mapping[str, Any]) -> Envelope:
-    """The inverse of `plain_envelope`."""
     return Envelope(handle_in(raw["handle"]), Digest(raw["cipher"]), raw["bytes"], raw["keys"], raw.get("signatures", {}))

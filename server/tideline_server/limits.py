@@ -72,7 +72,6 @@ class Limits:
             )
 
     async def take(self, what: str, option: str, address: str, limit: int) -> None:
-        """Count a call. Raises TooMany."""
         if not limit:
             return
         origin = network_of(address)

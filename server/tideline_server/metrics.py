@@ -16,6 +16,7 @@ from tideline.core.errors import FederationError
 from tideline.engine.model.runs import RoundRow, RunRow, Tally
 from tideline.engine.ports.meter import Meter
 
+Gauges = Mapping[str, tuple[str, Callable[[], float | None]]]  # by name: what each is, and its value; None leaves it out
 MOST_PAIRS = 100  # methods with their phases that are counted apart; the rest are "other"
 OTHER = "other"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -81,22 +82,18 @@ class Metrics(Meter):
         self._bytes.labels("in").inc(nbytes)
 
     def lease(self, what: str) -> None:
-        """A lease was lost, or taken over."""
         self._leases.labels(what).inc()
 
     def grpc_call(self, call: str, code: str, seconds: float) -> None:
-        """A call of an agent has ended."""
         self._grpc.labels(call, code).inc()
         if call not in STREAMS:
             self._grpc_seconds.labels(call).observe(seconds)
 
     def http_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered."""
         self._http.labels(method if method in METHODS else OTHER, route, str(status)).inc()
         self._http_seconds.labels(route).observe(seconds)
 
     def transaction(self, kind: str, seconds: float) -> None:
-        """A transaction has ended, well or not."""
         self._store.labels(kind).observe(seconds)
 
     def _pair(self, method: str, phase: str) -> tuple[str, str]:
@@ -129,7 +126,7 @@ class Federation(Collector):
         self,
         tally: Callable[[], Tally],
         stock: Callable[[], int],
-        here: Mapping[str, tuple[str, Callable[[], float | None]]],
+        here: Gauges,
         apart: Callable[[Callable[[], None]], None] = on_a_thread,
     ) -> None:
         self._tally, self._stock, self._here, self._apart = tally, stock, here, apart
@@ -193,7 +190,6 @@ class Federation(Collector):
 
 
 def told(found: Tally) -> Iterator[Metric]:
-    """The database's numbers."""
     for name, what, label, counts in (
         ("tideline_runs", "runs by status", "status", found.runs),
         ("tideline_clients", "enrolled agents by standing", "standing", found.clients),

@@ -44,7 +44,6 @@ class CoordinatorSettings(BaseSettings):
 
     @property
     def folder(self) -> Path:
-        """The home, with ~ resolved."""
         return self.home.expanduser()
 
     @property
@@ -59,7 +58,6 @@ class CoordinatorSettings(BaseSettings):
 
     @property
     def weights_bytes(self) -> int:
-        """The most bytes of a file of weights that may be uploaded."""
         return int(self.weights_limit * 10**9)
 
     @property

@@ -58,7 +58,6 @@ class ProcessCompute:
 
     @property
     def pid(self) -> int | None:
-        """The worker's process id."""
         return self._child.pid
 
     def start(self) -> None:
@@ -121,7 +120,6 @@ class ProcessCompute:
         raise AssertionError("unreachable")
 
     def end(self) -> None:
-        """End the worker."""
         self._closed = True
         self._child.close()
 

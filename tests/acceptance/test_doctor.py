@@ -23,7 +23,7 @@ from tests.acceptance.conftest import write_blobs
 from tests.acceptance.harness import free_port
 from tests.acceptance.test_stalls import Mute
 from tests.cli.world import tide
-from tests.server.agents_door import door_of
+from tests.server.grpc_port import grpc_port_of
 from tideline.client import certificates
 from tideline.core.run import Role
 from tideline.core.tokens import Token, Trust, read_token
@@ -44,7 +44,7 @@ OK, WARNING, FAILED, NOT_TRIED = State.OK, State.WARNING, State.FAILED, State.NO
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
     """A coordinator in this process."""
-    with door_of() as made:
+    with grpc_port_of() as made:
         yield made
 
 
@@ -208,9 +208,9 @@ def test_a_clock_that_is_off_by_a_day(site: AgentSettings, off: float, way: str)
 
 def test_the_store_is_tried_some_times_a_minute(blobs: Path, tmp_path: Path) -> None:
     """Then it is not tried, which is nothing to mend."""
-    with door_of() as (free, _):
+    with grpc_port_of() as (free, _):
         limits = Limits(LocalCounts(), free.clock, probes=1)
-    with door_of(limits) as (federation, port):
+    with grpc_port_of(limits) as (federation, port):
         token = Token(federation.run_service.invite("dora", {}, 60.0), (f"127.0.0.1:{port}",)).text
         there = enrolled(AgentSettings("", blobs, (Role.SOURCE,), "dora", token, tmp_path / "home", device="cpu"))
         assert look(there)["parts"].state is OK
@@ -316,7 +316,7 @@ BEHIND_TLS = ("version", "clock", "sign-in", "parts")
 
 def test_a_pinned_authority(blobs: Path, tmp_path: Path) -> None:
     """The certificate is named, and until when it is good; the right pin, another pin, and another --ca."""
-    with door_of(tls=issued(tmp_path / "tls")) as (federation, port):
+    with grpc_port_of(tls=issued(tmp_path / "tls")) as (federation, port):
         good = secured(blobs, tmp_path / "home", federation, port, pin(tmp_path / "tls"))
         found = look(good)
         assert found["sign-in"].state is OK and "CN=coordinator" in found["tls"].found and "good until" in found["tls"].found
@@ -330,7 +330,7 @@ def test_a_pinned_authority(blobs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_an_authority_with_a_comment(blobs: Path, tmp_path: Path, encoding: str) -> None:
     """What people write beside the certificate is nothing to anybody, in whatever letters, also where the home remembers it."""
-    with door_of(tls=issued(tmp_path / "tls")) as (federation, port):
+    with grpc_port_of(tls=issued(tmp_path / "tls")) as (federation, port):
         ca = tmp_path / "ca.pem"
         ca.write_bytes("Behörde für Zürich\n".encode(encoding) + (tmp_path / "tls" / "ca.pem").read_bytes() + b"\n\xff\n")
         good = replace(secured(blobs, tmp_path / "home", federation, port, pin(tmp_path / "tls")), ca=ca)
@@ -340,7 +340,7 @@ def test_an_authority_with_a_comment(blobs: Path, tmp_path: Path, encoding: str)
 
 
 def test_a_certificate_of_another_host(blobs: Path, tmp_path: Path) -> None:
-    with door_of(tls=issued(tmp_path, "elsewhere.example")) as (federation, port):
+    with grpc_port_of(tls=issued(tmp_path, "elsewhere.example")) as (federation, port):
         told = broken(look(secured(blobs, tmp_path / "home", federation, port, pin(tmp_path))), "tls", *BEHIND_TLS)
         assert "mismatch" in told.found and "tideline tls init --host" in told.todo
 
@@ -348,11 +348,11 @@ def test_a_certificate_of_another_host(blobs: Path, tmp_path: Path) -> None:
 def test_a_certificate_that_has_expired(blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And one that ends soon is a warning."""
     monkeypatch.setattr(certificates, "LEAF_DAYS", -0.02)
-    with door_of(tls=issued(tmp_path)) as (federation, port):
+    with grpc_port_of(tls=issued(tmp_path)) as (federation, port):
         told = broken(look(secured(blobs, tmp_path / "home", federation, port, pin(tmp_path))), "tls", *BEHIND_TLS)
         assert "has expired" in told.found and "renew the certificate" in told.todo
     monkeypatch.setattr(certificates, "LEAF_DAYS", 2)
-    with door_of(tls=issued(tmp_path)) as (federation, port):
+    with grpc_port_of(tls=issued(tmp_path)) as (federation, port):
         found = look(secured(blobs, tmp_path / "home", federation, port, pin(tmp_path)))
         assert found["tls"].state is WARNING and "Renew it soon" in found["tls"].todo and found["sign-in"].state is OK
 

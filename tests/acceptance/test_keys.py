@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.server.agents_door import door_of
+from tests.server.grpc_port import grpc_port_of
 from tests.synthetic import experiment
 from tideline.archive import sealing
 from tideline.core.errors import ConfigRefused, IdentityRefused, Refused, TooMany, Unreachable, VersionRefused
@@ -49,7 +49,7 @@ def die() -> None:
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
     """A federation behind its door."""
-    with door_of() as made:
+    with grpc_port_of() as made:
         yield made
 
 
@@ -302,7 +302,7 @@ def test_a_rotation_that_is_refused(site: Site) -> None:
 
 def test_a_rotation_that_is_put_off(tmp_path: Path) -> None:
     """Between its two questions: whether the new keys are known is not told, so the agent goes on with the old ones."""
-    with door_of(Limits(LocalCounts(), ManualClock(1_000_000_040.0), wrong_keys=1)) as opened:
+    with grpc_port_of(Limits(LocalCounts(), ManualClock(1_000_000_040.0), wrong_keys=1)) as opened:
         site = Site(*opened, tmp_path, "dora")
         with closing(site.started()) as link:
             own = site.federation.run_service.people.find("dora")

@@ -24,7 +24,8 @@ from tideline_agent import main
 from tideline_agent.home.keys import Keys
 from tideline_agent.link import Doors, GrpcLink
 from tideline_agent.link.grpc_link import Away, quietly
-from tideline_agent.main import AgentLoop, Rotation, told_by
+from tideline_agent.main import AgentLoop, Rotation, order_log
+from tideline_agent.metrics import AgentMetrics
 from tideline_agent.notes import Entry, Witness
 from tideline_agent.pool import TrainerPool
 from tideline_protos.v1 import federation_pb2 as pb
@@ -93,7 +94,7 @@ def working(home: Path, coordinator: FalseCoordinator) -> Iterator[list[Entry]]:
     witness = Witness(lambda order, note: told.append((order, note)), home)
     link, vault = calling(coordinator.port), MemoryVault(lambda run: MemoryParts())
     pool = TrainerPool(home, home, "tideline.algorithms:METHODS", "cpu")
-    agent = Agent(ClientId("ann"), link, vault, pool, log=told_by(witness))
+    agent = Agent(ClientId("ann"), link, vault, pool, log=order_log(witness, AgentMetrics("test")))
     loop = AgentLoop(agent, link, pool, link.stop, 2, Rotation(link, home), witness)
     thread = threading.Thread(target=loop.run)
     thread.start()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.acceptance.raw import SERVICE, Raw, refused
 from tests.engine.low_order import LOW_ORDER
-from tests.server.agents_door import door_of
+from tests.server.grpc_port import grpc_port_of
 from tests.synthetic import experiment
 from tideline.core.signing import WINDOW_SECONDS
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
@@ -27,7 +27,7 @@ from tideline_server.limits import Limits
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
     """A federation behind its door."""
-    with door_of() as made:
+    with grpc_port_of() as made:
         yield made
 
 
@@ -348,7 +348,7 @@ def test_strangers_have_so_many_looks_a_minute() -> None:
     """From one address; then they are put off, which the audit log tells. Who is known calls on; a wrong clock is no stranger."""
     clock = ManualClock(1_000_000_040.0)
     with (
-        door_of(Limits(LocalCounts(), clock, wrong_keys=3)) as (federation, port),
+        grpc_port_of(Limits(LocalCounts(), clock, wrong_keys=3)) as (federation, port),
         grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         raw = Raw(channel, "dora")
@@ -371,7 +371,7 @@ def test_strangers_have_so_many_looks_a_minute() -> None:
 def test_an_agent_among_strangers_is_put_off_and_not_refused() -> None:
     """Its keys were changed at another coordinator, and its address has no looks left: it is let in after a few seconds."""
     with (
-        door_of(Limits(LocalCounts(), ManualClock(1_000_000_040.0), wrong_keys=1)) as (federation, port),
+        grpc_port_of(Limits(LocalCounts(), ManualClock(1_000_000_040.0), wrong_keys=1)) as (federation, port),
         grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         raw, fresh = Raw(channel, "dora"), Raw(channel, "dora")

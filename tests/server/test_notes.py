@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from tests.acceptance.raw import Raw, refused
-from tests.server.agents_door import door_of
+from tests.server.grpc_port import grpc_port_of
 from tests.synthetic import experiment
 from tideline.core.run import RunId
 from tideline.engine.simulation.federation import Federation
@@ -19,7 +19,7 @@ from tideline_server.rpc.wire import MOST_NOTES
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, Raw, Raw, RunId]]:
     """Two enrolled clients, of whom the first takes part in a run."""
-    with door_of() as (federation, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    with grpc_port_of() as (federation, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         member, other = Raw(channel, "tess"), Raw(channel, "omar")
         for each in (member, other):
             each.enrol(federation.run_service.invite(each.name, {}, 60.0))

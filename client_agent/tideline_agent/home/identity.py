@@ -52,7 +52,6 @@ def next_keys(folder: Path) -> Keys:
 
 
 def unfinished(folder: Path) -> Keys | None:
-    """The new keys of a rotation that was not finished."""
     return kept(folder / NEXT)
 
 
@@ -76,7 +75,6 @@ def former(folder: Path) -> tuple[bytes, ...]:
 
 
 def fresh(path: Path) -> Keys:
-    """New keys in a file."""
     made = Keys.made()
     write(path, made.pem)
     return made

@@ -131,7 +131,6 @@ def believed(pin: Pin, now: float) -> list[dict[str, str | None]]:
 
 
 def moment(seconds: float) -> str:
-    """A time for people and programs."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 

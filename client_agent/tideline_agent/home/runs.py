@@ -66,7 +66,6 @@ def brief_of(vault: FolderVault, run: RunId) -> dict[str, Any]:
 
 
 def memory_of(vault: FolderVault, run: RunId, kind: type[Any]) -> Any:
-    """The site's memory of a run."""
     from tideline.archive.codec import LAX, decode
 
     for _ in range(TRIES):

@@ -137,7 +137,6 @@ class GrpcLink:
         self._transfers.forget(order)
 
     def use(self, keys: Keys) -> None:
-        """Sign with other keys from here on."""
         with self._turning:
             self._keys = keys
 
@@ -245,7 +244,6 @@ class GrpcLink:
         return Beaten(tuple(OrderId(gone) for gone in reply.gone), bool(reply.rotate))
 
     def close(self) -> None:
-        """End every call."""
         self.stop.set()
         self._lines.close()
 
@@ -294,7 +292,6 @@ class GrpcLink:
             return self._keys is not keys
 
     def _signed(self, line: Line, name: str, body: bytes) -> tuple[Keys, Greeting, Metadata]:
-        """What proves a call, and what it was made with."""
         greeting = line.greeting or self._greet(line)
         keys, now = self._keys, greeting.now_ms
         signature = keys.signature(SERVICE + name, self.name, now, body)
@@ -326,7 +323,6 @@ class GrpcLink:
             raise
 
     def _told(self, line: Line, stream: Any, order: OrderId | None = None) -> Iterator[Any]:
-        """A stream whose errors are ours."""
         iterator = iter(stream)
         while True:
             with self._leaving(line), self._transfers.under(order, stream):
@@ -336,7 +332,6 @@ class GrpcLink:
             yield each
 
     def _pause(self, seconds: float) -> None:
-        """Wait, unless the agent is stopping."""
         self.stop.wait(seconds)
 
     def _retrying(self) -> tenacity.Retrying:
@@ -352,7 +347,6 @@ class GrpcLink:
 
 
 def unary(name: str, body: bytes, seconds: float, line: Line, metadata: Metadata) -> Any:
-    """A call of one message, begun and answered."""
     return line.call(name)(body, metadata=metadata, timeout=seconds)
 
 

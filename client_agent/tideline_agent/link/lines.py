@@ -33,7 +33,6 @@ class Watchdog:
         return self
 
     def reset(self) -> None:
-        """Somebody is alive."""
         self._fed.set()
 
     def fed(self, given: T) -> T:
@@ -76,7 +75,6 @@ class Transfers:
             self._given_up.discard(order)
 
     def check(self, order: OrderId) -> None:
-        """Raises Cancelled for an order that was given up."""
         if order in self._given_up:
             raise Cancelled(f"Order {order[:8]} was withdrawn")
 
@@ -176,11 +174,9 @@ class Line:
         self._calls = {name: kinds.get(name, unary)(SERVICE + name, None, reply_of(name)) for name in (*REPLIES, "Fetch")}
 
     def call(self, name: str) -> Any:
-        """A call by its name."""
         return self._calls[name]
 
     def close(self) -> None:
-        """End every call."""
         self._channel.close()
 
 
@@ -197,7 +193,6 @@ class Lines:
 
     @property
     def now(self) -> Line:
-        """The line in use."""
         return self._lines[self._at]
 
     def leave(self, line: Line) -> None:
@@ -207,7 +202,6 @@ class Lines:
                 self._at = (self._at + 1) % len(self._lines)
 
     def close(self) -> None:
-        """End every call on every line."""
         for line in self._lines:
             line.close()
 

@@ -74,7 +74,6 @@ def chain(address: str, own: tuple[bytes, bytes] | None) -> list[x509.Certificat
 
 
 def shown_over(tls: SSL.Connection, host: str) -> list[x509.Certificate]:
-    """The certificates that come with a handshake."""
     if not is_ip(host):
         tls.set_tlsext_host_name(host.encode())
     tls.set_connect_state()
@@ -100,7 +99,6 @@ def vouches(pem: bytes, fingerprint: bytes) -> bool:
 
 
 def colons(digest: bytes) -> str:
-    """A fingerprint as tools print it."""
     return digest.hex(":")
 
 
@@ -160,5 +158,4 @@ def remedy(why: str, until: datetime) -> str:
 
 
 def name_of(certificate: x509.Certificate) -> str:
-    """Whose certificate it is, for people."""
     return certificate.subject.rfc4514_string() or f"serial number {certificate.serial_number:x}"

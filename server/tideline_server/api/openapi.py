@@ -122,7 +122,6 @@ class Described(FastAPI):
 
 
 def describe(name: str, operation: dict[str, Any]) -> None:
-    """Complete the description of one operation."""
     method = name.partition(" ")[0]
     parameters, responses = operation.setdefault("parameters", []), operation["responses"]
     declare_key(name, operation)

@@ -37,7 +37,6 @@ class Meeting:
     authority: bytes = b""
 
     def token(self, secret: str, asked: tuple[str, ...]) -> Token:
-        """A token around a secret."""
         return Token(secret, self.advertised or asked or self.own, self.trust, self.authority)
 
 
@@ -99,7 +98,6 @@ DEFAULTS = ApiSettings()
 
 
 async def services_of(request: Request) -> Services:
-    """The services of the app that a request came to."""
     found = request.app.state.services
     assert isinstance(found, Services)
     return found

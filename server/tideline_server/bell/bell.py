@@ -40,8 +40,12 @@ class LocalBell:
 
     @property
     def reaches(self) -> str:
-        """Who hears a ring, in words."""
         return "this process"
+
+    @property
+    def connected(self) -> bool | None:
+        """Whether other replicas hear a ring; None where there is no Redis."""
+        return None
 
     def on_ring(self, heard: Callable[[str], None]) -> None:
         """Call `heard` on the loop at every ring."""
@@ -107,7 +111,7 @@ class RedisBell(LocalBell):
             raise ConfigRefused(
                 f"The address of Redis is malformed: {error}", "Give redis://HOST:PORT, or rediss:// for TLS"
             ) from None
-        self.connected = False
+        self._connected = False
         self._me, self._poll = secrets.token_hex(8), poll
         self._outgoing: asyncio.Queue[str] = asyncio.Queue(WAITING)
         self._tasks: list[asyncio.Task[None]] = []
@@ -121,18 +125,19 @@ class RedisBell(LocalBell):
 
     @property
     def reaches(self) -> str:
-        """Who hears a ring, in words."""
-        return "all replicas" if self.connected else "this process; Redis is away"
+        return "all replicas" if self._connected else "this process; Redis is away"
+
+    @property
+    def connected(self) -> bool:
+        return self._connected
 
     def look_around(self) -> None:
         """Not needed: the others are heard, and polls stand in for them while Redis is away."""
 
     def start(self) -> None:
-        """Listen and publish from now on."""
         self._tasks = [self._loop.create_task(work) for work in (self._listen(), self._send())]
 
     async def close(self) -> None:
-        """Stop, and let go of the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -187,7 +192,7 @@ class RedisBell(LocalBell):
             self._ring(topic)
 
     def _back(self) -> None:
-        self.connected = True
+        self._connected = True
         if self._told:
             log.info("redis_back")
         self._told = False
@@ -195,7 +200,7 @@ class RedisBell(LocalBell):
 
     def _away(self, error: Exception) -> None:
         """Told once for each outage."""
-        self.connected = False
+        self._connected = False
         if not self._told:
             log.warning("redis_away", reason=str(error), todo="Nothing is lost: the coordinator polls until it is back")
         self._told = True

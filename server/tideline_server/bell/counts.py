@@ -114,6 +114,5 @@ class RedisCounts:
         return 0.0 if taken else seconds_to_wait(Tally(at, int(before), int(within)), passed, limit)
 
     async def close(self) -> None:
-        """Let go of the connections."""
         with contextlib.suppress(RedisError, OSError):
             await self._redis.aclose()

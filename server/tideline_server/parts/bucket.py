@@ -292,7 +292,6 @@ class BucketUpload:
 
 
 def pieces(buffers: Iterable[Buffer]) -> Iterator[Buffer]:
-    """The bytes of buffers, a little at a time."""
     for buffer in buffers:
         view = memoryview(buffer).cast("B")
         for at in range(0, len(view), PIECE):

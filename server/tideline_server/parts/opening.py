@@ -80,7 +80,6 @@ def bare(url: SplitResult) -> bool:
 
 
 def wrong(what: str, todo: str) -> ConfigRefused:
-    """The refusal of what `--parts` says."""
     return ConfigRefused(what, todo, path="parts")
 
 
@@ -116,7 +115,6 @@ class DirectoryParts(FolderParts):
 
 
 def refused(folder: Path, cause: OSError) -> ConfigRefused:
-    """The refusal of a folder that cannot be made or written."""
     why = cause.strerror or type(cause).__name__
     return ConfigRefused(f"Parts cannot be kept in {folder}: {why}", "Give --parts a directory that you may write", path="parts")
 

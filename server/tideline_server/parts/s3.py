@@ -141,12 +141,10 @@ class Bucket:
             return True
 
     def drop(self, name: str) -> None:
-        """Delete an object, if there is one."""
         with self.asked(), suppress(FileNotFoundError):
             obstore.delete(self.store, name)
 
     def names(self) -> Iterator[str]:
-        """The names of all objects, without the prefix."""
         return (name for name, _ in self.listed())
 
     def listed(self, folder: str | None = None) -> Iterator[tuple[str, Lying]]:

@@ -110,7 +110,6 @@ class Callers:
         return admitted(known)
 
     def timely(self, proof: Proof) -> None:
-        """Raises ClockRefused for a call that is signed for another time."""
         ours = self.people.clock.now()
         if abs(ours - proof.time_ms / 1000) > WINDOW_SECONDS:
             raise ClockRefused(
@@ -118,14 +117,14 @@ class Callers:
                 "An agent asks for the time again by itself; if this comes back, set the coordinators' clocks",
             )
 
-    def enrolling(self, request: pb.EnrolRequest, raw: bytes, context: Context, call: str = "Enrol") -> Keys:
+    def enrolling(self, request: pb.EnrolRequest, raw: bytes, context: Context, call: str) -> Keys:
         """The keys with which an agent enrols: it has them, as it signs with them."""
         self.speaks(request.protocol, request.version)
         self.certify(request.name, context)
         keys = keys_in(request.sign_key, request.receive_key)
         proof = proof_in(dict(context.invocation_metadata()))
-        told = call_bytes(method(call), request.name, proof.time_ms, raw)
-        if proof.client != request.name or not verified(keys.sign, proof.signature, told):
+        signed = call_bytes(method(call), request.name, proof.time_ms, raw)
+        if proof.client != request.name or not verified(keys.sign, proof.signature, signed):
             raise IdentityRefused(f"The enrolment of {request.name[:80]!r} is not signed by its own key", "Start the agent again")
         self.timely(proof)
         return keys
@@ -190,7 +189,6 @@ def verified(sign_key: str, signature: bytes, message: bytes) -> bool:
 
 @functools.lru_cache(4096)
 def public_key(sign_key: str) -> Ed25519PublicKey:
-    """A public key, taken apart once."""
     return Ed25519PublicKey.from_public_bytes(bytes.fromhex(sign_key))
 
 

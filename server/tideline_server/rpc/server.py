@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from tideline.core.errors import ConfigRefused
-from tideline_server.rpc.servicer import Door
+from tideline_server.rpc.servicer import Servicer
 
 
 def authority_of(chain: bytes) -> bytes:
@@ -78,7 +78,6 @@ def read_tls(cert: Path | None, key: Path | None, clients: Path | None) -> Tls |
 
 
 def read(path: Path, option: str) -> bytes:
-    """A PEM file. Raises ConfigRefused."""
     try:
         found = path.read_bytes()
     except OSError as cause:
@@ -99,20 +98,19 @@ class Listeners:
         await asyncio.gather(*(server.stop(grace) for server in self._servers))
 
 
-async def open_door(door: Door, address: str, tls: Tls | None) -> Listeners:
+async def open_servers(servicer: Servicer, address: str, tls: Tls | None) -> Listeners:
     """Servers at an address, started; over TLS where key and certificate are given.
 
     They share their port, and would share it with another process of this kind: the caller sees that it is free.
     """
-    servers = [server_at(door, address, tls) for _ in range(LISTENERS)]
+    servers = [server_at(servicer, address, tls) for _ in range(LISTENERS)]
     await asyncio.gather(*(server.start() for server in servers))
     return Listeners(servers)
 
 
-def server_at(door: Door, address: str, tls: Tls | None) -> Any:
-    """One of them."""
+def server_at(servicer: Servicer, address: str, tls: Tls | None) -> Any:
     server = grpc.aio.server(options=OPTIONS)
-    server.add_generic_rpc_handlers((door.handler(),))
+    server.add_generic_rpc_handlers((servicer.handler(),))
     if tls is None:
         server.add_insecure_port(address)
     else:

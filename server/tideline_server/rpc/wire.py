@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
 from tideline.archive.errors import TooLarge
 from tideline.archive.layout import LIMITS
-from tideline.core.errors import FederationError, Malformed, StorageFull
+from tideline.core.errors import Malformed
 from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, Role
 from tideline.engine.coordinator.enrolment import Applicant
@@ -20,9 +19,7 @@ from tideline.engine.model.clients import Keys
 from tideline.engine.model.files import Arrivals
 from tideline.engine.model.orders import Failure, Order, Reply
 from tideline.engine.peers.wire import sealed_in, sealed_out
-from tideline.engine.process.pipe import to_plain
 from tideline_protos.v1 import federation_pb2 as pb
-from tideline_server.errors import code_of
 
 M = TypeVar("M")
 log = structlog.get_logger()
@@ -62,51 +59,8 @@ def parsed(kind: type[M], request: bytes) -> M:
 
 
 def few(count: int, most: int, what: str) -> None:
-    """No more of one thing than a request may hold. Raises TooLarge."""
     if count > most:
         raise TooLarge(f"{count} {what} come at once; at most {most} may", "Send fewer")
-
-
-def answered(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call whose errors become a status and the error as trailing metadata."""
-
-    async def safe(request: Any, context: Context) -> Any:
-        begin_log(call, context)
-        try:
-            return await call(request, context)
-        except FederationError as error:
-            await abort(context, error)
-
-    return safe
-
-
-def streamed(call: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
-    """The same for a call that streams its answer."""
-
-    async def safe(request: Any, context: Context) -> AsyncIterator[Any]:
-        begin_log(call, context)
-        try:
-            async for each in call(request, context):
-                yield each
-        except FederationError as error:
-            await abort(context, error)
-
-    return safe
-
-
-def begin_log(call: Callable[..., Any], context: Context) -> None:
-    """Bind to this call's log lines what it is and who says that he makes it. Each call has a task of its own."""
-    client = str(dict(context.invocation_metadata() or ()).get("tideline-client", ""))[:MAX_KIND]
-    structlog.contextvars.bind_contextvars(call=call.__name__, **({"client": client} if client else {}))
-
-
-async def abort(context: Context, error: FederationError) -> None:
-    """End a call with an error that the other end can rebuild."""
-    if isinstance(error, StorageFull):
-        log.warning("no_room", reason=str(error))
-    told = json.dumps({k: v[:MAX_WORDS] for k, v in to_plain(error).items() if k != "context"}).encode()
-    status = grpc.StatusCode[code_of(error).grpc]
-    await context.abort(status, error.kind, trailing_metadata=(("tideline-error-bin", told),))
 
 
 def announced(first: bytes) -> tuple[OrderId, Arrivals]:
@@ -128,7 +82,6 @@ def applicant_in(request: pb.EnrolRequest, keys: Keys) -> Applicant:
 
 
 def order_out(order: Order) -> pb.Order:
-    """An order for the wire."""
     return pb.Order(
         id=order.id,
         run=order.run,
@@ -146,7 +99,6 @@ def order_out(order: Order) -> pb.Order:
 
 
 def wanted_in(request: pb.FetchRequest) -> list[tuple[Digest, int]]:
-    """The parts that are asked for, each from where on. Raises TooLarge."""
     few(len(request.parts), MOST_FILES, "parts")
     return [(Digest(part.digest), int(part.offset)) for part in request.parts]
 

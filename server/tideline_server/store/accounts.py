@@ -19,12 +19,10 @@ SEEN = update(clients).where(clients.c.name == bindparam("who")).values(seen=bin
 
 
 def invite_of(row: Row[Any]) -> Invite:
-    """An invite from its columns."""
     return Invite(**row._mapping)
 
 
 def client_of(row: Row[Any]) -> Client:
-    """A client from its columns."""
     handovers = tuple(Handover(Keys(**each["keys"]), each["signature"]) for each in row.handovers or ())
     return Client(**{**row._mapping, "roles": tuple(row.roles), "standing": Standing(row.standing), "handovers": handovers})
 
@@ -35,7 +33,6 @@ def add_invite(connection: Connection, given: Invite) -> bool:
 
 
 def invite(connection: Connection, token_hash: str) -> Invite | None:
-    """The invite of a token."""
     row = connection.execute(select(invites).where(invites.c.token_hash == token_hash)).one_or_none()
     return invite_of(row) if row else None
 
@@ -58,13 +55,11 @@ def replaced(connection: Connection, client: Client) -> bool:
 
 
 def known(connection: Connection, name: str) -> Client | None:
-    """The client of a name."""
     row = connection.execute(select(clients).where(clients.c.name == name)).one_or_none()
     return client_of(row) if row else None
 
 
 def everybody(connection: Connection) -> tuple[Client, ...]:
-    """Every client, by name."""
     return tuple(sorted(map(client_of, connection.execute(select(clients))), key=lambda c: c.name))
 
 
@@ -96,7 +91,6 @@ def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, hando
 
 
 def approve(connection: Connection, name: ClientId) -> bool:
-    """Approve a client that is pending."""
     pending = (clients.c.name == name) & (clients.c.standing == Standing.PENDING)
     return connection.execute(update(clients).where(pending).values(standing=Standing.APPROVED)).rowcount == 1
 
@@ -116,7 +110,6 @@ def revoke(connection: Connection, name: ClientId, reason: str, now: float) -> t
 
 
 def revoked(connection: Connection) -> frozenset[ClientId]:
-    """Who is revoked."""
     return frozenset(connection.scalars(select(clients.c.name).where(clients.c.standing == Standing.REVOKED)))
 
 
@@ -124,7 +117,6 @@ EVERY = select(api_keys).order_by(api_keys.c.created, api_keys.c.id)
 
 
 def key_of(row: Row[Any]) -> ApiKey:
-    """A key from its columns."""
     return ApiKey(**{**row._mapping, "role": KeyRole(row.role)})
 
 
@@ -136,7 +128,6 @@ def add_key(connection: Connection, key: ApiKey) -> bool:
 
 
 def all_keys(connection: Connection) -> tuple[ApiKey, ...]:
-    """All keys, the oldest first."""
     return tuple(map(key_of, connection.execute(EVERY)))
 
 

@@ -24,7 +24,6 @@ def to_plain(handles: Iterable[Handle[Any]]) -> list[list[Any]] | None:
 
 
 def from_plain(stored: Any) -> tuple[Handle[Any], ...]:
-    """Handles from their column."""
     return tuple(map(handle_in, stored or ()))
 
 
@@ -61,7 +60,6 @@ def find(connection: Connection, run: RunId, handles: Collection[Handle[Any]]) -
 
 
 def envelope_of(row: Row[Any]) -> Envelope:
-    """An envelope from its columns."""
     handle: Handle[Any] = Handle(row.digest, row.size, row.holder, row.phase, row.round)
     return Envelope(handle, Digest(row.cipher), row.bytes, row.keys, row.signatures)
 

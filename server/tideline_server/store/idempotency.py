@@ -29,13 +29,11 @@ FORGET = delete(idempotency_records).where(idempotency_records.c.made < bindpara
 
 
 def record_of(row: Row[Any]) -> IdempotencyRecord:
-    """An idempotency record from its columns."""
     told = dict(row._mapping)
     return IdempotencyRecord(**told | {"answer": answer_of(row.answer) if row.answer else None})
 
 
 def answer_of(told: Mapping[str, Any]) -> Answer:
-    """An answer from its column."""
     return Answer(told["status"], tuple((name, value) for name, value in told["headers"]), told["body"])
 
 

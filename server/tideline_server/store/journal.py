@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
@@ -40,6 +40,7 @@ from tideline_server.store import (
 )
 from tideline_server.store.database.transactions import Watch, open_store, unwatched
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -66,7 +67,6 @@ class SqlJournal:
 
     @property
     def connections(self) -> int:
-        """Connections to the database that are in use just now."""
         return self._store.connections
 
     def record(self, events: Iterable[AuditEvent]) -> None:
@@ -74,34 +74,28 @@ class SqlJournal:
         self._store.write(lambda connection: audit.append(connection, done))
 
     def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
-        with self._store.reading() as connection:
-            return audit.entries(connection, after, limit, about)
+        return self._read(audit.entries, after, limit, about)
 
     def audit_tip(self) -> Tip:
-        with self._store.reading() as connection:
-            return audit.tip(connection)
+        return self._read(audit.tip)
 
     def tally(self) -> Tally:
-        with self._store.reading() as connection:
-            return runs.tally(connection)
+        return self._read(runs.tally)
 
     def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
         self._do(lambda connection: accounts.add_invite(connection, invite), entries.invited(invite, by, now))
 
     def invite(self, token_hash: str) -> Invite | None:
-        with self._store.reading() as connection:
-            return accounts.invite(connection, token_hash)
+        return self._read(accounts.invite, token_hash)
 
     def enrol(self, token_hash: str, client: Client) -> bool:
         return self._do(lambda connection: accounts.enrol(connection, token_hash, client), entries.enrolled(client, token_hash))
 
     def client(self, name: str) -> Client | None:
-        with self._store.reading() as connection:
-            return accounts.known(connection, name)
+        return self._read(accounts.known, name)
 
     def clients(self) -> tuple[Client, ...]:
-        with self._store.reading() as connection:
-            return accounts.everybody(connection)
+        return self._read(accounts.everybody)
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
         def work(connection: Connection, done: list[AuditEvent]) -> None:
@@ -139,15 +133,13 @@ class SqlJournal:
         return self._write(work)
 
     def revoked(self) -> frozenset[ClientId]:
-        with self._store.reading() as connection:
-            return accounts.revoked(connection)
+        return self._read(accounts.revoked)
 
     def add_key(self, key: ApiKey) -> bool:
         return self._do(lambda connection: accounts.add_key(connection, key), entries.key_made(key))
 
     def api_keys(self) -> tuple[ApiKey, ...]:
-        with self._store.reading() as connection:
-            return accounts.all_keys(connection)
+        return self._read(accounts.all_keys)
 
     def revoke_key(self, name: str, now: float, by: str = "") -> bool:
         return self._do(lambda connection: accounts.revoke_key(connection, name, now), entries.key_ended(name, now, by))
@@ -171,16 +163,13 @@ class SqlJournal:
         self._do(work, *(entries.run_started(row, by) for row in new))
 
     def run(self, run: RunId) -> RunRow | None:
-        with self._store.reading() as connection:
-            return runs.find(connection, self._known, run)
+        return self._read(runs.find, self._known, run)
 
     def run_ids(self) -> tuple[RunId, ...]:
-        with self._store.reading() as connection:
-            return runs.ids(connection)
+        return self._read(runs.ids)
 
     def headlines(self, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
-        with self._store.reading() as connection:
-            return runs.headlines(connection, limit, after)
+        return self._read(runs.headlines, limit, after)
 
     def set_status(
         self,
@@ -242,8 +231,7 @@ class SqlJournal:
         return self._write(work)
 
     def leases(self, run: RunId | None = None) -> tuple[Lease, ...]:
-        with self._store.reading() as connection:
-            return leases.of_open_runs(connection, run)
+        return self._read(leases.of_open_runs, run)
 
     def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
         wanted = tuple(seen)
@@ -259,8 +247,7 @@ class SqlJournal:
             self._store.write(lambda connection: leases.release(connection, known))
 
     def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
-        with self._store.reading() as connection:
-            return self._known.rounds(connection, run)
+        return self._read(self._known.rounds, run)
 
     def order(self, order: OrderId) -> OrderRow | None:
         with self._store.reading() as connection:
@@ -277,8 +264,7 @@ class SqlJournal:
             return tuple(orders.find(connection, self._library, orders.OPEN_OF, of=client))
 
     def last_answer(self, run: RunId, client: ClientId) -> int:
-        with self._store.reading() as connection:
-            return orders.last_answer(connection, run, client)
+        return self._read(orders.last_answer, run, client)
 
     def answer(
         self,
@@ -305,8 +291,7 @@ class SqlJournal:
         return self._write(work)
 
     def envelopes(self, run: RunId, handles: Collection[Handle[Any]]) -> tuple[Envelope, ...]:
-        with self._store.reading() as connection:
-            return envelopes.find(connection, run, handles)
+        return self._read(envelopes.find, run, handles)
 
     def reissue(self, orders: Iterable[OrderRow]) -> None:
         again = tuple(orders)
@@ -357,8 +342,7 @@ class SqlJournal:
         self._store.write(work)
 
     def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
-        with self._store.reading() as connection:
-            return runs.events_after(connection, run, after)
+        return self._read(runs.events_after, run, after)
 
     def reserve(self, idempotency_record: IdempotencyRecord, over: str = "") -> IdempotencyRecord:
         with self._store.reading() as connection:
@@ -388,6 +372,11 @@ class SqlJournal:
 
     def leave(self, key: str, worker: str) -> None:
         self._store.write(lambda connection: idempotency.leave(connection, key, worker))
+
+    def _read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **more: P.kwargs) -> T:
+        """A reader's snapshot."""
+        with self._store.reading() as connection:
+            return query(connection, *args, **more)
 
     def _write(self, work: Callable[[Connection, list[AuditEvent]], T]) -> T:
         """A writer's turn. What `work` says was done is written into the audit log with it, behind all its other locks."""

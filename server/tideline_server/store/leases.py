@@ -27,12 +27,10 @@ WRITE = update(leases).where(leases.c.run == bindparam("of")).values({name: bind
 
 
 def lease_of(row: Row[Any]) -> Lease:
-    """A lease from its columns."""
     return Lease(**row._mapping)
 
 
 def begin(connection: Connection, run: RunId) -> None:
-    """A run's lease, which nobody holds yet."""
     connection.execute(insert(leases), asdict(Lease(run)))
 
 
@@ -85,12 +83,10 @@ def locked(connection: Connection, wanted: Collection[RunId], skip: bool) -> lis
 
 
 def seen(connection: Connection, chosen: Select[Any], wanted: Collection[RunId]) -> list[Lease]:
-    """The leases of these runs."""
     return [lease_of(row) for batch in batches(sorted(wanted)) for row in connection.execute(chosen, {"runs": batch})]
 
 
 def write(connection: Connection, changed: list[Lease]) -> tuple[Lease, ...]:
-    """Write leases as they are now."""
     rows = [{"of": lease.run} | {f"new_{name}": getattr(lease, name) for name in CHANGING} for lease in changed]
     if rows:
         connection.execute(WRITE, rows)

@@ -36,7 +36,6 @@ class Library:
         self._held = 0
 
     def files(self, connection: Connection, wanted: Iterable[int | None]) -> dict[int | None, Files]:
-        """The files of these listings."""
         ids = {listing for listing in wanted if listing is not None}
         with self._lock:
             found: dict[int | None, Files] = {listing: self._read[listing] for listing in ids if listing in self._read}
@@ -66,7 +65,6 @@ def batches(values: Collection[T]) -> Iterator[list[T]]:
 
 
 def files_of(stored: Any) -> Files:
-    """Files from their column."""
     return tuple((Digest(digest), size) for digest, size in stored or ())
 
 

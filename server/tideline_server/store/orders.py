@@ -41,7 +41,6 @@ NOTE_ANSWER = update(orders).where(orders.c.id == bindparam("order")).values({na
 
 
 def order_of(row: Row[Any], files: Mapping[int | None, Files]) -> OrderRow:
-    """An order from its columns."""
     told = dict(row._mapping)
     told |= {
         "files": files.get(told.pop("message"), ()),
@@ -66,20 +65,17 @@ def columns_of(order: OrderRow, known: Listed) -> dict[str, Any]:
 
 
 def find(connection: Connection, library: Library, what: Select[Any], **values: Any) -> list[OrderRow]:
-    """The orders of a statement."""
     rows = connection.execute(what, values).all()
     files = library.files(connection, [listing for row in rows for listing in (row.message, row.reply)])
     return [order_of(row, files) for row in rows]
 
 
 def bare(connection: Connection, order: OrderId) -> OrderRow | None:
-    """An order without its files."""
     row = connection.execute(ONE, {"order": order}).one_or_none()
     return order_of(row, {}) if row else None
 
 
 def all_open_of(connection: Connection, client: ClientId) -> list[OrderRow]:
-    """A client's open orders, bare."""
     return [order_of(row, {}) for row in connection.execute(OPEN_OF, {"of": client}).all()]
 
 

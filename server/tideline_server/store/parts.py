@@ -207,7 +207,6 @@ def strike(connection: Connection, noted: Sequence[Row[Any]]) -> None:
 
 
 def marker(connection: Connection) -> Digest | None:
-    """The part that marks this journal's store of parts."""
     found = connection.scalar(select(store_marker.c.digest))
     return Digest(found) if found else None
 
@@ -219,7 +218,6 @@ def mark(connection: Connection, ours: Digest) -> Digest | None:
 
 
 def adopt(connection: Connection, found: Mapping[Digest, float]) -> int:
-    """Write a row for each part that has none."""
     known = {digest for batch in batches(sorted(found)) for digest in connection.scalars(KNOWN, {"digests": batch})}
     new = sorted(set(found) - known)
     upsert(connection, parts, [{"digest": digest, "touched": found[digest], "once_referred": False} for digest in new])

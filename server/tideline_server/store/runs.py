@@ -62,7 +62,6 @@ class Remembered:
         self._rounds: dict[RunId, tuple[RoundRow, ...]] = {}
 
     def drafts(self, connection: Connection, wanted: Iterable[RunId]) -> dict[RunId, Draft]:
-        """The drafts of these runs."""
         wanted = list(wanted)
         with self._lock:
             found = {run: self._drafts[run] for run in wanted if run in self._drafts}
@@ -95,13 +94,11 @@ def newest(known: dict[RunId, Any], more: Mapping[RunId, Any]) -> dict[RunId, An
 
 
 def draft_of(row: Row[Any]) -> Draft:
-    """A draft from its columns."""
     roster = {ClientId(name): Role(role) for name, role in row.roster.items()}
     return Draft(parse(RunSpec, row.spec, "spec"), roster, tuple(PhaseFact(*fact) for fact in row.plan), from_json(row.contract))
 
 
 def run_of(row: Row[Any], draft: Draft) -> RunRow:
-    """A run from its columns."""
     return RunRow(
         **{
             **row._mapping,
@@ -126,29 +123,24 @@ def lock(connection: Connection, run: RunId) -> None:
 
 
 def rewrite(connection: Connection, run: RunRow) -> None:
-    """Write how far a run is."""
     connection.execute(REWRITE, {"of": run.id} | changing(run))
 
 
 def changing(run: RunRow) -> dict[str, Any]:
-    """A run's columns without its draft."""
     return {column.name: getattr(run, column.name) for column in runs.columns} | {"members": as_plain(run.members)}
 
 
 def find(connection: Connection, memory: Remembered, run: RunId) -> RunRow | None:
-    """A run by id."""
     row = connection.execute(ONE, {"of": run}).one_or_none()
     return run_of(row, memory.drafts(connection, [run])[run]) if row else None
 
 
 def status_of(connection: Connection, run: RunId) -> Status | None:
-    """A run's status."""
     found = connection.scalar(select(runs.c.status).where(runs.c.id == run))
     return Status(found) if found else None
 
 
 def ids(connection: Connection) -> tuple[RunId, ...]:
-    """Every run, the oldest first."""
     return tuple(RunId(run) for run in connection.scalars(IDS))
 
 
@@ -160,7 +152,6 @@ def headlines(connection: Connection, limit: int | None, after: RunId | None) ->
 
 
 def write_round(connection: Connection, closed: RoundRow, known: Listed) -> None:
-    """Write a closed round. `known`: the listing of its state."""
     connection.execute(insert(rounds), {**vars(closed), "state": known[closed.state], "tables": as_plain(closed.tables)})
 
 
@@ -174,7 +165,6 @@ def rounds_since(connection: Connection, run: RunId, cursor: int | None) -> tupl
 
 
 def round_of(row: Row[Any]) -> RoundRow:
-    """A round from its columns, joined with its state's listing."""
     told = dict(row._mapping)
     told |= {"state": files_of(told.pop("files")), "folded": tuple(row.folded)}
     told |= {"marks": groups_in(row.marks), "groups": groups_in(row.groups), "tables": tables_in(row.tables)}
@@ -182,7 +172,6 @@ def round_of(row: Row[Any]) -> RoundRow:
 
 
 def note(connection: Connection, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
-    """Write the run's next event."""
     connection.execute(NOTE, {"of": run, "run": run, "at": now, "kind": kind, "data": data})
 
 
@@ -207,7 +196,6 @@ def tally(connection: Connection) -> Tally:
 
 
 def by(connection: Connection, column: Column[str], words: type[StrEnum]) -> dict[str, int]:
-    """How many rows have each of these words."""
     rows = connection.execute(select(column, func.count().label("many")).group_by(column))
     found = {str(row[0]): int(row.many) for row in rows}
     return {word.value: found.get(word.value, 0) for word in words}

@@ -29,7 +29,6 @@ metadata = MetaData()
 
 
 def text(name: str, *more: ForeignKey, key: bool = False, null: bool = False) -> Column[str]:
-    """A column of text."""
     return Column(name, TEXT, *more, primary_key=key, nullable=null)
 
 
@@ -39,17 +38,14 @@ def whole(name: str, *more: ForeignKey, key: bool = False, null: bool = False) -
 
 
 def large(name: str) -> Column[int]:
-    """A column of whole numbers up to 64 bits."""
     return Column(name, BigInteger, nullable=False)
 
 
 def flag(name: str) -> Column[bool]:
-    """A column of yes or no."""
     return Column(name, Boolean, nullable=False)
 
 
 def seconds(name: str, null: bool = False) -> Column[float]:
-    """A column of real numbers."""
     return Column(name, Double, nullable=null)
 
 

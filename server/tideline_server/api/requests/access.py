@@ -103,7 +103,6 @@ def permit(caller: Caller, method: str, path: str) -> None:
 
 
 def article(role: KeyRole) -> str:
-    """A role with its article."""
     return f"a {role}" if role is KeyRole.VIEWER else f"an {role}"
 
 
@@ -165,7 +164,6 @@ def caller_in(scope: Scope) -> Caller:
 
 
 async def caller_of(request: Request) -> Caller:
-    """Who made a request."""
     return caller_in(request.scope)
 
 

@@ -128,7 +128,6 @@ class Intake:
         return bytes(body)
 
     def too_large(self) -> TooLarge:
-        """The refusal of a long body."""
         return TooLarge(f"The body is longer than {self.max_bytes} bytes", "No experiment needs that much", limit=self.max_bytes)
 
 

@@ -50,7 +50,6 @@ class Held:
                 await self.finish(self.start)
 
     async def finish(self, start: Message) -> None:
-        """Send the answer, or that it has not changed."""
         headers = MutableHeaders(scope=start)
         headers["ETag"] = tag = f'W/"{hashlib.sha256(self.body).hexdigest()[:32]}"'
         headers["Cache-Control"] = REVALIDATE
@@ -76,7 +75,6 @@ def matches(known: Iterable[str], tag: str) -> bool:
 
 
 def unchanged(headers: dict[str, str]) -> Response:
-    """The answer to who has it already."""
     return Response(status_code=304, headers={k: v for k, v in headers.items() if k.lower() != "content-length"})
 
 
@@ -93,7 +91,6 @@ class Span:
 
     @property
     def told(self) -> str:
-        """As the header Content-Range has it."""
         return f"bytes {self.first}-{self.end - 1}/{self.size}"
 
 

@@ -169,7 +169,6 @@ class Told:
         return cls(answer.status, headers, body.encode())
 
     async def take(self, message: Message) -> None:
-        """Take in what the app sends."""
         if message["type"] == "http.response.start":
             self.status, self.headers = message["status"], list(message["headers"])
         else:
@@ -182,7 +181,6 @@ class Told:
         return Answer(self.status, headers, body)
 
     async def send(self, send: Send) -> None:
-        """Send it."""
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
         await send({"type": "http.response.body", "body": self.body})
 
@@ -210,7 +208,6 @@ def canonical(body: bytes) -> str:
 
 
 def reused() -> KeyReused:
-    """The refusal of a key under which something else was asked for."""
     return KeyReused(
         f"This {HEADER} was sent with another body, address or API key before",
         "Send a new key with a new call, and the same key only with the very same call",
@@ -219,7 +216,6 @@ def reused() -> KeyReused:
 
 
 def underway() -> Underway:
-    """The refusal of a call that waited in vain."""
     return Underway(
         f"The first call with this {HEADER} is still under way",
         f"Send the same call again in {AGAIN_SECONDS} s; it is not done twice",

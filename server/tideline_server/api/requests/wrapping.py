@@ -77,7 +77,6 @@ class Counting:
 
 
 def route(scope: Scope) -> str:
-    """The route of a request, by its template."""
     path: str = scope["path"]
     return path if path in OPEN_PATHS else route_of(path)
 
@@ -114,7 +113,6 @@ class Handshake:
             await self.app(scope, receive, signed)
 
     def agree(self, headers: Headers) -> None:
-        """Raises VersionRefused for a call of another API."""
         said = headers.get(API)
         if said is None or (said.isdecimal() and len(said) < 9 and OLDEST <= int(said) <= SPOKEN):
             return

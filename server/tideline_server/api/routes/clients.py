@@ -109,7 +109,6 @@ def check_addresses(addresses: tuple[str, ...]) -> None:
 
 
 def line(client: Client) -> ClientLine:
-    """A client as it is told."""
     known, keys = vars(client), client.keys
     told = {name: known[name] for name in ClientLine.model_fields if name not in ("fingerprint", "roles", "labels", "standing")}
     return ClientLine(

@@ -151,7 +151,6 @@ async def put_weights(services: Given, digest: PartDigest, request: Request) -> 
 
 
 def settings_of(request: Request) -> ApiSettings:
-    """The settings of the app that a request came to."""
     found = request.app.state.settings
     assert isinstance(found, ApiSettings)
     return found

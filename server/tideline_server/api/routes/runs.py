@@ -86,7 +86,6 @@ def resume_run(services: Given, identity: Named, run: Name) -> RunLine:
 
 
 def line(row: Headline) -> RunLine:
-    """A headline as it is told."""
     return RunLine(**vars(row) | {"status": row.status.value})
 
 

@@ -139,17 +139,14 @@ def meaning(error: DBAPIError) -> FederationError | None:
 
 
 def lost(error: DBAPIError) -> bool:
-    """Whether the connection broke, or could not be had."""
     return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
 
 
 def reason(error: SQLAlchemyError) -> str:
-    """The driver's own words, on one line."""
     return " ".join(str(getattr(error, "orig", error)).split()).rstrip(".")
 
 
 def advice(error: SQLAlchemyError) -> str:
-    """What to do about a database that cannot be opened."""
     told = reason(error)
     return next((todo for words, todo in ADVICE.items() if words in told), AWAY_ADVICE)
 

@@ -102,5 +102,4 @@ def away(error: SQLAlchemyError) -> bool:
 
 
 def advice(error: SQLAlchemyError) -> str:
-    """What to do about a file that cannot be opened."""
     return "Give the path of a file that this user may write, in a folder that exists, or of a store that Tideline made"

@@ -129,7 +129,6 @@ class Store:
 
     @property
     def connections(self) -> int:
-        """Connections that are in use just now."""
         pool = self._engine.pool
         return pool.checkedout() if isinstance(pool, QueuePool) else 0
 
@@ -179,7 +178,6 @@ class Store:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """The database's errors as ours."""
     try:
         yield
     except NoConnection as error:

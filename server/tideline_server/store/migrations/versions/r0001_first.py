@@ -35,7 +35,6 @@ POSTGRES_TRIGGERS = (
 
 
 def text(name: str, *more: sa.ForeignKey, key: bool = False, null: bool = False) -> sa.Column[str]:
-    """A column of text."""
     return sa.Column(name, TEXT, *more, primary_key=key, nullable=null)
 
 
@@ -45,22 +44,18 @@ def whole(name: str, *more: sa.ForeignKey, key: bool = False, null: bool = False
 
 
 def large(name: str) -> sa.Column[int]:
-    """A column of whole numbers up to 64 bits."""
     return sa.Column(name, sa.BigInteger, nullable=False)
 
 
 def seconds(name: str, null: bool = False) -> sa.Column[float]:
-    """A column of real numbers."""
     return sa.Column(name, sa.Double, nullable=null)
 
 
 def flag(name: str) -> sa.Column[bool]:
-    """A column of yes or no."""
     return sa.Column(name, sa.Boolean, nullable=False)
 
 
 def plain(name: str) -> sa.Column[Any]:
-    """A column of plain data."""
     return sa.Column(name, sa.JSON(none_as_null=True), nullable=True)
 
 

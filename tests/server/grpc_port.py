@@ -16,11 +16,11 @@ from tideline.algorithms import METHODS
 from tideline.engine.simulation.federation import Federation
 from tideline_server.bell import LocalBell
 from tideline_server.limits import UNLIMITED, Limits
-from tideline_server.rpc import Door
+from tideline_server.rpc import Servicer
 
 
 @contextmanager
-def door_of(limits: Limits = UNLIMITED, tls: tuple[bytes, bytes] | None = None) -> Iterator[tuple[Federation, int]]:
+def grpc_port_of(limits: Limits = UNLIMITED, tls: tuple[bytes, bytes] | None = None) -> Iterator[tuple[Federation, int]]:
     """A federation whose clock stands at the time of day, and the port of its door. tls: key and certificate chain (PEM)."""
     federation, loop, closing = Federation(METHODS, sites()), asyncio.new_event_loop(), asyncio.Event()
     federation.clock.advance(time.time())
@@ -29,7 +29,7 @@ def door_of(limits: Limits = UNLIMITED, tls: tuple[bytes, bytes] | None = None) 
 
     async def serve() -> None:
         server = grpc.aio.server()
-        door = Door(federation.agent_service, federation.run_service, bell, "1.2.3", limits)
+        door = Servicer(federation.agent_service, federation.run_service, bell, "1.2.3", limits)
         server.add_generic_rpc_handlers((door.handler(),))
         at = "127.0.0.1:0"
         port = server.add_secure_port(at, grpc.ssl_server_credentials([tls])) if tls else server.add_insecure_port(at)

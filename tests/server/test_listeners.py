@@ -12,7 +12,7 @@ import pytest
 
 from tideline.core.errors import Refused
 from tideline_protos.v1 import federation_pb2 as pb
-from tideline_server.main import coordinator, listen
+from tideline_server.main import build, listen, running
 from tideline_server.rpc.server import LISTENERS
 from tideline_server.settings import CoordinatorSettings
 
@@ -31,13 +31,12 @@ def settings(home: Path) -> CoordinatorSettings:
     return CoordinatorSettings(home=home, http_port=0, grpc_port=0)
 
 
-def test_a_port_that_was_taken_while_the_database_was_awaited(tmp_path: Path, http: socket.socket) -> None:
+def test_a_port_that_was_taken_while_the_database_was_awaited(tmp_path: Path) -> None:
     """It is not shared with whoever took it, though the door's own servers share it."""
     with socket.create_server(("127.0.0.1", 0), reuse_port=True) as other:
 
         async def serve() -> None:
-            async with coordinator(settings(tmp_path), http, other.getsockname()[1]):
-                pass
+            await build(settings(tmp_path), other.getsockname()[1])
 
         with pytest.raises(Refused, match=r"Cannot listen on .*--grpc-port"):
             asyncio.run(serve())
@@ -55,7 +54,7 @@ def test_every_listener_answers(tmp_path: Path, http: socket.socket) -> None:
             return str((await hello(pb.HelloRequest(), timeout=30)).version)
 
     async def serve() -> set[str]:
-        async with coordinator(settings(tmp_path), http, port):
+        async with running(await build(settings(tmp_path), port), http):
             return set(await asyncio.gather(*map(asked, range(4 * LISTENERS))))
 
     assert len(asyncio.run(serve())) == 1
