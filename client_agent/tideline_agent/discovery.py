@@ -10,7 +10,7 @@ from pathlib import Path
 from tideline.core.errors import ConfigRefused
 from tideline.core.tokens import Token, Trust, read_token
 from tideline_agent.home.identity import Memo, recall, remember
-from tideline_agent.link import Doors, authority, vouches
+from tideline_agent.link import Endpoints, authority, vouches
 from tideline_agent.settings import AgentSettings, check_address
 
 BLOCK = re.compile(rb"-----BEGIN [ -~]+?-----[\x00-\x7f]+?-----END [ -~]+?-----")
@@ -20,12 +20,12 @@ BLOCK = re.compile(rb"-----BEGIN [ -~]+?-----[\x00-\x7f]+?-----END [ -~]+?-----"
 class Found:
     """What is known before anybody is called. pinned: the fingerprint of an authority that is still to be fetched."""
 
-    doors: Doors
+    endpoints: Endpoints
     pinned: bytes = b""
 
 
 def find(settings: AgentSettings) -> Found:
-    """The coordinators' doors. Raises ConfigRefused where nothing says where they are, or they would be called in the clear."""
+    """The coordinators' endpoints. Raises ConfigRefused where none is known, or one would be called in the clear."""
     token, memo = read_token(settings.token), recall(settings.folder)
     addresses = settings.addresses or token.addresses or (memo.addresses if memo else ())
     if not addresses:
@@ -35,14 +35,14 @@ def find(settings: AgentSettings) -> Found:
         )
     own = own_certificate(settings)
     if settings.ca is not None:
-        return Found(Doors(addresses, pem(settings.ca, "--ca"), own=own))
+        return Found(Endpoints(addresses, pem(settings.ca, "--ca"), own=own))
     trust, ca = trusted(token, memo)
     if trust is Trust.PINNED and not ca:
-        return Found(Doors(addresses, own=own), token.authority)
+        return Found(Endpoints(addresses, own=own), token.authority)
     if trust is Trust.PLAIN:
         for address in addresses:
             check_address(address, settings.insecure)
-    return Found(Doors(addresses, ca or None, trust is Trust.SYSTEM, own))
+    return Found(Endpoints(addresses, ca or None, trust is Trust.SYSTEM, own))
 
 
 def trusted(token: Token, memo: Memo | None) -> tuple[Trust, bytes]:
@@ -53,21 +53,21 @@ def trusted(token: Token, memo: Memo | None) -> tuple[Trust, bytes]:
     return (Trust[memo.trust.upper()], kept) if memo else (Trust.PLAIN, b"")
 
 
-def introduced(settings: AgentSettings, found: Found, again: Callable[[Callable[[], bytes]], bytes]) -> Doors:
-    """The doors with their authority's certificate, fetched from the first that answers. `again` tries while none does.
+def introduced(settings: AgentSettings, found: Found, again: Callable[[Callable[[], bytes]], bytes]) -> Endpoints:
+    """The endpoints with their authority's certificate, fetched from the first that answers. `again` tries while none does.
 
     Raises IdentityRefused for a coordinator of another authority.
     """
     if not found.pinned:
-        return found.doors
-    certificate = again(lambda: authority(found.doors, found.pinned))
-    return Doors(found.doors.addresses, certificate, own=found.doors.own)
+        return found.endpoints
+    certificate = again(lambda: authority(found.endpoints, found.pinned))
+    return Endpoints(found.endpoints.addresses, certificate, own=found.endpoints.own)
 
 
-def note(settings: AgentSettings, doors: Doors) -> None:
+def note(settings: AgentSettings, endpoints: Endpoints) -> None:
     """Remember what has answered."""
-    trust = Trust.PINNED if doors.roots else Trust.SYSTEM if doors.system else Trust.PLAIN
-    remember(settings.folder, Memo(settings.name, doors.addresses, trust.name.lower(), (doors.roots or b"").decode()))
+    trust = Trust.PINNED if endpoints.roots else Trust.SYSTEM if endpoints.system else Trust.PLAIN
+    remember(settings.folder, Memo(settings.name, endpoints.addresses, trust.name.lower(), (endpoints.roots or b"").decode()))
 
 
 def own_certificate(settings: AgentSettings) -> tuple[bytes, bytes] | None:

@@ -22,7 +22,7 @@ from tideline.engine.coordinator.progress import duration
 from tideline_agent.discovery import Found, find
 from tideline_agent.home import identity
 from tideline_agent.home.keys import Keys
-from tideline_agent.link import Doors, GrpcLink, NotSpoken, look
+from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, look
 from tideline_agent.notes import LOW_DISK_BYTES
 from tideline_agent.settings import AgentSettings, read_policy
 
@@ -90,7 +90,7 @@ class Patient:
     settings: AgentSettings
     now: Now
     bad: set[str] = field(default_factory=set)
-    found: Found = field(default_factory=lambda: Found(Doors(())))
+    found: Found = field(default_factory=lambda: Found(Endpoints(())))
     reached: tuple[str, ...] = ()
     roots: bytes | None = None
     standing: str = ""
@@ -98,8 +98,8 @@ class Patient:
 
     def link(self, keys: Keys | None = None) -> contextlib.closing[GrpcLink]:
         """A line to the coordinators that were reached."""
-        doors = replace(self.found.doors, addresses=self.reached, roots=self.roots or self.found.doors.roots)
-        return contextlib.closing(GrpcLink(doors, self.settings.name, keys or Keys.made(), threading.Event()))
+        endpoints = replace(self.found.endpoints, addresses=self.reached, roots=self.roots or self.found.endpoints.roots)
+        return contextlib.closing(GrpcLink(endpoints, self.settings.name, keys or Keys.made(), threading.Event()))
 
     def each(self, name: str, check: Callable[[str], Finding]) -> Iterator[Finding]:
         """A check of each address; those that fail are called no more. One that is good makes the others' failures warnings."""
@@ -114,7 +114,7 @@ def settings_of(patient: Patient) -> Iterator[Finding]:
     """The token is whole, an address is known, files can be read."""
     settings = patient.settings
     patient.found = find(settings)
-    patient.reached = patient.found.doors.addresses
+    patient.reached = patient.found.endpoints.addresses
     policy = read_policy(settings.policy)
     quiet = "" if policy.notes and settings.notes else "; the coordinator is told nothing of how work goes"
     roles = " or ".join(settings.roles)
@@ -151,7 +151,7 @@ def line(patient: Patient) -> Iterator[Finding]:
                 "line",
                 State.FAILED,
                 f"nobody answers at {address}: {error.strerror or error}",
-                "See that the coordinator runs, that this is its agents' door (7800), and that firewalls let calls through",
+                "See that the coordinator runs, that this is its gRPC port (7800), and that firewalls let calls through",
             )
         return Finding("line", State.OK, f"{address} answers in {time.monotonic() - before:.3f} s")
 
@@ -160,13 +160,13 @@ def line(patient: Patient) -> Iterator[Finding]:
 
 def tls(patient: Patient) -> Iterator[Finding]:
     """The certificate is the one that the token or --ca tells of."""
-    doors, pinned, settings = patient.found.doors, patient.found.pinned, patient.settings
+    endpoints, pinned, settings = patient.found.endpoints, patient.found.pinned, patient.settings
     own = None if settings.tls_cert is None or settings.tls_key is None else (settings.tls_cert, settings.tls_key)
 
     def check(address: str) -> Finding:
-        if not (doors.roots or doors.system or pinned):
+        if not (endpoints.roots or endpoints.system or pinned):
             return Finding("tls", State.OK, f"{address} is called in the clear")
-        shown = look(address, doors, pinned, own)
+        shown = look(address, endpoints, pinned, own)
         patient.roots = shown.roots
         told = f"{shown.subject}, good until {shown.until:%Y-%m-%d}, authority SHA256 {shown.authority[:23]}..."
         if shown.until - datetime.fromtimestamp(patient.now(), UTC) < timedelta(days=RENEW_DAYS):

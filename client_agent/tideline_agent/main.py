@@ -71,14 +71,14 @@ def run_agent(settings: AgentSettings) -> None:
     with only_one(settings.folder):
         found = find(settings)
         keys = identity.keys(settings.folder)
-        doors = introduced(settings, found, lambda fetch: patiently(fetch, settings.wait, stop))
-        link = GrpcLink(doors, settings.name, keys, stop, away)
+        endpoints = introduced(settings, found, lambda fetch: patiently(fetch, settings.wait, stop))
+        link = GrpcLink(endpoints, settings.name, keys, stop, away)
         vault = FolderVault(settings.folder / "runs")
         notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)
         witness = Witness(notes.put, settings.folder)
         command = (vault.folder, settings.data, settings.methods, settings.device)
         pool = TrainerPool(*command, settings.trainer_idle, died=witness.died)
-        if not admission(link, settings, keys, partial(note, settings, doors)):
+        if not admission(link, settings, keys, partial(note, settings, endpoints)):
             return
         notes.start()
         metrics = AgentMetrics(__version__)

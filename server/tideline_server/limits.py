@@ -109,7 +109,7 @@ def address_of(peer: str) -> str:
 
 
 class Refusing:
-    """The refused sign-ins of one door. `run` does on a thread what asks the journal."""
+    """The refused sign-ins of one port. `run` does on a thread what asks the journal."""
 
     def __init__(self, refusals: Refusals, run: Callable[..., Awaitable[Any]]) -> None:
         self._refusals, self._run = refusals, run

@@ -44,9 +44,9 @@ class Metrics(Meter):
         )
         self._bytes = Counter("tideline_part_bytes", "bytes of parts between agents and here", ["direction"], registry=at)
         self._leases = Counter("tideline_leases", "leases taken over from a silent coordinator, or lost", ["what"], registry=at)
-        self._grpc = Counter("tideline_grpc_calls", "calls at the agents' door", ["call", "code"], registry=at)
+        self._grpc = Counter("tideline_grpc_calls", "calls at the gRPC port", ["call", "code"], registry=at)
         self._grpc_seconds = Histogram("tideline_grpc_call_seconds", "how long they took", ["call"], buckets=CALLS, registry=at)
-        self._http = Counter("tideline_http_requests", "requests at the people's door", ["method", "route", "code"], registry=at)
+        self._http = Counter("tideline_http_requests", "requests at the HTTP API", ["method", "route", "code"], registry=at)
         self._http_seconds = Histogram(
             "tideline_http_request_seconds", "until their answers began", ["route"], buckets=CALLS, registry=at
         )

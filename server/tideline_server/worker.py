@@ -1,6 +1,6 @@
 """The numeric worker: all of the coordinator's arithmetic, in a process of its own, one turn at a time.
 
-Torch's global generator is not safe across threads, and the doors must answer while numbers are crunched. What draws no
+Torch's global generator is not safe across threads, and both ports must answer while it computes. What draws no
 numbers has a lane of its own beside the turns: a reply is checked, and an experiment read, while another run's round is closed.
 """
 

@@ -67,10 +67,10 @@ def site(opened: tuple[Federation, int], blobs: Path, tmp_path: Path, request: p
 def enrolled(settings: AgentSettings) -> AgentSettings:
     """The same, enrolled, and without its token."""
     settings.folder.mkdir(mode=0o700)
-    doors = find(settings).doors
-    with closing(GrpcLink(doors, settings.name, identity.keys(settings.folder), threading.Event())) as link:
+    endpoints = find(settings).endpoints
+    with closing(GrpcLink(endpoints, settings.name, identity.keys(settings.folder), threading.Event())) as link:
         link.enrol(read_token(settings.token).secret, ("source",))
-    note(settings, doors)
+    note(settings, endpoints)
     return replace(settings, token="")
 
 
@@ -177,7 +177,7 @@ def test_a_rotation_that_was_cut(site: AgentSettings) -> None:
     """The coordinator has the new keys, and the home does not know it yet: an agent finds out, and so does the doctor."""
     there = enrolled(site)
     fresh = identity.next_keys(there.folder)
-    with closing(GrpcLink(find(there).doors, there.name, identity.keys(there.folder), threading.Event())) as link:
+    with closing(GrpcLink(find(there).endpoints, there.name, identity.keys(there.folder), threading.Event())) as link:
         link.rotate(fresh, lambda: None)
     found = look(there)
     assert {f.state for f in found.values()} == {OK} and fresh.fingerprint in found["sign-in"].found

@@ -33,7 +33,7 @@ from tideline.core.errors import (
 from tideline.core.notes import Note
 from tideline.core.run import OrderId
 from tideline_agent.home.keys import Keys
-from tideline_agent.link import Doors, GrpcLink, NotSpoken
+from tideline_agent.link import Endpoints, GrpcLink, NotSpoken
 from tideline_agent.main import Working
 from tideline_agent.notes import BATCH, MOST_WAITING, Entry, NoteQueue, Witness
 
@@ -95,7 +95,7 @@ def test_an_older_coordinator_is_told_nothing() -> None:
     """It does not know the call: said once in the log, and from then on nothing is kept for it."""
     mute = Mute()  # it answers Hello, and knows no SendNotes
     try:
-        with closing(GrpcLink(Doors((f"127.0.0.1:{mute.port}",)), "ann", Keys.made(), threading.Event())) as link:
+        with closing(GrpcLink(Endpoints((f"127.0.0.1:{mute.port}",)), "ann", Keys.made(), threading.Event())) as link:
             with pytest.raises(NotSpoken) as caught:
                 link.send_notes([(OrderId("o"), STARTED)])
             assert caught.value.kind == "IdentityRefused"

@@ -22,7 +22,7 @@ from tideline.engine.simulation.adapters import MemoryVault
 from tideline.engine.site.agent import Agent
 from tideline_agent import main
 from tideline_agent.home.keys import Keys
-from tideline_agent.link import Doors, GrpcLink
+from tideline_agent.link import Endpoints, GrpcLink
 from tideline_agent.link.grpc_link import Away, quietly
 from tideline_agent.main import AgentLoop, Rotation, order_log
 from tideline_agent.metrics import AgentMetrics
@@ -35,7 +35,7 @@ PATIENCE = 30.0
 
 def calling(*ports: int, away: Away = quietly) -> GrpcLink:
     """An agent's line."""
-    return GrpcLink(Doors(tuple(f"127.0.0.1:{port}" for port in ports)), "ann", Keys.made(), threading.Event(), away)
+    return GrpcLink(Endpoints(tuple(f"127.0.0.1:{port}" for port in ports)), "ann", Keys.made(), threading.Event(), away)
 
 
 def begun(call: Callable[[], None]) -> Future[None]:

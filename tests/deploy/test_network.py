@@ -17,7 +17,7 @@ def ports_of(rules: list[Object]) -> list[int]:
 
 
 def test_agents_reach_the_coordinators_and_nobody_reaches_them() -> None:
-    """In one cluster: names, and the agents' door of this release's coordinators."""
+    """In one cluster: names, and the gRPC port of this release's coordinators."""
     sites = policies(made_of("sixteen agents"))["sites"]
     assert sites["policyTypes"] == ["Ingress", "Egress"] and sites["ingress"] == []
     names, door = sites["egress"]

@@ -1,4 +1,4 @@
-"""The agents' door over a federation in this process, on a loop and a port of its own."""
+"""The gRPC port over a federation in this process, on a loop and a port of its own."""
 
 from __future__ import annotations
 

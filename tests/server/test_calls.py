@@ -1,4 +1,4 @@
-"""Calls at the agents' door as strangers, thieves and older agents make them. The client here shares no code with ours."""
+"""Calls at the gRPC port as strangers, thieves and older agents make them. The client here shares no code with ours."""
 
 from __future__ import annotations
 

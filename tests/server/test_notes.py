@@ -1,4 +1,4 @@
-"""Notes at the agents' door: signed, of known kinds, and few at once."""
+"""Notes at the gRPC port: signed, of known kinds, and few at once."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from tideline.engine.model.files import Arrivals, Files
 from tideline.engine.model.orders import Order, Receipt, Reply
 from tideline.engine.process.pipe import from_plain
 from tideline_agent.home.keys import Keys
-from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Doors, Greeting, Line, Lines, Transfers, Watchdog
+from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Line, Lines, Transfers, Watchdog
 from tideline_agent.link.wire import notes_out, order_in, push_chunks, push_head, receipt_in, reply_out
 from tideline_protos.v1 import federation_pb2 as pb
 
@@ -90,9 +90,9 @@ class GrpcLink:
     What one of the coordinators does not answer is asked of the next. Every call is signed by the agent's keys.
     """
 
-    def __init__(self, doors: Doors, name: str, keys: Keys, stop: threading.Event, away: Away = quietly) -> None:
+    def __init__(self, endpoints: Endpoints, name: str, keys: Keys, stop: threading.Event, away: Away = quietly) -> None:
         self.name, self.stop = name, stop
-        self._lines, self._transfers = Lines(doors, name), Transfers()
+        self._lines, self._transfers = Lines(endpoints, name), Transfers()
         self._chunk = 0
         self._away: Away = lambda error: None if stop.is_set() else away(error)
         self._keys = keys
@@ -364,7 +364,7 @@ def other_version(address: str, speaks: str) -> VersionRefused:
     """The refusal of a coordinator that does not speak as this agent does."""
     return VersionRefused(
         f"The coordinator at {address} {speaks}; this agent (tideline {__version__}) speaks protocol {PROTOCOL}",
-        "Install the same version on both ends, the coordinator's first; see that the address is its agents' door (gRPC)",
+        "Install the same version on both ends, the coordinator's first; see that the address is its gRPC port",
     )
 
 
@@ -388,7 +388,7 @@ def ours(error: Any, address: str) -> FederationError:
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in str(error.details()):
         return TooLarge(f"{address} sends more than {MOST_RECEIVED >> 20} MiB at once", "The coordinator is not to be trusted")
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-        return NotSpoken(f"{address} is no Tideline coordinator", "Give the address of its agents' door (gRPC)")
+        return NotSpoken(f"{address} is no Tideline coordinator", "Give the address of its gRPC port")
     return FederationError(f"{address} answered {error.code().name}: {error.details()}", "See the coordinator's log")
 
 

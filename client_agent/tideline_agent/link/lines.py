@@ -133,8 +133,8 @@ REPLIES: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Doors:
-    """The agents' doors of a federation's coordinators, and how they are known.
+class Endpoints:
+    """The gRPC ports of a federation's coordinators, and how they are known.
 
     roots   the authority's certificate (PEM)
     system  whether this machine's authorities vouch for them
@@ -163,12 +163,12 @@ class Greeting:
 
 
 class Line:
-    """One coordinator's door and its calls: bytes go out as they were signed."""
+    """One coordinator's endpoint and its calls: bytes go out as they were signed."""
 
-    def __init__(self, address: str, doors: Doors) -> None:
+    def __init__(self, address: str, endpoints: Endpoints) -> None:
         self.address = address
         self.greeting: Greeting | None = None
-        self._channel = open_channel(address, doors)
+        self._channel = open_channel(address, endpoints)
         unary, down, up = self._channel.unary_unary, self._channel.unary_stream, self._channel.stream_unary
         kinds = {"Orders": down, "Fetch": down, "Push": up}
         self._calls = {name: kinds.get(name, unary)(SERVICE + name, None, reply_of(name)) for name in (*REPLIES, "Fetch")}
@@ -186,8 +186,8 @@ class Lines:
     Agents begin at different ones, by their names, so that no coordinator has all of them.
     """
 
-    def __init__(self, doors: Doors, name: str) -> None:
-        self._lines = [Line(address, doors) for address in doors.addresses]
+    def __init__(self, endpoints: Endpoints, name: str) -> None:
+        self._lines = [Line(address, endpoints) for address in endpoints.addresses]
         self._at = zlib.crc32(name.encode()) % len(self._lines)
         self._lock = threading.Lock()
 
@@ -211,9 +211,9 @@ def reply_of(name: str) -> Any:
     return REPLIES[name].FromString if name in REPLIES else None
 
 
-def open_channel(address: str, doors: Doors) -> Any:
+def open_channel(address: str, endpoints: Endpoints) -> Any:
     """A channel, over TLS where somebody vouches for the coordinator."""
-    if doors.roots is None and not doors.system:
+    if endpoints.roots is None and not endpoints.system:
         return grpc.insecure_channel(address, OPTIONS)
-    key, chain = doors.own or (None, None)
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(doors.roots, key, chain), OPTIONS)
+    key, chain = endpoints.own or (None, None)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(endpoints.roots, key, chain), OPTIONS)

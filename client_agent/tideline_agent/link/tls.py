@@ -18,20 +18,20 @@ from OpenSSL import SSL
 
 from tideline.core.errors import IdentityRefused, Unreachable
 from tideline.core.tokens import split_address
-from tideline_agent.link.lines import Doors
+from tideline_agent.link.lines import Endpoints
 
 SECONDS = 10.0  # for a handshake
 
 
-def authority(doors: Doors, fingerprint: bytes) -> bytes:
+def authority(endpoints: Endpoints, fingerprint: bytes) -> bytes:
     """The authority's certificate (PEM), from the first coordinator that answers.
 
     Raises IdentityRefused where one shows another authority, Unreachable where none answers.
     """
     away: Unreachable | None = None
-    for address in doors.addresses:
+    for address in endpoints.addresses:
         try:
-            shown = chain(address, doors.own)
+            shown = chain(address, endpoints.own)
         except Unreachable as error:
             away = error
         else:
@@ -54,7 +54,7 @@ def one_of(shown: Sequence[x509.Certificate], fingerprint: bytes, address: str) 
 
 
 def chain(address: str, own: tuple[bytes, bytes] | None) -> list[x509.Certificate]:
-    """The certificates that the door at an address shows. Nothing is believed of them yet, and nothing is sent."""
+    """The certificates that the server at an address shows. Nothing is believed of them yet, and nothing is sent."""
     host, port = split_address(address)
     context = SSL.Context(SSL.TLS_CLIENT_METHOD)
     context.set_alpn_protos([b"h2"])
@@ -112,12 +112,12 @@ class Shown:
     roots: bytes | None
 
 
-def look(address: str, doors: Doors, pinned: bytes, own: tuple[Path, Path] | None) -> Shown:
-    """The certificate of a door. Raises IdentityRefused for one that is not to be trusted, Unreachable where TLS fails."""
-    certificates = chain(address, doors.own)
+def look(address: str, endpoints: Endpoints, pinned: bytes, own: tuple[Path, Path] | None) -> Shown:
+    """The certificate of a server. Raises IdentityRefused for one that is not to be trusted, Unreachable where TLS fails."""
+    certificates = chain(address, endpoints.own)
     if not certificates:
-        raise Unreachable(f"{address} shows no certificate", "See that the address is the agents' door")
-    roots = one_of(certificates, pinned, address) if pinned else doors.roots
+        raise Unreachable(f"{address} shows no certificate", "See that the address is the gRPC port")
+    roots = one_of(certificates, pinned, address) if pinned else endpoints.roots
     first, last = certificates[0], certificates[-1]
     shown = Shown(name_of(first), first.not_valid_after_utc, colons(last.fingerprint(SHA256())), roots)
     verify(address, roots, own, shown)

@@ -68,21 +68,21 @@ KEYED = (
 )
 
 
-def create_app(desk_side: Services, settings: ApiSettings = DEFAULTS) -> FastAPI:
-    """The people's door over a kernel. Holds no state of its own: any number of them may stand side by side."""
-    api_keys_of_users = keyring_for(desk_side)
+def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> FastAPI:
+    """The HTTP API over the engine. It holds no state of its own: any number of them may run side by side."""
+    api_keys = api_keys_for(services)
     app = Described(
         title="Tideline coordinator",
-        version=desk_side.version,
+        version=services.version,
         description=ABOUT,
         openapi_tags=TAGS,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
-        middleware=guards(desk_side, settings, api_keys_of_users),
+        middleware=guards(services, settings, api_keys),
     )
-    app.state.services, app.state.settings, app.state.api_keys_of_users = desk_side, settings, api_keys_of_users
+    app.state.services, app.state.settings, app.state.api_keys = services, settings, api_keys
     add_handlers(app)
     app.include_router(health.router)
     # The key and its role are checked by KeyCheck, before anything is read; here it is only declared, for the manual.
@@ -93,25 +93,25 @@ def create_app(desk_side: Services, settings: ApiSettings = DEFAULTS) -> FastAPI
     return app
 
 
-def keyring_for(desk_side: Services) -> ApiKeys:
-    """Whom this coordinator lets in: the admin keys of its own, and those in the journal."""
+def api_keys_for(services: Services) -> ApiKeys:
+    """The keys that this coordinator accepts: the admin keys of its own, and those in the journal."""
     own = None
-    if desk_side.api_key_hash is not None:
-        own = [each for each in (desk_side.api_key_hash, desk_side.shared_key_hash) if each is not None]
-    return ApiKeys(desk_side.journal, desk_side.clock, own)
+    if services.api_key_hash is not None:
+        own = [each for each in (services.api_key_hash, services.shared_key_hash) if each is not None]
+    return ApiKeys(services.journal, services.clock, own)
 
 
-def guards(desk_side: Services, settings: ApiSettings, api_keys_of_users: ApiKeys) -> list[Middleware]:
+def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys) -> list[Middleware]:
     """What every request passes, outermost first."""
-    refusing = Refusing(Refusals(desk_side.journal, desk_side.clock, "people"), run_in_threadpool)
+    refusing = Refusing(Refusals(services.journal, services.clock, "people"), run_in_threadpool)
     return [
         Middleware(Numbered),
-        Middleware(Counting, seen=desk_side.seen),
-        Middleware(Handshake, version=desk_side.version),
+        Middleware(Counting, seen=services.seen),
+        Middleware(Handshake, version=services.version),
         Middleware(Shield),
-        Middleware(KeyCheck, api_keys_of_users=api_keys_of_users, limits=desk_side.limits, refusing=refusing),
+        Middleware(KeyCheck, api_keys=api_keys, limits=services.limits, refusing=refusing),
         Middleware(Intake, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds),
-        Middleware(Once, services=desk_side, patience=settings.patience_seconds),
+        Middleware(Once, services=services, patience=settings.patience_seconds),
         Middleware(Tags),
     ]
 

@@ -1,4 +1,4 @@
-"""What the door answers, described for people and for generated clients. Times are seconds since the epoch."""
+"""The responses of the HTTP API, with descriptions for users and for generated clients. Times are seconds since the epoch."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ FOLLOWING: Mapping[tuple[str, str], Mapping[str, Mapping[str, str]]] = {
 
 
 class Described(FastAPI):
-    """An app whose description says of every operation what the doors before it add."""
+    """An app whose description says of every operation what the middleware adds."""
 
     def openapi(self) -> dict[str, Any]:
         """The description, made once."""

@@ -27,7 +27,7 @@ class Meeting:
     """What a token says beside its secret: where agents call, and how they know that it is this coordinator.
 
     advertised  addresses that the operator gave; they stand before those of a request
-    own         the address of this coordinator's own door, if it has one name
+    own         the address of this coordinator's own gRPC port, if it has one name
     authority   SHA-256 of the certificate (DER) that agents are to trust
     """
 
@@ -49,7 +49,7 @@ def planned_here(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Services:
-    """The kernel as the door sees it. All but `moved` may block and is called on worker threads, several at a time.
+    """The engine as the API sees it. All but `moved` may block and is called on worker threads, several at a time.
 
     moved         waits until a topic such as "run:ID" rings (True) or the seconds have passed (False); may miss a ring
     api_key_hash  SHA-256 of this coordinator's own admin key, in hex; None asks for no key

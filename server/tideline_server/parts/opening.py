@@ -59,13 +59,13 @@ def endpoint_of(environ: Mapping[str, str]) -> str | None:
     name = next((name for name in ENDPOINTS if environ.get(name)), None)
     if name is None:
         return None
-    if not is_door(environ[name]):  # which may hold a password, so it is not repeated
+    if not is_server_url(environ[name]):  # which may hold a password, so it is not repeated
         todo = "Write https://HOST:PORT, or http://HOST:PORT where there is no TLS"
         raise ConfigRefused(f"{name} is not the URL of a store", todo, path=name)
     return environ[name]
 
 
-def is_door(text: str) -> bool:
+def is_server_url(text: str) -> bool:
     """Whether a text is the URL of a server and says no more than that."""
     try:
         url = urlsplit(text)

@@ -83,11 +83,11 @@ class Bucket:
 
     def __init__(self, address: Address, environ: Mapping[str, str]) -> None:
         self.address = address
-        door = endpoint_of(environ)
-        options: ClientConfig = {**TIMES, "allow_http": door is not None and door.startswith("http://")}
+        endpoint = endpoint_of(environ)
+        options: ClientConfig = {**TIMES, "allow_http": endpoint is not None and endpoint.startswith("http://")}
         config: S3Config = {"disable_bulk_delete": True}  # one at a time is what every store can do
-        if door is not None:
-            config["endpoint"] = door
+        if endpoint is not None:
+            config["endpoint"] = endpoint
         if bundle := environ.get("AWS_CA_BUNDLE"):
             options["root_certificate"] = read_bundle(bundle)
         prefix = address.prefix or None

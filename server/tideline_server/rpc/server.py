@@ -62,7 +62,7 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 
 @dataclass(frozen=True)
 class Tls:
-    """Key and certificate chain (PEM) of the door; clients: certificates of which one must vouch for an agent's own."""
+    """Key and certificate chain (PEM) of the port; clients: certificates of which one must have signed an agent's own."""
 
     key: bytes
     chain: bytes
@@ -88,7 +88,7 @@ def read(path: Path, option: str) -> bytes:
 
 
 class Listeners:
-    """Servers of one door, at one address."""
+    """Servers of one servicer, at one address."""
 
     def __init__(self, servers: list[Any]) -> None:
         self._servers = servers

@@ -78,12 +78,12 @@ class Heartbeats:
         except FederationError as error:
             log.warning("signs_of_life_wait", reason=str(error))
             await self._pause(self._again)
-        except Exception:  # nobody awaits this task but a door that closes, which has more to close
+        except Exception:  # only a servicer that closes awaits this task, and has more to close
             log.exception("signs_of_life_failed")
             await self._pause(self._again)
 
     async def _pause(self, seconds: float) -> None:
-        """Let others come; not where the door closes."""
+        """Wait, unless the servicer closes."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), seconds)
 

@@ -65,7 +65,7 @@ invites = Table(
     flag("hold"),
 )
 
-# Keys of the people's door. A name is free again once its key is revoked.
+# Keys of the HTTP API. A name is free again once its key is revoked.
 api_keys = Table(
     "api_keys",
     metadata,

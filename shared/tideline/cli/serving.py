@@ -41,12 +41,12 @@ def coordinator(
     rate_wrong_keys: Annotated[int | None, typer.Option(help="The same without the right key. [default: 30]")] = None,
     rate_enrol: Annotated[int | None, typer.Option(help="Enrolments a minute from one address. [default: 1200]")] = None,
     connections: Annotated[
-        int | None, typer.Option(help="Connections from one address at the people's door; 0: any number. [default: 256]")
+        int | None, typer.Option(help="Connections from one address at the HTTP API; 0: any number. [default: 256]")
     ] = None,
     admin_key_file: Annotated[Path | None, typer.Option(help="A file with an admin key that replicas share.")] = None,
-    grpc_port: Annotated[int | None, typer.Option(help="The agents' door; 0: a free one. [default: 7800]")] = None,
-    http_port: Annotated[int | None, typer.Option(help="The people's door; 0: a free one. [default: 7880]")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM) for both doors.")] = None,
+    grpc_port: Annotated[int | None, typer.Option(help="The gRPC port for agents; 0: a free one. [default: 7800]")] = None,
+    http_port: Annotated[int | None, typer.Option(help="The port of the HTTP API; 0: a free one. [default: 7880]")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM) for both ports.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
     tls_client_ca: Annotated[Path | None, typer.Option(help="Certificate (PEM) that must vouch for each agent's own.")] = None,
     advertise: Annotated[

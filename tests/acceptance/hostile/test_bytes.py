@@ -1,4 +1,4 @@
-"""Any bytes at every call of the agents' door, signed and unsigned: an answer or a refusal in words, and the door stays open.
+"""Any bytes at every call of the gRPC port, signed and unsigned: an answer or a refusal in words, and the door stays open.
 
 The long form takes a minute; TIDELINE_LONG=1 gives it ten.
 """

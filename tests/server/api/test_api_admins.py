@@ -62,7 +62,7 @@ def played(journal: Any) -> Stage:
 
 @pytest.fixture(scope="module")
 def door(journal: Journal) -> Door:
-    """The people's door over the journal, the run, and a key of each role; for looking only."""
+    """The HTTP API over the journal, the run, and a key of each role; for looking only."""
     on = played(journal)
     door = Coordinator(api_key_hash=hash_of("the home's key")).beside(journal)
     door.services.part_store.parts = on.parts  # its files can be downloaded

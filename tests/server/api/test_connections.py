@@ -1,4 +1,4 @@
-"""The people's door as a server: how many connections it holds, how slow and how large a request's head may be."""
+"""The HTTP API as a server: how many connections it holds, how slow and how large a request's head may be."""
 
 from __future__ import annotations
 

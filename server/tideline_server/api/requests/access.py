@@ -65,7 +65,7 @@ NEEDS: Mapping[str, Need] = {
     "DELETE /keys/{name}": Need(KeyRole.ADMIN, "revoking a key"),
 }
 UNCHANGING = frozenset({"POST /links/plan"})  # what changes nothing although its method would let it: a body is all it looks at
-STREAMED = frozenset({"PUT /weights/{digest}"})  # whose bodies are files, which no door before the operation takes in
+STREAMED = frozenset({"PUT /weights/{digest}"})  # whose bodies are files, which no middleware takes in
 TEMPLATES = [(path, compile_path(path)[0]) for path in sorted({row.partition(" ")[2] for row in NEEDS})]
 PATTERNS = [(row.partition(" ")[0], compile_path(row.partition(" ")[2])[0], need) for row, need in NEEDS.items()]
 
@@ -116,8 +116,8 @@ def check_rows(operations: Iterable[str]) -> None:
 class KeyCheck:
     """Everything but health and the manual asks for a key, counts for the caller's limits, and needs a role (roles)."""
 
-    def __init__(self, app: ASGIApp, api_keys_of_users: ApiKeys, limits: Limits, refusing: Refusing) -> None:
-        self.app, self.api_keys_of_users, self.limits, self.refusing = app, api_keys_of_users, limits, refusing
+    def __init__(self, app: ASGIApp, api_keys: ApiKeys, limits: Limits, refusing: Refusing) -> None:
+        self.app, self.api_keys, self.limits, self.refusing = app, api_keys, limits, refusing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -139,8 +139,8 @@ class KeyCheck:
         lately: while it does not, a key is good enough that was good a while ago.
         """
         try:
-            known = self.api_keys_of_users.at_once(key)
-            caller = await run_in_threadpool(self.api_keys_of_users.caller, key, lately) if known is None else known
+            known = self.api_keys.at_once(key)
+            caller = await run_in_threadpool(self.api_keys.caller, key, lately) if known is None else known
         except IdentityRefused as error:
             if key:  # noted before it is counted: also one that is over the limit stands in the log
                 await self.refusing.note("", address, error.what)
@@ -167,12 +167,12 @@ async def caller_of(request: Request) -> Caller:
     return caller_in(request.scope)
 
 
-async def keyring_of(request: Request) -> ApiKeys:
+async def api_keys_of(request: Request) -> ApiKeys:
     """The keys of the app that a request came to."""
-    found = request.app.state.api_keys_of_users
+    found = request.app.state.api_keys
     assert isinstance(found, ApiKeys)
     return found
 
 
 Asking = Annotated[Caller, Depends(caller_of)]
-Keys = Annotated[ApiKeys, Depends(keyring_of)]
+Keys = Annotated[ApiKeys, Depends(api_keys_of)]

@@ -35,7 +35,7 @@ EXAMPLES = {"operator": {"summary": "For a person", "value": {"name": "alice", "
 
 @router.get("/whoami", summary="Show whose key this is")
 def whoami(asking: Asking) -> Whoami:
-    """The name and the role of the key that the call was made with. An empty name: this door asks for no key."""
+    """The name and the role of the key that the call was made with. An empty name: this API asks for no key."""
     return Whoami(name=asking.name, role=asking.role.value)
 
 

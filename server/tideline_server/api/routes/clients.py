@@ -31,7 +31,7 @@ class Invitation:
     labels: Mapping[str, str] = setting(EMPTY, doc="what experiments may select the client by")
     ttl_seconds: float = setting(86400.0, low=1.0, high=366 * 86400.0, doc="seconds that the token can be used")
     hold: bool = setting(False, doc="whether whom it admits waits for approval")
-    addresses: tuple[str, ...] = setting((), doc="HOST:PORT of the agents' doors, where the coordinator was not told its own")
+    addresses: tuple[str, ...] = setting((), doc="HOST:PORT of the gRPC ports, where the coordinator does not know its own")
 
 
 @dataclass(frozen=True)

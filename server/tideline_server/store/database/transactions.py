@@ -76,7 +76,7 @@ def configured(connection: Connection) -> Config:
 
 T = TypeVar("T")
 TURN_SECONDS = 60.0  # how long a writer waits for the others of its own process
-# Transactions that go on side by side: more would take the interpreter from the doors' loop, which then hears of calls too late.
+# Transactions that go on side by side: more would take the interpreter from the event loop, which then hears of calls too late.
 # One that waits for a row's lock may stand still for long, so nobody stands behind it for more than a moment.
 ABREAST, MOMENT_SECONDS = 6, 1.0
 TRIES = 4  # of a transaction that the database undoes for another's sake

@@ -1,4 +1,4 @@
-"""The commands about keys of the people's door."""
+"""The commands about keys of the HTTP API."""
 
 from __future__ import annotations
 
