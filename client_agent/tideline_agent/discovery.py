@@ -47,10 +47,10 @@ def find(settings: AgentSettings) -> Found:
 
 def trusted(token: Token, memo: Memo | None) -> tuple[Trust, bytes]:
     """How the coordinators are known, and the authority's certificate if the home has it."""
-    kept = blocks(memo.ca.encode()) if memo else b""
+    stored = blocks(memo.ca.encode()) if memo else b""
     if token.addresses or token.trust is not Trust.PLAIN:
-        return token.trust, kept if kept and vouches(kept, token.authority) else b""
-    return (Trust[memo.trust.upper()], kept) if memo else (Trust.PLAIN, b"")
+        return token.trust, stored if stored and vouches(stored, token.authority) else b""
+    return (Trust[memo.trust.upper()], stored) if memo else (Trust.PLAIN, b"")
 
 
 def introduced(settings: AgentSettings, found: Found, again: Callable[[Callable[[], bytes]], bytes]) -> Endpoints:

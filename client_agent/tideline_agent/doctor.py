@@ -22,7 +22,7 @@ from tideline.engine.coordinator.progress import duration
 from tideline_agent.discovery import Found, find
 from tideline_agent.home import identity
 from tideline_agent.home.keys import Keys
-from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, look
+from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, check_certificate
 from tideline_agent.notes import LOW_DISK_BYTES
 from tideline_agent.settings import AgentSettings, read_policy
 
@@ -166,12 +166,12 @@ def tls(patient: Patient) -> Iterator[Finding]:
     def check(address: str) -> Finding:
         if not (endpoints.roots or endpoints.system or pinned):
             return Finding("tls", State.OK, f"{address} is called in the clear")
-        shown = look(address, endpoints, pinned, own)
+        shown = check_certificate(address, endpoints, pinned, own)
         patient.roots = shown.roots
-        told = f"{shown.subject}, good until {shown.until:%Y-%m-%d}, authority SHA256 {shown.authority[:23]}..."
+        summary = f"{shown.subject}, good until {shown.until:%Y-%m-%d}, authority SHA256 {shown.authority[:23]}..."
         if shown.until - datetime.fromtimestamp(patient.now(), UTC) < timedelta(days=RENEW_DAYS):
-            return Finding("tls", State.WARNING, told, "Renew it soon, where the coordinator runs: tideline tls init")
-        return Finding("tls", State.OK, told)
+            return Finding("tls", State.WARNING, summary, "Renew it soon, where the coordinator runs: tideline tls init")
+        return Finding("tls", State.OK, summary)
 
     return patient.each("tls", check)
 
@@ -190,18 +190,18 @@ def clock(patient: Patient) -> Iterator[Finding]:
     with patient.link() as link:
         off = patient.now() - link.hello().now_ms / 1000
     way = "ahead of" if off > 0 else "behind"
-    told = f"{duration(abs(off)) if abs(off) >= 1 else 'less than 1 s'} {way} the coordinator's"
+    summary = f"{duration(abs(off)) if abs(off) >= 1 else 'less than 1 s'} {way} the coordinator's"
     if abs(off) <= SKEW_SECONDS:
-        yield Finding("clock", State.OK, told)
+        yield Finding("clock", State.OK, summary)
         return
     todo = "Set the clock that is wrong (NTP): calls go by the coordinator's, but certificates and logs by each machine's own"
-    yield Finding("clock", State.WARNING, told, todo)
+    yield Finding("clock", State.WARNING, summary, todo)
 
 
 def sign_in(patient: Patient) -> Iterator[Finding]:
     """The coordinator would let this agent in. A token is not used up."""
     settings = patient.settings
-    own = [each for each in (identity.kept(settings.folder / identity.KEYS), identity.unfinished(settings.folder)) if each]
+    own = [each for each in (identity.load(settings.folder / identity.KEYS), identity.unfinished(settings.folder)) if each]
     if not own and not settings.token:
         todo = f"Ask for a token: tideline invite --name {settings.name}"
         yield Finding("sign-in", State.FAILED, f"{settings.folder} holds no keys, and no token is given", todo)
@@ -272,14 +272,14 @@ def data(patient: Patient) -> Iterator[Finding]:
         return
     rows = sum(domain.samples or 0 for domain in report.domains)
     lost = sum(len(domain.content.unreadable) for domain in report.domains if domain.content)
-    told = f"{rows} samples in {', '.join(domain.name for domain in report.domains)}"
+    summary = f"{rows} samples in {', '.join(domain.name for domain in report.domains)}"
     if lost:
-        yield Finding("data", State.WARNING, f"{told}; {lost} cannot be read", f"See which: tideline data check {folder}")
+        yield Finding("data", State.WARNING, f"{summary}; {lost} cannot be read", f"See which: tideline data check {folder}")
     elif report.unguessed:
         todo = f"See what it is with the run's world: tideline data check {folder} --world FILE"
-        yield Finding("data", State.WARNING, f"{told}; which classes is not known: {report.unguessed}", todo)
+        yield Finding("data", State.WARNING, f"{summary}; which classes is not known: {report.unguessed}", todo)
     else:
-        yield Finding("data", State.OK, told)
+        yield Finding("data", State.OK, summary)
 
 
 def device(patient: Patient) -> Iterator[Finding]:
@@ -301,9 +301,9 @@ def disk(patient: Patient) -> Iterator[Finding]:
         yield Finding("disk", State.FAILED, f"{there} is no folder that may be written", "Choose another --home, or its owner")
         return
     free = shutil.disk_usage(there).free
-    told = f"{free / 1e9:.1f} GB free for {folder}"
+    summary = f"{free / 1e9:.1f} GB free for {folder}"
     state = State.OK if free >= LOW_DISK_BYTES else State.WARNING if free >= NO_DISK_BYTES else State.FAILED
-    yield Finding("disk", state, told, "" if state is State.OK else "Free some space: models and memory of each run lie there")
+    yield Finding("disk", state, summary, "" if state is State.OK else "Free some space: models and memory of each run lie there")
 
 
 CHECKS: tuple[tuple[str, Callable[[Patient], Iterator[Finding]], tuple[str, ...]], ...] = (

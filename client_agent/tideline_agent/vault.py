@@ -101,10 +101,10 @@ class FolderVault:
     def brief(self, run: RunId) -> dict[str, Any]:
         """What a run is. Raises NotFound for one that this site has not taken part in."""
         try:
-            told: dict[str, Any] = json.loads((self.path(run) / "run.json").read_text())
+            brief: dict[str, Any] = json.loads((self.path(run) / "run.json").read_text())
         except (FileNotFoundError, ValueError):
             raise NotFound(f"This site remembers no run {run}", "See `tideline site list`") from None
-        return told
+        return brief
 
     def runs(self) -> tuple[RunId, ...]:
         return tuple(RunId(f.parent.name) for f in sorted(self.folder.glob("*/head.json")))
@@ -126,8 +126,8 @@ def plain_head(head: Head) -> dict[str, Any]:
 
 
 def plain_envelope(envelope: Envelope) -> dict[str, Any]:
-    told = {"handle": handle_node(envelope.handle), "cipher": envelope.cipher, "bytes": envelope.bytes}
-    return told | {"keys": dict(envelope.keys), "signatures": dict(envelope.signatures)}
+    fields = {"handle": handle_node(envelope.handle), "cipher": envelope.cipher, "bytes": envelope.bytes}
+    return fields | {"keys": dict(envelope.keys), "signatures": dict(envelope.signatures)}
 
 
 def envelope_in(raw: Mapping[str, Any]) -> Envelope:

@@ -43,7 +43,7 @@ class Limits:
     wrong_keys: int = 0
     enrolments: int = 0
     probes: int = 0
-    told: LocalCounts = field(default_factory=LocalCounts)  # the log tells of each caller once a minute
+    logged: LocalCounts = field(default_factory=LocalCounts)  # the log tells of each caller once a minute
 
     async def call(self, address: str) -> None:
         """Somebody with the key. Raises TooMany."""
@@ -79,7 +79,7 @@ class Limits:
         apart = "" if what != "greetings" else "greetings "
         seconds = math.ceil(await self.counts.take(f"{apart}{option} {origin}", limit, now))
         if seconds:
-            if await self.told.take(f"{option} {origin}", 1, now) == 0:
+            if await self.logged.take(f"{option} {origin}", 1, now) == 0:
                 log.warning("limit_reached", option=option, limit=limit, address=origin)
             raise TooMany(
                 f"More than {limit} {what} a minute come from {origin or 'one place'}",

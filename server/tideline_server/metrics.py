@@ -145,7 +145,7 @@ class Federation(Collector):
             found, nbytes = self._fresh(), self._stocked()
         yield GaugeMetricFamily("tideline_store_up", "whether the database answers", value=float(found is not None))
         if found is not None:
-            yield from told(found)
+            yield from tally_metrics(found)
         if nbytes is not None:
             yield GaugeMetricFamily("tideline_parts_bytes", "bytes of all parts, as of some minutes ago", value=float(nbytes))
         for name, (what, ask) in self._here.items():
@@ -189,7 +189,7 @@ class Federation(Collector):
             self._bytes = (ended + max(STOCK_SECONDS, STOCK_SHARE * (ended - began)), known)
 
 
-def told(found: Tally) -> Iterator[Metric]:
+def tally_metrics(found: Tally) -> Iterator[Metric]:
     for name, what, label, counts in (
         ("tideline_runs", "runs by status", "status", found.runs),
         ("tideline_clients", "enrolled agents by standing", "standing", found.clients),

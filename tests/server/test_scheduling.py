@@ -35,7 +35,7 @@ def test_a_look_leaves_nothing_lying() -> None:
         scheduler_loop = SchedulerLoop(
             on.scheduler, Leases(on.journal, on.clock, "here", LONG), LocalBell(asyncio.get_running_loop())
         )
-        await scheduler_loop.look()
+        await scheduler_loop.check_leases()
         async with asyncio.timeout(LONG):
             while list(on.parts.digests()) != last:
                 await asyncio.sleep(0)
@@ -73,10 +73,10 @@ def test_leases_are_kept_while_every_turn_is_slow() -> None:
 
     async def play() -> None:
         made = scheduler_loop(on, LocalBell(asyncio.get_running_loop()))
-        await made.look()
+        await made.check_leases()
         await asyncio.to_thread(lambda: [stuck.acquire(timeout=LONG) for _ in range(TURNERS)])
         before = {lease.run: lease.beats for lease in on.journal.leases()}
-        await asyncio.wait_for(made.look(), LONG)
+        await asyncio.wait_for(made.check_leases(), LONG)
         after = {lease.run: lease.beats for lease in on.journal.leases()}
         assert all(after[run] > before[run] for run in runs)
         crunching.set()

@@ -43,16 +43,16 @@ def only_one(folder: Path) -> Iterator[None]:
 
 def keys(folder: Path) -> Keys:
     """The agent's keys, made before it enrols, so that a killed agent starts again with the same command."""
-    return kept(folder / KEYS) or fresh(folder / KEYS)
+    return load(folder / KEYS) or fresh(folder / KEYS)
 
 
 def next_keys(folder: Path) -> Keys:
     """The keys that are to take over: those of a rotation that was not finished, or new ones."""
-    return kept(folder / NEXT) or fresh(folder / NEXT)
+    return load(folder / NEXT) or fresh(folder / NEXT)
 
 
 def unfinished(folder: Path) -> Keys | None:
-    return kept(folder / NEXT)
+    return load(folder / NEXT)
 
 
 def take_over(folder: Path) -> None:
@@ -80,7 +80,7 @@ def fresh(path: Path) -> Keys:
     return made
 
 
-def kept(path: Path) -> Keys | None:
+def load(path: Path) -> Keys | None:
     """The keys in a file, if it is there. Raises IdentityRefused for one that others can read or that holds something else."""
     return read(path, Keys.of)
 

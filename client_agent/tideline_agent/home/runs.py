@@ -95,7 +95,7 @@ RUNS, WORKING, FORGOTTEN = "runs", "working", "forgotten"
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredRun:
     """A run in a home: the bytes that it takes, when the newest was written, and whether its last exchange was answered."""
 
     run: RunId
@@ -104,11 +104,11 @@ class Kept:
     over: bool
 
 
-def kept(home: Path, methods: str) -> dict[RunId, Kept]:
+def stored_runs(home: Path, methods: str) -> dict[RunId, StoredRun]:
     """Every run of which there is something in the home."""
     known, vault = load_methods(methods), FolderVault(home / RUNS)
     folders = sorted(folder for folder in vault.folder.iterdir() if folder.is_dir())
-    return {RunId(f.name): Kept(RunId(f.name), *taken(f), is_over(vault, RunId(f.name), known)) for f in folders}
+    return {RunId(f.name): StoredRun(RunId(f.name), *taken(f), is_over(vault, RunId(f.name), known)) for f in folders}
 
 
 def taken(folder: Path) -> tuple[int, float]:

@@ -140,8 +140,8 @@ class GrpcLink:
         with self._turning:
             self._keys = keys
 
-    def rotate(self, fresh: Keys, kept: Callable[[], object]) -> None:
-        """Put new keys into the place of the old ones; `kept` is called once the coordinator has them.
+    def rotate(self, fresh: Keys, done: Callable[[], object]) -> None:
+        """Put new keys into the place of the old ones; `done` is called once the coordinator has them.
 
         Other calls wait meanwhile, if theirs were refused. Raises IdentityRefused where neither pair is known there.
         """
@@ -160,7 +160,7 @@ class GrpcLink:
                     self._keys = old
                     raise error if isinstance(other, IdentityRefused) else other from None
             self._keys = fresh
-            kept()
+            done()
 
     def orders(self) -> Iterator[Order]:
         """Open orders as they come, over as many connections as it takes, until `stop`. Raises IdentityRefused."""
@@ -168,7 +168,7 @@ class GrpcLink:
             try:
                 line, stream, first = self._listen()
                 with Watchdog(stream.cancel, SILENCE_SECONDS) as alive:
-                    for each in itertools.chain([first], self._told(line, stream)):
+                    for each in itertools.chain([first], self._translated(line, stream)):
                         alive.reset()
                         if each.HasField("order"):
                             yield order_in(each.order)
@@ -201,7 +201,7 @@ class GrpcLink:
                 request = pb.FetchRequest(order=order.id, parts=wanted)
                 stream, first = self._stream(line, "Fetch", request, SILENCE_SECONDS, order.id)
                 with Intake(lacking, parts.upload, commit) as intake, Watchdog(stream.cancel, SILENCE_SECONDS) as alive:
-                    for chunk in itertools.chain([] if first is None else [first], self._told(line, stream, order.id)):
+                    for chunk in itertools.chain([] if first is None else [first], self._translated(line, stream, order.id)):
                         alive.reset()
                         intake.write(chunk)
                     intake.end()
@@ -276,7 +276,7 @@ class GrpcLink:
             for left in reversed(range(SIGNINGS)):
                 keys, greeting, metadata = self._signed(line, name, body)
                 try:
-                    return told(lambda metadata=metadata: start(line, metadata), line.address)  # type: ignore[misc]
+                    return translated(lambda metadata=metadata: start(line, metadata), line.address)  # type: ignore[misc]
                 except IdentityRefused as error:
                     if not left or not self._otherwise(line, keys, greeting, error):
                         raise
@@ -302,7 +302,7 @@ class GrpcLink:
         """Ask a coordinator who it is and what time it has. Raises VersionRefused for one that does not speak as we do."""
         body = pb.HelloRequest(protocol=PROTOCOL, version=__version__).SerializeToString()
         before = time.monotonic()
-        hello = told(lambda: hail(line, body), line.address)
+        hello = translated(lambda: hail(line, body), line.address)
         if not hello.oldest <= PROTOCOL <= hello.protocol:
             speaks = f"protocol {hello.protocol}" + (f" down to {hello.oldest}" if hello.oldest < hello.protocol else "")
             raise other_version(line.address, f"(tideline {hello.version}) speaks {speaks}")
@@ -322,11 +322,11 @@ class GrpcLink:
             self._lines.leave(line)
             raise
 
-    def _told(self, line: Line, stream: Any, order: OrderId | None = None) -> Iterator[Any]:
+    def _translated(self, line: Line, stream: Any, order: OrderId | None = None) -> Iterator[Any]:
         iterator = iter(stream)
         while True:
             with self._leaving(line), self._transfers.under(order, stream):
-                each = told(lambda: next(iterator, None), line.address)
+                each = translated(lambda: next(iterator, None), line.address)
             if each is None:
                 return
             yield each
@@ -368,7 +368,7 @@ def other_version(address: str, speaks: str) -> VersionRefused:
     )
 
 
-def told(call: Callable[[], T], address: str) -> T:
+def translated(call: Callable[[], T], address: str) -> T:
     """A call's answer; its errors as ours. Raises Unreachable where the other end is away."""
     try:
         return call()

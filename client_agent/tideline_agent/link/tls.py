@@ -112,7 +112,7 @@ class Shown:
     roots: bytes | None
 
 
-def look(address: str, endpoints: Endpoints, pinned: bytes, own: tuple[Path, Path] | None) -> Shown:
+def check_certificate(address: str, endpoints: Endpoints, pinned: bytes, own: tuple[Path, Path] | None) -> Shown:
     """The certificate of a server. Raises IdentityRefused for one that is not to be trusted, Unreachable where TLS fails."""
     certificates = chain(address, endpoints.own)
     if not certificates:

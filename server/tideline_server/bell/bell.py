@@ -115,7 +115,7 @@ class RedisBell(LocalBell):
         self._me, self._poll = secrets.token_hex(8), poll
         self._outgoing: asyncio.Queue[str] = asyncio.Queue(WAITING)
         self._tasks: list[asyncio.Task[None]] = []
-        self._told = False
+        self._reported = False
 
     def ring(self, topic: str) -> None:
         """Wake everybody who waits on the topic, here at once, elsewhere by way of Redis."""
@@ -174,36 +174,36 @@ class RedisBell(LocalBell):
             await line.subscribe(CHANNEL)
             asked = False
             while True:
-                told = await line.get_message(timeout=CALL_SECONDS)
-                if told is None and asked:
+                message = await line.get_message(timeout=CALL_SECONDS)
+                if message is None and asked:
                     raise RedisError(f"silent for {2 * CALL_SECONDS:g} s")
-                asked = told is None
-                if told is None:
+                asked = message is None
+                if message is None:
                     await line.ping()  # a line that was cut without a word gives no answer
-                elif told["type"] == "subscribe":
+                elif message["type"] == "subscribe":
                     self._back()
-                elif told["type"] == "message":
-                    self._heard_from(bytes(told["data"]).decode(errors="replace"))
+                elif message["type"] == "message":
+                    self._heard_from(bytes(message["data"]).decode(errors="replace"))
 
-    def _heard_from(self, told: str) -> None:
+    def _heard_from(self, message: str) -> None:
         """A ring, unless it is our own, which was heard when it rang."""
-        sender, _, topic = told.partition(" ")
+        sender, _, topic = message.partition(" ")
         if topic and sender != self._me:
             self._ring(topic)
 
     def _back(self) -> None:
         self._connected = True
-        if self._told:
+        if self._reported:
             log.info("redis_back")
-        self._told = False
+        self._reported = False
         self._wake_all()
 
     def _away(self, error: Exception) -> None:
         """Told once for each outage."""
         self._connected = False
-        if not self._told:
+        if not self._reported:
             log.warning("redis_away", reason=str(error), todo="Nothing is lost: the coordinator polls until it is back")
-        self._told = True
+        self._reported = True
 
     def _wake_all(self) -> None:
         for topic in tuple(self._waiting):

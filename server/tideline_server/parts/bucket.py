@@ -75,9 +75,9 @@ class BucketAside:
 
 def laid(bucket: Bucket) -> Iterator[tuple[Digest, str, Lying]]:
     """What lies aside: the part, its copy's name, and since when."""
-    for name, told in bucket.listed(ASIDE):
+    for name, entry in bucket.listed(ASIDE):
         if found := LAID.fullmatch(name):
-            yield Digest(found[1]), name, told
+            yield Digest(found[1]), name, entry
 
 
 def copied(bucket: Bucket, name: str, to: str) -> bool:
@@ -145,7 +145,7 @@ class BucketParts:
         with self.cache.relieved():
             digest = self.cache.put(buffers)
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
-        self.keep(digest, size, pieces(buffers))
+        self.store(digest, size, pieces(buffers))
         self.cache.grew(size)
         return digest
 
@@ -166,9 +166,9 @@ class BucketParts:
         return BucketAside(self.bucket, self.cache.drop)
 
     def recover(self, before: float) -> None:
-        for digest, name, told in list(laid(self.bucket)):
-            if told.written < before:
-                if self.bucket.size(object_of(digest)) != told.size:
+        for digest, name, entry in list(laid(self.bucket)):
+            if entry.written < before:
+                if self.bucket.size(object_of(digest)) != entry.size:
                     copied(self.bucket, name, object_of(digest))
                 self.bucket.drop(name)
 
@@ -186,13 +186,13 @@ class BucketParts:
         return tuple(Digest(found[2]) for name in self.bucket.names() if (found := NAME.fullmatch(name)))
 
     def lying(self) -> Mapping[Digest, Lying]:
-        return {Digest(found[2]): told for name, told in self.bucket.listed() if (found := NAME.fullmatch(name))}
+        return {Digest(found[2]): entry for name, entry in self.bucket.listed() if (found := NAME.fullmatch(name))}
 
     def lies_there(self, digest: Digest, size: int) -> bool:
         """Whether the bucket has the part, as far as its size tells."""
         return self.bucket.size(object_of(digest)) == size
 
-    def keep(self, digest: Digest, size: int, content: Iterator[Buffer]) -> None:
+    def store(self, digest: Digest, size: int, content: Iterator[Buffer]) -> None:
         """Write the part's object, unless it is there."""
         if self.lies_there(digest, size):
             return
@@ -266,7 +266,7 @@ class BucketUpload:
             if sending is not None:
                 sending.complete()
             else:  # it is small, or it was there; then it may have been dropped since
-                self._parts.keep(self._digest, self._size, blocks(self._path))
+                self._parts.store(self._digest, self._size, blocks(self._path))
             digest = self._local.commit()
         self._parts.cache.grew(self._size)
         return digest

@@ -58,7 +58,7 @@ ANSWERS = (
 )
 
 
-def told(said: str, place: str) -> FederationError:
+def translated(said: str, place: str) -> FederationError:
     """A failure at a place. What was said may hold headers; only a status and the store's own word for it are repeated."""
     status, code = re.search(r"status code: (\d+)", said), re.search(r"<Code>(\w+)</Code>", said)
     why = " ".join(found[1] for found in (status, code) if found)
@@ -159,7 +159,7 @@ class Bucket:
         try:
             yield
         except (BaseError, OSError, ValueError) as error:
-            raise told(str(error), str(self.address)) from None
+            raise translated(str(error), str(self.address)) from None
 
 
 class Sending:
@@ -191,7 +191,7 @@ class Sending:
 def unfit(error: Exception, address: Address) -> ConfigRefused:
     """The refusal of an environment with which nobody can even be asked. A value may be a secret, so it is not repeated."""
     if "Missing" in str(error):
-        means = told(str(error), str(address))
+        means = translated(str(error), str(address))
         return ConfigRefused(means.what, means.todo, path="parts")
     return ConfigRefused("A variable AWS_... has a value that it cannot have", "Correct the environment")
 

@@ -50,8 +50,8 @@ class Rekeyed(Unreachable):
 class Callers:
     """Proves who calls. `run` does on a thread what asks the journal; certified: only with a certificate of the client's name."""
 
-    def __init__(self, people: Enrolment, run: Run, version: str, certified: bool, limits: Limits) -> None:
-        self.people, self.run, self.version, self.certified, self.limits = people, run, version, certified, limits
+    def __init__(self, enrolment: Enrolment, run: Run, version: str, certified: bool, limits: Limits) -> None:
+        self.enrolment, self.run, self.version, self.certified, self.limits = enrolment, run, version, certified, limits
         self._thread = ThreadPoolExecutor(1, "people")
         self._ahead: Future[None] | None = None
 
@@ -74,7 +74,7 @@ class Callers:
         refused by it alone: an agent ends when it is refused, and comes again when it is put off.
         """
         self.read_ahead()
-        known = self.people.cached(name) or await self.run(self.people.recent, name)
+        known = self.enrolment.cached(name) or await self.run(self.enrolment.recent, name)
         if known is not None:
             try:
                 return check(known)
@@ -83,19 +83,19 @@ class Callers:
             except IdentityRefused:
                 pass
         await self.limits.wrong_key(address_of(context.peer()))
-        return check(await self.run(self.people.look, name))
+        return check(await self.run(self.enrolment.look, name))
 
     def read_ahead(self) -> None:
         """Have rows read before they are too old, on a thread of its own: hundreds of calls would wait for that, and at once."""
-        if self.people.ageing() and (self._ahead is None or self._ahead.done()):
-            self._ahead = self._thread.submit(read_ahead, self.people)
+        if self.enrolment.ageing() and (self._ahead is None or self._ahead.done()):
+            self._ahead = self._thread.submit(read_ahead, self.enrolment)
 
     async def still(self, opened: Client) -> None:
         """For calls under way; mostly it asks nobody. opened: the client as it was when the call was proven.
 
         Raises IdentityRefused for a client that is let in no more, Rekeyed for one that has other keys.
         """
-        known = admitted(self.people.cached(opened.name) or await self.run(self.people.look, opened.name, False))
+        known = admitted(self.enrolment.cached(opened.name) or await self.run(self.enrolment.look, opened.name, False))
         if known.sign_key != opened.sign_key:
             raise Rekeyed(f"{known.name!r} has other keys than those that began this call", "Call again; an agent does by itself")
 
@@ -110,7 +110,7 @@ class Callers:
         return admitted(known)
 
     def timely(self, proof: Proof) -> None:
-        ours = self.people.clock.now()
+        ours = self.enrolment.clock.now()
         if abs(ours - proof.time_ms / 1000) > WINDOW_SECONDS:
             raise ClockRefused(
                 f"The call is signed for {moment(proof.time_ms / 1000)}; the coordinator's clock says {moment(ours)}",
@@ -154,10 +154,10 @@ class Callers:
             )
 
 
-def read_ahead(people: Enrolment) -> None:
+def read_ahead(enrolment: Enrolment) -> None:
     """Read who is enrolled. Where that cannot be had, the call that needs it tells."""
     with suppress(FederationError):
-        people.read_ahead()
+        enrolment.read_ahead()
 
 
 def proof_in(sent: Mapping[str, Any]) -> Proof:

@@ -108,8 +108,8 @@ def reply_in(raw: bytes) -> Reply:
     request = parsed(pb.ReportRequest, raw)
     few(len(request.files), MOST_FILES, "files")
     few(len(request.metrics), MOST_METRICS, "metrics")
-    told = request.failure
-    failure = Failure(told.kind[:MAX_KIND], told.what[:MAX_WORDS]) if request.HasField("failure") else None
+    raw_failure = request.failure
+    failure = Failure(raw_failure.kind[:MAX_KIND], raw_failure.what[:MAX_WORDS]) if request.HasField("failure") else None
     facts = facts_in(request.facts)
     files = tuple((Digest(f.digest), int(f.size)) for f in request.files)
     few(len(request.sealed), MOST_FILES, "sealed values")

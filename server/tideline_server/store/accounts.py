@@ -67,11 +67,11 @@ def saw(
     connection: Connection, name: ClientId, now: float, version: str | None, roles: tuple[str, ...] | None
 ) -> tuple[str, ...] | None:
     """Note that a client lives; a version and roles that it told replace those known. The roles before, if these are others."""
-    told: dict[str, Any] = {"version": version} if version else {}
-    told |= {"roles": roles} if roles else {}
+    changes: dict[str, Any] = {"version": version} if version else {}
+    changes |= {"roles": roles} if roles else {}
     mine = clients.c.name == name
     before = connection.scalar(select(clients.c.roles).where(mine).with_for_update()) if roles else None
-    connection.execute(update(clients).where(mine).values(seen=now, **told))
+    connection.execute(update(clients).where(mine).values(seen=now, **changes))
     return None if before is None or set(before) == set(roles or ()) else tuple(before)
 
 
@@ -104,8 +104,8 @@ def ask_rotation(connection: Connection, name: ClientId) -> bool:
 def revoke(connection: Connection, name: ClientId, reason: str, now: float) -> tuple[Client | None, bool]:
     """Revoke a client, unless that was done before; the client, and whether it was done now."""
     standing = (clients.c.name == name) & (clients.c.standing != Standing.REVOKED)
-    told = {"standing": Standing.REVOKED, "revoked": now, "reason": reason}
-    done = connection.execute(update(clients).where(standing).values(**told)).rowcount == 1
+    changes = {"standing": Standing.REVOKED, "revoked": now, "reason": reason}
+    done = connection.execute(update(clients).where(standing).values(**changes)).rowcount == 1
     return known(connection, name), done
 
 

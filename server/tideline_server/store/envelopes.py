@@ -32,7 +32,7 @@ def place(handle: Handle[Any]) -> tuple[str, str, int, str]:
     return handle.holder, handle.phase, handle.round, handle.digest
 
 
-def write(connection: Connection, run: RunId, cursor: int, brought: Iterable[Envelope]) -> None:
+def write(connection: Connection, run: RunId, cursor: int, new: Iterable[Envelope]) -> None:
     """Write what a reply of an exchange brings. What is there already is as good."""
     rows = [
         {
@@ -45,7 +45,7 @@ def write(connection: Connection, run: RunId, cursor: int, brought: Iterable[Env
             **dict(zip(("holder", "phase", "round", "digest"), place(e.handle), strict=True)),
             "size": e.handle.size,
         }
-        for e in brought
+        for e in new
     ]
     upsert(connection, sealed, rows)
 

@@ -23,18 +23,18 @@ LOCKED = ONE.with_for_update()
 THIS = update(idempotency_records).where(idempotency_records.c.key == bindparam("of"))
 TAKE = THIS.values(worker=bindparam("by"))
 CHOOSE = THIS.where(idempotency_records.c.chosen.is_(null())).values(chosen=bindparam("plan"))
-CONCLUDE = THIS.values(answer=bindparam("told"), worker="")
+CONCLUDE = THIS.values(answer=bindparam("new_answer"), worker="")
 LEAVE = THIS.where(idempotency_records.c.worker == bindparam("by")).values(worker="")
 FORGET = delete(idempotency_records).where(idempotency_records.c.made < bindparam("before"))
 
 
 def record_of(row: Row[Any]) -> IdempotencyRecord:
-    told = dict(row._mapping)
-    return IdempotencyRecord(**told | {"answer": answer_of(row.answer) if row.answer else None})
+    fields = dict(row._mapping)
+    return IdempotencyRecord(**fields | {"answer": answer_of(row.answer) if row.answer else None})
 
 
-def answer_of(told: Mapping[str, Any]) -> Answer:
-    return Answer(told["status"], tuple((name, value) for name, value in told["headers"]), told["body"])
+def answer_of(fields: Mapping[str, Any]) -> Answer:
+    return Answer(fields["status"], tuple((name, value) for name, value in fields["headers"]), fields["body"])
 
 
 def find(connection: Connection, wanted: IdempotencyRecord) -> IdempotencyRecord | None:
@@ -92,7 +92,7 @@ def conclude(connection: Connection, key: str, worker: str, answer: Answer) -> A
     """Write what an idempotency record came to, unless that was written before."""
     known = locked(connection, key, worker)
     if known.answer is None:
-        connection.execute(CONCLUDE, {"of": key, "told": asdict(answer)})
+        connection.execute(CONCLUDE, {"of": key, "new_answer": asdict(answer)})
     return known.answer or answer
 
 

@@ -41,27 +41,27 @@ NOTE_ANSWER = update(orders).where(orders.c.id == bindparam("order")).values({na
 
 
 def order_of(row: Row[Any], files: Mapping[int | None, Files]) -> OrderRow:
-    told = dict(row._mapping)
-    told |= {
-        "files": files.get(told.pop("message"), ()),
+    columns = dict(row._mapping)
+    columns |= {
+        "files": files.get(columns.pop("message"), ()),
         "reply": files.get(row.reply, ()),
         "status": OrderStatus(row.status),
         "failure": Failure(**row.failure) if row.failure else None,
         "sealed": envelopes.from_plain(row.sealed),
     }
-    return OrderRow(**told)
+    return OrderRow(**columns)
 
 
 def columns_of(order: OrderRow, known: Listed) -> dict[str, Any]:
     """An order's columns. `known`: the listings of its files and of its reply."""
-    told = dict(vars(order))
-    told |= {
-        "message": known[told.pop("files")],
+    columns = dict(vars(order))
+    columns |= {
+        "message": known[columns.pop("files")],
         "reply": known[order.reply],
         "failure": asdict(order.failure) if order.failure else None,
         "sealed": envelopes.to_plain(order.sealed),
     }
-    return told
+    return columns
 
 
 def find(connection: Connection, library: Library, what: Select[Any], **values: Any) -> list[OrderRow]:
@@ -94,8 +94,8 @@ def write(connection: Connection, new: Iterable[OrderRow], known: Listed) -> Non
 
 def note_answer(connection: Connection, row: OrderRow, known: Listed) -> None:
     """Write an order's reply; what it asked for stays as it is."""
-    told = columns_of(row, {row.files: None} | dict(known))
-    connection.execute(NOTE_ANSWER, {"order": row.id} | {name: told[name] for name in ANSWER})
+    columns = columns_of(row, {row.files: None} | dict(known))
+    connection.execute(NOTE_ANSWER, {"order": row.id} | {name: columns[name] for name in ANSWER})
 
 
 def close(connection: Connection, run: RunId, cursor: int | None, status: OrderStatus) -> None:

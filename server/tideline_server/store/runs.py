@@ -165,10 +165,10 @@ def rounds_since(connection: Connection, run: RunId, cursor: int | None) -> tupl
 
 
 def round_of(row: Row[Any]) -> RoundRow:
-    told = dict(row._mapping)
-    told |= {"state": files_of(told.pop("files")), "folded": tuple(row.folded)}
-    told |= {"marks": groups_in(row.marks), "groups": groups_in(row.groups), "tables": tables_in(row.tables)}
-    return RoundRow(**told)
+    columns = dict(row._mapping)
+    columns |= {"state": files_of(columns.pop("files")), "folded": tuple(row.folded)}
+    columns |= {"marks": groups_in(row.marks), "groups": groups_in(row.groups), "tables": tables_in(row.tables)}
+    return RoundRow(**columns)
 
 
 def note(connection: Connection, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:

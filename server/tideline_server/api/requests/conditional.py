@@ -90,7 +90,7 @@ class Span:
     size: int
 
     @property
-    def told(self) -> str:
+    def content_range(self) -> str:
         return f"bytes {self.first}-{self.end - 1}/{self.size}"
 
 

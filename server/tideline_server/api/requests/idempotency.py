@@ -1,6 +1,6 @@
 """A call that changes something is done once, however often it is sent with the same Idempotency-Key (coordinator.idempotency).
 
-The answer is kept before it is sent. A repeat gets it again; one that comes while the first is under way waits for it a while.
+The answer is stored before it is sent. A repeat gets it again; one that comes while the first is under way waits for it a while.
 """
 
 from __future__ import annotations
@@ -65,23 +65,23 @@ class Once:
         try:
             key = read_key(keys)
             body = (await receive()).get("body", b"")
-            told = await self.told(Call(key, body, caller_in(scope)), scope, receive)
+            response = await self.respond(Call(key, body, caller_in(scope)), scope, receive)
         except FederationError as error:
             await (await federation_error(Request(scope), error))(scope, receive, send)
         else:
-            await told.send(send)
+            await response.send(send)
 
-    async def told(self, call: Call, scope: Scope, receive: Receive) -> Told:
+    async def respond(self, call: Call, scope: Scope, receive: Receive) -> Response:
         """What the call came to, now or before."""
-        idempotency_record = await self.turn(call.idempotency_record(scope, self.services.clock.now()))
-        identity = call.identity(idempotency_record)
-        if idempotency_record.answer is not None:
-            return Told.of(idempotency_record.answer, identity, repeated=True)
-        self._working.add(idempotency_record.key)
+        record = await self.turn(call.record(scope, self.services.clock.now()))
+        identity = call.identity(record)
+        if record.answer is not None:
+            return Response.of(record.answer, identity, repeated=True)
+        self._working.add(record.key)
         try:
-            return await self.work(idempotency_record, identity, scope, again(call.body, receive))
+            return await self.work(record, identity, scope, again(call.body, receive))
         finally:
-            self._working.discard(idempotency_record.key)
+            self._working.discard(record.key)
 
     async def turn(self, mine: IdempotencyRecord) -> IdempotencyRecord:
         """The idempotency record with its answer or, if it has none, ours to do. Raises KeyReused, Underway, Unreachable.
@@ -104,30 +104,30 @@ class Once:
             else:
                 over = first
 
-    async def work(self, idempotency_record: IdempotencyRecord, identity: Identity, scope: Scope, receive: Receive) -> Told:
+    async def work(self, record: IdempotencyRecord, identity: Identity, scope: Scope, receive: Receive) -> Response:
         """Do it, and keep the answer. What failed is left to whoever sends it again."""
         scope.setdefault("state", {})["identity"] = identity
-        told, kept = Told(), None
+        response, stored = Response(), None
         try:
-            await self.app(scope, receive, told.take)
-            if told.status < 500:
-                kept = await self.keep(idempotency_record, identity, told)
-            return kept or told
+            await self.app(scope, receive, response.take)
+            if response.status < 500:
+                stored = await self.store(record, identity, response)
+            return stored or response
         finally:
-            if kept is None:
-                await self.leave(idempotency_record)
+            if stored is None:
+                await self.leave(record)
             self.services.run_service.bell.ring(TOPIC)
 
-    async def keep(self, idempotency_record: IdempotencyRecord, identity: Identity, told: Told) -> Told:
+    async def store(self, record: IdempotencyRecord, identity: Identity, response: Response) -> Response:
         """Keep the answer; the answer that counts."""
-        ours = told.answer(identity)
-        kept = await run_in_threadpool(self.services.journal.conclude, idempotency_record.key, idempotency_record.worker, ours)
-        return Told.of(kept, identity, repeated=kept != ours)
+        ours = response.answer(identity)
+        stored = await run_in_threadpool(self.services.journal.conclude, record.key, record.worker, ours)
+        return Response.of(stored, identity, repeated=stored != ours)
 
-    async def leave(self, idempotency_record: IdempotencyRecord) -> None:
+    async def leave(self, record: IdempotencyRecord) -> None:
         """Say that nobody is at it. Where the store does not answer, that is found out by waiting."""
         with suppress(FederationError):
-            await run_in_threadpool(self.services.journal.leave, idempotency_record.key, idempotency_record.worker)
+            await run_in_threadpool(self.services.journal.leave, record.key, record.worker)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Call:
     body: bytes
     caller: Caller
 
-    def idempotency_record(self, scope: Scope, now: float) -> IdempotencyRecord:
+    def record(self, scope: Scope, now: float) -> IdempotencyRecord:
         """What the journal is told of it: neither the key nor the body."""
         asked = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), canonical(self.body)]
         meant = hmac.digest(self.caller.door.encode(), json.dumps(asked).encode(), "sha256").hex()
@@ -146,14 +146,14 @@ class Call:
             hashlib.sha256(self.key.encode()).hexdigest(), meant, secrets.token_hex(16), now, secrets.token_hex(8)
         )
 
-    def identity(self, idempotency_record: IdempotencyRecord) -> Identity:
+    def identity(self, record: IdempotencyRecord) -> Identity:
         """What is made by it is called after the record's seed; a token also needs both keys."""
         secret = f"{self.caller.door}\n{self.key}".encode()
-        return Identity(idempotency_record.seed, secret, idempotency_record.key, idempotency_record.worker, self.caller.name)
+        return Identity(record.seed, secret, record.key, record.worker, self.caller.name)
 
 
 @dataclass
-class Told:
+class Response:
     """An answer as it goes out."""
 
     status: int = 0
@@ -161,7 +161,7 @@ class Told:
     body: bytes = b""
 
     @classmethod
-    def of(cls, answer: Answer, identity: Identity, repeated: bool) -> Told:
+    def of(cls, answer: Answer, identity: Identity, repeated: bool) -> Response:
         """A kept answer, marked if it is told again."""
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
         headers += [REPLAYED] if repeated else []

@@ -69,9 +69,9 @@ def revoke_key(keys: Keys, identity: Named, name: Name) -> KeyLine:
 
 def line(row: ApiKey) -> KeyLine:
     """A key as it is listed: without its hash."""
-    told = asdict(row) | {"role": row.role.value}
-    del told["key_hash"]
-    return KeyLine(**told)
+    fields = asdict(row) | {"role": row.role.value}
+    del fields["key_hash"]
+    return KeyLine(**fields)
 
 
 audit = APIRouter(prefix="/audit", tags=["audit"])

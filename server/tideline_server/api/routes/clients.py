@@ -110,9 +110,9 @@ def check_addresses(addresses: tuple[str, ...]) -> None:
 
 def line(client: Client) -> ClientLine:
     known, keys = vars(client), client.keys
-    told = {name: known[name] for name in ClientLine.model_fields if name not in ("fingerprint", "roles", "labels", "standing")}
+    fields = {name: known[name] for name in ClientLine.model_fields if name not in ("fingerprint", "roles", "labels", "standing")}
     return ClientLine(
-        **told,
+        **fields,
         roles=list(client.roles),
         labels=dict(client.labels),
         standing=client.standing.value,

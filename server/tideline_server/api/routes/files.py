@@ -72,7 +72,7 @@ def sent(view: memoryview, tag: str, asked: Headers) -> Response:
     if span is None:
         span, status = Span(0, len(view), len(view)), 200
     else:
-        headers["Content-Range"], status = span.told, 206
+        headers["Content-Range"], status = span.content_range, 206
     headers["Content-Length"] = str(span.end - span.first)
     return StreamingResponse(chunks(view[span.first : span.end]), status, headers, "application/octet-stream")
 
@@ -80,7 +80,7 @@ def sent(view: memoryview, tag: str, asked: Headers) -> Response:
 def final_files(services: Services, run: RunId, asking: Caller) -> Files:
     """What the final state consists of. Raises NotFound; Refused while there is none; PermissionRefused.
 
-    Some methods' states are for admins alone; and so is that of a run that has told tables for them, which may stand in it.
+    Some methods' states are for admins alone; and so is that of a run that has length tables for them, which may stand in it.
     """
     row = services.run_service.find(run)
     if row.status is not Status.COMPLETED:
@@ -159,10 +159,10 @@ def settings_of(request: Request) -> ApiSettings:
 def announced(headers: Headers, most: int) -> int:
     """The bytes that a body is to have. Raises NoLength, TooLarge, and Encoded for one that is compressed."""
     check_plain(headers)
-    told = headers.get("content-length", "")
-    if not told.isdecimal() or "transfer-encoding" in headers:
+    length = headers.get("content-length", "")
+    if not length.isdecimal() or "transfer-encoding" in headers:
         raise NoLength("The length of the file is not announced", "Send the header Content-Length, and no Transfer-Encoding")
-    size = int(told[:20])
+    size = int(length[:20])
     if size > most:
         todo = "Bring fewer numbers, or smaller ones; the coordinator's --weights-limit sets the limit"
         raise TooLarge(f"The file has {size} bytes; at most {most} may be uploaded", todo, limit=most)
@@ -195,7 +195,7 @@ async def take(services: Services, digest: Digest, size: int, body: AsyncIterato
     try:
         async for piece in body:
             await run_in_threadpool(upload.write, piece)
-        await run_in_threadpool(keep, services, upload, size)
+        await run_in_threadpool(finish_upload, services, upload, size)
     except DigestMismatch as error:
         raise other_bytes(digest, str(error.context["got"])) from None
     finally:
@@ -203,7 +203,7 @@ async def take(services: Services, digest: Digest, size: int, body: AsyncIterato
             await run_in_threadpool(upload.discard)
 
 
-def keep(services: Services, upload: Upload, size: int) -> None:
+def finish_upload(services: Services, upload: Upload, size: int) -> None:
     """Name a file that is whole, and note it. Raises DataTruncated, DigestMismatch."""
     if upload.offset < size:
         raise DataTruncated(f"The body ended {size - upload.offset} bytes before its announced end", "Send the call again")

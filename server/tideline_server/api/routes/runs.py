@@ -132,7 +132,7 @@ async def run_events(
         if follow:
             raise ConfigRefused("limit is for a list that ends", "Say follow=false as well", path="limit")
         return listed(request, row, await run_in_threadpool(services.journal.events, RunId(run), start), limit)
-    lines = told(services, RunId(run), start, follow, settings.keep_alive_seconds)
+    lines = event_frames(services, RunId(run), start, follow, settings.keep_alive_seconds)
     return StreamingResponse(lines, headers=HEADERS, media_type="text/event-stream")
 
 
@@ -145,7 +145,7 @@ def listed(request: Request, row: RunRow, events: Sequence[Event], limit: int) -
     return response
 
 
-async def told(services: Services, run: RunId, after: int, follow: bool, pause: float) -> AsyncIterator[str]:
+async def event_frames(services: Services, run: RunId, after: int, follow: bool, pause: float) -> AsyncIterator[str]:
     """Events after a number. Always reads the journal again after a wait, whether or not the bell was heard."""
     spoken = anyio.current_time()
     while True:
@@ -164,8 +164,8 @@ async def told(services: Services, run: RunId, after: int, follow: bool, pause: 
 
 def frame(event: Event, row: RunRow) -> str:
     """One event on the wire. What a site did is told with the phase and the round in which it did so."""
-    told = place(event, row) | dict(event.data)
-    data = jsonable({"seq": event.seq, "at": event.at, "kind": event.kind, "data": told})
+    details = place(event, row) | dict(event.data)
+    data = jsonable({"seq": event.seq, "at": event.at, "kind": event.kind, "data": details})
     return f"id: {event.seq}\nevent: {event.kind}\ndata: {json.dumps(data)}\n\n"
 
 

@@ -147,8 +147,8 @@ def reason(error: SQLAlchemyError) -> str:
 
 
 def advice(error: SQLAlchemyError) -> str:
-    told = reason(error)
-    return next((todo for words, todo in ADVICE.items() if words in told), AWAY_ADVICE)
+    text = reason(error)
+    return next((todo for words, todo in ADVICE.items() if words in text), AWAY_ADVICE)
 
 
 def away(error: SQLAlchemyError) -> bool:

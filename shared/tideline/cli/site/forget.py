@@ -14,12 +14,12 @@ from tideline.core.errors import ConfigRefused, NotFound, Refused
 from tideline.core.settings import nearest
 
 if TYPE_CHECKING:
-    from tideline_agent.home.runs import Kept
+    from tideline_agent.home.runs import StoredRun
 
 GO_ON = "Forgotten, a run that goes on stalls with MemoryLost where its method keeps a memory; say --unfinished if it is over"
 
 
-def choose(there: Iterable[Kept], runs: Sequence[str], older: str | None, unfinished: bool) -> list[Kept]:
+def choose(there: Iterable[StoredRun], runs: Sequence[str], older: str | None, unfinished: bool) -> list[StoredRun]:
     """The runs that are meant. Raises ConfigRefused, NotFound, and Refused for named ones that may go on."""
     from tideline.cli.serving import read_seconds
 
@@ -31,7 +31,7 @@ def choose(there: Iterable[Kept], runs: Sequence[str], older: str | None, unfini
     return [each for each in there if each.last < before and (each.over or unfinished)]
 
 
-def named(there: dict[str, Kept], runs: Sequence[str], unfinished: bool) -> list[Kept]:
+def named(there: dict[str, StoredRun], runs: Sequence[str], unfinished: bool) -> list[StoredRun]:
     """The runs of these ids."""
     for run in runs:
         if run not in there:
@@ -41,7 +41,7 @@ def named(there: dict[str, Kept], runs: Sequence[str], unfinished: bool) -> list
     return [there[run] for run in dict.fromkeys(runs)]
 
 
-def confirm(chosen: Sequence[Kept], as_json: bool) -> None:
+def confirm(chosen: Sequence[StoredRun], as_json: bool) -> None:
     """Ask. Raises Refused for any answer but yes."""
     if as_json:
         raise ConfigRefused("--json asks nothing", "Add --yes to forget what is meant", path="yes")
@@ -54,7 +54,7 @@ def confirm(chosen: Sequence[Kept], as_json: bool) -> None:
         raise Refused("Nothing was forgotten: it was not confirmed", "Answer y, or add --yes")
 
 
-def tell(chosen: Sequence[Kept]) -> None:
+def tell(chosen: Sequence[StoredRun]) -> None:
     """The runs in a table."""
     from tideline.cli.tables import day, show, size, table
 
@@ -62,12 +62,12 @@ def tell(chosen: Sequence[Kept]) -> None:
     show(table("", ["run", "state", "last written", "size"], rows, right=(3,)))
 
 
-def forget_all(home: Path, chosen: Sequence[Kept], as_json: bool) -> None:
+def forget_all(home: Path, chosen: Sequence[StoredRun], as_json: bool) -> None:
     """Forget them and say so. Raises Refused, once the others are gone, if the agent works for one of them."""
     from tideline.cli.tables import size
     from tideline_agent.home.runs import clear, forget
 
-    gone: list[Kept] = []
+    gone: list[StoredRun] = []
     busy: list[Refused] = []
     for each in chosen:
         try:

@@ -146,10 +146,10 @@ def forget_runs(
 ) -> None:
     """Forget runs, with the models and pictures that the site has of them, to free the disk."""
     from tideline.cli.site import forget
-    from tideline_agent.home.runs import kept
+    from tideline_agent.home.runs import stored_runs
 
     checked(home)
-    chosen = forget.choose(kept(home, methods).values(), runs or (), older, unfinished)
+    chosen = forget.choose(stored_runs(home, methods).values(), runs or (), older, unfinished)
     if chosen and not yes:
         forget.confirm(chosen, as_json)
     forget.forget_all(home, chosen, as_json)
