@@ -116,7 +116,7 @@ def settings_of(patient: Patient) -> Iterator[Finding]:
     patient.found = find(settings)
     patient.reached = patient.found.endpoints.addresses
     policy = read_policy(settings.policy)
-    quiet = "" if policy.notes and settings.notes else "; the coordinator is told nothing of how work goes"
+    quiet = "" if policy.notes and settings.notes else "; no notes of the work are sent to the coordinator"
     roles = " or ".join(settings.roles)
     yield Finding("settings", State.OK, f"{settings.name}, {roles}, calls {', '.join(patient.reached)}{quiet}")
 
@@ -150,7 +150,7 @@ def line(patient: Patient) -> Iterator[Finding]:
             return Finding(
                 "line",
                 State.FAILED,
-                f"nobody answers at {address}: {error.strerror or error}",
+                f"no answer from {address}: {error.strerror or error}",
                 "See that the coordinator runs, that this is its gRPC port (7800), and that firewalls let calls through",
             )
         return Finding("line", State.OK, f"{address} answers in {time.monotonic() - before:.3f} s")
@@ -303,7 +303,9 @@ def disk(patient: Patient) -> Iterator[Finding]:
     free = shutil.disk_usage(there).free
     summary = f"{free / 1e9:.1f} GB free for {folder}"
     state = State.OK if free >= LOW_DISK_BYTES else State.WARNING if free >= NO_DISK_BYTES else State.FAILED
-    yield Finding("disk", state, summary, "" if state is State.OK else "Free some space: models and memory of each run lie there")
+    yield Finding(
+        "disk", state, summary, "" if state is State.OK else "Free some space: models and memory of each run are stored there"
+    )
 
 
 CHECKS: tuple[tuple[str, Callable[[Patient], Iterator[Finding]], tuple[str, ...]], ...] = (

@@ -39,9 +39,7 @@ class Metrics(Meter):
         self._waits = Histogram(
             "tideline_round_wait_seconds", "from a round's opening to its end", by_phase, buckets=WAITS, registry=at
         )
-        self._replies = Counter(
-            "tideline_replies", "reports of agents and what they were told", [*by_phase, "verdict"], registry=at
-        )
+        self._replies = Counter("tideline_replies", "reports of agents and their verdicts", [*by_phase, "verdict"], registry=at)
         self._bytes = Counter("tideline_part_bytes", "bytes of parts between agents and here", ["direction"], registry=at)
         self._leases = Counter("tideline_leases", "leases taken over from a silent coordinator, or lost", ["what"], registry=at)
         self._grpc = Counter("tideline_grpc_calls", "calls at the gRPC port", ["call", "code"], registry=at)

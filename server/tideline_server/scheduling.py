@@ -25,14 +25,10 @@ GIVEN_UP_SECONDS = 3600.0  # a run that is held up beyond its deadline waits for
 TURNERS = 16  # runs that are looked at at once; one at a time is in the worker
 
 
-def silently() -> None:
-    """Nobody is told of a lost lease."""
-
-
 class SchedulerLoop:
     """One task per run that this coordinator conducts. The kernel's calls block, so they run on threads."""
 
-    def __init__(self, scheduler: Scheduler, leases: Leases, bell: LocalBell, lost: Callable[[], None] = silently) -> None:
+    def __init__(self, scheduler: Scheduler, leases: Leases, bell: LocalBell, lost: Callable[[], None] = lambda: None) -> None:
         self.scheduler, self.leases, self.bell, self.lost = scheduler, leases, bell, lost
         self._waiting = 0  # looks that are under way or wait for a thread
         self._tasks: dict[RunId, asyncio.Task[None]] = {}

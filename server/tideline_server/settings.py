@@ -34,7 +34,7 @@ class CoordinatorSettings(BaseSettings):
     http_port: int = Field(7880, ge=0, le=65535, description="the port of the HTTP API")
     tls_cert: Path | None = Field(None, description="certificate chain (PEM) for both ports")
     tls_key: Path | None = Field(None, description="its key (PEM)")
-    tls_client_ca: Path | None = Field(None, description="certificate (PEM) that must vouch for each agent's own")
+    tls_client_ca: Path | None = Field(None, description="certificate (PEM) of the authority that must sign each agent's own")
     insecure: bool = Field(False, description="listen beyond this machine without TLS")
     rate: int = Field(3000, ge=0, description="requests a minute from one address at the HTTP API; 0: any number")
     rate_wrong_keys: int = Field(30, ge=0, description="requests a minute from one address without the right key; 0: any number")

@@ -117,7 +117,7 @@ def test_a_closed_port(site: AgentSettings) -> None:
     """Nobody listens."""
     port = free_port()
     told = broken(look(replace(site, coordinator=f"127.0.0.1:{port}")), "line", *BEHIND_LINE)
-    assert f"nobody answers at 127.0.0.1:{port}" in told.found and "7800" in told.todo
+    assert f"no answer from 127.0.0.1:{port}" in told.found and "7800" in told.todo
 
 
 def test_one_of_two_coordinators(opened: tuple[Federation, int], site: AgentSettings) -> None:

@@ -23,7 +23,7 @@ from tideline.engine.site.agent import Agent
 from tideline_agent import main
 from tideline_agent.home.keys import Keys
 from tideline_agent.link import Endpoints, GrpcLink
-from tideline_agent.link.grpc_link import Away, quietly
+from tideline_agent.link.grpc_link import Away
 from tideline_agent.main import AgentLoop, Rotation, order_log
 from tideline_agent.metrics import AgentMetrics
 from tideline_agent.notes import Entry, Witness
@@ -33,7 +33,7 @@ from tideline_protos.v1 import federation_pb2 as pb
 PATIENCE = 30.0
 
 
-def calling(*ports: int, away: Away = quietly) -> GrpcLink:
+def calling(*ports: int, away: Away = lambda error: None) -> GrpcLink:
     """An agent's line."""
     return GrpcLink(Endpoints(tuple(f"127.0.0.1:{port}" for port in ports)), "ann", Keys.made(), threading.Event(), away)
 

@@ -94,7 +94,7 @@ def read(path: Path, parse: Callable[[bytes], T], todo: str = RESTORE) -> T | No
     if mode & 0o077:
         raise IdentityRefused(
             f"Others may read the keys in {path} (mode {mode:04o})",
-            f"chmod 600 {path}; if somebody may have read them, have them rotated: tideline clients rotate NAME",
+            f"chmod 600 {path}; if they may have been read, have them rotated: tideline clients rotate NAME",
         )
     try:
         return parse(path.read_bytes())

@@ -25,17 +25,13 @@ SHORT_DIGITS = 16  # of a fingerprint, as it was
 Met = Callable[[str, str, str], None]
 
 
-def silently(name: str, fingerprint: str, before: str) -> None:
-    """Nobody is told whom the site has met."""
-
-
 class FolderPins:
     """Pins in an agent's home, for any number of processes.
 
     met: called for each new pin: name, fingerprint, and the fingerprint before, if any. now: seconds since the epoch.
     """
 
-    def __init__(self, folder: Path, met: Met = silently, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, met: Met = lambda *pin: None, now: Callable[[], float] = time.time) -> None:
         self._path, self._met, self._now = folder / PEERS, met, now
 
     def read(self) -> Known:
@@ -47,7 +43,7 @@ class FolderPins:
             return {}
         except (ValueError, KeyError, TypeError, AttributeError):
             raise IdentityRefused(
-                f"{self._path} is damaged, so nobody knows which keys this site's peers have",
+                f"{self._path} is damaged, so the keys of this site's peers are not known",
                 "Restore it; or delete it, compare each peer's fingerprint with its owner, and go on",
             ) from None
 

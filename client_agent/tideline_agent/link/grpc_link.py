@@ -59,10 +59,6 @@ AWAY = (
 )
 
 
-def quietly(error: BaseException | None) -> None:
-    """Nobody is told of an outage."""
-
-
 @dataclass(frozen=True)
 class Beaten:
     """What a sign of life is answered with: orders to give up, and whether the agent is to make new keys."""
@@ -90,7 +86,9 @@ class GrpcLink:
     What one of the coordinators does not answer is asked of the next. Every call is signed by the agent's keys.
     """
 
-    def __init__(self, endpoints: Endpoints, name: str, keys: Keys, stop: threading.Event, away: Away = quietly) -> None:
+    def __init__(
+        self, endpoints: Endpoints, name: str, keys: Keys, stop: threading.Event, away: Away = lambda error: None
+    ) -> None:
         self.name, self.stop = name, stop
         self._lines, self._transfers = Lines(endpoints, name), Transfers()
         self._chunk = 0

@@ -154,7 +154,7 @@ def remedy(why: str, until: datetime) -> str:
         return (
             "Call the coordinator by a name that its certificate has, or make one with this name: tideline tls init --host NAME"
         )
-    return "Give --ca with the authority that vouches for it, or a new token: tideline invite"
+    return "Give --ca with the authority that signed it, or a new token: tideline invite"
 
 
 def name_of(certificate: x509.Certificate) -> str:

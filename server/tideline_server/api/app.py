@@ -25,22 +25,22 @@ from tideline_server.limits import Refusing
 ABOUT = """Start and watch federated runs, and fetch their results.
 
 Every error is a problem document (RFC 9457), `application/problem+json`; programs match on its `kind`.
-Every address but `/health`, `/ready` and these pages asks for `Authorization: Bearer KEY`, and for the role that it names.
+Every address but `/health`, `/ready` and these pages needs `Authorization: Bearer KEY`, and the role that it names.
 """
 TAGS = [
     {"name": "runs", "description": "Experiments that were started, and how far they are."},
     {"name": "results", "description": "Files of final states."},
     {"name": "weights", "description": "Files that runs begin from."},
-    {"name": "links", "description": "Who should teach whom, worked out without a run."},
-    {"name": "algorithms", "description": "Methods, their settings, and what they make sites send."},
+    {"name": "links", "description": "Which devices should send their models to which, without a run."},
+    {"name": "algorithms", "description": "Methods, their settings, and what sites send for them."},
     {"name": "clients", "description": "Enrolled agents, and invitations."},
-    {"name": "keys", "description": "Who may use this API, and for what."},
-    {"name": "audit", "description": "What was done, chained so that no entry can be changed unseen."},
-    {"name": "health", "description": "Whether the coordinator is well."},
+    {"name": "keys", "description": "Keys of this API and their roles."},
+    {"name": "audit", "description": "What was done, in a chain in which every change of an entry shows."},
+    {"name": "health", "description": "Whether the coordinator works."},
 ]
 LATER = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
 REFUSALS: Responses = {
-    400: {"model": Problem, "description": "The body is not strict JSON, or the call is of an API that is not spoken here"},
+    400: {"model": Problem, "description": "The body is not strict JSON, or the call is of an API version that is not supported"},
     401: {
         "model": Problem,
         "description": "The API key is missing, wrong, revoked or expired",

@@ -74,27 +74,21 @@ SIGNED = {
     API: {"description": "the API that it speaks", "schema": {"type": "integer"}, "required": True},
     HEADER: {"description": "the request's id: the caller's own, or a new one", "schema": {"type": "string"}, "required": True},
 }
-SAYS = {
-    "name": API,
-    "in": "header",
-    "required": False,
-    "schema": {"type": "integer", "enum": [SPOKEN]},
-    "description": "the API that the caller speaks; without it the call is served as current",
-}
-KNOWN = {
-    "name": "If-None-Match",
-    "in": "header",
-    "required": False,
-    "schema": {"type": "string", "pattern": '^(W/)?"[!#-~]{0,80}"$'},
-    "description": "the ETag of an answer that is known: 304 if it would be the same",
-}
-RANGE = {
-    "name": "Range",
-    "in": "header",
-    "required": False,
-    "schema": {"type": "string", "pattern": "^bytes=[0-9]{0,12}-[0-9]{0,12}$"},
-    "description": "the bytes that are wanted, such as bytes=0-1023",
-}
+
+
+def header(name: str, description: str, **schema: Any) -> dict[str, Any]:
+    """A header that a caller may send."""
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
+
+
+SAYS = header(API, "the API that the caller speaks; without it the call is served as current", type="integer", enum=[SPOKEN])
+KNOWN = header(
+    "If-None-Match",
+    "the ETag of a response that you have: 304 if it would be the same",
+    type="string",
+    pattern='^(W/)?"[!#-~]{0,80}"$',
+)
+RANGE = header("Range", "the bytes that you want, such as bytes=0-1023", type="string", pattern="^bytes=[0-9]{0,12}-[0-9]{0,12}$")
 UNTAGGED = {"text/event-stream", "text/plain"}  # what is another at each look
 TAG = {"ETag": {"description": "changes when the answer does", "schema": {"type": "string"}, "required": True}}
 OF_RUN = ("show_run", "run_events", "run_files", "cancel_run")

@@ -18,7 +18,7 @@ from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.compute import Compute
 from tideline.engine.ports.journal import Journal
-from tideline_server.api.requests.wrapping import Seen, unseen
+from tideline_server.api.requests.wrapping import Seen
 from tideline_server.limits import UNLIMITED, Limits
 
 
@@ -79,7 +79,7 @@ class Services:
     shared_key_hash: str | None = None
     ready: Callable[[], Sequence[str]] = lambda: ()
     metrics: Callable[[], tuple[bytes, str]] = lambda: (b"", "text/plain")
-    seen: Seen = unseen
+    seen: Seen = lambda *request: None
     plan: Callable[[Mapping[str, Any]], dict[str, Any]] = planned_here
 
 

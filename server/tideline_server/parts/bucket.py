@@ -303,7 +303,7 @@ def blocks(path: Path) -> Iterator[Buffer]:
     try:
         file = path.open("rb")
     except FileNotFoundError:
-        raise Stale("The upload has ended", "The next report tells where to go on") from None
+        raise Stale("The upload has ended", "The next report says where to continue") from None
     with file:
         while block := file.read(PIECE):
             yield block

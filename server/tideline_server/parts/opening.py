@@ -43,7 +43,7 @@ def read_address(where: str) -> Address | Path:
     if "@" in where:  # what cannot be read is not repeated: a password may stand anywhere in it
         raise wrong("The URL of --parts has an @", "Leave credentials out of it: they are taken from AWS_ACCESS_KEY_ID and so on")
     if not where.startswith(SCHEME):
-        raise wrong(f"--parts is {where!r}: parts cannot lie there", WRITE_SO)
+        raise wrong(f"--parts is {where!r}: parts cannot be stored there", WRITE_SO)
     bucket, _, prefix = where.removeprefix(SCHEME).partition("/")
     if not BUCKET.fullmatch(bucket):
         raise wrong(f"--parts is {where!r}: {bucket!r} cannot name a bucket", WRITE_SO)
@@ -116,7 +116,9 @@ class DirectoryParts(FolderParts):
 
 def refused(folder: Path, cause: OSError) -> ConfigRefused:
     why = cause.strerror or type(cause).__name__
-    return ConfigRefused(f"Parts cannot be kept in {folder}: {why}", "Give --parts a directory that you may write", path="parts")
+    return ConfigRefused(
+        f"Parts cannot be stored in {folder}: {why}", "Give --parts a directory that you may write", path="parts"
+    )
 
 
 def own_name(home: Path) -> str:

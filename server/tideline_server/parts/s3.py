@@ -44,7 +44,7 @@ ANSWERS = (
         "Free space there, or raise its quota",
         StorageFull,
     ),
-    Answer(r"<Code>NoSuchBucket<", "There is no such bucket:", "Make it, or correct --parts"),
+    Answer(r"<Code>NoSuchBucket<", "There is no such bucket:", "Create it, or correct --parts"),
     Answer(r"latest/api/token|[Mm]issing \w*Key", "There are no credentials for", f"Set {KEYS}"),
     Answer(r"redirect|status code: 30\d|<Code>AuthorizationHeaderMalformed<", "Another region has", "Set AWS_REGION to its own"),
     Answer(
@@ -52,9 +52,13 @@ ANSWERS = (
         "The credentials are refused for",
         f"See that {KEYS} are right, and that they may list, read, write and delete there",
     ),
-    Answer(r"InvalidCertificate", "Nobody vouches for the store of", "Name the certificate of its authority in AWS_CA_BUNDLE"),
-    Answer(r"status code: \d", "The store fails in what it was asked of", "Look at its own log"),
-    Answer(r"", "Nobody answers for", "See that the store runs, and that AWS_ENDPOINT_URL and AWS_REGION are right"),
+    Answer(
+        r"InvalidCertificate",
+        "The certificate is not trusted of the store of",
+        "Name the certificate of its authority in AWS_CA_BUNDLE",
+    ),
+    Answer(r"status code: \d", "The store failed to answer for", "See its own log"),
+    Answer(r"", "There is no answer for", "See that the store runs, and that AWS_ENDPOINT_URL and AWS_REGION are right"),
 )
 
 

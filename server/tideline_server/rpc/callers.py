@@ -147,7 +147,7 @@ class Callers:
         shown = context.auth_context()
         names = [*shown.get("x509_common_name", ()), *shown.get("x509_subject_alternative_name", ())]
         if name.encode() not in names:
-            there = ", ".join(sorted({each.decode(errors="replace") for each in names})) or "nobody"
+            there = ", ".join(sorted({each.decode(errors="replace") for each in names})) or "no client"
             raise IdentityRefused(
                 f"The certificate is that of {there}, not of {name[:80]!r}",
                 "Give the agent --tls-cert and --tls-key of a certificate whose name is the client's",

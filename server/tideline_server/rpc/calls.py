@@ -25,10 +25,6 @@ Watch = Callable[[str, str, float], None]  # the call's name, its status, its se
 CODES: dict[int, str] = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
-def unwatched(name: str, code: str, seconds: float) -> None:
-    """Count nothing."""
-
-
 def served(name: str, call: Callable[[Q, Context], Awaitable[R]], watch: Watch) -> Callable[[Q, Context], Awaitable[R | None]]:
     """A call with one reply."""
 

@@ -29,7 +29,7 @@ from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
 from tideline_server.limits import UNLIMITED, Limits, Refusing, address_of
 from tideline_server.rpc.callers import Callers, Rekeyed, keys_in, verified
-from tideline_server.rpc.calls import Watch, served, served_stream, unwatched
+from tideline_server.rpc.calls import Watch, served, served_stream
 from tideline_server.rpc.wire import (
     MOST_PROBED,
     SERVICE,
@@ -107,7 +107,7 @@ class Servicer:
         version: str,
         limits: Limits = UNLIMITED,
         certified: bool = False,
-        watch: Watch = unwatched,
+        watch: Watch = lambda *call: None,
     ) -> None:
         self.agent_service, self.run_service, self.bell = agent_service, run_service, bell
         self.version, self.limits, self.watch = version, limits, watch

@@ -38,7 +38,7 @@ from tideline_server.store import (
     runs,
     transitions,
 )
-from tideline_server.store.database.transactions import Watch, open_store, unwatched
+from tideline_server.store.database.transactions import Watch, open_store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class SqlJournal:
     forgotten.
     """
 
-    def __init__(self, where: Path | str, watch: Watch = unwatched) -> None:
+    def __init__(self, where: Path | str, watch: Watch = lambda *transaction: None) -> None:
         self._store = open_store(where, watch)
         self._known = runs.Remembered()
         self._library = listings.Library()

@@ -46,10 +46,6 @@ Seen = Callable[[str, str, int, float], None]  # method, route, status, seconds 
 CUT = 499  # the status of a call whose caller went away before there was an answer
 
 
-def unseen(method: str, route: str, status: int, seconds: float) -> None:
-    """Nobody counts."""
-
-
 class Counting:
     """Tells of each request when its answer begins, as a stream may last for days."""
 

@@ -25,12 +25,12 @@ router = APIRouter(tags=["keys"])
 class KeyAsked:
     """Who gets a key, what its holder may do, and for how long."""
 
-    name: str = setting(doc="what the holder is called, in lists and in events of runs")
-    role: KeyRole = setting(doc="what the holder may do")
-    ttl_seconds: float | None = setting(None, low=1.0, high=LONGEST_SECONDS, doc="seconds that it is good for; null: any time")
+    name: str = setting(doc="the name of its owner, in lists and in events of runs")
+    role: KeyRole = setting(doc="what its owner may do")
+    ttl_seconds: float | None = setting(None, low=1.0, high=LONGEST_SECONDS, doc="seconds until it expires; null: never")
 
 
-EXAMPLES = {"operator": {"summary": "For a person", "value": {"name": "alice", "role": "operator", "ttl_seconds": 7776000}}}
+EXAMPLES = {"operator": {"summary": "For a user", "value": {"name": "alice", "role": "operator", "ttl_seconds": 7776000}}}
 
 
 @router.get("/whoami", summary="Show whose key this is")
@@ -41,7 +41,7 @@ def whoami(asking: Asking) -> Whoami:
 
 @router.get("/keys", summary="List the keys", responses=PAGED)
 def list_keys(request: Request, response: Response, keys: Keys, limit: Limit = None, after: After = None) -> list[KeyLine]:
-    """Every key that was ever made here, oldest first, and nothing that could be used as one. A page's mark is an `id`."""
+    """Every key that was ever made here, oldest first, without the keys themselves. A page's mark is an `id`."""
     rows = list(keys.every())
     ids = [row.id for row in rows]
     if after is not None and after not in ids:
@@ -55,7 +55,7 @@ def list_keys(request: Request, response: Response, keys: Keys, limit: Limit = N
 
 @router.post("/keys", status_code=201, summary="Make a key", openapi_extra=body_of(KeyAsked, EXAMPLES))
 def add_key(keys: Keys, asking: Asking, identity: Named, body: Annotated[dict[str, Any], Body()]) -> KeyMade:
-    """The key is shown here and never again; of it there is a hash. Replicas know it within a second."""
+    """Shows the key once; only its hash is stored. Other replicas accept it within a second."""
     asked = parse(KeyAsked, body)
     key, made = keys.add(asked.name, asked.role, asked.ttl_seconds, asking.name, identity)
     return KeyMade(key=key, id=made.id, name=made.name, role=made.role.value, expires=made.expires)
@@ -63,7 +63,7 @@ def add_key(keys: Keys, asking: Asking, identity: Named, body: Annotated[dict[st
 
 @router.delete("/keys/{name}", summary="Revoke a key")
 def revoke_key(keys: Keys, identity: Named, name: Name) -> KeyLine:
-    """The key opens nothing here from now on, and within five seconds nothing at other replicas. Its name is free again."""
+    """The key is refused from now on, at other replicas within five seconds. Its name is free again."""
     return line(keys.revoke(name, identity.by))
 
 

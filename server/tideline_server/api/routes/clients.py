@@ -25,20 +25,20 @@ router = APIRouter(tags=["clients"])
 
 @dataclass(frozen=True)
 class Invitation:
-    """Whom a token admits, and for how long."""
+    """Which agent a token admits, and for how long."""
 
     name: str = setting("", doc="the only name that it admits; empty: the agent chooses")
     labels: Mapping[str, str] = setting(EMPTY, doc="what experiments may select the client by")
     ttl_seconds: float = setting(86400.0, low=1.0, high=366 * 86400.0, doc="seconds that the token can be used")
-    hold: bool = setting(False, doc="whether whom it admits waits for approval")
+    hold: bool = setting(False, doc="whether the agent that it admits waits for approval")
     addresses: tuple[str, ...] = setting((), doc="HOST:PORT of the gRPC ports, where the coordinator does not know its own")
 
 
 @dataclass(frozen=True)
 class Revocation:
-    """Why a client is let in no more."""
+    """Why a client is revoked."""
 
-    reason: str = setting("", doc="told to the client, and in the runs' results")
+    reason: str = setting("", doc="sent to the client, and shown in the runs' results")
 
 
 EXAMPLES = {
@@ -79,7 +79,7 @@ def invite_client(services: Given, identity: Named, body: Annotated[dict[str, An
 
 @router.post("/clients/{name}/approve", summary="Approve a pending agent")
 def approve_client(services: Given, identity: Named, name: Name) -> ClientLine:
-    """It is given orders from now on. One that is approved stays so; 409 for one that was revoked."""
+    """The agent gets orders from now on. If it is approved already, nothing changes; 409 if it was revoked."""
     return line(services.run_service.approve(name, identity.by))
 
 
@@ -87,13 +87,13 @@ def approve_client(services: Given, identity: Named, name: Name) -> ClientLine:
 def revoke_client(
     services: Given, identity: Named, name: Name, body: Annotated[dict[str, Any] | None, Body()] = None
 ) -> ClientLine:
-    """Ends its open orders as failed and lets it in no more. Revoked twice, it keeps its first date and reason."""
+    """Ends its open orders as failed, and refuses the agent. If you revoke it twice, the first date and reason stay."""
     return line(services.run_service.revoke(name, parse(Revocation, body or {}).reason, identity.by))
 
 
 @router.post("/clients/{name}/rotate", summary="Ask an agent for new keys")
 def rotate_client(services: Given, identity: Named, name: Name) -> ClientLine:
-    """The agent makes them at its next sign of life, and proves them by the old ones. 409 for one that was revoked."""
+    """The agent makes them at its next heartbeat, and signs them with the old ones. 409 for one that was revoked."""
     return line(services.run_service.people.ask_rotation(name, identity.by))
 
 

@@ -41,9 +41,9 @@ links = APIRouter(prefix="/links", tags=["links"])
 
 @links.post("/plan", summary="Plan links", response_model=LinkPlan, openapi_extra=body_of(LinksAsked, LINK_PLANS))
 def plan_links(services: Given, body: Annotated[dict[str, Any], Body()]) -> Response:
-    """Who should be a source, who a target, and which source sends its model to which target. No run, no site and no entry.
+    """Which devices should be sources, which targets, and which source sends its model to which target. It starts no run.
 
-    Nothing changes, so the same call may be sent again at will; where a search is cut short by `seconds`, its answer may differ.
+    Nothing changes, so you may repeat the call; where a search is cut short by `seconds`, its answer may differ.
     Mistakes come with their place and the names of the devices.
     """
     # All else is checked where it is planned: of 200 devices it takes a second, in which agents would be heard late.

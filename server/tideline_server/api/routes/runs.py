@@ -37,7 +37,7 @@ from tideline_server.api.services import (
 )
 
 router = APIRouter(prefix="/runs", tags=["runs"])
-History = Annotated[bool, Query(description="with every metric that was ever told; long, so not for polling")]
+History = Annotated[bool, Query(description="with the metrics of every reply; long, so not for polling")]
 NEW: Responses = {201: {"headers": {"Location": {"description": "where the run is", "schema": {"type": "string"}}}}}
 
 
@@ -65,7 +65,7 @@ def list_runs(request: Request, response: Response, services: Given, limit: Limi
 
 @router.get("/{run}", summary="Show a run", response_model=RunResult)
 def show_run(services: Given, asking: Asking, run: Name, history: History = False) -> Any:
-    """The run's result, or as much as there is of it, and what it waits for. Tables for admins are told to admins alone."""
+    """The run's result, or as much as there is of it, and what it waits for. Only admins get the tables for admins."""
     row = services.run_service.find(RunId(run))
     result = result_of(services.journal, row.id, services.clock.now(), history, admins=asking.role.covers(KeyRole.ADMIN))
     return jsonable(result | {"plan_length": len(row.plan), "cursor": row.cursor})
@@ -80,7 +80,7 @@ def cancel_run(services: Given, identity: Named, run: Name) -> RunLine:
 
 @router.post("/{run}/resume", summary="Resume a stalled run")
 def resume_run(services: Given, identity: Named, run: Name) -> RunLine:
-    """Asks those again who did not answer; what was answered stays. 409 unless the run is stalled."""
+    """Asks the sites again that did not answer; replies stay. 409 unless the run is stalled."""
     services.run_service.resume(RunId(run), identity)
     return line(headline(services.run_service.find(RunId(run))))
 

@@ -33,7 +33,7 @@ def read_address(where: Path | str) -> URL:
         return URL.create(SQLITE, database=str(where))
     url = parsed(where)
     if url.drivername not in DRIVERS:
-        raise StoreRefused(f"{url.drivername}: is no kind of database that a store can lie in", WRITE_SO)
+        raise StoreRefused(f"{url.drivername}: is no kind of database that Tideline supports", WRITE_SO)
     return checked(url.set(drivername=DRIVERS[url.drivername]))
 
 

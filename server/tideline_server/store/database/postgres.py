@@ -109,7 +109,7 @@ def check(connection: Connection, name: str) -> None:
         raise StoreRefused(f"{name} has no schema of those in search_path", "CREATE SCHEMA, or correct search_path", path=name)
     encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
     if encoding != "UTF8":
-        raise StoreRefused(f"{name} keeps text as {encoding}", "Make a database with ENCODING 'UTF8'", path=name)
+        raise StoreRefused(f"{name} stores text as {encoding}", "Make a database with ENCODING 'UTF8'", path=name)
     connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # a change of the schema may take long
     connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
     connection.exec_driver_sql(ONE_OPENER)  # of several coordinators that start at once, one makes the tables

@@ -83,10 +83,6 @@ TRIES = 4  # of a transaction that the database undoes for another's sake
 Watch = Callable[[str, float], None]  # is told of each transaction: read or write, and its seconds
 
 
-def unwatched(kind: str, seconds: float) -> None:
-    """Nobody counts transactions."""
-
-
 class Store:
     """An open database. Raises Unreachable and StorageFull where a transaction cannot be had; then nothing was written.
 
@@ -189,7 +185,7 @@ def translated() -> Iterator[None]:
         raise ours from error
 
 
-def open_store(where: Path | str, watch: Watch = unwatched) -> Store:
+def open_store(where: Path | str, watch: Watch = lambda *transaction: None) -> Store:
     """Open or make a store in a file or at a URL, and bring its tables up to date.
 
     Raises StoreRefused if it cannot be opened, is something else, or is newer than this Tideline; StoreAway if it may come.
