@@ -1,11 +1,11 @@
 # Two targets from one recipe:
 #   docker build --target coordinator -t localhost/tideline/coordinator:local .
-#   docker build --target agent -t localhost/tideline/agent:local .                                   computes on processors
+#   docker build --target agent -t localhost/tideline/agent:local .                                   computes on CPUs
 #   docker build --target agent -t localhost/tideline/agent:cuda --build-arg TORCH_INDEX= .           and on GPUs
 #
-# BASE         a Python on Debian, pinned; by digest where images must be the same for ever
-# TORCH        what pip is asked for, pinned; everything else has its version in deploy/constraints.txt
-# TORCH_INDEX  where from; empty: pip's own index, whose builds bring CUDA (5 GB)
+# BASE         Python on Debian, pinned; name it by digest if images must stay the same for ever
+# TORCH        what pip installs, pinned; deploy/constraints.txt has the versions of everything else
+# TORCH_INDEX  pip's index for torch; empty: the default index, whose builds include CUDA (5 GB)
 
 ARG BASE=python:3.11-slim-bookworm
 
@@ -14,8 +14,8 @@ ARG TORCH="torch==2.15.0 torchvision==0.29.2"
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN python3 -m venv /opt/tideline
 ENV PATH=/opt/tideline/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-# What is large and changes seldom comes first, so that another build finds it made. TORCH_INDEX has torch, and not every version
-# of what torch needs: that comes from pip's own.
+# Large layers that change seldom come first, so that the next build finds them in the cache. TORCH_INDEX has torch, but not every
+# version of torch's dependencies: those come from pip's default index.
 WORKDIR /src
 COPY deploy/constraints.txt ./
 RUN pip install --no-deps ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} $TORCH && pip install --constraint constraints.txt $TORCH

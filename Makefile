@@ -1,13 +1,13 @@
-# Every target makes .venv and installs what it needs when that is missing; the second time it is quick.
-#   make demo    a coordinator and four agents on this machine, trained and scored     ARGS="--rounds 2"
-#   make test    the quick suite, some minutes; its slowest tests and its counts at the end    ARGS="-k archive" JOBS=0
-#   make check   style, types, layers, sizes, and the stubs in step with the .proto
-#   make nightly all that takes long: long tests, deep properties, chaos, failpoints, soak, containers    ARGS="soak"
-#   make planted faults put into copies of the product, each of which a test must notice    ARGS="--to expected"
-#   make chaos   runs amid kills, freezes and cut lines, of everything                ARGS="--seeds 5"
-#   make faults  nine faults on real processes, timed: what goes on, and what people read   ARGS="--lease 2"
-#   make containers   the compose federation, cut, killed and restarted, where a Docker engine answers
-#   make bench   speed beside its limits                                                ARGS="--quick"
+# Every target makes .venv and installs what is missing; the second time that is quick.
+#   make demo        start a coordinator and four agents on this machine, train and score    ARGS="--rounds 2"
+#   make test        run the quick suite, some minutes; ends with the slowest tests and a summary    ARGS="-k archive" JOBS=0
+#   make check       check style, types, layers, sizes, and that the stubs match the .proto
+#   make nightly     run all that takes long: long tests, deep properties, chaos, failpoints, soak, containers    ARGS="soak"
+#   make planted     plant faults in copies of the product; a test must notice each    ARGS="--to expected"
+#   make chaos       kill and freeze processes and cut connections during runs    ARGS="--seeds 5"
+#   make faults      time nine faults on real processes: when the run goes on, and what its user reads    ARGS="--lease 2"
+#   make containers  cut, kill and restart the compose federation; needs a Docker engine
+#   make bench       measure speed against its limits    ARGS="--quick"
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -30,11 +30,11 @@ test: .venv/.ready
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=10 $(ARGS)
 
 nightly: .venv/.ready
-	@echo "==> Everything that takes long"
+	@echo "==> All tests that take long"
 	@$(BIN)/python -m tests.nightly --jobs $(JOBS) $(ARGS)
 
 planted: .venv/.ready
-	@echo "==> Faults planted in copies of the product: which test notices each?"
+	@echo "==> Faults in copies of the product: which test notices each?"
 	@$(BIN)/python -m tests.planted --jobs $(JOBS) $(ARGS)
 
 check: .venv/.ready .venv/protos/.ready
@@ -43,9 +43,9 @@ check: .venv/.ready .venv/protos/.ready
 	@$(BIN)/ruff format --check $(ROOTS) tests benchmarks tools
 	@echo "==> mypy --strict"
 	@$(BIN)/mypy shared/tideline server/tideline_server client_agent/tideline_agent
-	@echo "==> layers, sizes, doors"
+	@echo "==> layers, sizes, imports"
 	@$(BIN)/python -m pytest tests/architecture
-	@echo "==> stubs in step with federation.proto"
+	@echo "==> stubs match federation.proto"
 	@$(BIN)/python tools/protos.py --check
 
 chaos: .venv/.ready
@@ -71,18 +71,18 @@ clean:
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis
 
 .venv/.ready: pyproject.toml
-	@echo "==> Installing Tideline and its tools into .venv (torch is large: some minutes the first time)"
+	@echo "==> Installing Tideline and its tools into .venv (torch is large: two or three minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tideline needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --editable . --group dev | grep -v '^Requirement already' || true
+	@$(BIN)/python tools/install.py .venv/install.log --upgrade pip
+	@$(BIN)/python tools/install.py .venv/install.log --editable . --group dev
 	@$(BIN)/python -c 'import tideline, torch, grpc, pytest'
 	@touch $@
 
-# The generator is older than what runs, so it lives apart (pyproject.toml says why).
+# The generator is older than the packages that run, so it has an environment of its own (pyproject.toml says why).
 .venv/protos/.ready: pyproject.toml | .venv/.ready
 	@echo "==> Installing the stub generator into .venv/protos"
 	@$(PYTHON) -m venv .venv/protos
-	@.venv/protos/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@.venv/protos/bin/python -m pip install --quiet --disable-pip-version-check --group protos
+	@.venv/protos/bin/python tools/install.py .venv/install.log --upgrade pip
+	@.venv/protos/bin/python tools/install.py .venv/install.log --group protos
 	@touch $@

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests.budgets import QUICK
+from tests.forking import Forked, Started
 from tests.logs import plain_log
 from tests.sharing import Together, in_order, strangers
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores: threads of torch beside each other wait more than they work
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start, too
+    subprocess.Popen = Forked  # type: ignore[misc]
 plain_log()
 settings.load_profile(QUICK)  # --hypothesis-profile=deep takes its place, before a test is collected
 
@@ -48,6 +51,12 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def as_users_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are started, and none is forked: for tests of what a start loads, costs or calls itself."""
+    monkeypatch.setattr(subprocess, "Popen", Started)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The coordinator's certificate for these names: authority.sh HOST [HOST ...]. Made where there is none, and anew where fewer than
-# 60 days are left. The authority's key stays in /authority, which nobody else mounts; another's certificate stays as it is.
+# Makes the coordinator's certificate for these names: authority.sh HOST [HOST ...]. It makes one if there is none, and a new one if
+# fewer than 60 days are left. The authority's key stays in /authority, which no other container mounts. A certificate that came
+# from elsewhere is left as it is.
 set -eu
 umask 077
 if [ -s /certificate/coordinator.pem ] && [ ! -s /authority/ca.key ]; then exit 0; fi
@@ -14,7 +15,7 @@ if ! { [ -s /authority/coordinator.pem ] && lasting /authority/coordinator.pem; 
   for name in "$@"; do hosts="$hosts --host $name"; done
   tideline tls init --out /authority $hosts
 fi
-put() { # put MODE FROM TO: whole or not at all
+put() { # put MODE FROM TO: completely or not at all
   cp "$2" "$3.new"
   chmod "$1" "$3.new"
   mv "$3.new" "$3"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The demonstration: three sites with labels teach a fourth without. Prints the run's table and ends; the federation stays up.
+# The demonstration: three labelled sites teach a fourth without labels. It prints the run's table and ends; the federation stays up.
 set -eu
 TIDELINE_API_KEY=$(cat /secrets/admin.key)
 export TIDELINE_API_KEY

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Puts a token where a site's agent finds it: invite.sh NAME [NAME ...]. Who is enrolled needs none; everybody else gets a new one
-# each time, for the last may have expired, or be of a database or a home that is lost.
+# Puts a token where a site's agent finds it: invite.sh NAME [NAME ...]. An enrolled site needs none. Every other site gets a new
+# token each time: the last may have expired, or belong to a database or a home that is lost.
 set -eu
 TIDELINE_API_KEY=$(cat /secrets/admin.key)
 export TIDELINE_API_KEY

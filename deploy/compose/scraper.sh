@@ -1,8 +1,8 @@
 #!/bin/sh
-# A viewer's key for Prometheus, and the password of Grafana's admin. A kept key is tried; one that opens nothing is replaced.
-# Both run as other users, and nobody else mounts their volumes.
+# Makes a viewer's key for Prometheus, and the password of Grafana's admin. An existing key is tried, and replaced if it is refused.
+# Both programs run as other users, and no other container mounts their volumes.
 set -eu
-put() { # put FILE: what comes in, whole or not at all
+put() { # put FILE: writes standard input to it, completely or not at all
   cat >"$1.new"
   chmod 644 "$1.new"
   mv "$1.new" "$1"
@@ -11,6 +11,6 @@ put() { # put FILE: what comes in, whole or not at all
 if [ -s /scraper/key ] && TIDELINE_API_KEY=$(cat /scraper/key) tideline run list --json >/dev/null; then exit 0; fi
 TIDELINE_API_KEY=$(cat /secrets/admin.key)
 export TIDELINE_API_KEY
-tideline keys revoke prometheus --json >/dev/null || true # its name has to be free; there may be none
+tideline keys revoke prometheus --json >/dev/null || true # frees the name; there may be no such key
 tideline keys add --name prometheus --role viewer --json >/tmp/made
 python -c 'import json; print(json.load(open("/tmp/made"))["key"])' | put /scraper/key

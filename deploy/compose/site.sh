@@ -1,5 +1,5 @@
 #!/bin/sh
-# A site of the demonstration: site.sh NAME DOMAIN ROLE. Its data lie with it, as digits that are written once; then its agent runs.
+# A site of the demonstration: site.sh NAME DOMAIN ROLE. Writes the site's digits to its own volume, once, and starts its agent.
 set -eu
 name=$1 domain=$2 role=$3
 [ -s "/data/$domain.npz" ] || tideline data sample /data --domain "$domain"

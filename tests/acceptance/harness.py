@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.forking import Started
 from tests.services import free_port
 from tideline.client.http import Client
 from tideline.engine.ports.journal import Journal
@@ -33,6 +34,7 @@ class Net:
         self.ports: dict[str, tuple[int, int]] = {}  # of each coordinator: for agents, for people
         self.detours: dict[int, int] = {}  # the port that agents call instead of a coordinator's own
         self.more: dict[str, str] = {}  # environment
+        self.forks = True  # where the suite forks processes; off for a test of what a process loads or weighs
         self.modules: dict[str, str] = {}  # of processes that are not started as `tideline`
         self._commands: dict[str, list[str]] = {}
         self._clients: dict[str, Client] = {}
@@ -117,7 +119,7 @@ class Net:
         """Start `tideline ARGS`, its output in a log file."""
         self._commands[process] = list(args)
         with (self.home / f"{process}.log").open("ab") as log:
-            self.running[process] = subprocess.Popen(
+            self.running[process] = (subprocess.Popen if self.forks else Started)(
                 [sys.executable, "-W", "error", "-m", self.modules.get(process, "tideline"), *args],
                 stdout=log,
                 stderr=log,

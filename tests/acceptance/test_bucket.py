@@ -19,7 +19,7 @@ from tests.s3 import SECRET, Server
 from tideline.engine.coordinator.part_store import MARKER_BYTES
 from tideline_server.parts.s3 import LARGE
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("as_users_do")]
 METHODS = "tests.acceptance.gated:METHODS"
 FEDAVG: dict[str, Any] = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": SITES, "seed": 5, "reference": {}}
 VECTOR = LARGE // 4 + 1  # elements: a part that goes to the bucket in pieces

@@ -16,7 +16,7 @@ import pytest
 
 from tests.acceptance.harness import ROOT, Net
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("as_users_do")]
 INTERRUPTED = 130
 
 

@@ -25,9 +25,9 @@ DEPLOYED = ROOT / "deploy" / "metrics"
 # Panels that show nothing as long as nothing of theirs has happened: no Redis, nothing refused, no lease taken over.
 EMPTY = {
     ("Database, worker, Redis", "tideline_redis_up"),
-    ("Their failures a second", 'sum by (call, code) (rate(tideline_grpc_calls_total{code!="OK"}[5m]))'),
-    ("Agents: failures an hour", "3600 * sum by (instance, kind) (rate(tideline_agent_failures_total[10m]))"),
-    ("Leases an hour", "3600 * sum by (instance, what) (rate(tideline_leases_total[15m]))"),
+    ("gRPC failures per second", 'sum by (call, code) (rate(tideline_grpc_calls_total{code!="OK"}[5m]))'),
+    ("Agents: failures per hour", "3600 * sum by (instance, kind) (rate(tideline_agent_failures_total[10m]))"),
+    ("Leases per hour", "3600 * sum by (instance, what) (rate(tideline_leases_total[15m]))"),
 }
 
 
@@ -125,7 +125,7 @@ def test_the_panels_of_what_went_wrong(sight: tuple[Net, Prometheus]) -> None:
     net, prometheus = sight
     with grpc.insecure_channel(net.address) as channel:
         assert refused(Raw(channel, "stranger").beat)[0] == "IdentityRefused"
-    failing = next(expression for title, expression in EMPTY if title == "Their failures a second")
+    failing = next(expression for title, expression in EMPTY if title == "gRPC failures per second")
     net.until(lambda: bool(prometheus.value(failing)), "the refusal to be drawn")
 
 

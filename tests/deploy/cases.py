@@ -16,13 +16,13 @@ def agent(name: str = "hospital-a", **more: Any) -> Object:
     return whole | more
 
 
-def open_doors(**coordinator: Any) -> Object:
+def without_tls(**coordinator: Any) -> Object:
     """A coordinator on a network that is trusted."""
     return IMAGES | {"insecure": True, "coordinator": coordinator}
 
 
-TLS = {"tls": {"secret": "doors"}}
-MUTUAL = {"tls": {"secret": "doors", "clientCa": {"secret": "authority", "key": "authority.pem"}}}
+TLS = {"tls": {"secret": "tls"}}
+MUTUAL = {"tls": {"secret": "tls", "clientCa": {"secret": "authority", "key": "authority.pem"}}}
 POSTGRES = {"database": {"url": "postgresql://tideline@db:5433/tideline", "passwordSecret": {"name": "database"}}}
 SHARED = {"parts": {"kind": "claim", "claim": {"existing": "parts"}}}
 S3 = {
@@ -42,7 +42,7 @@ PEERS = [{"podSelector": {"matchLabels": {"app": "gate"}}}]
 
 OURS: dict[str, Object] = {
     "coordinator with TLS": {"coordinator": TLS},
-    "stopped": open_doors(replicas=0),
+    "stopped": without_tls(replicas=0),
     "many replicas": {
         "coordinator": TLS
         | POSTGRES
@@ -53,13 +53,13 @@ OURS: dict[str, Object] = {
             "parts": {"kind": "claim", "claim": {"size": "1Ti", "storageClass": "nfs"}},
         }
     },
-    "URLs in Secrets": open_doors(
+    "URLs in Secrets": without_tls(
         **SCRATCH | S3, replicas=2, database={"urlSecret": {"name": "urls", "key": "db"}}, redis={"urlSecret": {"name": "urls"}}
     ),
     "Postgres with an authority": {
         "coordinator": TLS | SHARED | {"database": POSTGRES["database"] | {"caSecret": {"name": "db-ca", "key": "root.crt"}}}
     },
-    "role instead of keys": open_doors(
+    "role instead of keys": without_tls(
         **POSTGRES | SCRATCH,
         parts={"kind": "s3", "s3": {"url": "s3://federation"}},
         serviceAccount={"name": "federation", "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/federation"}},
@@ -69,7 +69,7 @@ OURS: dict[str, Object] = {
         "coordinator": {"enabled": False},
         "agents": [agent(gpus=2, runtimeClassName="nvidia", tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])],
     },
-    "sixteen agents": open_doors() | {"agents": [agent(f"site-{i}", roles=["source", "target", "peer"]) for i in range(16)]},
+    "sixteen agents": without_tls() | {"agents": [agent(f"site-{i}", roles=["source", "target", "peer"]) for i in range(16)]},
     "agent with everything": {
         "coordinator": {"enabled": False},
         "agents": [
@@ -99,7 +99,7 @@ OURS: dict[str, Object] = {
             )
         ],
     },
-    "every door and every knob": {
+    "every port and every knob": {
         "imagePullSecrets": [{"name": "registry"}],
         "coordinator": TLS
         | POSTGRES
@@ -107,8 +107,8 @@ OURS: dict[str, Object] = {
         | SCRATCH
         | {
             "replicas": 3,
-            "agentsDoor": {"type": "NodePort", "nodePort": 30780, "annotations": {"a": "b"}},
-            "peopleDoor": {"type": "LoadBalancer", "port": 443, "sourceRanges": ["192.0.2.0/24"]},
+            "grpc": {"type": "NodePort", "nodePort": 30780, "annotations": {"a": "b"}},
+            "http": {"type": "LoadBalancer", "port": 443, "sourceRanges": ["192.0.2.0/24"]},
             "ingress": {"enabled": True, "host": "federation.example", "tlsSecret": "web", "className": "nginx"},
             "adminKey": {"secret": "mine", "key": "key"},
             "settings": {"lease": 7.5, "wait": 30, "rate": 2000000, "rateWrongKeys": 5, "rateEnrol": 0, "connections": 1000}
@@ -122,15 +122,15 @@ OURS: dict[str, Object] = {
         },
         "agents": [agent()],
         "networkPolicy": {
-            "agentsFrom": PEERS,
-            "peopleFrom": PEERS,
+            "grpcFrom": PEERS,
+            "httpFrom": PEERS,
             "coordinatorTo": PEERS,
             "coordinators": PEERS,
             "databasePods": {"app": "db"},
         },
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "keySecret": {"name": "viewer"}},
     },
-    "without policies": open_doors() | {"networkPolicy": {"enabled": False}, "agents": [agent()]},
+    "without policies": without_tls() | {"networkPolicy": {"enabled": False}, "agents": [agent()]},
     "numbers of agents": IMAGES
     | {
         "coordinator": {"enabled": False},
@@ -141,69 +141,72 @@ OURS: dict[str, Object] = {
 RENDERED = examples() | {name: IMAGES | values for name, values in OURS.items()}
 
 REFUSED: dict[str, tuple[Object, str]] = {
-    "nothing said": ({}, r"The doors have no certificate: .*coordinator\.tls\.secret.* or set insecure=true"),
+    "nothing said": ({}, r"The coordinator has no certificate: .*coordinator\.tls\.secret.* or set insecure=true"),
     "no image of coordinators": (
         {"insecure": True, "image": {"coordinator": {"repository": ""}}},
         r"No image is named for coordinators\. .*set image\.coordinator\.repository",
     ),
     "no image of agents": (
-        open_doors() | {"image": {"coordinator": IMAGES["image"]["coordinator"]}, "agents": [agent()]},
+        without_tls() | {"image": {"coordinator": IMAGES["image"]["coordinator"]}, "agents": [agent()]},
         r"No image is named for the agent hospital-a\. .*set image\.agent\.repository",
     ),
     "nothing to install": ({"coordinator": {"enabled": False}}, r"nothing to install.*Enable the coordinator, or list agents"),
     "a certificate and insecure": ({"insecure": True, "coordinator": TLS}, r"contradict each other\. Leave out one"),
     "certificates of agents without TLS": (
-        open_doors(tls={"clientCa": {"secret": "authority"}}),
-        r"takes TLS\. Name the doors' own certificate",
+        without_tls(tls={"clientCa": {"secret": "authority"}}),
+        r"takes TLS\. Name the coordinator's own certificate",
     ),
-    "an ingress without a host": (open_doors(ingress={"enabled": True}), r"no host\. Set coordinator\.ingress\.host"),
-    "a node port of no node": (open_doors(agentsDoor={"nodePort": 30780}), r"agentsDoor is of type ClusterIP.*leave them out"),
-    "a policy of no node": (open_doors(peopleDoor={"externalTrafficPolicy": "Local"}), r"peopleDoor is of type ClusterIP"),
+    "an ingress without a host": (without_tls(ingress={"enabled": True}), r"no host\. Set coordinator\.ingress\.host"),
+    "a node port of no node": (without_tls(grpc={"nodePort": 30780}), r"grpc is of type ClusterIP.*leave them out"),
+    "a policy of no node": (without_tls(http={"externalTrafficPolicy": "Local"}), r"http is of type ClusterIP"),
     "ranges of no balancer": (
-        open_doors(agentsDoor={"type": "NodePort", "sourceRanges": ["192.0.2.0/24"]}),
+        without_tls(grpc={"type": "NodePort", "sourceRanges": ["192.0.2.0/24"]}),
         r"sourceRanges is for load balancers\. Set .*type=LoadBalancer",
     ),
     "a password of Postgres": (
-        open_doors(database={"url": "postgresql://tideline:secret@db/tideline"}),
+        without_tls(database={"url": "postgresql://tideline:secret@db/tideline"}),
         r"holds a password.*passwordSecret",
     ),
     "a password behind a question mark": (
-        open_doors(database={"url": "postgresql://db/tideline?password=secret"}),
+        without_tls(database={"url": "postgresql://db/tideline?password=secret"}),
         r"holds a password.*passwordSecret",
     ),
-    "a password of Redis": (open_doors(redis={"url": "redis://:secret@redis"}), r"holds a password.*urlSecret"),
+    "a password of Redis": (without_tls(redis={"url": "redis://:secret@redis"}), r"holds a password.*urlSecret"),
     "two URLs of Postgres": (
-        open_doors(database={"url": "postgresql://db/t", "urlSecret": {"name": "url"}}),
+        without_tls(database={"url": "postgresql://db/t", "urlSecret": {"name": "url"}}),
         r"both url and urlSecret\. Leave out one",
     ),
     "two URLs of Redis": (
-        open_doors(redis={"url": "redis://redis", "urlSecret": {"name": "url"}}),
+        without_tls(redis={"url": "redis://redis", "urlSecret": {"name": "url"}}),
         r"both url and urlSecret\. Leave out one",
     ),
     "a password without a URL": (
-        open_doors(database={"passwordSecret": {"name": "db"}}),
+        without_tls(database={"passwordSecret": {"name": "db"}}),
         r"no URL\. Set coordinator\.database\.url",
     ),
-    "no bucket": (open_doors(parts={"kind": "s3"}), r"none is named\. Set coordinator\.parts\.s3\.url"),
-    "no claim": (open_doors(parts={"kind": "claim"}), r"none is described\. Name one"),
+    "no bucket": (without_tls(parts={"kind": "s3"}), r"none is named\. Set coordinator\.parts\.s3\.url"),
+    "no claim": (without_tls(parts={"kind": "claim"}), r"none is described\. Name one"),
     "a bucket that is not used": (
-        open_doors(parts={"s3": {"url": "s3://federation"}}),
+        without_tls(parts={"s3": {"url": "s3://federation"}}),
         r"parts go to the home\. Set coordinator\.parts\.kind=s3",
     ),
-    "replicas on one home": (open_doors(replicas=2), r"2 replicas cannot share .* the database .*, the parts .*replicas=1"),
-    "replicas with parts in a home": (open_doors(**POSTGRES | SCRATCH, replicas=2), r"2 replicas cannot share .*home: the parts"),
-    "replicas with SQLite": (open_doors(**SHARED | SCRATCH, replicas=2), r"2 replicas cannot share .*home: the database"),
+    "replicas on one home": (without_tls(replicas=2), r"2 replicas cannot share .* the database .*, the parts .*replicas=1"),
+    "replicas with parts in a home": (
+        without_tls(**POSTGRES | SCRATCH, replicas=2),
+        r"2 replicas cannot share .*home: the parts",
+    ),
+    "replicas with SQLite": (without_tls(**SHARED | SCRATCH, replicas=2), r"2 replicas cannot share .*home: the database"),
     "replicas on a claim of one machine": (
-        open_doors(
+        without_tls(
             **POSTGRES | SCRATCH, replicas=2, parts={"kind": "claim", "claim": {"size": "1Gi", "accessMode": "ReadWriteOnce"}}
         ),
         r"cannot share a claim that is ReadWriteOnce\. Set .*ReadWriteMany",
     ),
-    "replicas that share a home": (open_doors(**POSTGRES | SHARED, replicas=2), r"A home serves one.*home\.kind=scratch"),
-    "runs in a scratch home": (open_doors(**SCRATCH), r"scratch home is lost.*the database.*the parts"),
-    "rolling on one home": (open_doors(strategy="RollingUpdate"), r"second coordinator.*strategy=Recreate"),
+    "replicas that share a home": (without_tls(**POSTGRES | SHARED, replicas=2), r"A home serves one.*home\.kind=scratch"),
+    "runs in a scratch home": (without_tls(**SCRATCH), r"scratch home is lost.*the database.*the parts"),
+    "rolling on one home": (without_tls(strategy="RollingUpdate"), r"second coordinator.*strategy=Recreate"),
     "rolling on a claim of one machine": (
-        open_doors(
+        without_tls(
             **POSTGRES | SCRATCH,
             strategy="RollingUpdate",
             parts={"kind": "claim", "claim": {"size": "1Gi", "accessMode": "ReadWriteOnce"}},
@@ -211,81 +214,81 @@ REFUSED: dict[str, tuple[Object, str]] = {
         r"cannot mount a claim that is ReadWriteOnce\. Set .*accessMode=ReadWriteMany, or .*strategy=Recreate",
     ),
     "a cache that fills a scratch home": (
-        open_doors(**POSTGRES | S3, home={"kind": "scratch", "size": "10Gi"}),
+        without_tls(**POSTGRES | S3, home={"kind": "scratch", "size": "10Gi"}),
         r"home of 10Gi has no room for a cache of 10 GB .*home\.size to 13G or more, or .*partsCache to less",
     ),
     "a cache that nearly fills a scratch home": (
-        open_doors(**POSTGRES | S3 | SCRATCH, settings={"partsCache": 16.6}),
+        without_tls(**POSTGRES | S3 | SCRATCH, settings={"partsCache": 16.6}),
         r"home of 20Gi has no room for a cache of 16\.6 GB .*home\.size to 22G or more",
     ),
     "a start that is cut short": (
-        open_doors(settings={"wait": 180}),
+        without_tls(settings={"wait": 180}),
         r"wait 180 seconds for its database, and is killed after 180\. Set coordinator\.startupSeconds to more",
     ),
     "numbers without a key": (
-        open_doors() | {"serviceMonitor": {"enabled": True}},
+        without_tls() | {"serviceMonitor": {"enabled": True}},
         r"/metrics asks for one\. .*tideline keys add --name prometheus --role viewer.* \(serviceMonitor\.keySecret\.name\)",
     ),
     "numbers that nobody can read": (
-        open_doors() | {"agents": [agent(metrics="9107")], "networkPolicy": {"metricsFrom": PEERS}},
-        r"hospital-a tells its numbers within its own pod alone.*Set metrics to 0\.0\.0\.0:9107",
+        without_tls() | {"agents": [agent(metrics="9107")], "networkPolicy": {"metricsFrom": PEERS}},
+        r"hospital-a serves its metrics within its own pod alone.*Set metrics to 0\.0\.0\.0:9107",
     ),
     "an agent without a token": (
-        open_doors() | {"agents": [agent(token={})]},
+        without_tls() | {"agents": [agent(token={})]},
         r"hospital-a has no token\. Make one with `tideline invite --name hospital-a`",
     ),
-    "two agents of one name": (open_doors() | {"agents": [agent(), agent()]}, r"hospital-a is listed twice"),
+    "two agents of one name": (without_tls() | {"agents": [agent(), agent()]}, r"hospital-a is listed twice"),
     "two agents with one token": (
-        open_doors() | {"agents": [agent(token={"secret": "t"}), agent("b", token={"secret": "t"})]},
+        without_tls() | {"agents": [agent(token={"secret": "t"}), agent("b", token={"secret": "t"})]},
         r"agent b has the same token.*Invite it too",
     ),
     "two agents in one home": (
-        open_doors() | {"agents": [agent(name, home={"existingClaim": "home"}) for name in ("a", "b")]},
+        without_tls() | {"agents": [agent(name, home={"existingClaim": "home"}) for name in ("a", "b")]},
         r"agent b has the same home as another \(home\)",
     ),
     "a home among the data": (
-        open_doors() | {"agents": [agent(home={"existingClaim": "hospital-a-data"})]},
+        without_tls() | {"agents": [agent(home={"existingClaim": "hospital-a-data"})]},
         r"its home and its data in the same claim",
     ),
-    "no data": (open_doors() | {"agents": [agent(data={})]}, r"Set either data\.existingClaim or data\.hostPath"),
+    "no data": (without_tls() | {"agents": [agent(data={})]}, r"Set either data\.existingClaim or data\.hostPath"),
     "data twice": (
-        open_doors() | {"agents": [agent(data={"existingClaim": "a", "hostPath": "/b"})]},
+        without_tls() | {"agents": [agent(data={"existingClaim": "a", "hostPath": "/b"})]},
         r"Set either data\.existingClaim or data\.hostPath",
     ),
     "GPUs for a processor": (
-        open_doors() | {"agents": [agent(gpus=1, device="cpu")]},
-        r"asks for 1 GPUs and computes on the processor",
+        without_tls() | {"agents": [agent(gpus=1, device="cpu")]},
+        r"asks for 1 GPUs and computes on the CPU",
     ),
     "an agent without a certificate": (
         {"coordinator": MUTUAL, "agents": [agent()]},
         r"hospital-a has no certificate.*tideline tls client hospital-a",
     ),
     # The schema's words
-    "an unknown key": (open_doors(replica=2), r"(?s)/coordinator.*'replica' not allowed"),
+    "an unknown key": (without_tls(replica=2), r"(?s)/coordinator.*'replica' not allowed"),
     "an unknown section": ({"postgres": {}}, r"(?s)'postgres' not allowed"),
-    "an unknown setting": (open_doors(settings={"leese": 3}), r"(?s)/coordinator/settings.*'leese' not allowed"),
-    "a setting that is out of range": (open_doors(settings={"lease": 0}), r"(?s)/coordinator/settings/lease.*minimum"),
-    "an unknown key of an agent": (open_doors() | {"agents": [agent(role="source")]}, r"(?s)/agents/0.*'role' not allowed"),
+    "an unknown setting": (without_tls(settings={"leese": 3}), r"(?s)/coordinator/settings.*'leese' not allowed"),
+    "a setting that is out of range": (without_tls(settings={"lease": 0}), r"(?s)/coordinator/settings/lease.*minimum"),
+    "an unknown key of an agent": (without_tls() | {"agents": [agent(role="source")]}, r"(?s)/agents/0.*'role' not allowed"),
     "an unknown role": (
-        open_doors() | {"agents": [agent(roles=["teacher"])]},
+        without_tls() | {"agents": [agent(roles=["teacher"])]},
         r"(?s)/agents/0/roles/0.*'source', 'target', 'peer'",
     ),
-    "no role": (open_doors() | {"agents": [agent(roles=[])]}, r"(?s)/agents/0/roles.*minItems"),
+    "no role": (without_tls() | {"agents": [agent(roles=[])]}, r"(?s)/agents/0/roles.*minItems"),
     "a name that no pod can have": (
-        open_doors() | {"agents": [agent("Hospital A")]},
+        without_tls() | {"agents": [agent("Hospital A")]},
         r"(?s)/agents/0/name.*does not match pattern",
     ),
-    "root": (open_doors() | {"user": 0}, r"(?s)/user.*minimum"),
-    "an image that moves": (open_doors() | {"image": {"coordinator": {"tag": "latest"}}}, r"(?s)/image/coordinator/tag"),
+    "root": (without_tls() | {"user": 0}, r"(?s)/user.*minimum"),
+    "an image that moves": (without_tls() | {"image": {"coordinator": {"tag": "latest"}}}, r"(?s)/image/coordinator/tag"),
     "labels that selectors go by": (
-        open_doors(podLabels={"app.kubernetes.io/name": "x"}),
+        without_tls(podLabels={"app.kubernetes.io/name": "x"}),
         r"(?s)invalid propertyName 'app\.kubernetes\.io/name'",
     ),
-    "words for a number": (open_doors(replicas="two"), r"(?s)/coordinator/replicas.*want integer"),
-    "an address without a port": (open_doors(advertise="federation.example"), r"(?s)/coordinator/advertise.*does not match"),
-    "SQLite by URL": (open_doors(database={"url": "sqlite:///x.db"}), r"(?s)/coordinator/database/url.*does not match"),
+    "words for a number": (without_tls(replicas="two"), r"(?s)/coordinator/replicas.*want integer"),
+    "an address without a port": (without_tls(advertise="federation.example"), r"(?s)/coordinator/advertise.*does not match"),
+    "SQLite by URL": (without_tls(database={"url": "sqlite:///x.db"}), r"(?s)/coordinator/database/url.*does not match"),
     "credentials of a bucket": (
-        open_doors(parts={"kind": "s3", "s3": {"url": "s3://key@federation"}}),
+        without_tls(parts={"kind": "s3", "s3": {"url": "s3://key@federation"}}),
         r"(?s)/coordinator/parts/s3/url.*does not match",
     ),
 }

@@ -124,7 +124,7 @@ def test_containers_may_do_little() -> None:
 
 
 def test_networks_keep_sites_apart() -> None:
-    """A site is in one network, with the coordinators; only people's ports are published, and on this machine alone."""
+    """A site is in one network, with the coordinators; only the HTTP ports are published, and on this machine alone."""
     every, networks = together(), read(BASE)["networks"]
     for site in SITES:
         assert list(every[site]["networks"]) == [site] and networks[site] == CLOSED
@@ -159,7 +159,7 @@ def test_overlays_can_be_combined(files: list[Path]) -> None:
 
 
 def scraped(prometheus: dict[str, Any], tls: bool) -> None:
-    """Prometheus calls the doors as they are, with files that it mounts."""
+    """Prometheus calls both ports as they are, with files that it mounts."""
     (config,) = (word.removeprefix("--config.file=") for word in prometheus["command"] if word.startswith("--config"))
     (job,) = read(ROOT / "deploy" / "metrics" / Path(config).name)["scrape_configs"]
     assert (job.get("scheme") == "https") is tls and mounted(prometheus, job["authorization"]["credentials_file"])

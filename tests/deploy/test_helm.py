@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from tests.deploy.cases import IMAGES, POSTGRES, REFUSED, RENDERED, S3, SCRATCH, SHARED, agent, made_of, open_doors
+from tests.deploy.cases import IMAGES, POSTGRES, REFUSED, RENDERED, S3, SCRATCH, SHARED, agent, made_of, without_tls
 from tests.deploy.chart import (
     CHART,
     NAMESPACE,
@@ -52,7 +52,7 @@ def test_it_lints() -> None:
     """No error and no warning, with the defaults and with agents."""
     import helm_python
 
-    for values in ({}, RENDERED["every door and every knob"]):
+    for values in ({}, RENDERED["every port and every knob"]):
         said = helm_python.lint(CHART, values, strict=True)
         assert not said["errors"]
         assert [each for each in said["messages"] if each["severity"] >= 2] == []
@@ -76,7 +76,7 @@ def test_the_api_takes_it(objects: list[Object]) -> None:
 
 def test_the_schemas_are_strict() -> None:
     """A misspelt field deep in an object would be seen."""
-    deployment = of(render(open_doors()), "Deployment")[0]
+    deployment = of(render(without_tls()), "Deployment")[0]
     deployment["spec"]["template"]["spec"]["containers"][0]["readOnly"] = True
     assert not validator(NEWEST, "Deployment", "apps/v1").is_valid(deployment)
 
@@ -225,7 +225,7 @@ def test_names_can_be_names(objects: list[Object]) -> None:
 
 def test_long_names_are_cut() -> None:
     """A release with the longest name that Helm takes has Services whose names are short enough."""
-    made = render(open_doors() | {"agents": [agent("a" * 40)]}, release="r" * 53)
+    made = render(without_tls() | {"agents": [agent("a" * 40)]}, release="r" * 53)
     assert all(len(name) <= 63 for name in named(made, "Service"))
     assert all(len(value) <= 63 for each in made for value in each["metadata"]["labels"].values())
 
@@ -236,9 +236,9 @@ def test_names_that_no_service_can_have_are_refused(release: str, capfd: pytest.
     import helm_python
 
     with pytest.raises(helm_python.HelmError, match=r"No Service can be called .*set fullnameOverride"):
-        render(open_doors(), release=release)
+        render(without_tls(), release=release)
     capfd.readouterr()
-    assert render(open_doors() | {"fullnameOverride": "federation"}, release=release)
+    assert render(without_tls() | {"fullnameOverride": "federation"}, release=release)
 
 
 @EVERY
@@ -275,7 +275,7 @@ def test_every_setting_can_be_set() -> None:
     own = {"home", "database", "parts", "host", "redis", "admin_key_file", "admin_key", "grpc_port", "http_port", "advertise"}
     own |= {"tls_cert", "tls_key", "tls_client_ca", "insecure"}
     assert theirs | own == set(CoordinatorSettings.model_fields) and not theirs & own
-    env = containers(made_of("every door and every knob"))
+    env = containers(made_of("every port and every knob"))
     values = {each["name"]: each["value"] for container in env for each in container["env"] if "value" in each}
     assert values["TIDELINE_RATE"] == "2000000" and values["TIDELINE_LEASE"] == "7.5" and values["TIDELINE_RATE_ENROL"] == "0"
 
@@ -329,11 +329,11 @@ def test_what_cannot_be_lost_is_kept() -> None:
 def test_the_admin_key_is_drawn_once() -> None:
     """Each installation draws its own; an upgrade takes the one that the cluster has, and one without the key gets it."""
     with cluster({}) as empty:
-        first, second = (key_of(rendered_in(empty, open_doors())) for _ in range(2))
+        first, second = (key_of(rendered_in(empty, without_tls())) for _ in range(2))
     assert first != second and len(b64decode(first)) == 43
     for kept, same in (({"admin.key": first}, True), ({"other": first}, False)):
         with cluster({"tideline-admin": kept}) as config:
-            assert (key_of(rendered_in(config, open_doors())) == first) is same
+            assert (key_of(rendered_in(config, without_tls())) == first) is same
 
 
 def key_of(objects: list[Object]) -> str:
@@ -344,25 +344,25 @@ def key_of(objects: list[Object]) -> str:
 
 def test_budgets_are_for_replicas() -> None:
     """A single coordinator would keep its machine from being emptied; of several, one may go."""
-    assert of(render(open_doors()), "PodDisruptionBudget") == []
+    assert of(render(without_tls()), "PodDisruptionBudget") == []
     (budget,) = of(made_of("many replicas"), "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 1
 
 
-def test_doors_with_tls_are_probed_with_tls() -> None:
+def test_ports_with_tls_are_probed_with_tls() -> None:
     """By the kubelet, whether it is alive apart from whether it is ready; and by whoever gathers metrics."""
     for name, scheme in (("coordinator with TLS", "HTTPS"), ("trial", "HTTP")):
         (container,) = containers(made_of(name))
         assert {container[f"{each}Probe"]["httpGet"]["scheme"] for each in ("startup", "readiness", "liveness")} == {scheme}
         assert container["livenessProbe"]["httpGet"]["path"] != container["readinessProbe"]["httpGet"]["path"] == "/ready"
-    (monitor,) = of(made_of("every door and every knob"), "ServiceMonitor")
+    (monitor,) = of(made_of("every port and every knob"), "ServiceMonitor")
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint["scheme"] == "https" and endpoint["authorization"]["credentials"] == {"name": "viewer", "key": "key"}
 
 
 def test_the_alerts_know_the_job() -> None:
     """What Prometheus' operator scrapes bears the name that the alerts ask for."""
-    (monitor,) = of(made_of("every door and every knob"), "ServiceMonitor")
+    (monitor,) = of(made_of("every port and every knob"), "ServiceMonitor")
     jobs = {each["replacement"] for each in monitor["spec"]["endpoints"][0]["relabelings"] if each["targetLabel"] == "job"}
     assert jobs == set(
         re.findall(r'up\{job="([^"]+)"\}', (ROOT / "deploy" / "metrics" / "alerts.yml").read_text(encoding="utf-8"))
@@ -381,7 +381,7 @@ def test_the_alerts_know_the_job() -> None:
 )
 def test_a_scratch_home_is_asked_room_for(values: Object, room: str | None) -> None:
     """So that it comes to a machine that has it; unless the values say how much."""
-    (container,) = containers(render(open_doors(**values)))
+    (container,) = containers(render(without_tls(**values)))
     assert container["resources"]["requests"].get("ephemeral-storage") == room
     assert {"cpu", "memory"} < set(container["resources"]["requests"]) | {"ephemeral-storage"}
 
@@ -392,16 +392,16 @@ def test_a_scratch_home_is_asked_room_for(values: Object, room: str | None) -> N
 def test_room_is_counted_in_every_unit(size: str | int) -> None:
     """A scratch home of 13 GB has room for a cache of 10; a byte less would not do."""
     home = {"kind": "scratch", "size": size}
-    assert render(open_doors(**POSTGRES | S3, home=home))
+    assert render(without_tls(**POSTGRES | S3, home=home))
     import helm_python
 
     with pytest.raises(helm_python.HelmError, match="no room for a cache"):
-        render(open_doors(**POSTGRES | S3, home=home, settings={"partsCache": 17}))
+        render(without_tls(**POSTGRES | S3, home=home, settings={"partsCache": 17}))
 
 
 def test_the_start_is_given_time() -> None:
     """Longer than a coordinator waits for its database, which would otherwise be cut short and begun again."""
-    (container,) = containers(render(open_doors()))
+    (container,) = containers(render(without_tls()))
     probe = container["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] > CoordinatorSettings.model_fields["wait"].default
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.deploy.cases import IMAGES, PEERS, RENDERED, agent, made_of, open_doors
+from tests.deploy.cases import IMAGES, PEERS, RENDERED, agent, made_of, without_tls
 from tests.deploy.chart import NAMESPACE, Object, containers, named, render
 
 
@@ -20,24 +20,24 @@ def test_agents_reach_the_coordinators_and_nobody_reaches_them() -> None:
     """In one cluster: names, and the gRPC port of this release's coordinators."""
     sites = policies(made_of("sixteen agents"))["sites"]
     assert sites["policyTypes"] == ["Ingress", "Egress"] and sites["ingress"] == []
-    names, door = sites["egress"]
-    assert ports_of([names]) == [53] and names["to"] and ports_of([door]) == [7800]
-    assert door["to"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "coordinator"
+    names, grpc = sites["egress"]
+    assert ports_of([names]) == [53] and names["to"] and ports_of([grpc]) == [7800]
+    assert grpc["to"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "coordinator"
 
 
 def test_agents_reach_a_coordinator_elsewhere() -> None:
     """At its address alone, where that is given."""
-    names, door = policies(made_of("agents"))["sites"]["egress"]
-    assert ports_of([names, door]) == [53, 7800] and door["to"] == [{"ipBlock": {"cidr": "203.0.113.7/32"}}]
+    names, grpc = policies(made_of("agents"))["sites"]["egress"]
+    assert ports_of([names, grpc]) == [53, 7800] and grpc["to"] == [{"ipBlock": {"cidr": "203.0.113.7/32"}}]
 
 
 def test_agents_call_what_they_may_reach() -> None:
     """The Service of this release, also where tokens tell those elsewhere to call something else; or what they are told to."""
-    values = open_doors(advertise="federation.example:7800", agentsDoor={"port": 7801})
+    values = without_tls(advertise="federation.example:7800", grpc={"port": 7801})
     elsewhere = agent("hospital-b", coordinator="b.example:7800")
     said = [each["args"] for each in containers(render(values | {"agents": [agent(), elsewhere]})) if each["name"] == "agent"]
     called = [[word.partition("=")[2] for word in args if word.startswith("--coordinator=")] for args in said]
-    assert called == [[f"tideline-agents.{NAMESPACE}.svc:7801"], ["b.example:7800"]]
+    assert called == [[f"tideline-grpc.{NAMESPACE}.svc:7801"], ["b.example:7800"]]
     (alone,) = containers(render(IMAGES | {"coordinator": {"enabled": False}, "agents": [agent()]}))
     assert not [word for word in alone["args"] if word.startswith("--coordinator")], "the token says it"
 
@@ -55,7 +55,7 @@ def test_coordinators_reach_their_stores() -> None:
     """At the ports of their URLs, or the usual ones; without stores, names alone."""
     assert ports_of(policies(made_of("trial"))["coordinators"]["egress"]) == [53]
     assert ports_of(policies(made_of("coordinators"))["coordinators"]["egress"]) == [53, 443, 5432, 6379]
-    assert ports_of(policies(made_of("every door and every knob"))["coordinators"]["egress"]) == [53, 5433, 9000]
+    assert ports_of(policies(made_of("every port and every knob"))["coordinators"]["egress"]) == [53, 5433, 9000]
     assert ports_of(
         policies(render(RENDERED["URLs in Secrets"] | {"networkPolicy": {"ports": {"redis": 6380}}}))["coordinators"]["egress"]
     ) == [
@@ -69,15 +69,15 @@ def test_coordinators_reach_their_stores() -> None:
 def test_the_database_is_reached_by_coordinators_alone() -> None:
     """Where its pods are named."""
     assert "database" not in policies(made_of("coordinators"))
-    policy = policies(made_of("every door and every knob"))["database"]
+    policy = policies(made_of("every port and every knob"))["database"]
     (rule,) = policy["ingress"]
     assert policy["podSelector"]["matchLabels"] == {"app": "db"} and ports_of([rule]) == [5433]
     assert [each["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for each in rule["from"]] == ["coordinator"]
 
 
-def test_doors_can_be_narrowed() -> None:
+def test_ports_can_be_narrowed() -> None:
     """Who may call is a matter of values; agents of the release may always."""
-    agents, people = policies(made_of("every door and every knob"))["coordinators"]["ingress"]
-    assert ports_of([agents]) == [7800] and len(agents["from"]) == 2
-    assert ports_of([people]) == [7880] and len(people["from"]) == 1
+    grpc, http = policies(made_of("every port and every knob"))["coordinators"]["ingress"]
+    assert ports_of([grpc]) == [7800] and len(grpc["from"]) == 2
+    assert ports_of([http]) == [7880] and len(http["from"]) == 1
     assert all("from" not in rule for rule in policies(made_of("trial"))["coordinators"]["ingress"])

@@ -1,4 +1,4 @@
-"""What the chart tells people: its values, what it prints, and its page in the manual."""
+"""What the chart says: its values, what it prints, and its page in the manual."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_is_printed_can_be_typed(name: str) -> None:
         check_command(COMMAND, words.split()[1:], words)
     for kind, which in (("deployment", "Deployment"), ("service", "Service")):
         assert set(re.findall(rf"{kind}/([-a-z0-9]+)", said)) <= set(named(made, which))
-    assert ("The doors have no TLS" in said) == (RENDERED[name].get("insecure", False) and bool(of(made, "Service")))
+    assert ("The coordinator has no TLS" in said) == (RENDERED[name].get("insecure", False) and bool(of(made, "Service")))
 
 
 def test_the_manual_installs_what_it_says() -> None:

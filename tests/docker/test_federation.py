@@ -59,20 +59,20 @@ def test_a_site_reaches_the_coordinator_and_nothing_else(federation: Containers,
 
 def test_no_site_has_a_way_out(federation: Containers) -> None:
     """Its one network is internal: what the coordinator has on other networks is out of reach from there."""
-    people = federation.address("coordinator", "people")
-    assert federation.probe("coordinator", people, 7880) == "reached"
+    users = federation.address("coordinator", "users")
+    assert federation.probe("coordinator", users, 7880) == "reached"
     for site in SITES:
         (network,) = federation.facts(site)["NetworkSettings"]["Networks"]
         assert network == federation.network(site)
         assert json.loads(docker("network", "inspect", network).stdout)[0]["Internal"]
-        assert federation.probe(site, people, 7880) != "reached"
+        assert federation.probe(site, users, 7880) != "reached"
 
 
 def test_no_site_reaches_the_host(federation: Containers) -> None:
-    """What the host listens on at all its addresses is reached from the people's network, and from no site's."""
+    """What the host listens on at all its addresses is reached from the users' network, and from no site's."""
     with socket.create_server(("0.0.0.0", 0)) as host:
         port = host.getsockname()[1]
-        assert federation.probe("coordinator", federation.gateway("people"), port) == "reached"
+        assert federation.probe("coordinator", federation.gateway("users"), port) == "reached"
         for site in SITES:
             assert federation.probe(site, federation.gateway(site), port) != "reached"
 

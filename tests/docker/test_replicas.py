@@ -21,7 +21,7 @@ def listed(federation: Containers, service: str) -> list[dict[str, object]]:
 
 def test_one_of_two_is_killed_in_mid_run(federation: Containers) -> None:
     """The demonstration goes on without anybody's help, and its own command, which was watching, sees it to its end."""
-    addresses = {federation.address(name, "people") for name in BOTH}
+    addresses = {federation.address(name, "users") for name in BOTH}
     resolve = "import socket; print(*{each[4][0] for each in socket.getaddrinfo('federation', 7880)})"
     federation.until(
         lambda: set(federation.inside("coordinator-2", "python", "-c", resolve).split()) >= addresses, "both behind one name"

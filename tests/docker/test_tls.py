@@ -1,4 +1,4 @@
-"""TLS at both doors, of both replicas: tokens tell agents whom to trust, Prometheus is let in, and nothing passes without."""
+"""TLS at both ports, of both replicas: tokens tell agents whom to trust, Prometheus is let in, and nothing passes without."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def test_the_demonstration_over_tls(federation: Containers) -> None:
 
 
 def test_nothing_passes_without(federation: Containers) -> None:
-    """Both doors of both replicas shake hands as `federation`, and answer nobody who does not."""
+    """Both ports of both replicas shake hands as `federation`, and answer nobody who does not."""
     for name in BOTH:
         federation.until(lambda name=name: federation.facts(name)["State"]["Health"]["Status"] == "healthy", name)
-        shake = SHAKE.format(federation.address(name, "people"))
+        shake = SHAKE.format(federation.address(name, "users"))
         assert set(federation.inside("coordinator", "python", "-c", shake).split()) <= {"TLSv1.3", "TLSv1.2"}
     with pytest.raises(AssertionError, match=r"RemoteDisconnected|ConnectionResetError"):
         federation.inside("coordinator", "python", "-c", PLAIN)
@@ -63,7 +63,7 @@ def test_prometheus_may_read_the_numbers(federation: Containers) -> None:
     """With the key and the certificate that it mounts, as the user that it is; done again, the record leaves the key as it is."""
     assert federation.ended("scraper") == 0, federation.log("scraper")
     volumes = [word for each in ("scraper", "trust") for word in ("--volume", f"{federation.network(each)}:/{each}:ro")]
-    where = ["--rm", "--user", "65534:65534", "--network", federation.network("people"), *volumes, "--entrypoint", "python"]
+    where = ["--rm", "--user", "65534:65534", "--network", federation.network("users"), *volumes, "--entrypoint", "python"]
     image = federation.facts("coordinator")["Image"]
     told = docker("run", *where, image, "-c", SCRAPE).stdout
     assert "tideline_tls_not_after_timestamp_seconds" in told and "tideline_store_up 1.0" in told

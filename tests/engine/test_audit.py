@@ -62,7 +62,7 @@ def test_the_canonical_text_is_what_the_manual_says() -> None:
     assert (
         entry.hash
         == hashlib.sha256(bytes(32) + said).hexdigest()
-        == "9560bc3bd1bf0f61b576f1abbdd2929a215c5a08d2b7db455f49d813a33f5892"
+        == "74a87945d381ac284eca7d19e73943a001c12ae1dc509fdd37337bb0df171f51"
     )
 
 

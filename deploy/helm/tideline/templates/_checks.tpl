@@ -1,18 +1,18 @@
-{{/* What the schema cannot say: combinations that would not work, each with what to do. */}}
+{{/* What the schema cannot express: combinations that would not work, each with what to do. */}}
 {{- define "tideline.checks" -}}
 {{- if not (or .Values.coordinator.enabled .Values.agents) }}
 {{- fail "There is nothing to install: coordinator.enabled is false and agents is empty. Enable the coordinator, or list agents" }}
 {{- end }}
 {{- if not (regexMatch "^[a-z][-a-z0-9]*$" (include "tideline.fullname" .)) }}
-{{- fail (printf "No Service can be called %s: names begin with a letter, and letters, digits and - follow. Choose another release name, or set fullnameOverride" (include "tideline.fullname" .)) }}
+{{- fail (printf "No Service can be called %s: a name begins with a letter, followed by letters, digits and -. Choose another release name, or set fullnameOverride" (include "tideline.fullname" .)) }}
 {{- end }}
 {{- if .Values.coordinator.enabled }}
 {{- if not .Values.image.coordinator.repository }}
 {{- fail "No image is named for coordinators. Build it, push it where the cluster finds it, and set image.coordinator.repository" }}
 {{- end }}
-{{- include "tideline.checkDoors" . }}
-{{- include "tideline.checkService" (dict "door" .Values.coordinator.agentsDoor "name" "coordinator.agentsDoor") }}
-{{- include "tideline.checkService" (dict "door" .Values.coordinator.peopleDoor "name" "coordinator.peopleDoor") }}
+{{- include "tideline.checkPorts" . }}
+{{- include "tideline.checkService" (dict "service" .Values.coordinator.grpc "name" "coordinator.grpc") }}
+{{- include "tideline.checkService" (dict "service" .Values.coordinator.http "name" "coordinator.http") }}
 {{- include "tideline.checkDatabase" .Values.coordinator }}
 {{- include "tideline.checkParts" .Values.coordinator.parts }}
 {{- include "tideline.checkHome" .Values.coordinator }}
@@ -23,36 +23,36 @@
 {{- include "tideline.checkAgents" . }}
 {{- end }}
 
-{{- define "tideline.checkDoors" -}}
+{{- define "tideline.checkPorts" -}}
 {{- $own := .Values.coordinator }}
 {{- if not (or $own.tls.secret .Values.insecure) }}
-{{- fail "The doors have no certificate: tokens and models would travel in the clear. Name a Secret with one (coordinator.tls.secret), or set insecure=true on a network that you trust" }}
+{{- fail "The coordinator has no certificate: tokens and models would travel unencrypted. Name a Secret with one (coordinator.tls.secret), or set insecure=true on a network that you trust" }}
 {{- end }}
 {{- if and $own.tls.secret .Values.insecure }}
 {{- fail "insecure=true and a certificate (coordinator.tls.secret) contradict each other. Leave out one of them" }}
 {{- end }}
 {{- if and $own.tls.clientCa.secret (not $own.tls.secret) }}
-{{- fail "coordinator.tls.clientCa asks agents for certificates, which takes TLS. Name the doors' own certificate too (coordinator.tls.secret)" }}
+{{- fail "coordinator.tls.clientCa asks agents for certificates, which takes TLS. Name the coordinator's own certificate too (coordinator.tls.secret)" }}
 {{- end }}
 {{- if and $own.ingress.enabled (not $own.ingress.host) }}
-{{- fail "coordinator.ingress has no host. Set coordinator.ingress.host to the name that people call" }}
+{{- fail "coordinator.ingress has no host. Set coordinator.ingress.host to the name that users call" }}
 {{- end }}
 {{- end }}
 
-{{/* Given: door, name of the value. */}}
+{{/* Takes: service, name of the value. */}}
 {{- define "tideline.checkService" -}}
-{{- if and (eq .door.type "ClusterIP") (or .door.nodePort .door.externalTrafficPolicy) }}
+{{- if and (eq .service.type "ClusterIP") (or .service.nodePort .service.externalTrafficPolicy) }}
 {{- fail (printf "%s is of type ClusterIP, which has no nodePort and no externalTrafficPolicy. Set %s.type to NodePort or LoadBalancer, or leave them out" .name .name) }}
 {{- end }}
-{{- if and (ne .door.type "LoadBalancer") .door.sourceRanges }}
-{{- fail (printf "%s.sourceRanges is for load balancers. Set %s.type=LoadBalancer, or say who may call in networkPolicy" .name .name) }}
+{{- if and (ne .service.type "LoadBalancer") .service.sourceRanges }}
+{{- fail (printf "%s.sourceRanges is for load balancers. Set %s.type=LoadBalancer, or list in networkPolicy who may call" .name .name) }}
 {{- end }}
 {{- end }}
 
-{{/* Given: url, name of the value, todo. */}}
+{{/* Takes: url, name of the value, todo. */}}
 {{- define "tideline.checkUrl" -}}
 {{- if regexMatch "^[a-z0-9+]+://[^/@]*:[^/]*@|[?&]password=" .url }}
-{{- fail (printf "%s.url holds a password, which everybody who may read the release could see. %s" .name .todo) }}
+{{- fail (printf "%s.url holds a password, and everyone who may read the release could see it. %s" .name .todo) }}
 {{- end }}
 {{- end }}
 
@@ -67,19 +67,19 @@
 {{- fail "coordinator.redis has both url and urlSecret. Leave out one of them" }}
 {{- end }}
 {{- if and (or .database.passwordSecret.name .database.caSecret.name) (not (or .database.url .database.urlSecret.name)) }}
-{{- fail "coordinator.database has a password or a certificate, and no URL. Set coordinator.database.url" }}
+{{- fail "coordinator.database has a password or a certificate, but no URL. Set coordinator.database.url" }}
 {{- end }}
 {{- end }}
 
 {{- define "tideline.checkParts" -}}
 {{- if and (eq .kind "s3") (not .s3.url) }}
-{{- fail "Parts go to a bucket and none is named. Set coordinator.parts.s3.url to s3://BUCKET/PREFIX" }}
+{{- fail "Parts go to a bucket, and none is named. Set coordinator.parts.s3.url to s3://BUCKET/PREFIX" }}
 {{- end }}
 {{- if and (eq .kind "claim") (not (or .claim.existing .claim.size)) }}
-{{- fail "Parts go to a claim and none is described. Name one (coordinator.parts.claim.existing), or give the size of one to be made (coordinator.parts.claim.size)" }}
+{{- fail "Parts go to a claim, and none is described. Name one (coordinator.parts.claim.existing), or give the size of a new one (coordinator.parts.claim.size)" }}
 {{- end }}
 {{- if and (ne .kind "s3") .s3.url }}
-{{- fail (printf "A bucket is named and parts go to the %s. Set coordinator.parts.kind=s3, or leave out coordinator.parts.s3.url" .kind) }}
+{{- fail (printf "A bucket is named, but parts go to the %s. Set coordinator.parts.kind=s3, or leave out coordinator.parts.s3.url" .kind) }}
 {{- end }}
 {{- end }}
 
@@ -88,7 +88,7 @@
 {{- if not (or .database.url .database.urlSecret.name) }}{{ $inside = append $inside "the database (set coordinator.database.url)" }}{{ end }}
 {{- if eq .parts.kind "home" }}{{ $inside = append $inside "the parts (set coordinator.parts.kind to claim or s3)" }}{{ end }}
 {{- if and (gt (int .replicas) 1) $inside }}
-{{- fail (printf "%d replicas cannot share what lies in one replica's home: %s. Or set coordinator.replicas=1" (int .replicas) (join ", " $inside)) }}
+{{- fail (printf "%d replicas cannot share what is stored in one replica's home: %s. Or set coordinator.replicas=1" (int .replicas) (join ", " $inside)) }}
 {{- end }}
 {{- if and (gt (int .replicas) 1) (eq .parts.kind "claim") (ne .parts.claim.accessMode "ReadWriteMany") (not .parts.claim.existing) }}
 {{- fail (printf "%d replicas cannot share a claim that is %s. Set coordinator.parts.claim.accessMode=ReadWriteMany" (int .replicas) .parts.claim.accessMode) }}
@@ -110,7 +110,7 @@
 {{- define "tideline.checkRoom" -}}
 {{- $cache := .settings.partsCache | default 10 }}
 {{- if and (eq .home.kind "scratch") (eq .parts.kind "s3") (lt (include "tideline.bytes" .home.size | float64) (mulf 1.3e9 $cache)) }}
-{{- fail (printf "A scratch home of %v has no room for a cache of %v GB of parts, and a pod that needs more is evicted. Set coordinator.home.size to %vG or more, or coordinator.settings.partsCache to less" .home.size $cache (ceil (mulf 1.3 $cache))) }}
+{{- fail (printf "A scratch home of %v has no room for a cache of %v GB of parts, and Kubernetes evicts a pod that needs more. Set coordinator.home.size to %vG or more, or coordinator.settings.partsCache to less" .home.size $cache (ceil (mulf 1.3 $cache))) }}
 {{- end }}
 {{- end }}
 
@@ -123,7 +123,7 @@
 
 {{- define "tideline.checkMonitor" -}}
 {{- if and .enabled (not .keySecret.name) }}
-{{- fail "serviceMonitor has no key, and /metrics asks for one. Make it with `tideline keys add --name prometheus --role viewer`, put it into a Secret, and name that (serviceMonitor.keySecret.name)" }}
+{{- fail "serviceMonitor has no key, and /metrics asks for one. Make a key with `tideline keys add --name prometheus --role viewer`, put it into a Secret, and name that (serviceMonitor.keySecret.name)" }}
 {{- end }}
 {{- end }}
 
@@ -143,7 +143,7 @@
 {{- end }}
 {{- $key := printf "%s/%s" $token.secret ($token.key | default "token") }}
 {{- if has $key $tokens }}
-{{- fail (printf "%s has the same token as another, and a token lets in one agent. Invite it too, and give it a Secret or a key of its own" $what) }}
+{{- fail (printf "%s has the same token as another, and a token enrols one agent. Invite it too, and give it a Secret or a key of its own" $what) }}
 {{- end }}
 {{- if eq (empty $data.existingClaim) (empty $data.hostPath) }}
 {{- fail (printf "%s needs its data in one place. Set either data.existingClaim or data.hostPath" $what) }}
@@ -155,10 +155,10 @@
 {{- fail (printf "%s has its home and its data in the same claim (%s). Give it a home of its own" $what $home.existingClaim) }}
 {{- end }}
 {{- if and (gt (int .gpus) 0) (eq (default "" .device) "cpu") }}
-{{- fail (printf "%s asks for %d GPUs and computes on the processor. Leave out device, or gpus" $what (int .gpus)) }}
+{{- fail (printf "%s asks for %d GPUs and computes on the CPU. Leave out device, or gpus" $what (int .gpus)) }}
 {{- end }}
 {{- if and $.Values.networkPolicy.metricsFrom .metrics (not (contains ":" .metrics)) }}
-{{- fail (printf "%s tells its numbers within its own pod alone, and networkPolicy.metricsFrom lets others ask. Set metrics to 0.0.0.0:%s" $what .metrics) }}
+{{- fail (printf "%s serves its metrics within its own pod alone, and networkPolicy.metricsFrom lets others read them. Set metrics to 0.0.0.0:%s" $what .metrics) }}
 {{- end }}
 {{- if and $.Values.coordinator.enabled $.Values.coordinator.tls.clientCa.secret (not (.tls | default dict).secret) (not .coordinator) }}
 {{- fail (printf "%s has no certificate, and this coordinator asks for one (coordinator.tls.clientCa). Make it with `tideline tls client %s`, and name its Secret (tls.secret)" $what .name) }}

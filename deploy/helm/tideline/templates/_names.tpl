@@ -11,7 +11,7 @@
 {{ include "tideline.fullname" . }}-coordinator
 {{- end }}
 
-{{/* What a Service, a policy or a Deployment finds pods by; it never changes. Given: root, component. */}}
+{{/* The labels by which a Service, a policy or a Deployment finds pods; they never change. Takes: root, component. */}}
 {{- define "tideline.selector" -}}
 app.kubernetes.io/name: {{ include "tideline.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -26,7 +26,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* Given: image, tag to fall back on. */}}
+{{/* Takes: image, default tag. */}}
 {{- define "tideline.image" -}}
 {{- $at := ternary (printf "@%s" .image.digest) "" (not (empty .image.digest)) -}}
 {{ .image.repository }}:{{ default .tag .image.tag }}{{ $at }}
@@ -41,12 +41,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- default (ternary (include "tideline.coordinator" .) "default" $own.create) $own.name }}
 {{- end }}
 
-{{/* What agents in this cluster call: the only way that their own policy leaves open. */}}
+{{/* The address that agents in this cluster call: the only one that their network policy allows. */}}
 {{- define "tideline.agentsService" -}}
-{{- printf "%s-agents.%s.svc:%v" (include "tideline.fullname" .) .Release.Namespace .Values.coordinator.agentsDoor.port }}
+{{- printf "%s-grpc.%s.svc:%v" (include "tideline.fullname" .) .Release.Namespace .Values.coordinator.grpc.port }}
 {{- end }}
 
-{{/* What tokens tell agents to call. */}}
+{{/* The address that tokens give to agents. */}}
 {{- define "tideline.advertise" -}}
 {{- default (include "tideline.agentsService" .) .Values.coordinator.advertise }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* OnRootMismatch, for otherwise each start would open the keys in a home to their group, and the agent would refuse them. */}}
+{{/* OnRootMismatch: otherwise each start would make the keys in a home readable by their group, and the agent would refuse them. */}}
 {{- define "tideline.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: {{ .Values.user }}
@@ -15,7 +15,7 @@ runAsNonRoot: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Service links would set variables such as TIDELINE_HTTP_PORT by the names of Services, and the coordinator reads those. */}}
+{{/* Service links would set variables such as TIDELINE_HTTP_PORT from the names of Services, and the coordinator reads such variables. */}}
 {{- define "tideline.podBasics" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -113,7 +113,7 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 {{- end }}
 {{- end }}
 
-{{/* The Secrets that a coordinator mounts: volume, Secret, key, and the file that it becomes; an empty key: all of it. */}}
+{{/* The Secrets that a coordinator mounts: volume, Secret, key, and the name of its file; an empty key: the whole Secret. */}}
 {{- define "tideline.coordinatorSecrets" -}}
 {{- $own := .Values.coordinator }}
 - {volume: admin, secret: {{ include "tideline.adminSecret" . }}, key: {{ $own.adminKey.key }}, file: admin.key}
@@ -149,7 +149,7 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 {{- end }}
 {{- end }}
 
-{{/* A scratch home counts as the pod's own storage: a machine without room for it would evict the pod. */}}
+{{/* A scratch home counts as the pod's own storage: a node without room for it would evict the pod. */}}
 {{- define "tideline.coordinatorResources" -}}
 {{- $all := deepCopy .resources }}
 {{- $requests := $all.requests | default dict }}
@@ -160,13 +160,13 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 {{- toYaml $all }}
 {{- end }}
 
-{{/* Given: path, https. */}}
+{{/* Takes: path, https. */}}
 {{- define "tideline.probe" -}}
-httpGet: {path: {{ .path }}, port: people, scheme: {{ ternary "HTTPS" "HTTP" .https }}}
+httpGet: {path: {{ .path }}, port: http, scheme: {{ ternary "HTTPS" "HTTP" .https }}}
 timeoutSeconds: 5
 {{- end }}
 
-{{/* Given: root, name, size, storageClass, accessMode, component. It outlives the release: keys and runs are in it. */}}
+{{/* Takes: root, name, size, storageClass, accessMode, component. The claim outlives the release: it holds keys and runs. */}}
 {{- define "tideline.claim" -}}
 apiVersion: v1
 kind: PersistentVolumeClaim
