@@ -47,6 +47,12 @@ log = structlog.get_logger()
 GATHER_SECONDS, AGAIN_SECONDS = 1.0, 10.0  # before they are written together, and after that has failed
 
 
+def serialize(message: Message) -> bytes:
+    """A message as gRPC sends it."""
+    content: bytes = message.SerializeToString()
+    return content
+
+
 class Heartbeats:
     """Has those written who live, in one transaction at a time. `work` blocks; `run` does it on a thread."""
 
@@ -324,7 +330,7 @@ class Servicer:
             "Check": self.check,
             "Probe": self.probe,
         }
-        serialize, watch = Message.SerializeToString, self.watch
+        watch = self.watch
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(served(name, call, watch), None, serialize) for name, call in unary.items()
         }

@@ -401,7 +401,7 @@ def other_version(url: str, version: str, api: str) -> VersionRefused:
 
 def stranger(url: str) -> Malformed:
     """Somebody else answered."""
-    return Malformed(f"What answers at {url} is no Tideline coordinator", "Check the address: it is the people's door, HTTP")
+    return Malformed(f"What answers at {url} is no Tideline coordinator", "Check the address: it is the HTTP API")
 
 
 def between(url: str, status: int) -> Unreachable:
