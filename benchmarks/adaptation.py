@@ -27,10 +27,10 @@ from torch import Tensor
 from benchmarks.domains import each_target, played, world_of
 from tideline.algorithms.feddadil import client, feddadil, score, target
 from tideline.algorithms.feddadil.messages import Mine
-from tideline.archive.codec import LAX, decode
-from tideline.core.data import Data
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.run import ClientId, Role, World
-from tideline.core.step import Site
+from tideline.core.step import Data, Site
 from tideline.learning.formats.holdings import Holdings
 from tideline.numerics.labels import softmax
 

@@ -19,11 +19,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Reply, order_id
 from tideline.engine.model.runs import JOIN, PhaseFact, RoundRow, RunRow, Status
-from tideline.engine.model.seeds import order_id
-from tideline.engine.ports.runs import Advance
+from tideline.engine.ports.journal import Advance
 from tideline_server.store import SqlJournal, audit
 
 TURNS = 5

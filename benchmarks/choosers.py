@@ -37,7 +37,8 @@ from benchmarks.domains import each_target, played, world_of
 from tideline.algorithms.feddadil import feddadil, score, target
 from tideline.algorithms.feddadil.client import own
 from tideline.algorithms.feddadil.messages import Mine
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.run import ClientId, Role
 from tideline.core.step import Site
 from tideline.engine.simulation.federation import Federation

@@ -27,14 +27,15 @@ import torch
 from benchmarks.measure import grown
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.archive.codec import Rules, decode, encode
+from tideline.archive.checks import Rules
 from tideline.archive.folder import FolderParts
+from tideline.archive.reader import decode
+from tideline.archive.writer import encode
+from tideline.core.algorithm import resolve
 from tideline.core.phase import Replies
-from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Member, Role, World
-from tideline.engine.compute import advance
-from tideline.engine.compute.advance import Game
-from tideline.engine.compute.inline import InlineCompute
+from tideline.engine.compute import inline
+from tideline.engine.compute.inline import Game, InlineCompute
 
 PART = ["classifier.*", "*.bottleneck.*", "*.bn?.*", "*.downsample.1.*"]
 WORLDS = {
@@ -98,7 +99,7 @@ def measured(model: str, row: str, n: int, threads: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         parts = FolderParts(Path(folder), durable=False)
         compute = InlineCompute(parts, METHODS)
-        turned = advance.begin(game)
+        turned = inline.begin(game)
         given = [reply(game, parts, i, turned.orders[m.id]) for i, m in enumerate(game.roster)]
         digest = encode(turned.state, parts).digest
         S = size(turned.state)
@@ -151,7 +152,7 @@ def round_of(
     }
     before = decode(game.algorithm.state, state, parts)
     at = time.monotonic()
-    turned = advance.close(game, before, cursor, Replies(load, {}))
+    turned = inline.close(game, before, cursor, Replies(load, {}))
     folded = time.monotonic()
     made = compute.encoded(game, turned, True)
     return made.state[0][0], {"fold_s": round(folded - at, 2), "round_s": round(time.monotonic() - begun, 2)}

@@ -32,9 +32,8 @@ from tideline import nets
 from tideline.algorithms.fada import client, critic
 from tideline.algorithms.fada.messages import Ask, Identifier, Identifiers, Mine
 from tideline.algorithms.fada.settings import FADA
-from tideline.core.data import Data
 from tideline.core.run import ClientId, Role, World
-from tideline.core.step import Site
+from tideline.core.step import Data, Site
 from tideline.learning.fit import cross_entropy, fit
 from tideline.nets.disentangling import identifier, numbers
 

@@ -28,8 +28,8 @@ import torch
 
 from benchmarks.domains import each_target, played_with
 from benchmarks.lines import cell, kept, tell, there
-from tideline.core.data import Data
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
+from tideline.core.step import Data
 from tideline.learning.formats.holdings import Holdings
 
 POLICY = DEFAULT_POLICY | {(Exposure.METRIC, Audience.PEERS), (Exposure.STATISTIC, Audience.PEERS)}

@@ -69,7 +69,7 @@ class OneAtATime:
     turn = threading.Lock()
 
     def __init__(self, methods: str, vault: MemoryVault) -> None:
-        from tideline.core.registry import load_methods
+        from tideline.core.algorithm import load_methods
         from tideline.engine.compute.step_runner import StepRunner
 
         self._steps = StepRunner(load_methods(methods), vault.parts, lambda world, role: Rows())
@@ -85,7 +85,7 @@ class Rows:
     def view(self, view: Any, role: Any) -> Any:
         import torch
 
-        from tideline.core.data import Data
+        from tideline.core.step import Data
 
         rows = torch.arange(8)
         return Data(torch.zeros(8, 2), rows % 2, torch.zeros_like(rows), ("rows",))

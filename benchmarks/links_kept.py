@@ -15,7 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tideline.algorithms.stlf.messages import Mine, State
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.run import RunId
 from tideline.engine.simulation.federation import Federation
 from tideline.numerics.links import bounds

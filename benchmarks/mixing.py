@@ -30,9 +30,8 @@ from tideline.algorithms.fedwca import Config, client
 from tideline.algorithms.fedwca.messages import Mix
 from tideline.algorithms.source_free.adapting import seen
 from tideline.algorithms.source_free.source import network
-from tideline.core.data import Data
 from tideline.core.run import ClientId, Role, World
-from tideline.core.step import Site
+from tideline.core.step import Data, Site
 from tideline.nets import layers
 from tideline.numerics.labels.neighbourhood import soft_density
 

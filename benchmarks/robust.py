@@ -28,11 +28,10 @@ from benchmarks.limits import check_keys, limit, table, tell
 from tideline.algorithms.averaging import FedAvg, fedavg
 from tideline.algorithms.averaging.folds import RULES
 from tideline.algorithms.averaging.messages import Update
-from tideline.core.data import Data
+from tideline.core.algorithm import Methods
 from tideline.core.phase import Phase, Plan
-from tideline.core.registry import Methods
 from tideline.core.settings import setting
-from tideline.core.step import Outcome, Site
+from tideline.core.step import Data, Outcome, Site
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.datasets import digits
 from tideline.learning.formats.holdings import Holdings

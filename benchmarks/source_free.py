@@ -28,10 +28,11 @@ from sklearn.metrics import adjusted_rand_score
 from benchmarks.domains import names, played_with, read
 from benchmarks.lines import kept, tell
 from tideline.algorithms.source_free.messages import Model
-from tideline.archive.codec import LAX, decode
-from tideline.core.data import Data
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import RunId
+from tideline.core.step import Data
 from tideline.learning.formats.holdings import Holdings
 
 INVERTED = ("fonts",)  # dark on light in the set, light on dark here

@@ -18,8 +18,9 @@ from typing import Any
 
 import psutil
 
-from tideline.cli.local.demo import Children, ended, terminable, unbroken, wait_for
-from tideline.client.http import Client
+from tideline.bench.processes import stop_all, terminable, unbroken
+from tideline.cli.local.demo import Children, ended, wait_for
+from tideline.client.http import Client, Endpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = "benchmarks.noise:METHODS"
@@ -110,7 +111,7 @@ def staged(database: str | None = None, redis: str | None = None) -> Iterator[St
                 yield stage
         finally:
             with unbroken():
-                children.stop()
+                stop_all(children.running.values())
 
 
 def opened(children: Children, *more: str) -> Stage:
@@ -119,7 +120,7 @@ def opened(children: Children, *more: str) -> Stage:
     children.start("coordinator", "coordinator", "--home", str(folder), "--grpc-port", "0", "--http-port", "0", *more)
     wait_for(children, folder / "coordinator.json")
     address = json.loads((folder / "coordinator.json").read_text())["grpc"]
-    return Stage(children.home, children, Client.of_home(folder), address)
+    return Stage(children.home, children, Client.of(Endpoint(home=folder)), address)
 
 
 @contextmanager
@@ -148,7 +149,7 @@ def experiment(roster: list[str], seed: int, config: Mapping[str, Any]) -> dict[
 def expected(roster: list[str], seed: int, **config: Any) -> str:
     """The digest that a run ends in, from a simulation of it in this process."""
     from benchmarks.light import Rows
-    from tideline.core.registry import load_methods
+    from tideline.core.algorithm import load_methods
     from tideline.engine.simulation.federation import SimSite, simulate
 
     sites = {name: SimSite(lambda world, role: Rows()) for name in roster}

@@ -25,8 +25,9 @@ import numpy as np
 
 from benchmarks.measure import PeakMemory, loopback_bytes
 from benchmarks.raw_stream import raw_rounds
+from tideline.bench.processes import stop_all
 from tideline.cli.local.demo import Children, ended, wait_for
-from tideline.client.http import Client
+from tideline.client.http import Client, Endpoint
 
 GRID = ((0.1, 2), (10.0, 8), (100.0, 2), (100.0, 4), (100.0, 8), (500.0, 2))
 QUICK = ((0.1, 2), (10.0, 2), (100.0, 2))
@@ -117,7 +118,7 @@ def federation(home: Path, mb: float, n: int, rounds: int) -> tuple[float, int, 
         closed = [phase["seconds"] for phase in result["phases"] if phase["name"] == "echo"]
         return min(closed), moved, idle, memory.peaks
     finally:
-        children.stop()
+        stop_all(children.running.values())
 
 
 def start(children: Children, home: Path, n: int) -> Client:
@@ -126,7 +127,7 @@ def start(children: Children, home: Path, n: int) -> Client:
     common = ("--methods", METHODS)
     children.start("coordinator", "coordinator", "--home", str(folder), "--grpc-port", "0", "--http-port", "0", *common)
     wait_for(children, folder / "coordinator.json")
-    client = Client.of_home(folder)
+    client = Client.of(Endpoint(home=folder))
     address = json.loads((folder / "coordinator.json").read_text())["grpc"]
     data = home / "data"
     data.mkdir()

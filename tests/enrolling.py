@@ -6,7 +6,7 @@ import hashlib
 
 from tideline.engine.coordinator.enrolment import Applicant
 from tideline.engine.coordinator.run_service import RunService
-from tideline.engine.model.clients import Client, Keys
+from tideline.engine.model.accounts import Client, Keys
 
 
 def keys_of(name: str) -> Keys:
@@ -16,4 +16,4 @@ def keys_of(name: str) -> Keys:
 
 def enrol(run_service: RunService, token: str, name: str, roles: tuple[str, ...], version: str = "1") -> Client:
     """Enrol an agent with a token, or come back."""
-    return run_service.people.admit(token, Applicant(name, roles, version, keys_of(name)))
+    return run_service.enrolment.admit(token, Applicant(name, roles, version, keys_of(name)))

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tideline.core.data import Data, View
 from tideline.core.run import Role, World
+from tideline.core.step import Data, View
 from tideline.engine.simulation.federation import SimSite
 
 CLASSES = 3

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tideline.algorithms import METHODS
-from tideline.core.algorithm import Algorithm, contract
+from tideline.core.algorithm import Algorithm, Methods, contract, resolve
 from tideline.core.notes import KINDS
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Clause, Exposure, contract_digest
-from tideline.core.registry import Methods, resolve
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "privacy.md"
 MEANINGS = {

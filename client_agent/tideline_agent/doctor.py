@@ -18,7 +18,7 @@ from tideline import __version__
 from tideline.core.errors import FederationError, IdentityRefused, TooMany
 from tideline.core.signing import PROTOCOL
 from tideline.core.tokens import read_token, split_address
-from tideline.engine.coordinator.progress import duration
+from tideline.engine.coordinator.scheduler import duration
 from tideline_agent.discovery import Found, find
 from tideline_agent.home import identity
 from tideline_agent.home.keys import Keys

@@ -22,7 +22,7 @@ from tideline.core.tokens import read_token
 from tideline.engine.model.orders import Order
 from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
-from tideline.engine.process.malloc import keep_freed_memory
+from tideline.engine.process.resources import keep_freed_memory
 from tideline.engine.site.agent import Agent
 from tideline_agent.discovery import find, introduced, note
 from tideline_agent.home import identity

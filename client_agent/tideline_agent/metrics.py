@@ -11,8 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from tideline.archive.parts import Parts
 from tideline.core.errors import ConfigRefused
 from tideline.core.tokens import split_address
-from tideline.engine.model.files import Arrivals, Files
-from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.ports.site import Done, Job, Link, Pool
 
 STEPS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)

@@ -14,8 +14,7 @@ from tideline.core.errors import Cancelled, StepFailed
 from tideline.core.run import RunId
 from tideline.core.settings import plain
 from tideline.engine.ports.site import Done, Job
-from tideline.engine.process.calls import done_in
-from tideline.engine.process.pipe import Child, ChildDied
+from tideline.engine.process.pipe import Child, ChildDied, done_in
 
 log = structlog.get_logger()
 SPAWN_AFTER_SECONDS = 10.0  # how long a run waits for another's trainer before it gets one of its own

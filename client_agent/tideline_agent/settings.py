@@ -1,10 +1,11 @@
-"""What a site's owner decides: the agent's settings, and the policy file that says what may leave the site.
+"""Settings of an agent, which its owner chooses, and the policy file that says what may leave the site.
 
 [allow]
 features = ["coordinator"]
 [forbid]
 weights = ["peers"]
-notes = ["coordinator"]"""
+notes = ["coordinator"]
+"""
 
 from __future__ import annotations
 
@@ -17,38 +18,39 @@ from typing import Any
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
 from tideline.core.run import Role
-from tideline.core.settings import nearest
+from tideline.core.settings import nearest, setting
 from tideline.core.tokens import split_address
 
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """One agent. `roles` are those that its owner allows; `home` holds its keys, memory and unacknowledged replies.
+    """One agent. Fields with a `doc` are options of `tideline agent`; the doc is the option's help.
 
-    `coordinator`: HOST:PORT, or those of several replicas with commas between them; empty: those of the token or of the home.
-    `notes`: whether the coordinator is told what happens here, as far as the policy file allows it too.
-    `tls_cert` and `tls_key`: the agent's own certificate, where the coordinator asks for one.
+    `roles` are those that its owner allows; `home` holds its keys, its memory and replies that are not acknowledged yet.
+    `notes`: whether the agent reports to the coordinator how work goes here, as far as the policy file allows it too.
     """
 
-    coordinator: str
-    data: Path
-    roles: tuple[Role, ...]
-    name: str
+    coordinator: str = setting(
+        doc="HOST:PORT of the coordinator's gRPC port, several replicas with commas. [default: the token's, or the home's]"
+    )
+    data: Path = setting(doc="Folder of the site's data, see `tideline data check`.")
+    roles: tuple[Role, ...] = setting()
+    name: str = setting(doc="The client's name. [default: the home's, or the host's]")
     token: str = ""
-    home: Path | None = None
-    policy: Path | None = None
-    device: str = "auto"
-    methods: str = "tideline.algorithms:METHODS"
-    ca: Path | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    insecure: bool = False
-    rotate: bool = False
-    parallel: int = 4
-    trainer_idle: float = 60.0
-    wait: float = 60.0
+    home: Path | None = setting(None, doc="Folder of the agent's keys and memory. [default: ~/.tideline/agents/NAME]")
+    policy: Path | None = setting(None, doc="File (TOML) that says what may leave this site.")
+    device: str = setting("auto", doc="Where steps compute: auto, cpu, cuda, ...")
+    methods: str = setting("tideline.algorithms:METHODS", doc="Registry of methods, MODULE:TUPLE.")
+    ca: Path | None = setting(None, doc="CA certificate (PEM) that signed the coordinator's. [default: the token's]")
+    tls_cert: Path | None = setting(None, doc="The agent's own certificate (PEM), if the coordinator asks for one.")
+    tls_key: Path | None = setting(None, doc="Private key (PEM) of that certificate.")
+    insecure: bool = setting(False, doc="Call beyond this machine without TLS.")
+    rotate: bool = setting(False, doc="Make new keys after enrolment.")
+    parallel: int = setting(4, low=1, doc="Runs served at once.")
+    trainer_idle: float = setting(60.0, low=0, doc="Seconds after which an idle trainer process ends.")
+    wait: float = setting(60.0, low=0, doc="Seconds to wait for a coordinator at the start.")
     notes: bool = True
-    metrics: str | None = None
+    metrics: str | None = setting(None, doc="[HOST:]PORT that serves metrics for Prometheus. [default: off]")
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -77,7 +79,7 @@ def check_address(address: str, secured: bool) -> None:
         host, _ = split_address(address)
     except ConfigRefused:
         raise ConfigRefused(
-            f"--coordinator {address!r} is no address",
+            f"--coordinator {address!r} is not an address",
             "Write it as HOST:PORT, such as 127.0.0.1:7800; several replicas with commas between them",
         ) from None
     if not secured and host not in ("127.0.0.1", "::1", "localhost"):

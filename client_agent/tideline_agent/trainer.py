@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from tideline.core.algorithm import load_methods
 from tideline.core.errors import DeviceMissing
-from tideline.core.registry import load_methods
 from tideline.core.run import Role, World
 from tideline.core.settings import Plain, plain
 from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.ports.site import SiteData
-from tideline.engine.process.calls import job_in
-from tideline.engine.process.pipe import Tick, serve
+from tideline.engine.process.pipe import Tick, job_in, serve
 from tideline.learning.formats.folder import read_folder
 from tideline_agent.vault import FolderVault
 

@@ -18,10 +18,9 @@ from tideline.archive.folder import FolderParts, room, sync
 from tideline.archive.layout import handle_in, handle_node
 from tideline.core.errors import Malformed, MemoryLost, NotFound
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Files
+from tideline.engine.model.orders import Envelope, Files
 from tideline.engine.ports.site import Head
-from tideline.engine.site.vault_parts import collect
+from tideline.engine.site.agent import collect
 
 MAX_RUN_BYTES = 255  # of a run's name, which is a folder's
 KEPT_RUNS = 64  # runs whose folders stay open to us; an agent serves a few at once, and thousands in its life
@@ -84,7 +83,7 @@ class FolderVault:
                 sync(parts.path(digest))
                 sync(parts.path(digest).parent)
 
-    def keep(self, run: RunId, files: Files) -> None:
+    def collect(self, run: RunId, files: Files) -> None:
         parts = self.parts(run)
         parts.sweep()
         collect(parts, self.head(run), files)

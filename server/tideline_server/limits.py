@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import structlog
 
 from tideline.core.errors import TooMany
-from tideline.engine.audit.refusals import Refusals
+from tideline.engine.audit.entries import Refusals
 from tideline.engine.ports.clock import Clock
 from tideline_server.bell import LocalCounts
 

@@ -25,12 +25,11 @@ from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.tokens import Trust
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.api_keys import hash_of
-from tideline.engine.coordinator.leases import Leases
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService
-from tideline.engine.coordinator.scheduler import Scheduler
+from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.model.runs import Lease
-from tideline.engine.process.malloc import keep_freed_memory
+from tideline.engine.process.resources import keep_freed_memory
 from tideline_server.api import ApiSettings, Services, create_app
 from tideline_server.api.server import QuietServer, http_config
 from tideline_server.api.services import Meeting
@@ -215,7 +214,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
         "tideline_disk_free_bytes": ("free bytes on the fullest disk that is written to", partial(least_free, disks)),
         "tideline_tls_not_after_timestamp_seconds": ("when the coordinator's certificate ends", lambda: ends),
     }
-    metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.lying().values()), gauges))
+    metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
     services = Services(
         run_service=run_service,
         journal=journal,
@@ -356,7 +355,7 @@ def stored_secret(path: Path, nbytes: int) -> str:
 
 def shared_key(settings: CoordinatorSettings) -> str | None:
     """The hash of the admin key that replicas share, if one is given. Raises ConfigRefused."""
-    given = None if settings.admin_key is None else settings.admin_key.get_secret_value()
+    given = settings.admin_key
     if given is None and settings.admin_key_file is not None:
         try:
             given = settings.admin_key_file.expanduser().read_text(encoding="utf-8")

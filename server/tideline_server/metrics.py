@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from tideline.core.errors import FederationError
 from tideline.engine.model.runs import RoundRow, RunRow, Tally
-from tideline.engine.ports.meter import Meter
+from tideline.engine.ports.clock import Meter
 
 Gauges = Mapping[str, tuple[str, Callable[[], float | None]]]  # by name: what each is, and its value; None leaves it out
 MOST_PAIRS = 100  # methods with their phases that are counted apart; the rest are "other"

@@ -12,9 +12,7 @@ import structlog
 
 from tideline.core.errors import FederationError, Overtaken, StorageFull, Unreachable
 from tideline.core.run import RunId
-from tideline.engine.coordinator.leases import Leases
-from tideline.engine.coordinator.progress import duration
-from tideline.engine.coordinator.scheduler import Scheduler
+from tideline.engine.coordinator.scheduler import Leases, Scheduler, duration
 from tideline.engine.model.runs import OPEN, Status
 from tideline_server.bell import LocalBell
 
@@ -55,7 +53,7 @@ class SchedulerLoop:
         """Keep what is ours, take what is free, and tidy. Bells may be lost: each run is looked at, and what others order."""
         self.tidy()
         try:
-            for run in await on(self._leasing, self.leases.look):
+            for run in await on(self._leasing, self.leases.poll):
                 self.take(run)
                 self.bell.nudge(f"run:{run}")
             if self.leases.elsewhere:

@@ -2,62 +2,66 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
-
+from tideline.core.settings import setting
 from tideline.core.tokens import split_address
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 EVERYWHERE = ("0.0.0.0", "::", "")
 
 
-class CoordinatorSettings(BaseSettings):
-    """Where the coordinator keeps things and listens. Port 0 takes a free one."""
+@dataclass(frozen=True)
+class CoordinatorSettings:
+    """Where the coordinator stores its files and listens. Each field is an option and a variable; `doc` is the option's help."""
 
-    model_config = SettingsConfigDict(env_prefix="TIDELINE_", frozen=True)
-
-    home: Path = Field(Path("~/.tideline/coordinator"), description="database, parts and admin key")
-    database: SecretStr | None = Field(None, description="URL of the database; none: an SQLite file in the home")
-    parts: str | None = Field(None, description="directory or s3://BUCKET/PREFIX of the parts; none: a folder in the home")
-    parts_cache: float = Field(10.0, gt=0, allow_inf_nan=False, description="GB of a bucket's parts that are kept in the home")
-    wait: float = Field(60.0, ge=0.0, le=86400.0, description="seconds to wait at the start for a database that does not answer")
-    host: str = Field("127.0.0.1", description="address that both ports listen on")
-    redis: str | None = Field(None, description="redis://HOST:PORT, through which replicas wake each other and share limits")
-    lease: float = Field(15.0, ge=1.0, le=3600.0, description="seconds of silence after which another replica conducts the runs")
-    connections: int = Field(256, ge=0, description="connections from one address at the HTTP API; 0: any number")
-    admin_key_file: Path | None = Field(None, description="file with an admin key that replicas share, beside the home's own")
-    admin_key: SecretStr | None = Field(None, description="the same key itself, from the environment alone")
-    grpc_port: int = Field(7800, ge=0, le=65535, description="the gRPC port for agents")
-    advertise: str | None = Field(None, description="HOST:PORT,... that agents call; none: this host and port")
-    http_port: int = Field(7880, ge=0, le=65535, description="the port of the HTTP API")
-    tls_cert: Path | None = Field(None, description="certificate chain (PEM) for both ports")
-    tls_key: Path | None = Field(None, description="its key (PEM)")
-    tls_client_ca: Path | None = Field(None, description="certificate (PEM) of the authority that must sign each agent's own")
-    insecure: bool = Field(False, description="listen beyond this machine without TLS")
-    rate: int = Field(3000, ge=0, description="requests a minute from one address at the HTTP API; 0: any number")
-    rate_wrong_keys: int = Field(30, ge=0, description="requests a minute from one address without the right key; 0: any number")
-    rate_enrol: int = Field(1200, ge=0, description="enrolments a minute from one address; 0: any number")
-    weights_limit: float = Field(4.0, gt=0, allow_inf_nan=False, description="GB of a file of weights that may be uploaded")
-    methods: str = Field("tideline.algorithms:METHODS", description="the registry of methods, MODULE:TUPLE")
+    home: Path = setting(Path("~/.tideline/coordinator"), doc="Folder of the database, the parts and the admin key.")
+    # May hold a password, and so is not shown.
+    database: str | None = field(
+        default=None, repr=False, metadata={"doc": "URL of a Postgres database. Without it, an SQLite file in the home."}
+    )
+    parts: str | None = setting(None, doc="Directory of the parts, or s3://BUCKET/PREFIX. Without it, a folder in the home.")
+    parts_cache: float = setting(10.0, low=0.001, doc="GB of a bucket's parts that the home caches.")
+    wait: float = setting(60.0, low=0, high=86400, doc="Seconds to wait at the start for a database that does not answer.")
+    host: str = setting("127.0.0.1", doc="Address to listen on.")
+    redis: str | None = setting(None, doc="redis://HOST:PORT through which replicas wake each other and share limits.")
+    lease: float = setting(15.0, low=1, high=3600, doc="Seconds of silence after which another replica takes over the runs.")
+    connections: int = setting(256, low=0, doc="Connections from one address to the HTTP port. 0: no limit.")
+    admin_key_file: Path | None = setting(None, doc="File with an admin key that replicas share, beside the home's own.")
+    # From the environment alone: other users of the machine can see a command's options.
+    admin_key: str | None = field(default=None, repr=False)
+    grpc_port: int = setting(7800, low=0, high=65535, doc="gRPC port, for agents. 0: any free port.")
+    advertise: str | None = setting(None, doc="HOST:PORT,... that agents call. Without it, this host and port.")
+    http_port: int = setting(7880, low=0, high=65535, doc="HTTP port, for users and programs. 0: any free port.")
+    tls_cert: Path | None = setting(None, doc="Certificate chain (PEM) for both ports.")
+    tls_key: Path | None = setting(None, doc="Private key (PEM) of that certificate.")
+    tls_client_ca: Path | None = setting(None, doc="CA certificate (PEM) that must have signed each agent's certificate.")
+    insecure: bool = setting(False, doc="Listen beyond this machine without TLS.")
+    rate: int = setting(3000, low=0, doc="HTTP requests a minute from one address. 0: no limit.")
+    rate_wrong_keys: int = setting(30, low=0, doc="HTTP requests a minute from one address without a valid key. 0: no limit.")
+    rate_enrol: int = setting(1200, low=0, doc="Enrolments a minute from one address. 0: no limit.")
+    weights_limit: float = setting(4.0, low=1e-6, doc="GB that an uploaded file of initial weights may have.")
+    methods: str = setting("tideline.algorithms:METHODS", doc="Registry of methods, MODULE:TUPLE.")
 
     @property
     def folder(self) -> Path:
+        """The home, with ~ resolved."""
         return self.home.expanduser()
 
     @property
     def store(self) -> Path | str:
-        """Where the journal lies: a file, or a URL, which may hold a password."""
-        return self.folder / "coordinator.db" if self.database is None else self.database.get_secret_value()
+        """Where the journal is: a file, or a URL, which may hold a password."""
+        return self.folder / "coordinator.db" if self.database is None else self.database
 
     @property
     def place(self) -> tuple[str, Path, float]:
-        """Where parts lie, the home that may hold a cache of them, and how many GB of it."""
+        """Where parts are stored, the home that may hold a cache of them, and how many GB of it."""
         return self.parts or str(self.folder / "parts"), self.folder, self.parts_cache
 
     @property
     def weights_bytes(self) -> int:
+        """The most bytes of a file of weights that may be uploaded."""
         return int(self.weights_limit * 10**9)
 
     @property
@@ -68,7 +72,7 @@ class CoordinatorSettings(BaseSettings):
 
 def addresses_in(text: str) -> tuple[str, ...]:
     """HOST:PORT,HOST:PORT as a tuple, each once. Raises ConfigRefused."""
-    found = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
-    for each in found:
+    addresses = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+    for each in addresses:
         split_address(each)
-    return found
+    return addresses

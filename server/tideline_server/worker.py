@@ -16,7 +16,7 @@ from typing import TypeVar
 from tideline.core.errors import Cancelled, FederationError, StepFailed, StorageFull, Unreachable
 from tideline.core.run import RunSpec
 from tideline.core.settings import Plain, plain
-from tideline.engine.model.compute import (
+from tideline.engine.ports.compute import (
     BeginRequest,
     CheckRequest,
     CloseRequest,
@@ -26,9 +26,22 @@ from tideline.engine.model.compute import (
     MethodSummary,
     NextRound,
 )
-from tideline.engine.process.calls import BEGIN, CHECK, CLOSE, DESCRIBE, DRAFT, METHODS, Call, answered
-from tideline.engine.process.malloc import give_back
-from tideline.engine.process.pipe import Child, ChildDied, Tick, TookTooLong, serve
+from tideline.engine.process.pipe import (
+    BEGIN,
+    CHECK,
+    CLOSE,
+    DESCRIBE,
+    DRAFT,
+    METHODS,
+    Call,
+    Child,
+    ChildDied,
+    Tick,
+    TookTooLong,
+    answered,
+    serve,
+)
+from tideline.engine.process.resources import give_back
 
 T = TypeVar("T")
 
@@ -139,7 +152,7 @@ def main() -> None:
     """The worker's process: PARTS HOME CACHE METHODS."""
     import torch
 
-    from tideline.core.registry import load_methods
+    from tideline.core.algorithm import load_methods
     from tideline.engine.compute.inline import InlineCompute
     from tideline_server.parts import open_parts
 

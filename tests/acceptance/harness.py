@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.forking import Started
 from tests.services import free_port
-from tideline.client.http import Client
+from tideline.client.http import Client, Endpoint
 from tideline.engine.ports.journal import Journal
 from tideline_server.store import SqlJournal
 
@@ -72,7 +72,7 @@ class Net:
     def client(self, name: str = COORDINATOR) -> Client:
         """The HTTP API."""
         if name not in self._clients:
-            self._clients[name] = Client.of_home(self.home_of(name))
+            self._clients[name] = Client.of(Endpoint(home=self.home_of(name)))
         return self._clients[name]
 
     def coordinator(self, *more: str, name: str = COORDINATOR) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tideline.algorithms import METHODS as SHIPPED
-from tideline.core.registry import Methods
+from tideline.core.algorithm import Methods
 
 METHODS: Methods = (
     *SHIPPED,

@@ -26,7 +26,7 @@ from tideline_server.settings import CoordinatorSettings
 
 Play = Callable[[Scene], float]
 EVERY: dict[str, tuple[str, Play]] = {}
-DEFAULT_LEASE = float(CoordinatorSettings.model_fields["lease"].default)
+DEFAULT_LEASE = float(CoordinatorSettings.__dataclass_fields__["lease"].default)
 DEADLINE = 20.0  # seconds of a round, where a scenario needs one that ends
 LONGEST_FREEZE = 5.0
 REPLICAS = (COORDINATOR, "other")

@@ -21,8 +21,9 @@ from tests.laws.stage import HoardingParts, Stage
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.fada.messages import State
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
 from tideline.archive.folder import FolderParts
+from tideline.archive.reader import decode
 from tideline.core.run import Digest, Role, World
 from tideline.engine.simulation.federation import SimSite
 from tideline.learning.formats.folder import read_folder

@@ -15,8 +15,9 @@ from tests.acceptance.tap import tapped
 from tideline.algorithms.feddadil import Config
 from tideline.algorithms.feddadil.client import own
 from tideline.algorithms.feddadil.messages import Mine, State
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
 from tideline.archive.folder import FolderParts
+from tideline.archive.reader import decode
 from tideline.core.run import Digest, RunId
 from tideline_agent.home.runs import memory_of
 from tideline_agent.vault import FolderVault

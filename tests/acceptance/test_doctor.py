@@ -193,7 +193,7 @@ def test_a_client_that_was_revoked(opened: tuple[Federation, int], site: AgentSe
 
 def test_a_client_that_waits_for_approval(opened: tuple[Federation, int], site: AgentSettings) -> None:
     """A person is awaited, and parts are not taken."""
-    secret = opened[0].run_service.people.invite(site.name, {}, 60.0, hold=True)
+    secret = opened[0].run_service.enrolment.invite(site.name, {}, 60.0, hold=True)
     found = look(enrolled(with_token(site, secret)))
     assert found["sign-in"].state is WARNING and f"tideline clients approve {site.name}" in found["sign-in"].todo
     assert found["parts"].state is NOT_TRIED

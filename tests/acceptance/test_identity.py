@@ -13,8 +13,7 @@ import pytest
 from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import Net, net
 from tests.cli.world import tide, tide_process
-from tideline.cli.options import Door
-from tideline.client.http import Client
+from tideline.client.http import Client, Endpoint
 from tideline.core.tokens import read_token
 
 pytestmark = pytest.mark.processes
@@ -40,7 +39,7 @@ def tideline(*args: str) -> tuple[int, str]:
 def secured(federation: Net, made: Path, *more: str) -> None:
     """Start a coordinator with TLS, and people who trust it."""
     federation.coordinator("--tls-cert", str(made / "coordinator.pem"), "--tls-key", str(made / "coordinator.key"), *more)
-    federation._clients["coordinator"] = Client.of(Door(home=federation.folder, ca=made / "ca.pem"))
+    federation._clients["coordinator"] = Client.of(Endpoint(home=federation.folder, ca=made / "ca.pem"))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from tideline.core.run import Role
 from tideline.core.tokens import Token, Trust
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.model.clients import Keys as TheirKeys
+from tideline.engine.model.accounts import Keys as TheirKeys
 from tideline.engine.peers.peer_keys import MOST_FORMER
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.federation import Federation
@@ -74,7 +74,7 @@ class Site:
     @property
     def known(self) -> str:
         """The key that the coordinator knows."""
-        return self.federation.run_service.people.find(self.name).sign_key
+        return self.federation.run_service.enrolment.find(self.name).sign_key
 
     @property
     def kept(self) -> str:
@@ -305,7 +305,7 @@ def test_a_rotation_that_is_put_off(tmp_path: Path) -> None:
     with grpc_port_of(Limits(LocalCounts(), ManualClock(1_000_000_040.0), wrong_keys=1)) as opened:
         site = Site(*opened, tmp_path, "dora")
         with closing(site.started()) as link:
-            own = site.federation.run_service.people.find("dora")
+            own = site.federation.run_service.enrolment.find("dora")
             site.federation.journal.rekey(own.name, own.sign_key, TheirKeys("aa" * 32, "bb" * 32))
             site.federation.clock.advance(FRESH_SECONDS)
             with pytest.raises(TooMany):

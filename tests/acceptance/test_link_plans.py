@@ -13,7 +13,7 @@ import pytest
 
 from tests.acceptance.harness import COORDINATOR, Net, net
 from tests.planning.cases import MEASURED, changed, device
-from tideline.client.http import Client
+from tideline.client.http import Client, Endpoint
 from tideline.core.errors import ConfigRefused, FederationError
 from tideline.planning.links import plan_links
 
@@ -53,7 +53,7 @@ def test_a_long_plan_holds_up_nobody(tmp_path: Path) -> None:
         told: list[FederationError] = []
 
         def ask() -> None:
-            with pytest.raises(FederationError) as caught, Client.of_home(federation.folder) as own:
+            with pytest.raises(FederationError) as caught, Client.of(Endpoint(home=federation.folder)) as own:
                 own._call("POST", "/links/plan", hard())
             told.append(caught.value)
 

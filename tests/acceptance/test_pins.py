@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 from tideline.core.run import ClientId
 from tideline.engine.peers.peer_keys import PeerKeys, fresh
-from tideline.engine.model.clients import Peer
+from tideline.engine.model.accounts import Peer
 from tideline_agent.home.pins import FolderPins
 home, who = Path(sys.argv[1]), sys.argv[2]
 peer_keys = PeerKeys(fresh, FolderPins(home))

@@ -22,14 +22,14 @@ from tests.laws.trace import answered, asked
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
-from tideline.archive.codec import decode
-from tideline.client.initial_weights import packed
+from tideline.archive.reader import decode
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.experiments.files import read_file
+from tideline.experiments.initial_weights import packed
 from tideline.learning.formats.folder import read_folder
 
 pytestmark = pytest.mark.processes
@@ -189,7 +189,7 @@ def test_weights_that_do_not_fit_are_refused_by_a_coordinators_own_worker(federa
     before = federation.client().get("/runs")
     content = save({"classifier.weight": torch.ones(2, 2)})
     digest = hashlib.sha256(content).hexdigest()
-    federation.client().bring(digest, len(content), lambda: iter([content]))
+    federation.client().upload_weights(digest, len(content), lambda: iter([content]))
     for weights, said in ((digest, "and 1 more"), ("0" * 64, "There are no weights")):
         with pytest.raises(ConfigRefused, match=said) as refusal:
             federation.run(experiment("fedavg", weights=weights))

@@ -103,10 +103,10 @@ def words(*args: str | Path) -> str:
 def test_a_list_of_nothing_is_a_sentence(federation: Net, ended: str, tmp_path: Path) -> None:
     """Where there is nothing to list no table is drawn; where there is something one is."""
     told = words("list", "--home", home(federation, "a"), "--run", ended)
-    assert told.startswith(f"Of run {ended} nothing is kept at this site yet: some methods") and told.count("\n") == 1
+    assert told.startswith(f"There is nothing to export of run {ended} at this site yet: some methods") and told.count("\n") == 1
     assert "summary_1" in words("list", "--home", home(federation, "c"), "--run", ended)
     (tmp_path / "runs").mkdir()
-    assert words("list", "--home", tmp_path) == "This site remembers no run yet.\n"
+    assert words("list", "--home", tmp_path) == "There is no run in this home yet.\n"
 
 
 def test_a_run_that_has_just_been_asked(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_an_odd_id_is_what_its_owner_typed(tmp_path: Path, run: str) -> None:
 def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
     """A wrong --home is named."""
     told = said("list", "--home", tmp_path, code=2)
-    assert "no agent's home" in told["detail"]
+    assert "not an agent's home" in told["detail"]
 
 
 def test_a_run_is_forgotten_beside_a_working_agent(federation: Net) -> None:

@@ -12,10 +12,12 @@ import torch
 from tests.engine.toys import until
 from tests.laws.stage import Stage
 from tideline.algorithms import METHODS
-from tideline.archive.codec import LAX, decode, decode_order, encode
+from tideline.archive.checks import LAX
 from tideline.archive.parts import MemoryParts
+from tideline.archive.reader import decode, decode_order
+from tideline.archive.writer import encode
+from tideline.core.algorithm import resolve
 from tideline.core.record import record
-from tideline.core.registry import resolve
 from tideline.core.run import ClientId
 from tideline.core.step import no_tick
 from tideline.engine.model.orders import Order, Receipt, Reply

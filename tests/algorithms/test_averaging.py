@@ -16,7 +16,8 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging import FedProx, fedavg, proximal
 from tideline.algorithms.averaging.messages import State, Update
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
 from tideline.core.errors import RosterRefused
 from tideline.core.run import World

@@ -10,7 +10,7 @@ from tests.architecture.sources import sources
 
 # Of otherwise light packages, what works on tensors. Everything else in them loads none.
 WITH_TORCH = (
-    *("tideline.archive.codec", "tideline.archive.foreign", "tideline.archive.rules"),
+    *("tideline.archive.checks", "tideline.archive.reader", "tideline.archive.writer"),
     *("tideline.engine.compute", "tideline.engine.simulation.federation"),
 )
 LIGHT = ("tideline.core", "tideline.archive", "tideline.engine")

@@ -17,10 +17,11 @@ from torch import Tensor
 from tests.archive.values import Chain, Everything, Flags, Point, Sealed, bytes_of, equal, everything
 from tests.budgets import examples
 from tideline.archive import errors, layout
-from tideline.archive.codec import LAX, PART_BYTES, RULES, decode, encode, files_of
+from tideline.archive.checks import DTYPES, LAX, RULES
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts, Parts
-from tideline.archive.rules import DTYPES
+from tideline.archive.reader import decode, files_of
+from tideline.archive.writer import PART_BYTES, encode
 from tideline.core.errors import Malformed
 from tideline.core.handle import Handle
 from tideline.core.record import Weights, record

@@ -22,7 +22,8 @@ import sys
 from pathlib import Path
 import torch
 from torch import Tensor
-from tideline.archive.codec import decode, encode
+from tideline.archive.reader import decode
+from tideline.archive.writer import encode
 from tideline.archive.folder import FolderParts
 from tideline.core.record import record
 

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from tideline.archive import errors, layout
-from tideline.archive.codec import PART_BYTES, Rules, decode, decode_order, encode
+from tideline.archive.checks import Rules
 from tideline.archive.parts import MemoryParts
+from tideline.archive.reader import decode, decode_order
+from tideline.archive.writer import PART_BYTES, encode
 from tideline.core.handle import Handle, Maker
 from tideline.core.privacy import TO_PEERS, Exposure
 from tideline.core.record import Weights, field, record

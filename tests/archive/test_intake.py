@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tideline.archive.errors import DataTruncated, DigestMismatch, PartMissing, TooLarge
 from tideline.archive.folder import FolderParts
-from tideline.archive.intake import MAX_CHUNK, MIN_CHUNK, Intake, chunk_size, chunks, commit
-from tideline.archive.parts import MemoryParts
+from tideline.archive.parts import MAX_CHUNK, MIN_CHUNK, Intake, MemoryParts, chunk_size, chunks, commit
 from tideline.core.run import Digest
 
 CONTENTS = tuple(bytes([i]) * (i * 700 + 1) for i in range(1, 5))

@@ -12,8 +12,11 @@ import torch
 
 from tests.archive.values import Flags, Square, entry, file, head, root, stored
 from tideline.archive import errors, layout
-from tideline.archive.codec import PART_NAME, RULES, Rules, decode, encode
+from tideline.archive.checks import RULES, Rules
+from tideline.archive.layout import PART_NAME
 from tideline.archive.parts import MemoryParts
+from tideline.archive.reader import decode
+from tideline.archive.writer import encode
 from tideline.core.errors import Malformed
 from tideline.core.run import Digest
 

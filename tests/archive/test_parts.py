@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.archive.values import Flags
 from tests.budgets import examples
 from tideline.archive import errors, layout
-from tideline.archive.codec import decode
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts, Parts
+from tideline.archive.reader import decode
 from tideline.core.run import Digest
 from tideline_server.parts import open_parts
 

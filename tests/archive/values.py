@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tideline.archive import layout
+from tideline.archive.checks import DTYPES
 from tideline.archive.parts import MemoryParts
-from tideline.archive.rules import DTYPES
 from tideline.core.handle import Handle
 from tideline.core.privacy import TO_PEERS, Exposure
 from tideline.core.record import Weights, field, record

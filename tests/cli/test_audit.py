@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.world import KEY, Coordinator, tide
-from tideline.client import audit_tips
-from tideline.client.audit_tips import Verified
+from tideline.client.audit import Verified, file_of_tips, save, verified_logs
 from tideline.engine.audit.log import UNREADABLE, AuditEvent, Entry, Tip, chained, line_of, read_line
 from tideline.engine.simulation.journal import MemoryJournal
 
@@ -41,11 +40,11 @@ def test_a_log_is_verified_and_remembered(busy: Coordinator) -> None:
     """How far, in a file of this user alone; the next time it is told that it is as it was."""
     last = entries(busy)[-1]
     told = verify(busy)
-    assert told.exit_code == 0 and f"The log is whole: {last.seq} entries, the last with hash {last.hash}" in told.stdout
-    assert stat.S_IMODE(audit_tips.place().stat().st_mode) == 0o600
-    assert audit_tips.tips()[busy.url].tip == Tip(last.seq, last.hash)
+    assert told.exit_code == 0 and f"The log is valid: {last.seq} entries, the last with hash {last.hash}" in told.stdout
+    assert stat.S_IMODE(file_of_tips().stat().st_mode) == 0o600
+    assert verified_logs()[busy.url].tip == Tip(last.seq, last.hash)
     assert tide("keys", "add", "--name", "alice", "--role", "viewer", "--home", busy.home).exit_code == 0
-    assert f"The {last.seq} entries that were verified on" in verify(busy).stdout
+    assert f"The {last.seq} entries that you verified on" in verify(busy).stdout
     found = json.loads(verify(busy, "--json").stdout)
     assert (found["entries"], found["before"]["entries"]) == (last.seq + 1, last.seq + 1)
 
@@ -80,7 +79,7 @@ def test_a_log_that_was_cut_or_rewritten_is_told(busy: Coordinator) -> None:
     broken(verify(busy, "--json"), len(kept) - 1, f"The log ends with entry {len(kept) - 2}")
     forged = [*kept[:2], replace(kept[2], by="mallory"), *kept[3:]]
     log[:] = chained(Tip(), forged)
-    broken(verify(busy, "--json"), len(kept), f"Entry {len(kept)} is another than on")
+    broken(verify(busy, "--json"), len(kept), f"Entry {len(kept)} differs from that of")
     assert verify(busy, "--forget").exit_code == 0
     assert verify(busy).exit_code == 0
 
@@ -90,25 +89,25 @@ def test_what_was_good_is_forgotten_for_what_is_good_alone(busy: Coordinator) ->
     log = entries(busy)
     kept = list(log)
     assert verify(busy).exit_code == 0
-    known = audit_tips.tips()
+    known = verified_logs()
     log[:] = [*kept[:2], replace(kept[2], by="mallory"), *kept[3:]]
     broken(verify(busy, "--json", "--forget"), 3, "Entry 3 is not as it was written")
-    assert audit_tips.tips() == known
+    assert verified_logs() == known
     log[:] = kept[:-1]
     broken(verify(busy, "--json"), len(kept), f"The log ends with entry {len(kept) - 1}")
     assert verify(busy, "--forget").exit_code == 0
-    assert audit_tips.tips()[busy.url].tip == Tip(len(kept) - 1, kept[-2].hash)
+    assert verified_logs()[busy.url].tip == Tip(len(kept) - 1, kept[-2].hash)
 
 
 def test_who_is_slower_does_not_put_an_older_entry_back() -> None:
     """Of two that verify at once the one that came further is remembered; who says --forget means it."""
     late, early = Verified(9, "b" * 64, 2.0), Verified(5, "a" * 64, 3.0)
-    audit_tips.keep("http://here:1", late)
-    audit_tips.keep("http://here:1", early)
-    audit_tips.keep("http://there:1", early)
-    assert audit_tips.tips() == {"http://here:1": late, "http://there:1": early}
-    audit_tips.keep("http://here:1", early, forget=True)
-    assert audit_tips.tips()["http://here:1"] == early
+    save("http://here:1", late)
+    save("http://here:1", early)
+    save("http://there:1", early)
+    assert verified_logs() == {"http://here:1": late, "http://there:1": early}
+    save("http://here:1", early, forget=True)
+    assert verified_logs()["http://here:1"] == early
 
 
 def test_an_address_is_remembered_however_it_is_spelled(busy: Coordinator) -> None:
@@ -116,21 +115,21 @@ def test_an_address_is_remembered_however_it_is_spelled(busy: Coordinator) -> No
     log = entries(busy)
     shouted = busy.url.replace("http", "HTTP")
     further, nearer = ({"seq": e.seq, "hash": e.hash, "at": 1.0} for e in (log[-1], log[0]))
-    audit_tips.keep(busy.url, Verified(1, log[0].hash, 1.0))
-    audit_tips.place().write_text(json.dumps({shouted: further, busy.url: nearer}))
+    save(busy.url, Verified(1, log[0].hash, 1.0))
+    file_of_tips().write_text(json.dumps({shouted: further, busy.url: nearer}))
     log.pop()
     broken(tide("audit", "verify", "--json", "--url", shouted + "/", "--api-key", KEY), len(log) + 1, "it was cut off")
     assert verify(busy, "--forget").exit_code == 0
-    assert list(audit_tips.tips()) == [busy.url] == list(json.loads(audit_tips.place().read_text()))
+    assert list(verified_logs()) == [busy.url] == list(json.loads(file_of_tips().read_text()))
 
 
 def test_a_memory_that_others_may_write_is_refused(busy: Coordinator) -> None:
     """So is one that is damaged."""
     verify(busy)
-    audit_tips.place().chmod(0o666)
+    file_of_tips().chmod(0o666)
     assert verify(busy).exit_code == 2
-    audit_tips.place().chmod(0o600)
-    audit_tips.place().write_text("{")
+    file_of_tips().chmod(0o600)
+    file_of_tips().write_text("{")
     told = verify(busy)
     assert told.exit_code == 2 and "cannot be read" in told.stderr
 
@@ -205,11 +204,11 @@ def test_an_export_that_was_cut(busy: Coordinator, tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     tide("audit", "export", "--out", file, "--home", busy.home)
     last = entries(busy)[-1]
-    assert "Whether more followed, it cannot tell" in tide("audit", "verify", "--file", file).stdout
+    assert "It cannot show whether more entries followed" in tide("audit", "verify", "--file", file).stdout
     whole = tide("audit", "verify", "--file", file, "--tip", last.hash)
-    assert whole.stdout == f"The file is whole up to entry {last.seq}, with hash {last.hash}\n"
+    assert whole.stdout == f"The file is valid up to entry {last.seq}, with hash {last.hash}\n"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    assert f"whole up to entry {last.seq - 1}, with" in tide("audit", "verify", "--file", file).stdout
+    assert f"valid up to entry {last.seq - 1}, with" in tide("audit", "verify", "--file", file).stdout
     broken(tide("audit", "verify", "--file", file, "--tip", last.hash, "--json"), last.seq, f"ends with entry {last.seq - 1}")
     assert tide("audit", "verify", "--file", file, "--tip", "x").exit_code == 2
     assert tide("audit", "verify", "--tip", last.hash, "--home", busy.home).exit_code == 2

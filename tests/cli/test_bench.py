@@ -251,7 +251,7 @@ def test_two_commands_do_not_work_in_one_folder(place: Path) -> None:
     assert lock is not None
     refused, table = bench(file), bench(file, "--table")
     os.close(lock)
-    assert refused.exit_code == REFUSED and "Another bench works in" in refused.stderr and "--table" in refused.stderr
+    assert refused.exit_code == REFUSED and "Another bench runs in" in refused.stderr and "--table" in refused.stderr
     assert table.exit_code == DONE and not results(place)
 
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from tests.cli.world import tide
 from tideline.algorithms import METHODS
-from tideline.bench.checks import check_grid, folder_of
-from tideline.bench.data_digest import digest_of, files_of
+from tideline.bench.checks import check_grid, digest_of, files_of, folder_of
 from tideline.bench.grid import Cell, Grid, cells, read_grid
 from tideline.cli.guard import DONE, REFUSED
 from tideline.core.errors import ConfigRefused
@@ -168,8 +167,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"shots": 15}, "shots: 15", "With a left out: 2 clients with 15 shots each take 30 of the 30 rows"),
     ({"world": {"model": "mpl"}}, "model: mpl", "mpl"),
     ({"world": {"inputs": [0]}}, "- 0", "world.inputs[0] is 0"),
-    ({"base": {"seed": 3}}, "seed: 3", "base.seed cannot be said for all cells"),
-    ({"base": {"weights": "w.pt"}}, "weights: w.pt", "base.weights cannot be said for all cells"),
+    ({"base": {"seed": 3}}, "seed: 3", "base.seed cannot be set for all cells"),
+    ({"base": {"weights": "w.pt"}}, "weights: w.pt", "base.weights cannot be set for all cells"),
     ({"base": {"config": 3}}, "config: 3", "base.config should be a mapping"),
     ({"base": {"config": {"roundz": 3}}}, "roundz: 3", "config.roundz is not a known setting"),
     ({"base": {"waiting": {"deadline": 0}}}, "deadline: 0", "waiting.deadline is 0"),
@@ -200,14 +199,14 @@ def test_a_grid_of_one_domain(tmp_path: Path) -> None:
 def test_results_do_not_lie_among_the_data(place: Path) -> None:
     """Their pictures would be taken for a domain."""
     ended = tide("bench", written(place), "--out", place / "data" / "out")
-    assert ended.exit_code == REFUSED and "lies in the data folder" in ended.stderr
+    assert ended.exit_code == REFUSED and "is in the data folder" in ended.stderr
     assert not (place / "data" / "out").exists()
 
 
 def test_options_that_ask_for_two_things(place: Path) -> None:
     """Either what would run, or what has run."""
     ended = tide("bench", written(place), "--out", place / "out", "--dry-run", "--table")
-    assert ended.exit_code == REFUSED and "--dry-run and --table ask for two things" in ended.stderr
+    assert ended.exit_code == REFUSED and "--dry-run and --table exclude each other" in ended.stderr
 
 
 def test_a_dry_run_writes_nothing(place: Path) -> None:

@@ -7,7 +7,7 @@ import re
 
 from tests.cli.world import Coordinator, tide
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.model.clients import Keys
+from tideline.engine.model.accounts import Keys
 
 KEYS = Keys("00" * 32, "99" * 32)
 FINGERPRINT = "af2d 92c4 c14b cc03 ca35 0e49 6c12 336c"
@@ -18,7 +18,7 @@ def held(there: Coordinator) -> None:
     told = tide("invite", "--name", "carl", "--labels", "site=c", "--hold", "--home", there.home)
     assert told.exit_code == 0 and "tideline clients approve carl" in told.stdout
     token = next(word for word in told.stdout.split() if word.startswith("tide1_"))
-    there.federation.run_service.people.admit(token, Applicant("carl", ("peer",), "9.8", keys=KEYS))
+    there.federation.run_service.enrolment.admit(token, Applicant("carl", ("peer",), "9.8", keys=KEYS))
 
 
 def test_a_list_of_clients(there: Coordinator) -> None:

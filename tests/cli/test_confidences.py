@@ -84,7 +84,7 @@ def test_a_run_that_tells_confidences(told: dict[str, Any], tmp_path: Path) -> N
         assert (each.right, each.error) == (line["accuracy"], line["metrics"]["ece"])
     assert table_charts(told) == [] and {own, unseen} <= set(charts(told))
     text = page(told, tmp_path)
-    assert "Confidence" in headings(text) and "Tables that the rounds told" not in headings(text)
+    assert "Confidence" in headings(text) and "Tables of the rounds" not in headings(text)
     section = " ".join(words(text.split("<h2>Confidence</h2>")[1].split("<h2>")[0]).split())
     assert f"carl target {HELD_OUT} {100 * unseen.predictions * told['clients'][2]['accuracy'] / HELD_OUT:.1f} %" in section
     assert f"{told['clients'][2]['metrics']['ece']:.3f}" in section

@@ -112,7 +112,7 @@ def test_a_demonstration_that_cannot_be_is_refused_early(
     assert [p.name for p in tmp_path.iterdir()] == ["taken"]
     assert "2<=x<=64" in tide("demo", "--help").stdout
     with pytest.raises(errors.ConfigRefused, match="--agents is 1; it should be between 2 and 64"):
-        demo.refuse_early(demo.Asked("fedavg", 1))
+        demo.check(demo.DemoOptions("fedavg", 1))
 
 
 def test_nobody_at_home(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_certificate_that_nobody_vouches_for() -> None:
 def test_what_is_no_address(url: str) -> None:
     """Addresses that cannot be called are refused."""
     ended = tide("run", "list", "--url", url)
-    assert ended.exit_code == 2 and "is no address" in ended.stderr
+    assert ended.exit_code == 2 and "is not an address" in ended.stderr
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"http": 1, "grpc": 2}'])
@@ -182,7 +182,7 @@ def test_a_stranger_at_the_address(stranger: str) -> None:
     """An answer that is no coordinator's is called that; an error of a kind that we do not know keeps its name."""
     for args in (["run", "list"], ["run", "show", "x"]):
         ended = tide(*args, "--url", stranger)
-        assert ended.exit_code == 4 and "is no Tideline coordinator" in ended.stderr
+        assert ended.exit_code == 4 and "is not a Tideline coordinator" in ended.stderr
     ended = tide("run", "show", "teapot", "--url", stranger, "--json")
     assert ended.exit_code == 4 and json.loads(ended.stdout)["kind"] == "Brew"
 
@@ -214,7 +214,7 @@ def test_a_coordinator_that_cannot_be_is_refused(tmp_path: Path, args: list[str]
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (["--coordinator", "here"], 2, "is no address"),
+        (["--coordinator", "here"], 2, "is not an address"),
         (["--role", "boss"], 2, "--role is 'boss'; it should be one of source, target, peer"),
         (["--data", "/nowhere"], 2, "is not a folder"),
         (["--coordinator", "far.example:7800"], 2, "without TLS"),

@@ -17,10 +17,10 @@ BOMB = "a: &a [1, 2, 3, 4, 5, 6, 7, 8, 9]\n" + "".join(
 # name, text, line, words of the message
 BAD_TEXTS = [
     ("a tab", "method: fedavg\nconfig:\n\trounds: 1\n", 3, "a tab stands where YAML wants spaces"),
-    ("twice", "method: fedavg\nseed: 1\nmethod: local\n", 3, "'method' is said twice"),
-    ("twice below", "method: fedavg\nconfig:\n  rate: 1\n  rate: 2\n", 4, "'rate' is said twice"),
-    ("a list", "- method\n- fedavg\n", 1, "this is no experiment"),
-    ("a text", "method\n", 1, "this is no experiment"),
+    ("twice", "method: fedavg\nseed: 1\nmethod: local\n", 3, "'method' appears twice"),
+    ("twice below", "method: fedavg\nconfig:\n  rate: 1\n  rate: 2\n", 4, "'rate' appears twice"),
+    ("a list", "- method\n- fedavg\n", 1, "this is not an experiment"),
+    ("a text", "method\n", 1, "this is not an experiment"),
     ("a tag", "method: fedavg\nname: !!python/object/apply:os.system ['true']\n", 2, "the tag"),
     ("open bracket", "method: fedavg\nworld: {inputs: [1, 2\n", 3, "expected"),
     ("no colon", "method: fedavg\nseed\n", 3, "could not find expected ':'"),
@@ -87,9 +87,9 @@ def test_a_wrong_key_or_value_is_told_with_its_line(tmp_path: Path, text: str, l
         ("e.yaml", b"#" * ((1 << 20) + 1), "longer than 1 MiB"),
         ("e.yaml", b"method: fedavg\nname: \xff\n", ":2: a byte that is not UTF-8"),
         ("e.json", b'{"method": "fedavg",\n}', ":2: not JSON"),
-        ("e.json", b'{\n"seed": 1,\n"seed": 2}', ":3: 'seed' is said twice here"),
+        ("e.json", b'{\n"seed": 1,\n"seed": 2}', ":3: 'seed' appears twice here"),
         ("e.json", b"[" * 100_000, "not JSON of moderate depth"),
-        ("e.json", b"[]", "this is no experiment"),
+        ("e.json", b"[]", "this is not an experiment"),
     ],
 )
 def test_odd_files_are_refused(tmp_path: Path, name: str, raw: bytes, words: str) -> None:

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tideline.archive.codec import encode
 from tideline.archive.errors import Malformed, PartMismatch
 from tideline.archive.parts import MemoryParts
-from tideline.cli.coordinator.export import OpenPart, export
+from tideline.archive.writer import encode
+from tideline.client.export import OpenPart, export
 from tideline.core.record import Weights, field, record
 from tideline.core.run import Digest
 

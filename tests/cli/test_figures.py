@@ -151,7 +151,7 @@ def test_many_sites_have_no_room_for_bars() -> None:
     assert [len(each.drawn) for each in (few, many, more, none)] == [24, 3, 24, 24]
     assert len(list(many.numbers())) == 44 and "bars for 3 of 43 sites" in many.seen()
     assert "the mean of 30 sites has 50.0\u00a0% (accuracy)." in none.seen()
-    assert "has no value that all tell" in replace(few, rows=(Bar("s", "target", "s", (None,)),)).seen()
+    assert "has no value that all report" in replace(few, rows=(Bar("s", "target", "s", (None,)),)).seen()
 
 
 def test_accuracies_stand_side_by_side(result: dict[str, Any]) -> None:

@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 from tideline.algorithms import METHODS
 from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
+from tideline.core.algorithm import resolve
 from tideline.core.errors import Refused
-from tideline.core.registry import resolve
 from tideline.core.run import OrderId, RunId
 from tideline.engine.ports.site import Head
 from tideline_agent.home.runs import FORGOTTEN, WORKING, at_work, forget
@@ -58,7 +58,7 @@ def test_a_run_is_forgotten(tmp_path: Path) -> None:
     assert asked.exit_code == REFUSED and "Nothing was forgotten" in asked.output and left(tmp_path) == {"old", "other"}
     assert site(tmp_path, "old", answer="").exit_code == REFUSED and left(tmp_path) == {"old", "other"}
     done = site(tmp_path, "old", answer="y\n")
-    assert done.exit_code == DONE and "Forgot 1 run, 5." in done.output and "Nothing brings them back" in done.output
+    assert done.exit_code == DONE and "Forgot 1 run, 5." in done.output and "You cannot undo this" in done.output
     assert left(tmp_path) == {"other"} and not (tmp_path / FORGOTTEN).exists() and not list((tmp_path / WORKING).iterdir())
 
 
@@ -82,7 +82,7 @@ def test_what_may_go_on_is_kept(tmp_path: Path) -> None:
     worked(tmp_path, "over")
     for run in ("open", "asked", "strange"):
         done = site(tmp_path, "over", run, "--yes")
-        assert done.exit_code == REFUSED and f"Run {run} may go on" in done.output and "--unfinished" in done.output
+        assert done.exit_code == REFUSED and f"Run {run} may continue" in done.output and "--unfinished" in done.output
     assert left(tmp_path) == {"open", "asked", "strange", "over"}
     assert site(tmp_path, "open", "asked", "strange", "--yes", "--unfinished").exit_code == DONE and left(tmp_path) == {"over"}
 
@@ -111,10 +111,10 @@ def test_what_the_agent_works_for_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ((), "Nothing says which runs"),
-        (("old", "--older", "1d"), "Give either"),
+        ((), "You named no runs"),
+        (("old", "--older", "1d"), "Give one of the two"),
         (("odl",), "did you mean old?"),
-        (("../runs/old",), "remembers no run"),
+        (("../runs/old",), "There is no run"),
         (("--older", "soon"), "--older is 'soon'"),
     ],
 )
@@ -127,7 +127,7 @@ def test_refusals(tmp_path: Path, args: tuple[str, ...], said: str) -> None:
 
 def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
     """A wrong --home is named."""
-    assert "no agent's home" in site(tmp_path, "old", "--yes").output
+    assert "not an agent's home" in site(tmp_path, "old", "--yes").output
 
 
 def test_what_a_killed_command_left_is_deleted(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_forgotten_run_can_be_asked_again(tmp_path: Path) -> None:
     digest = vault.parts(RunId("old")).put([CONTENT])
     forget(tmp_path, RunId("old"))
     assert vault.head(RunId("old")) is None
-    vault.keep(RunId("old"), ())
+    vault.collect(RunId("old"), ())
     assert not vault.parts(RunId("old")).has(digest)
     assert vault.parts(RunId("old")).put([CONTENT]) == digest
 

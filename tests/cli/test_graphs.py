@@ -13,10 +13,9 @@ from tests.cli.test_maps import clustered, read
 from tests.cli.test_report import page, words
 from tests.planning.cases import MEASURED
 from tideline.planning.links import plan_links
-from tideline.report.arrows import MOST_WORDED
 from tideline.report.figures import charts, figure_of, png, write_figures
 from tideline.report.fold_tables import Series, table_charts
-from tideline.report.graphs import MOST_NODES, Graph, Link, Node, laid_out, planned_graph
+from tideline.report.graphs import MOST_NODES, MOST_WORDED, Graph, Link, Node, laid_out, planned_graph
 from tideline.report.maps import HeatMap
 from tideline.report.style import COLOURS
 

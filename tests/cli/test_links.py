@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.cli.world import Coordinator, tide
 from tests.planning.cases import BOUNDS, MEASURED, changed, entry
-from tideline.cli.coordinator.links import FLAGS, summary, tell
+from tideline.cli.coordinator.links import FLAGS, show_plan, summary
 from tideline.cli.guard import DONE, REFUSED, UNREACHABLE
 from tideline.planning.links import plan_links
 
@@ -78,7 +78,7 @@ def test_options_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
         ),
         (TEXT.replace("[c]", "[a, b, c]"), "devices.yaml:11: pins: every device has to be a target"),
         (TEXT.replace("pins", "pinned"), "devices.yaml:11: pinned is not a known setting"),
-        ("- a\n- b\n", "devices.yaml:1: this asks for no plan"),
+        ("- a\n- b\n", "devices.yaml:1: this is not a request for a plan"),
         ("devices: [", "devices.yaml:1: "),
         ("d: []\n", "devices is missing"),
     ],
@@ -92,7 +92,7 @@ def test_mistakes_have_their_line(tmp_path: Path, text: str, said: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """Told by its path."""
     done = tide("links", "plan", tmp_path / "none.yaml")
-    assert done.exit_code == REFUSED and "Name a file that holds a plan's devices" in done.stderr
+    assert done.exit_code == REFUSED and "Name a file that contains a request for a plan" in done.stderr
 
 
 def test_a_long_file_of_a_program(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_long_file_of_a_program(tmp_path: Path) -> None:
     assert json.loads(tide("links", "plan", written(tmp_path, given), "--json").stdout)["status"] == "proven"
     done = tide("links", "plan", written(tmp_path, entry("d", 3, 109, 7.0, given)))
     assert done.exit_code == REFUSED and "devices.json: d[3][109] is 7.0; it should be at most 2 (from d3 to d109)" in done.stderr
-    assert "asks for no plan" in tide("links", "plan", written(tmp_path, [1] * 20_000)).stderr
+    assert "is not a request for a plan" in tide("links", "plan", written(tmp_path, [1] * 20_000)).stderr
     assert "not JSON" in tide("links", "plan", written(tmp_path, "[1," * 20_000)).stderr
 
 
@@ -146,6 +146,6 @@ def test_how_a_search_ended_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "after 17 iterations, which had settled\n" in summary(made | {"status": "converged", "iterations": 17})
     spread = plan_links(MEASURED | {"weights": "power"})
     assert "; no plan has less than" in summary(spread) and "the least there is" not in summary(spread)
-    tell(made | {"flags": [*FLAGS, "<odd>\n"], "alpha": []})
+    show_plan(made | {"flags": [*FLAGS, "<odd>\n"], "alpha": []})
     out = capsys.readouterr().out
     assert all(f"Note: {said}" in out for said in FLAGS.values()) and "Note: <odd> \n" in out and "weight" not in out

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from tests.cli.world import KEY, Coordinator, tide
 from tideline.cli.app import app
-from tideline.cli.coordinator import login as commands
-from tideline.client.logins import Login, address, drop, keep, logins, place, quoted
+from tideline.cli.coordinator import access as commands
+from tideline.client.logins import Login, address, drop, file_of_logins, logins, quoted, save
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound
 
 
@@ -36,8 +36,8 @@ def test_a_login_is_kept_for_this_user_alone(there: Coordinator, operator: str) 
     """In a file of mode 0600, under the address; the key is not printed. Later commands use it."""
     told = log_in(there.url + "/", operator)
     assert told.exit_code == 0 and f"Logged in to {there.url} as alice, operator" in told.stdout and operator not in told.output
-    assert place() == Path.home() / ".config" / "tideline" / "keys.toml"
-    assert stat.S_IMODE(place().stat().st_mode) == 0o600
+    assert file_of_logins() == Path.home() / ".config" / "tideline" / "keys.toml"
+    assert stat.S_IMODE(file_of_logins().stat().st_mode) == 0o600
     assert logins() == {there.url: Login(operator, "alice", "operator")}
     listed = tide("run", "list", "--url", there.url)
     assert listed.exit_code == 0 and listed.stderr == ""
@@ -51,7 +51,7 @@ def test_the_only_login_says_where(there: Coordinator, operator: str) -> None:
     listed = tide("run", "list", "--json")
     assert listed.exit_code == 0 and json.loads(listed.stdout) == []
     assert listed.stderr == f"Using {there.url}, where you are logged in\n"
-    keep("https://other.example", Login("k"))
+    save("https://other.example", Login("k"))
     assert tide("run", "list").exit_code == 3
 
 
@@ -67,7 +67,7 @@ def test_logging_out(there: Coordinator, operator: str) -> None:
     log_in(there.url, operator)
     assert tide("logout", "--url", there.url).exit_code == 0 and logins() == {}
     again = tide("logout", "--url", there.url)
-    assert again.exit_code == 2 and f"No key is kept for {there.url}" in again.stderr
+    assert again.exit_code == 2 and f"No key is saved for {there.url}" in again.stderr
     refused = tide("run", "list", "--url", there.url)
     assert refused.exit_code == 2 and "tideline login" in refused.stderr
 
@@ -75,14 +75,14 @@ def test_logging_out(there: Coordinator, operator: str) -> None:
 def test_a_wrong_key_is_not_kept(there: Coordinator) -> None:
     """It is tried before."""
     refused = log_in(there.url, "tidekey_wrong")
-    assert refused.exit_code == 2 and "missing or wrong" in refused.stderr and not place().exists()
+    assert refused.exit_code == 2 and "missing or wrong" in refused.stderr and not file_of_logins().exists()
 
 
 @pytest.mark.parametrize("key", ["", "a b", "\u00e4", "a\x07"])
 def test_what_is_no_key(there: Coordinator, key: str) -> None:
     """Is not sent."""
     refused = log_in(there.url, key)
-    assert refused.exit_code == 2 and "is no key" in refused.stderr
+    assert refused.exit_code == 2 and "is not a key" in refused.stderr
 
 
 def test_without_a_terminal_there_is_nobody_to_ask() -> None:
@@ -99,9 +99,9 @@ def test_without_a_terminal_there_is_nobody_to_ask() -> None:
 def test_a_file_that_others_can_read_is_refused(there: Coordinator, operator: str, mode: int) -> None:
     """With what to do about it; nothing is sent. Commands that need no kept key go on."""
     log_in(there.url, operator)
-    place().chmod(mode)
+    file_of_logins().chmod(mode)
     refused = tide("run", "list", "--url", there.url)
-    assert refused.exit_code == 2 and f"mode {mode:04o}" in refused.stderr and f"chmod 600 {place()}" in refused.stderr
+    assert refused.exit_code == 2 and f"mode {mode:04o}" in refused.stderr and f"chmod 600 {file_of_logins()}" in refused.stderr
     assert tide("run", "list", "--home", there.home).exit_code == 0
     assert log_in(there.url, operator).exit_code == 2
 
@@ -109,27 +109,27 @@ def test_a_file_that_others_can_read_is_refused(there: Coordinator, operator: st
 @pytest.mark.parametrize("text", ["[", "a = 1", '["x"]\nkey = "k"\nmore = "m"', '["x"]\n', "\x00"])
 def test_a_damaged_file_is_refused(text: str) -> None:
     """By name, and not written over."""
-    place().parent.mkdir(parents=True)
-    place().write_text(text)
-    place().chmod(0o600)
+    file_of_logins().parent.mkdir(parents=True)
+    file_of_logins().write_text(text)
+    file_of_logins().chmod(0o600)
     with pytest.raises(IdentityRefused, match="cannot be read"):
-        keep("https://a", Login("k"))
-    assert place().read_text() == text
+        save("https://a", Login("k"))
+    assert file_of_logins().read_text() == text
 
 
 def test_texts_come_back_as_they_were() -> None:
     """Whatever a path or a name holds; two at once lose nothing."""
     odd = Login("k", 'a"b\\c\n\x7f\u00e4\U0001f30a', "viewer", "/a b/[c].pem")
-    keep("https://a", odd)
-    threads = [threading.Thread(target=keep, args=(f"https://h{i}", Login(str(i)))) for i in range(8)]
+    save("https://a", odd)
+    threads = [threading.Thread(target=save, args=(f"https://h{i}", Login(str(i)))) for i in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert logins() == {"https://a": odd, **{f"https://h{i}": Login(str(i)) for i in range(8)}}
-    assert sorted(path.name for path in place().parent.iterdir()) == ["keys.lock", "keys.toml"]
+    assert sorted(path.name for path in file_of_logins().parent.iterdir()) == ["keys.lock", "keys.toml"]
     drop("https://h3")
-    with pytest.raises(NotFound, match="No key is kept for https://h3"):
+    with pytest.raises(NotFound, match="No key is saved for https://h3"):
         drop("https://h3")
     assert quoted("\x7f") == '"\\u007f"'
 
@@ -137,9 +137,9 @@ def test_texts_come_back_as_they_were() -> None:
 def test_where_keys_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where XDG says, if that is a whole path. An address is kept in one form."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "x"))
-    assert place() == tmp_path / "x" / "tideline" / "keys.toml"
+    assert file_of_logins() == tmp_path / "x" / "tideline" / "keys.toml"
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
-    assert place() == Path.home() / ".config" / "tideline" / "keys.toml"
+    assert file_of_logins() == Path.home() / ".config" / "tideline" / "keys.toml"
     assert address("HTTPS://Host.Example:7880/") == "https://host.example:7880"
 
 
@@ -155,7 +155,7 @@ def test_the_certificate_is_remembered(there: Coordinator, operator: str) -> Non
     finally:
         os.chdir(there_was)
     assert logins()[there.url].ca == str(folder)
-    Path(place()).write_text(place().read_text().replace(str(folder), "/nowhere/ca.pem"))
+    Path(file_of_logins()).write_text(file_of_logins().read_text().replace(str(folder), "/nowhere/ca.pem"))
     refused = tide("run", "list", "--url", there.url)
     assert refused.exit_code == 2 and "/nowhere/ca.pem cannot be used" in refused.stderr
 

@@ -14,14 +14,13 @@ from PIL import Image
 
 from tests.cli.test_report import client, headings, page, result, words
 from tests.engine.clusters import NORTH, SOUTH, WEIGHT, played
-from tideline.cli.coordinator.runs import tell_result
+from tideline.cli.coordinator.runs import show_result
 from tideline.cli.tables import groups_table
 from tideline.engine.coordinator.result import groups as last_of
 from tideline.experiments.true_domains import adjusted_rand_index, fill_in
 from tideline.report.figures import charts, figure_of, png, write_figures
 from tideline.report.fold_tables import table_charts
-from tideline.report.grids import codes_of, written
-from tideline.report.maps import ClusterMap, HeatMap, Member, cluster_map
+from tideline.report.maps import ClusterMap, HeatMap, Member, cluster_map, codes_of, written
 
 DOMAINS = {"anna": "usps", "bert": "usps", "carl": "mnist"}
 Groups = dict[str, list[str]]
@@ -221,7 +220,7 @@ def test_a_page_has_the_maps(tmp_path: Path, told: dict[str, Any]) -> None:
     made = clustered({"<q>": ["a", "<i>"]}, names="ab", tables={"<u>": {"rows": ["a"], "columns": ["<s>"], "values": [[1.0]]}})
     made["clients"].append(client("<i>", "source", domain="$x_1$"))
     text = page(made, tmp_path)
-    assert {"Groups of sites", "Tables that the rounds told"} <= set(headings(text))
+    assert {"Groups of sites", "Tables of the rounds"} <= set(headings(text))
     section = " ".join(words(text.split("<h2>Groups of sites</h2>")[1].split("<h2>")[0]).split())
     assert "site domain round 1 &lt;i&gt; $x_1$ &lt;q&gt; a – &lt;q&gt; b – –" in section and "Rand" not in section
     assert not re.search("<q>|<i>|<u>|<s>", text) and "<h3>&lt;u&gt; in phase train</h3>" in text
@@ -256,7 +255,7 @@ def test_the_command_line_has_the_last_groups() -> None:
 
 def test_a_result_for_people_ends_with_the_groups(told: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     """As `run show` and `run watch` tell it."""
-    tell_result(told, as_json=False)
+    show_result(told, as_json=False)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     at = lines.index("Groups")
     assert f"{NORTH} anna, bert" in lines[at:] and f"{SOUTH} carl" in lines[at:]

@@ -12,10 +12,9 @@ import pytest
 
 from tests.cli.echo import told
 from tideline.algorithms import METHODS
-from tideline.core.algorithm import contract
+from tideline.core.algorithm import contract, resolve
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import to_json
-from tideline.core.registry import resolve
 from tideline.report.page import write_all, write_report
 
 

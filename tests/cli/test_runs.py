@@ -16,7 +16,7 @@ from tests.cli.world import EXPERIMENT, KEY, Coordinator, tide
 from tests.enrolling import enrol
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
-from tideline.archive.codec import decode
+from tideline.archive.reader import decode
 from tideline.core.tokens import read_token
 from tideline.engine.coordinator.result import result_of
 
@@ -288,15 +288,19 @@ def test_the_address_and_key_of_a_coordinator(there: Coordinator, tmp_path: Path
 
 def test_a_key_is_not_shown_to_another_coordinator(there: Coordinator) -> None:
     """The key that lies in the default home goes to this machine only, unless that home is named."""
-    from tideline.cli.options import Door
-    from tideline.client.http import Client
+    from tideline.client.http import Client, Endpoint
 
     default = Path.home() / ".tideline" / "coordinator"
     default.parent.mkdir()
     default.symlink_to(there.home)
     sent = [
         Client.of(door)._http.headers.get("authorization")
-        for door in (Door(), Door(url=there.url), Door(url="https://elsewhere.example"), Door(url="https://a.b", home=default))
+        for door in (
+            Endpoint(),
+            Endpoint(url=there.url),
+            Endpoint(url="https://elsewhere.example"),
+            Endpoint(url="https://a.b", home=default),
+        )
     ]
     assert sent == [f"Bearer {KEY}", f"Bearer {KEY}", None, f"Bearer {KEY}"]
 

@@ -15,7 +15,7 @@ from tests.cli.world import EXPERIMENT, Coordinator, tide
 from tests.enrolling import enrol
 from tideline import nets
 from tideline.client import http as client
-from tideline.client.http import passes
+from tideline.client.http import may_pass
 from tideline.core.errors import Unreachable
 from tideline.core.run import World
 from tideline.core.settings import parse
@@ -133,8 +133,8 @@ def test_it_is_given_up_after_a_while(tmp_path: Path, file: Path, monkeypatch: p
 
 def test_waiting_does_not_mend_a_certificate() -> None:
     """What cannot pass by itself is told at once."""
-    assert passes(Unreachable("No coordinator answers at https://a: [Errno 111] Connection refused"))
-    assert not passes(Unreachable("No coordinator answers at https://a: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed"))
+    assert may_pass(Unreachable("No coordinator answers at https://a: [Errno 111] Connection refused"))
+    assert not may_pass(Unreachable("No coordinator answers at https://a: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed"))
 
 
 @pytest.mark.parametrize("troubles", [["cut"], ["", "cut"], ["", "503", "cut"], ["", "", "cut"], ["502", "cut", "", "cut"]])
@@ -149,6 +149,6 @@ def test_weights_are_brought_through_troubles(
     assert started.exit_code == 0, started.stderr
     (row,) = there.federation.journal.headlines()
     run = there.federation.run_service.find(row.id)
-    assert there.federation.parts.size(run.spec.weights) == run.spec.weights_bytes
+    assert there.federation.parts.size(run.spec.initial_weights) == run.spec.initial_weights_bytes
     assert {method for method, path, _ in troubled.keys if path.startswith("/weights/")} == {"GET", "PUT"}
     assert not any(key for method, _, key in troubled.keys if method == "PUT")

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from tests.cli.world import tide, tide_process
 from tideline.algorithms import METHODS
-from tideline.core.registry import resolve
+from tideline.core.algorithm import resolve
 from tideline.core.run import Role
 from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.datasets import digits

@@ -82,7 +82,7 @@ def test_a_stranger_is_no_older_coordinator() -> None:
     """Who answers to everything with something else is called what he is."""
     with answering({b"/health": later(b"200 OK", b"{}").replace(b"Tideline-Api", b"Nothing")}) as (url, _):
         told = tide("run", "list", "--url", url, "--api-key", "k")
-    assert told.exit_code == 4 and "is no Tideline coordinator" in told.stderr
+    assert told.exit_code == 4 and "is not a Tideline coordinator" in told.stderr
 
 
 def test_a_command_that_the_coordinator_does_not_understand(there: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,11 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from tideline.cli.tables import marks_table, result_table, runs_table, size
-from tideline.client.progress import WAITS, Tally, Watcher
+from tideline.cli.tables import marks_table, result_table, runs_table
+from tideline.client.output import size
+from tideline.client.watching import WAITS, Tally, Watcher
 from tideline.core.run import ClientId, Waiting
-from tideline.engine.coordinator.progress import Progress, waits_for
+from tideline.engine.coordinator.scheduler import Progress, waits_for
 
 
 def result(**changed: Any) -> dict[str, Any]:

@@ -15,13 +15,12 @@ from torch import Tensor
 from tests.cli.world import Coordinator, tide
 from tideline import nets
 from tideline.algorithms.averaging.messages import State
-from tideline.archive.codec import decode
-from tideline.archive.foreign import tensors_in
 from tideline.archive.parts import digest_of
-from tideline.client.initial_weights import packed
+from tideline.archive.reader import decode, tensors_in
 from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.experiments.files import read_file
+from tideline.experiments.initial_weights import packed
 from tideline.learning.weights import with_backbone
 
 WORLD: dict[str, Any] = {"inputs": [1, 16, 16], "classes": 10, "model": "mlp"}
@@ -91,7 +90,7 @@ def test_equal_weights_are_brought_once(there: Coordinator, tmp_path: Path) -> N
     turned = dict(reversed(weights().items()))
     save_file({name: w.double() for name, w in turned.items()}, tmp_path / "other.safetensors")
     room = there.federation.part_store
-    room.shelve = lambda digest, size: pytest.fail("it was sent again")  # type: ignore[method-assign]
+    room.upload_initial_weights = lambda digest, size: pytest.fail("it was sent again")  # type: ignore[method-assign]
     second = started(there, file, "--set", f"weights={tmp_path / 'other.safetensors'}")
     assert (second["weights"], second["state_digest"]) == (first["weights"], first["state_digest"])
 
@@ -150,7 +149,7 @@ def test_a_refusal_of_the_coordinator_has_the_line_too(there: Coordinator, tmp_p
     """Of a method that takes none, and of a digest that is not there."""
     file = write(tmp_path / "study", method="local", config={"rounds": 1})
     torch.save(weights(), tmp_path / "study" / "net.pth")
-    for more, said in (((), "local begins from no weights"), (("--set", f"weights={'ab' * 32}"), "There are no weights abab")):
+    for more, said in (((), "local takes no initial weights"), (("--set", f"weights={'ab' * 32}"), "There are no weights abab")):
         refused = tide("run", "start", file, "--home", there.home, *more)
         place = f"{file}:4: " if not more else "--set weights="
         assert refused.exit_code == 2 and place in refused.stderr and said in refused.stderr, refused.stderr
@@ -162,7 +161,7 @@ def test_a_file_beyond_the_coordinators_limit_is_not_sent(there: Coordinator, tm
     torch.save(weights(), tmp_path / "study" / "net.pth")
     there.app.state.settings = type(there.app.state.settings)(max_weights_bytes=100)
     refused = tide("run", "start", file, "--home", there.home)
-    assert refused.exit_code == 2 and f"{file}:4: " in refused.stderr and "takes 100 at most" in refused.stderr, refused.stderr
+    assert refused.exit_code == 2 and f"{file}:4: " in refused.stderr and "accepts 100 at most" in refused.stderr, refused.stderr
     assert "--weights-limit" in refused.stderr and list(there.federation.parts.digests()) == []
 
 
@@ -172,9 +171,9 @@ def test_a_backbone_is_put_under_what_the_seed_draws(there: Coordinator, tmp_pat
     torch.save(backbone(), tmp_path / "study" / "net.pth")
     told = tide("run", "start", file, "--home", there.home, "--json")
     assert told.exit_code == 0, told.output
-    assert "Note: " in told.stderr and "backbone alone" in told.stderr and "has to train them" in told.stderr
+    assert "Note: " in told.stderr and "only a backbone" in told.stderr and "has to train them" in told.stderr
     row = there.federation.run_service.find(json.loads(told.stdout)["run"])
-    held = tensors_in(there.federation.parts.view(row.spec.weights))
+    held = tensors_in(there.federation.parts.view(row.spec.initial_weights))
     assert same(held, with_backbone(parse(World, PHOTOS), backbone(), 4))
 
 
@@ -184,7 +183,7 @@ def test_a_backbone_that_nobody_could_train_on_is_refused(there: Coordinator, tm
     file = write(tmp_path / "study", world=PHOTOS, roster=roster)
     torch.save(backbone(), tmp_path / "study" / "net.pth")
     refused = tide("run", "start", file, "--home", there.home)
-    assert refused.exit_code == 2 and f"{file}:7: " in refused.stderr and "nobody in the roster has labels" in refused.stderr
+    assert refused.exit_code == 2 and f"{file}:7: " in refused.stderr and "no site in the roster has labels" in refused.stderr
 
 
 def test_a_simulation_begins_from_a_file(there: Coordinator, tmp_path: Path, data: dict[str, Path]) -> None:
@@ -211,7 +210,7 @@ def test_a_simulation_refuses_with_the_line(tmp_path: Path) -> None:
         assert refused.exit_code == 2 and said in refused.stderr, refused.stderr
     torch.save(backbone(), tmp_path / "net.pth")
     refused = tide("simulate", write(tmp_path, roster={}, world=PHOTOS, data={"a": {**data["a"], "role": "target"}}))
-    assert refused.exit_code == 2 and "nobody in the roster has labels" in refused.stderr and "e.yaml:7: " in refused.stderr
+    assert refused.exit_code == 2 and "no site in the roster has labels" in refused.stderr and "e.yaml:7: " in refused.stderr
 
 
 def test_packed_weights_are_the_same_bytes_each_time(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tideline import __version__
 from tideline.algorithms import METHODS
 from tideline.cli.app import app
 from tideline.core.run import Role, RunId, World
-from tideline.engine.coordinator.run_service import secret_hash
+from tideline.engine.coordinator.enrolment import secret_hash
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.holdings import Holdings

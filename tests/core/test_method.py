@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tideline.core.algorithm import Algorithm, contract, round_of
+from tideline.core.algorithm import Algorithm, contract, load_methods, resolve, round_of
 from tideline.core.errors import ConfigRefused, NotFound
-from tideline.core.phase import Phase, Plan, Replies, nobody, unchanged
+from tideline.core.phase import Phase, Plan, Replies, unchanged
 from tideline.core.privacy import TO_BOTH, TO_COORDINATOR, Clause, Exposure
 from tideline.core.record import Nothing, field, record
-from tideline.core.registry import load_methods, resolve
 from tideline.core.run import ClientId, Role
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
@@ -80,9 +78,9 @@ LIST = list(METHODS)
 def test_a_contract_is_every_leaf_and_metric_of_the_plan_once() -> None:
     """It follows the plan's order; repetition adds nothing; what sends nothing adds nothing."""
     assert contract(TOY, Config(rounds=3)) == (
-        Clause("work", "tell", "x", "n d", Exposure.FEATURES, TO_COORDINATOR, "features"),
-        Clause("work", "tell", "n", "", Exposure.COUNT, TO_BOTH, ""),
-        Clause("work", "tell", "metrics.loss", "", Exposure.METRIC, TO_COORDINATOR, "one number per reply"),
+        Clause("work", "fold", "x", "n d", Exposure.FEATURES, TO_COORDINATOR, "features"),
+        Clause("work", "fold", "n", "", Exposure.COUNT, TO_BOTH, ""),
+        Clause("work", "fold", "metrics.loss", "", Exposure.METRIC, TO_COORDINATOR, "one number per reply"),
     )
     assert contract(TOY, Config(quiet=True)) == contract(TOY, Config(rounds=0)) == ()
 
@@ -142,7 +140,7 @@ def test_what_a_phase_does_by_default() -> None:
     """It asks nobody and keeps the state."""
     state = Nothing()
     phase = Phase("fold", None)
-    asked: Mapping[Any, Any] = nobody(state, None)  # type: ignore[arg-type]
+    asked = phase.ask(state, None)  # type: ignore[arg-type]
     assert (dict(asked), unchanged(state, Replies({}), None), phase.skip(state)) == ({}, state, False)  # type: ignore[arg-type]
 
 

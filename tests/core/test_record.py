@@ -237,21 +237,3 @@ def test_a_reply_with_an_undeclared_field_does_not_load(gives: Any, words: str) 
     run.__annotations__ |= {"order": gives, "memory": gives, "return": Outcome[Point, gives]}
     made = step(metrics=("loss",))(run)
     assert (made.name, made.takes, made.keeps, made.gives, made.metrics) == ("run", gives, gives, Point, ("loss",))
-
-
-def test_a_late_field_has_a_default() -> None:
-    """Without one, records of before could not be read."""
-
-    @record
-    class Later:
-        n: int
-        more: tuple[Tensor, ...] = field(default=(), late=True)
-
-    assert [(s.name, s.late) for s in specs(Later)] == [("n", False), ("more", True)]
-
-    @record
-    class Wrong:
-        more: tuple[Tensor, ...] = field(late=True)
-
-    with pytest.raises(Undeclarable, match=r"Wrong\.more is late but has no default"):
-        specs(Wrong)

@@ -149,24 +149,6 @@ def test_plain_is_the_inverse_of_parse(config: Config) -> None:
     assert plain(parse(Config, told)) == told
 
 
-def test_a_late_setting_is_left_out_while_it_has_its_default() -> None:
-    """A site of before it existed reads the rest; one that has it reads the same settings either way."""
-
-    @dataclass(frozen=True)
-    class Early:
-        rounds: int = setting(3)
-
-    @dataclass(frozen=True)
-    class Grown(Early):
-        rule: str = setting("none", late=True)
-
-    assert parse(Early, plain(Grown(5))) == Early(5)
-    assert plain(Grown(5, "krum")) == {"rounds": 5, "rule": "krum"}
-    assert parse(Grown, plain(Grown(5))) == Grown(5) and parse(Grown, plain(Grown(5, "krum"))) == Grown(5, "krum")
-    with pytest.raises(ConfigRefused, match="rule is not a known setting"):
-        parse(Early, plain(Grown(5, "krum")))
-
-
 def test_plain_has_one_order() -> None:
     """A set has no order of its own; as plain data it has one."""
     assert plain(frozenset({Role.TARGET, Role.SOURCE, Role.PEER})) == ["peer", "source", "target"]

@@ -12,7 +12,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId, Member, Role, World, plain_world, world_in
 from tideline.core.settings import parse, plain
 from tideline.engine.compute.inline import InlineCompute
-from tideline.engine.model.compute import DraftRequest
+from tideline.engine.ports.compute import DraftRequest
 
 NAMED = {"inputs": [4], "classes": 2, "model": "mlp", "class_names": ["cat", "dog"]}
 

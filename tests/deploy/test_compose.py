@@ -92,7 +92,7 @@ def test_what_a_file_names_is_there(file: Path) -> None:
         assert set(told.get("networks", ())) <= set(known["networks"]), name
         assert set(told.get("depends_on", ())) <= set(known["services"]), name
         settings = {word for word in told.get("environment", {}) if word.startswith("TIDELINE_")}
-        assert settings <= OURS | {f"TIDELINE_{field.upper()}" for field in CoordinatorSettings.model_fields}, name
+        assert settings <= OURS | {f"TIDELINE_{field.upper()}" for field in CoordinatorSettings.__dataclass_fields__}, name
         for script in told.get("entrypoint", ()):
             here = ROOT / "deploy" / "compose" / Path(script).name
             assert script == f"/usr/local/lib/tideline/{here.name}" and os.access(here, os.X_OK), script

@@ -260,7 +260,7 @@ def test_the_coordinator_takes_its_settings(objects: list[Object], monkeypatch: 
         given = {each["name"]: each.get("value", "postgresql://from@a/secret") for each in container.get("env", [])}
         if container["name"] == "coordinator":
             ours = {key.removeprefix("TIDELINE_").lower() for key in given if key not in ELSEWHERE}
-            assert ours <= set(CoordinatorSettings.model_fields)
+            assert ours <= set(CoordinatorSettings.__dataclass_fields__)
             for key in given.keys() - ELSEWHERE:
                 monkeypatch.setenv(key, given[key])
             settings = coordinator_settings({})
@@ -274,7 +274,7 @@ def test_every_setting_can_be_set() -> None:
     theirs = {re.sub(r"([A-Z])", r"_\1", each).lower() for each in listed}
     own = {"home", "database", "parts", "host", "redis", "admin_key_file", "admin_key", "grpc_port", "http_port", "advertise"}
     own |= {"tls_cert", "tls_key", "tls_client_ca", "insecure"}
-    assert theirs | own == set(CoordinatorSettings.model_fields) and not theirs & own
+    assert theirs | own == set(CoordinatorSettings.__dataclass_fields__) and not theirs & own
     env = containers(made_of("every port and every knob"))
     values = {each["name"]: each["value"] for container in env for each in container["env"] if "value" in each}
     assert values["TIDELINE_RATE"] == "2000000" and values["TIDELINE_LEASE"] == "7.5" and values["TIDELINE_RATE_ENROL"] == "0"
@@ -403,7 +403,7 @@ def test_the_start_is_given_time() -> None:
     """Longer than a coordinator waits for its database, which would otherwise be cut short and begun again."""
     (container,) = containers(render(without_tls()))
     probe = container["startupProbe"]
-    assert probe["periodSeconds"] * probe["failureThreshold"] > CoordinatorSettings.model_fields["wait"].default
+    assert probe["periodSeconds"] * probe["failureThreshold"] > CoordinatorSettings.__dataclass_fields__["wait"].default
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -16,10 +16,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tests.acceptance.conftest import write_blobs
 from tests.acceptance.harness import ROOT, Net, net
-from tideline.cli.options import Door
 from tideline.client import certificates
 from tideline.client.certificates import issue_coordinator
-from tideline.client.http import Client
+from tideline.client.http import Client, Endpoint
 
 pytestmark = pytest.mark.processes
 SCRIPTS = ROOT / "deploy" / "compose"
@@ -139,7 +138,7 @@ def test_a_scrapers_key_is_tried_and_replaced(there: Net, mounts: Containers) ->
     assert names(there) == [("prometheus", False), ("prometheus", False), ("prometheus", True)]
     assert password.read_text() == drawn and len(drawn.strip()) == 43
     assert key.stat().st_mode & 0o777 == password.stat().st_mode & 0o777 == 0o644, "Prometheus and Grafana run as other users"
-    with Client.of(Door(url=mounts.env["TIDELINE_URL"], api_key=key.read_text().strip())) as prometheus:
+    with Client.of(Endpoint(url=mounts.env["TIDELINE_URL"], api_key=key.read_text().strip())) as prometheus:
         assert prometheus.get("/whoami") == {"name": "prometheus", "role": "viewer"}
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.laws import laws
 from tests.laws.case import Bar, Case
 from tests.synthetic import sites
-from tideline.core.registry import load_methods
+from tideline.core.algorithm import load_methods
 from tideline.engine.simulation.federation import simulate
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-method.md"

@@ -15,7 +15,7 @@ from tests.docs.manual import DOCS, ROOT, blocks, prose, section, tables, ticked
 
 PAGE = DOCS / "architecture.md"
 ROOTS = ("shared", "server", "client_agent")
-PATHS = {"How a run starts": (17, 23), "How a reply is folded": (27,)}
+PATHS = {"How a run starts": (15, 18), "How a reply is folded": (23,)}
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign | ast.AnnAssign
 
 

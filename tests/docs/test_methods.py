@@ -10,9 +10,8 @@ import pytest
 
 from tests.docs.manual import DOCS, tables, text_of, ticked
 from tideline.algorithms import METHODS
-from tideline.core.algorithm import Algorithm
+from tideline.core.algorithm import Algorithm, resolve
 from tideline.core.record import leaves, specs
-from tideline.core.registry import resolve
 from tideline.core.settings import plain
 
 NAMES = [name for name, _ in METHODS]

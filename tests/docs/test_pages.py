@@ -13,7 +13,7 @@ from tests.cli.world import COMMAND
 from tests.docs.manual import DOCS, PAGES, ROOT, anchors, blocks, commands, name_of, prose, tables, text_of
 from tideline.algorithms import METHODS
 from tideline.bench.grid import config_of, read_grid
-from tideline.core.registry import resolve
+from tideline.core.algorithm import resolve
 from tideline.engine.model.experiment import Experiment, read_experiment
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.yaml_lines import read_yaml

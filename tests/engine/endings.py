@@ -12,7 +12,7 @@ from tests.engine.world import World, worked
 from tests.laws.stage import Stage
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.core.step import no_tick
-from tideline.engine.model.files import Files
+from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import RunRow
 from tideline.engine.ports.journal import Journal
 

@@ -7,7 +7,7 @@ from nacl.signing import SigningKey
 from tests.laws.stage import Stage
 from tideline.core.run import ClientId
 from tideline.core.signing import handover_bytes
-from tideline.engine.model.clients import Handover, Peer
+from tideline.engine.model.accounts import Handover, Peer
 from tideline.engine.peers.peer_keys import Own, PeerKeys, fresh, raw
 
 
@@ -26,6 +26,6 @@ def rotated(on: Stage, name: ClientId) -> None:
     """Rotate a site's keys: it keeps the old ones to receive with."""
     old, new = on.peer_keys_of[name].own(), fresh()
     own = Own(new.sign, (*new.receive, *old.receive))
-    on.run_service.rekey(on.run_service.people.find(name), new.public, handed_over(name, old, new).signature)
+    on.run_service.rekey(on.run_service.enrolment.find(name), new.public, handed_over(name, old, new).signature)
     on.peer_keys_of[name] = PeerKeys(lambda: own, on.peer_keys_of[name].pins)
     on.rebuild()

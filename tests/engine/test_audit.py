@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tideline.core.errors import ChainBroken, Unreachable
+from tideline.engine.audit.entries import HOUR, MOST, Refusals
 from tideline.engine.audit.log import (
     UNREADABLE,
     AuditEvent,
@@ -25,7 +26,6 @@ from tideline.engine.audit.log import (
     line_of,
     read_line,
 )
-from tideline.engine.audit.refusals import HOUR, MOST, Refusals
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
 

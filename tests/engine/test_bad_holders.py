@@ -11,12 +11,11 @@ from tests.engine.passing import ALL
 from tests.engine.sealing_stage import ANNA, BERT, CARL, given, owner, stage
 from tests.laws.stage import Stage
 from tideline.archive import sealing
-from tideline.cli.coordinator.runs import tell_result
+from tideline.cli.coordinator.runs import show_result
 from tideline.client.events import happening
 from tideline.core.run import Digest, RunId
 from tideline.core.step import no_tick
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.orders import Order
+from tideline.engine.model.orders import Envelope, Order
 from tideline.engine.model.runs import Status
 from tideline.engine.peers.peer_keys import MemoryPins, Pin, fresh, raw, shown
 from tideline.engine.peers.sealing import about, handed
@@ -118,7 +117,7 @@ def test_a_round_that_closes_without_a_reader_says_why(capsys: pytest.CaptureFix
     told = [happening(e) for e in events]
     assert "closed pass 2 with 2 replies, without bert (SealBroken)" in [each.what for each in told]
     assert any(each.level == "error" and each.client == BERT and "Ask anna's owner" in each.what for each in told)
-    tell_result(result, False)
+    show_result(result, False)
     assert "SealBroken: anna sealed the value" in " ".join(capsys.readouterr().out.split())
     assert "SealBroken: anna sealed the value" in heading(result)
 

@@ -14,14 +14,13 @@ from tests.engine.sealing_stage import BERT, given, stage
 from tideline.core.errors import PeerRefused, RosterRefused
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, Role
-from tideline.engine.coordinator.briefs import MOST_BRIEF, MOST_SITES, brief_of, check_room, told_of, with_peers
-from tideline.engine.model.clients import Client, Handover, Keys
-from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.accounts import Client, Handover, Keys
+from tideline.engine.model.brief import MOST_BRIEF, MOST_SITES, brief_of, check_room, peers_in, plain_peer, with_peers
+from tideline.engine.model.orders import Envelope
 from tideline.engine.model.runs import RunRow
 from tideline.engine.model.transitions import MOST_HANDOVERS
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, Pin, fresh, shown
-from tideline.engine.peers.sealing import peers_in
-from tideline.engine.peers.wire import sealed_out
+from tideline.engine.peers.sealing import sealed_out
 from tideline_agent.link.wire import brief_in
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.rpc.wire import MOST_BYTES, reply_in
@@ -122,7 +121,7 @@ def test_who_has_not_looked_for_longer_asks() -> None:
     keys = [fresh() for _ in range(6)]
     line = [handed_over(BERT, old, new) for old, new in itertools.pairwise(keys)]
     row = replace(client(BERT, *line), sign_key=keys[-1].public.sign, receive_key=keys[-1].public.receive)
-    peers = peers_in({"peers": {BERT: told_of(row, 2)}})
+    peers = peers_in({"peers": {BERT: plain_peer(row, 2)}})
     for at, own in enumerate(keys):
         ring = PeerKeys(fresh, MemoryPins({BERT: Pin(own.public, shown(own.public))}))
         if at < 3:

@@ -25,7 +25,7 @@ from tideline.engine.coordinator.enrolment import (
     Enrolment,
     admitted,
 )
-from tideline.engine.model.clients import Client, Keys, Standing
+from tideline.engine.model.accounts import Client, Keys, Standing
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
@@ -41,7 +41,7 @@ def on() -> Stage:
 
 @pytest.fixture
 def people(on: Stage) -> Enrolment:
-    return on.run_service.people
+    return on.run_service.enrolment
 
 
 def applicant(keys: Keys = OLD, name: str = "dora") -> Applicant:
@@ -78,13 +78,13 @@ def test_a_held_client_waits_for_approval(on: Stage, people: Enrolment) -> None:
     """It may not work until a person says so; asked again, the same. Selectors pass over it."""
     enrolled(people, hold=True)
     with pytest.raises(IdentityRefused, match="waits for approval"):
-        admitted(people.look("dora"))
+        admitted(people.read("dora"))
     assert people.admit("", applicant()).standing is Standing.PENDING
     with pytest.raises(RosterRefused, match="No approved client has the labels"):
         on.run_service.start(experiment("fedavg", {}, select=[{"labels": {"site": "north"}, "role": "source"}]))
     for _ in range(2):
         assert on.run_service.approve("dora").standing is Standing.APPROVED
-    assert admitted(people.look("dora")).name == "dora" and "client:dora" in on.bell.rung
+    assert admitted(people.read("dora")).name == "dora" and "client:dora" in on.bell.rung
     assert on.run_service.start(experiment("fedavg", {}, select=[{"labels": {"site": "north"}, "role": "source"}]))
 
 
@@ -99,7 +99,7 @@ def test_a_revoked_client(on: Stage, people: Enrolment) -> None:
     assert {o.status for o in on.journal.orders(run) if o.client == name} == {OrderStatus.FAILED}
     assert on.run_service.revoke(name, "another").reason == "the site has left"
     with pytest.raises(IdentityRefused, match=r"revoked on 1970-01-01 .*: the site has left"):
-        admitted(people.look(name))
+        admitted(people.read(name))
     with pytest.raises(IdentityRefused, match="revoked on"):
         people.admit("", applicant(people.find(name).keys, name))
     with pytest.raises(Refused, match="was revoked on"):
@@ -178,16 +178,16 @@ def test_a_row_is_believed_for_a_while(on: Stage, people: Enrolment) -> None:
     """What another coordinator changes is seen after a few seconds, or at once by who looks anew; our own changes at once."""
     enrolled(people)
     assert people.cached("dora") is None
-    known = people.look("dora", anew=False)
+    known = people.read("dora", anew=False)
     assert people.cached("dora") == known and people.cached("nobody") is None
     on.journal.revoke(ClientId("dora"), "elsewhere", on.clock.now())
-    assert people.cached("dora") == known == people.look("dora", anew=False)
-    assert people.look("dora").standing is Standing.REVOKED
+    assert people.cached("dora") == known == people.read("dora", anew=False)
+    assert people.read("dora").standing is Standing.REVOKED
     on.clock.advance(FRESH_SECONDS)
     assert people.cached("dora") is None
-    assert people.look("dora", anew=False).standing is Standing.REVOKED
+    assert people.read("dora", anew=False).standing is Standing.REVOKED
     enrolled_again = people.admit(people.invite("dora", {}, 60.0), applicant(NEW))
-    assert people.cached("dora") is None and people.look("dora", anew=False) == enrolled_again
+    assert people.cached("dora") is None and people.read("dora", anew=False) == enrolled_again
     people.revoke("dora", "")
     assert people.cached("dora") is None
 
@@ -255,7 +255,7 @@ def federation_of(journal: Held, clock: ManualClock) -> Enrolment:
     people = Enrolment(journal, clock)
     for name, hold in (("dora", False), ("emil", True)):
         people.admit(people.invite(name, {}, 60.0, hold=hold), applicant(name=name))
-    people.look("dora", anew=False)
+    people.read("dora", anew=False)
     return people
 
 
@@ -269,12 +269,12 @@ def test_a_slow_write_delays_nobody_else() -> None:
             approving = threads.submit(people.approve, "emil")
             assert journal.reached.wait(30)
             assert people.cached("dora") is not None
-            assert threads.submit(people.look, "dora").result(10).name == "dora"
-            assert threads.submit(people.look, "emil").result(10).standing is Standing.PENDING
+            assert threads.submit(people.read, "dora").result(10).name == "dora"
+            assert threads.submit(people.read, "emil").result(10).standing is Standing.PENDING
         finally:
             journal.go_on.set()
         assert approving.result(30).standing is Standing.APPROVED
-    assert people.cached("emil") is None and people.look("emil", anew=False).standing is Standing.APPROVED
+    assert people.cached("emil") is None and people.read("emil", anew=False).standing is Standing.APPROVED
 
 
 def test_rows_are_read_ahead() -> None:
@@ -308,13 +308,13 @@ def test_what_was_read_beside_a_change_counts_no_more(reading: str) -> None:
     journal.held = reading
     with ThreadPoolExecutor(1) as threads:
         try:
-            looking = threads.submit(people.look, "dora", reading == "client")
+            looking = threads.submit(people.read, "dora", reading == "client")
             assert journal.reached.wait(30)
             journal.held = ""
             people.revoke("dora", "left")
         finally:
             journal.go_on.set()
         looking.result(30)
-    assert people.look("dora", anew=False).standing is Standing.REVOKED and people.cached("emil") is not None
+    assert people.read("dora", anew=False).standing is Standing.REVOKED and people.cached("emil") is not None
     known = people.cached("dora")
     assert known is not None and known.standing is Standing.REVOKED

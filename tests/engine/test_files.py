@@ -8,7 +8,7 @@ import sys
 PROBE = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 128))
-from tideline.engine.process.open_files import open_many_files
+from tideline.engine.process.resources import open_many_files
 print(open_many_files(), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 

@@ -12,7 +12,7 @@ from tests.synthetic import IMAGES, NAMES, experiment, sites
 from tideline.algorithms import METHODS
 from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
 from tideline.core.run import ClientId, Digest, Member, OrderId, Role, RunId, RunSpec, World
-from tideline.engine.coordinator.generalization import generalization
+from tideline.engine.coordinator.result import generalization
 from tideline.engine.model.orders import OrderRow, OrderStatus
 from tideline.engine.model.runs import JOIN, PhaseFact, RunRow
 from tideline.engine.simulation.federation import simulate

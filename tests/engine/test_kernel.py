@@ -13,18 +13,16 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.engine.toys import METHODS, ROSTER, stage, start, toy
 from tests.synthetic import NAMES, SimSite, blobs, experiment, sites
-from tideline.core.data import Data, View
 from tideline.core.errors import NotFound, RosterRefused, StepFailed
 from tideline.core.phase import Each, Phase, Replies
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import EMPTY, ClientId, Member, Role, RunId, World
-from tideline.core.step import Outcome, Site, step
-from tideline.engine.compute import advance
-from tideline.engine.compute.advance import Game
-from tideline.engine.compute.inline import InlineCompute
+from tideline.core.step import Data, Outcome, Site, View, step
+from tideline.engine.compute import inline
+from tideline.engine.compute.inline import Game, InlineCompute
+from tideline.engine.model.orders import Purpose, order_id, seed_for
 from tideline.engine.model.runs import Status
-from tideline.engine.model.seeds import Purpose, order_id, seed_for
-from tideline.engine.process.calls import CHECK, DESCRIBE, GIVES, answered
+from tideline.engine.process.pipe import CHECK, DESCRIBE, GIVES, answered
 from tideline.engine.simulation.federation import simulate
 
 ROLL = tuple(Member(ClientId(n), Role.SOURCE, True) for n in ("carl", "anna", "bert"))
@@ -63,16 +61,16 @@ def test_phases_that_ask_nobody_are_passed() -> None:
     ask = Phase("ask", idle, ask=to_everybody, fold=told("ask"))
     over = Phase("over", idle, ask=to_everybody, fold=told("over"), skip=lambda state: "fold2" in state.said)
     plan = game(fold, empty, fold, over, ask, fold, over)
-    turned = advance.begin(plan)
+    turned = inline.begin(plan)
     assert (turned.state.said, turned.cursor) == ("begun fold1(0) fold2(0)", 4)
     assert list(turned.orders) == ["anna", "bert", "carl"]
-    last = advance.close(plan, turned.state, turned.cursor, Replies({ClientId("anna"): Nothing}))
+    last = inline.close(plan, turned.state, turned.cursor, Replies({ClientId("anna"): Nothing}))
     assert (last.state.said, last.cursor, dict(last.orders)) == ("begun fold1(0) fold2(0) ask1(1) fold3(0)", 7, {})
 
 
 def test_an_empty_plan_ends_where_it_begins() -> None:
     """A plan without phases gives the first state."""
-    turned = advance.begin(game())
+    turned = inline.begin(game())
     assert (turned.state.said, turned.cursor, turned.orders) == ("begun", 0, EMPTY)
 
 
@@ -89,7 +87,7 @@ def one_by_one(looked: list[str], *clients: str) -> Any:
 def test_messages_may_be_made_one_by_one() -> None:
     """In the order of names, when they are looked at and no sooner; each as in the ask itself: its seed, its threads."""
     looked: list[str] = []
-    turned = advance.begin(game(Phase("ask", idle, ask=one_by_one(looked, "carl", "anna"))))
+    turned = inline.begin(game(Phase("ask", idle, ask=one_by_one(looked, "carl", "anna"))))
     assert list(turned.orders) == ["anna", "carl"] and len(turned.orders) == 2 and looked == []
     torch.manual_seed(9)
     first = {client: order.said for client, order in turned.orders.items()}
@@ -104,7 +102,7 @@ def test_who_is_asked_one_by_one_is_a_member() -> None:
     """A stranger is refused before anything is made."""
     looked: list[str] = []
     with pytest.raises(RosterRefused, match="'dora', who is no member"):
-        advance.begin(game(Phase("ask", idle, ask=one_by_one(looked, "dora"))))
+        inline.begin(game(Phase("ask", idle, ask=one_by_one(looked, "dora"))))
     assert looked == []
 
 
@@ -114,7 +112,7 @@ def test_an_error_in_a_message_that_is_made_later_is_the_asks() -> None:
     def make(client: ClientId) -> Log:
         raise ZeroDivisionError("no such thing")
 
-    turned = advance.begin(game(Phase("ask", idle, ask=lambda state, turn: Each([ClientId("anna")], make))))
+    turned = inline.begin(game(Phase("ask", idle, ask=lambda state, turn: Each([ClientId("anna")], make))))
     with pytest.raises(StepFailed, match="ask of ask raised ZeroDivisionError: no such thing"):
         list(turned.orders.values())
 
@@ -132,7 +130,7 @@ def test_the_host_process_is_left_as_it_was() -> None:
     """A turn uses generators and threads of its own; the host's are untouched, also after an error."""
     torch.manual_seed(5)
     before, threads = torch.get_rng_state(), torch.get_num_threads()
-    with pytest.raises(ValueError, match="x"), advance.reproducible(1, threads + 1) as rng:
+    with pytest.raises(ValueError, match="x"), inline.reproducible(1, threads + 1) as rng:
         assert torch.get_num_threads() == threads + 1
         torch.randn(3)
         torch.randn(3, generator=rng)

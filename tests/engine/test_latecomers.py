@@ -15,8 +15,8 @@ from tests.synthetic import sites
 from tideline.core.errors import Malformed, PeerRefused
 from tideline.core.run import ClientId
 from tideline.core.step import no_tick
-from tideline.engine.coordinator.briefs import brief_in
 from tideline.engine.coordinator.enrolment import Applicant
+from tideline.engine.model.brief import brief_in
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.peers.peer_keys import Known, MemoryPins, PeerKeys, Pins, fresh
@@ -138,6 +138,6 @@ def enrolled(on: Stage, name: ClientId) -> None:
     on.sites = sites((*ALL, name))
     on.vaults[name], on.peer_keys_of[name] = WatchedVault(on.cuts), new_peer_keys()
     on.rebuild()
-    on.run_service.people.admit(
+    on.run_service.enrolment.admit(
         on.run_service.invite(name, {}, 60.0), Applicant(name, ROLES, "test", on.peer_keys_of[name].own().public)
     )

@@ -18,9 +18,8 @@ from tideline.archive import sealing
 from tideline.archive.errors import SealBroken
 from tideline.core.errors import NotFound, RosterRefused
 from tideline.core.run import ClientId, Digest
-from tideline.engine.model.clients import Keys
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.orders import Order, OrderRow
+from tideline.engine.model.accounts import Keys
+from tideline.engine.model.orders import Envelope, Order, OrderRow
 from tideline.engine.model.runs import Status
 from tideline.engine.peers.peer_keys import raw
 from tideline.engine.peers.sealing import about, ciphers
@@ -181,7 +180,7 @@ def test_keys_may_be_rotated_amid_a_run() -> None:
 def test_a_client_whose_keys_are_of_no_use_is_refused_at_the_start() -> None:
     """One from before that was looked at."""
     on = stage()
-    bert = on.run_service.people.find(BERT)
+    bert = on.run_service.enrolment.find(BERT)
     assert on.journal.rekey(BERT, bert.sign_key, Keys(bert.sign_key, LOW_ORDER[0]))
     with pytest.raises(RosterRefused, match="bert has a key to receive that is none, or of low order") as refusal:
         on.start(given())

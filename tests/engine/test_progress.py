@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tideline.core.run import ClientId, Waiting
-from tideline.engine.coordinator.progress import (
-    Answered,
-    Expired,
-    Failed,
-    Progress,
-    ProgressEvent,
-    Verdict,
-    duration,
-    note,
-    verdict,
-    waits_for,
-)
+from tideline.engine.coordinator.scheduler import Progress, Verdict, duration, verdict, waits_for
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A client's reply was accepted."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A client cannot answer."""
+
+    client: ClientId
+    reason: str
+
+
+@dataclass(frozen=True)
+class Expired:
+    """The deadline has passed."""
+
+
+ProgressEvent = Answered | Failed | Expired
+
+
+def note(progress: Progress, event: ProgressEvent, rules: Waiting, floor: int | None = None) -> tuple[Progress, Verdict]:
+    """The progress after an event, and what it means. A client's first answer or failure counts; later ones change nothing."""
+    if isinstance(event, Expired):
+        return progress, verdict(progress, rules, floor, expired=True)
+    if event.client in progress.waiting:
+        progress = replace(progress, waiting=progress.waiting - {event.client})
+        if isinstance(event, Answered):
+            progress = replace(progress, answered=progress.answered | {event.client})
+        else:
+            progress = replace(progress, failed=tuple(sorted((*progress.failed, (event.client, event.reason)))))
+    return progress, verdict(progress, rules, floor)
+
 
 CLIENTS = [ClientId(c) for c in "abcde"]
 client = st.sampled_from(CLIENTS)

@@ -19,9 +19,9 @@ from tideline.core.errors import Refused, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.coordinator.scheduler import suspects
-from tideline.engine.model.compute import CloseRequest
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN, Status
+from tideline.engine.ports.compute import CloseRequest
 from tideline.engine.simulation.federation import Federation, simulate
 
 ANNA, BERT, CARL = (ClientId(n) for n in NAMES[:3])

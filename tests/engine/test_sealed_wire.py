@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.orders import Order, Reply
-from tideline.engine.peers.wire import sealed_in, sealed_out
+from tideline.engine.model.orders import Envelope, Order, Reply
+from tideline.engine.peers.sealing import sealed_in, sealed_out
 from tideline_agent.link.wire import order_in, reply_out
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.rpc.wire import order_out, reply_in

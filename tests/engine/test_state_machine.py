@@ -24,7 +24,8 @@ from tests.engine.fates import CALM, Fate, Life, Task
 from tests.engine.toys import ROSTER, Diary
 from tests.engine.witness import Shown, root
 from tests.engine.world import Coordinator, World, worked
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.run import ClientId, RunId
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.orders import OrderStatus
@@ -139,9 +140,9 @@ class Machine(RuleBasedStateMachine):
         """A coordinator gives its signs of life and takes what is free, or what has been silent before its eyes."""
         for c in one_of(self.up(), at):
             if patience:
-                self.world.play(c.life, "look", c.leases.look)
+                self.world.play(c.life, "look", c.leases.poll)
                 c.clock.advance(patience)
-            self.world.play(c.life, "look", c.leases.look, fate)
+            self.world.play(c.life, "look", c.leases.poll, fate)
 
     @move(at=SMALL, others=OTHERS, fate=LOOKS)
     def slow_look(self, at: int, others: list[str], fate: Fate) -> None:

@@ -15,7 +15,7 @@ from tideline.core.errors import ConfigRefused, Unreachable
 from tideline.core.run import Digest
 from tideline.engine.audit.log import About
 from tideline.engine.coordinator.part_store import PartStore, Swept
-from tideline.engine.ports.parts import MOST_DROPPED
+from tideline.engine.ports.journal import MOST_DROPPED
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.federation import Federation
 from tideline.engine.simulation.journal import MemoryJournal
@@ -76,8 +76,8 @@ def test_a_sweep_takes_what_nobody_needs_and_nothing_else(tmp_path: Path) -> Non
     federation.clock.advance(2e10)
     left = room.sweep()
     assert not parts.has(left_over)
-    assert left.kept == 2 and set(parts.lying()) == {federation.journal.marker(), expected}
-    assert left.bytes == sum(told.size for told in parts.lying().values())
+    assert left.kept == 2 and set(parts.inventory()) == {federation.journal.marker(), expected}
+    assert left.bytes == sum(told.size for told in parts.inventory().values())
 
 
 def test_what_a_person_had_destroyed_is_told() -> None:

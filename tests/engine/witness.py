@@ -8,13 +8,10 @@ from typing import Any, NamedTuple
 from tests.engine.fates import current
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import ClientId, Digest, OrderId, RunId, Waiting
-from tideline.engine.model.compute import BeginRequest, CloseRequest, NextRound
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import JOIN, OPEN, Event, Lease, RoundRow, RunRow, Status
-from tideline.engine.ports.compute import Compute
-from tideline.engine.ports.journal import Journal
-from tideline.engine.ports.runs import Advance, anything
+from tideline.engine.ports.compute import BeginRequest, CloseRequest, Compute, NextRound
+from tideline.engine.ports.journal import Advance, Journal, Present, all_present
 
 Orders = Mapping[ClientId, OrderRow]
 Replies = Mapping[ClientId, Digest | None]
@@ -260,7 +257,7 @@ class Witnessed:
             own = self._witness.holders.get((lease.run, lease.token)) is self._life
             self._witness.expect(own, "R2", f"{lease.run} is let go of by one who does not hold it")
 
-    def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
+    def advance(self, step: Advance, here: Present = all_present) -> bool:
         before = self._witness.truth.run(step.run)
         assert before is not None
         orders = last(self._witness.truth.orders(step.run, step.from_cursor))
@@ -307,7 +304,7 @@ class Witnessed:
         now: float,
         down: int,
         up: int,
-        here: Callable[[Digest], bool] = anything,
+        here: Present = all_present,
     ) -> OrderStatus | None:
         before = self._journal.order(order)
         assert before is not None

@@ -13,20 +13,17 @@ from tests.enrolling import enrol
 from tests.laws.stage import ROLES, Crash, WatchedLink, WatchedVault, Wire
 from tests.synthetic import experiment, sites
 from tideline.archive.folder import FolderParts
-from tideline.archive.intake import Intake
-from tideline.archive.parts import MemoryParts, Parts
+from tideline.archive.parts import Intake, MemoryParts, Parts
 from tideline.core.errors import StepFailed, Unreachable
 from tideline.core.run import ClientId, RunId
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.coordinator.agent_service import AgentService
-from tideline.engine.coordinator.leases import Leases
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService, joins
-from tideline.engine.coordinator.scheduler import Scheduler
+from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.model.experiment import read_experiment
-from tideline.engine.model.files import Arrivals, Files
-from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.ports.journal import Journal
 from tideline.engine.ports.site import Done, Job
 from tideline.engine.simulation.adapters import ManualClock, QuietBell
@@ -269,7 +266,7 @@ class World:
     def conduct(self, at: Coordinator) -> None:
         """One look, and a turn of each run that it finds to be its own."""
         held: list[RunId] = []
-        self.play(at.life, "look", lambda: held.extend(sorted(at.leases.look())))
+        self.play(at.life, "look", lambda: held.extend(sorted(at.leases.poll())))
         for run in held:
             newest = self.witness.holders.get((run, self.witness.tokens[run]))
             self.witness.expect(newest is at.life, "R2", f"{at.name} thinks that it holds {run}")

@@ -9,9 +9,8 @@ from typing import Any
 
 from tests.laws.stage import Cuts, HoardingParts, Stage
 from tests.synthetic import FEATURES, IMAGES, NAMES, experiment, sites
-from tideline.core.algorithm import Algorithm
+from tideline.core.algorithm import Algorithm, Methods, resolve
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
-from tideline.core.registry import Methods, resolve
 from tideline.core.run import EMPTY, RunId
 from tideline.engine.simulation.federation import SimSite
 

@@ -19,14 +19,14 @@ from tests.laws.stage import Cuts, Stage, registered
 from tests.laws.trace import answered, asked
 from tests.laws.values import leaves, like, raw, repeated, seen, survives
 from tests.synthetic import CLASSES, TRAIN, Rows, rows
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
-from tideline.core.data import Data
 from tideline.core.errors import Refused
 from tideline.core.privacy import Audience, Clause, Exposure
 from tideline.core.record import leaves as declared_leaves
 from tideline.core.run import ClientId, RunId, World
-from tideline.core.step import no_tick
+from tideline.core.step import Data, no_tick
 from tideline.engine.model.orders import Order, OrderRow
 from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.simulation.federation import SimSite

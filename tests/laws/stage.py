@@ -10,10 +10,8 @@ from itertools import count
 from types import ModuleType
 from typing import Any
 
-from tideline.archive.intake import Intake, chunk_size, chunks, commit
-from tideline.archive.parts import MemoryAside, MemoryParts, Parts
-from tideline.core.algorithm import Algorithm
-from tideline.core.registry import Methods
+from tideline.archive.parts import Intake, MemoryAside, MemoryParts, Parts, chunk_size, chunks, commit
+from tideline.core.algorithm import Algorithm, Methods
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.compute.step_runner import StepRunner
@@ -23,10 +21,9 @@ from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Scheduler
-from tideline.engine.model.files import Arrivals, Files
-from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.model.runs import OPEN, RunRow
-from tideline.engine.ports.runs import Advance, anything
+from tideline.engine.ports.journal import Advance, Present, all_present
 from tideline.engine.ports.site import Done, Head, Job
 from tideline.engine.simulation.adapters import LocalLink, ManualClock, MemoryVault, QuietBell
 from tideline.engine.simulation.federation import SimSite
@@ -144,7 +141,7 @@ class WatchedJournal(MemoryJournal):
         super().__init__()
         self.cuts = cuts
 
-    def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
+    def advance(self, step: Advance, here: Present = all_present) -> bool:
         self.cuts.point("advance", step.run, step.from_cursor)
         done = super().advance(step, here)
         self.cuts.point("advanced", step.run, step.from_cursor)
@@ -188,7 +185,7 @@ class Stage:
         self.rebuild()
         for name, peer_keys in self.peer_keys_of.items():
             who = Applicant(name, ROLES, "test", peer_keys.own().public)
-            self.run_service.people.admit(self.run_service.invite(name, {}, 60.0), who)
+            self.run_service.enrolment.admit(self.run_service.invite(name, {}, 60.0), who)
 
     def rebuild(self) -> None:
         """Every process starts anew."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.coordinator.progress import newest
+from tideline.engine.coordinator.scheduler import newest
 from tideline.engine.model.orders import OrderRow
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.journal import Journal

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from tideline.archive.codec import Rules, decode, encode
+from tideline.archive.checks import Rules
 from tideline.archive.parts import MemoryParts
+from tideline.archive.reader import decode
+from tideline.archive.writer import encode
 from tideline.core.algorithm import Algorithm
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import Phase, Replies, Turn, folded

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.budgets import examples
-from tideline.core.data import Data
 from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role, World
-from tideline.core.step import Site
+from tideline.core.step import Data, Site
 from tideline.learning.confusion import OF_ALL, Confusion, confused, table
 from tideline.learning.evaluate import ROWS
 

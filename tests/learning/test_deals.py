@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tideline.core.data import Data, View
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import Role
+from tideline.core.step import Data, View
 from tideline.learning.formats.holdings import Holdings, split_at, split_rows
 from tideline.learning.partition.deals import at_random, by_domain
 

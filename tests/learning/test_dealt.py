@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from tests.learning.images_on_disk import save_classes
 from tests.learning.test_tables import table
 from tests.learning.test_tables import write as write_table
-from tideline.core.data import View
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
+from tideline.core.step import View
 from tideline.learning.formats.folder import places, read_folder
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.partition.deal_folders import ANY, kind_of, labels_of, sizes_of, toml_table, write_sites

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.budgets import examples
-from tideline.core.data import Data, View
 from tideline.core.phase import RIGHT, WRONG, Folded, Replies
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role, World
-from tideline.core.step import Site
+from tideline.core.step import Data, Site, View
 from tideline.learning.evaluate import ROWS, accuracy, evaluate, outputs
 from tideline.numerics.labels.calibration import BINS
 

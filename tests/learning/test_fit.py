@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor, nn
 
 from tests.budgets import examples
-from tideline.core.data import Data
 from tideline.core.errors import Cancelled
+from tideline.core.step import Data
 from tideline.learning.fit import batches, cross_entropy, fit
 
 

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.budgets import examples
-from tideline.core.data import Data
 from tideline.core.phase import MOST_VALUES, Folded, Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Member, Role, World
-from tideline.core.step import Site
+from tideline.core.step import Data, Site
 from tideline.learning.evaluate import ROWS
 from tideline.learning.label_shift import SHARES, SHIFT, TOGETHER, Classes, label_shift
 

@@ -10,12 +10,10 @@ from typing import Any
 from tideline.core.phase import Table
 from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
 from tideline.core.run import ClientId, Digest, OrderId, Role, RunId, RunSpec, Waiting, World
-from tideline.engine.model.clients import Client, Invite
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model.accounts import Client, Invite
+from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import JOIN, PhaseFact, RoundRow, RunRow, Status
-from tideline.engine.ports.journal import Journal
-from tideline.engine.ports.runs import Advance
+from tideline.engine.ports.journal import Advance, Journal
 
 RUN = RunId("run-a")
 OTHER = RunId("run-b")

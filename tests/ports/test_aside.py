@@ -43,7 +43,7 @@ def test_what_lies_aside_is_found(parts: Parts, ask: Callable[[Parts, Digest], o
     digest, other = parts.put([BYTES]), parts.put([b"other"])
     batch = parts.aside()
     batch.take([digest, other, Digest("0" * 64)])
-    assert (list(parts.digests()), dict(parts.lying()), laid(parts)) == ([], {}, 2)
+    assert (list(parts.digests()), dict(parts.inventory()), laid(parts)) == ([], {}, 2)
     assert ask(parts, digest)
     assert list(parts.digests()) == [digest]
     batch.destroy()

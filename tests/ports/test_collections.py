@@ -22,12 +22,10 @@ from tests.s3 import Server
 from tideline.archive.parts import Aside, MemoryParts, Parts
 from tideline.core.errors import ConfigRefused, Unreachable
 from tideline.core.run import Digest
-from tideline.engine.coordinator.initial_weights import WHOSE
 from tideline.engine.coordinator.part_store import GRACE_SECONDS, PartStore
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderStatus
-from tideline.engine.ports.journal import Journal
-from tideline.engine.ports.parts import MOST_DROPPED
+from tideline.engine.model.experiment import UPLOADER
+from tideline.engine.model.orders import Files, OrderStatus
+from tideline.engine.ports.journal import MOST_DROPPED, Journal
 from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.store import SqlJournal
 
@@ -200,8 +198,8 @@ def test_a_run_that_names_weights_while_they_are_dropped(
     (_, two), (mine, theirs) = journals, shelves
     sent, gate = ((mine.put([BYTES]), len(BYTES)),), Gate()
     row = run_row()
-    row = replace(row, spec=replace(row.spec, weights=sent[0][0], weights_bytes=len(BYTES)))
-    two.add_parts([sent[0][0]], *WHOSE, 5.0)
+    row = replace(row, spec=replace(row.spec, initial_weights=sent[0][0], initial_weights_bytes=len(BYTES)))
+    two.add_parts([sent[0][0]], *UPLOADER, 5.0)
     collector = threading.Thread(target=room(Hooked(mine, **{stopped: gate.pass_by}), two).collect)
     collector.start()
     assert gate.reached.wait(PATIENCE)
@@ -221,7 +219,7 @@ def test_a_run_that_names_weights_while_they_are_dropped(
     assert [type(end) for end in ends] == [ConfigRefused]
     assert two.run_ids() == () and not theirs.has(sent[0][0])
     theirs.put([BYTES])
-    two.add_parts([sent[0][0]], *WHOSE, 1e6)
+    two.add_parts([sent[0][0]], *UPLOADER, 1e6)
     two.create([row], [], "", theirs.has)
     assert room(theirs, two, 1e9).collect() == 0 and whole(theirs, sent)
 

@@ -79,7 +79,7 @@ def send(parts: FolderParts, log: Log) -> None:
     uploads = [room.upload(digest_of([content]), len(content), RUN, ANN) for content in CONTENTS]
     for upload, content in zip(uploads, CONTENTS, strict=True):
         upload.write(content)
-    room.keep(uploads, RUN, ANN)
+    room.commit(uploads, RUN, ANN)
 
 
 WAYS = pytest.mark.parametrize("way", [put, send])

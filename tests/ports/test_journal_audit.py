@@ -35,8 +35,7 @@ from tideline.core.run import Digest, OrderId
 from tideline.engine.audit.entries import KINDS, MOST_FILES
 from tideline.engine.audit.log import About, AuditEvent, Entry, Tip, follow
 from tideline.engine.coordinator.idempotency import IdempotencyRecord
-from tideline.engine.model.api_keys import ApiKey, KeyRole
-from tideline.engine.model.clients import Keys
+from tideline.engine.model.accounts import ApiKey, KeyRole, Keys
 from tideline.engine.model.orders import Failure, OrderStatus, Reply
 from tideline.engine.model.runs import JOIN, OPEN, Status
 from tideline.engine.ports.journal import Journal

@@ -7,10 +7,9 @@ from typing import Any
 
 from journal_values import RUN, joins, order_row, run_row, together
 
-from tideline.engine.model.api_keys import ApiKey, KeyRole
-from tideline.engine.model.idempotency import IdempotencyRecord
+from tideline.engine.model.accounts import ApiKey, KeyRole
 from tideline.engine.model.runs import JOIN, OPEN, Status
-from tideline.engine.ports.journal import Journal
+from tideline.engine.ports.journal import IdempotencyRecord, Journal
 
 
 def key(name: str = "alice", number: str = "1", **changes: Any) -> ApiKey:

@@ -9,7 +9,7 @@ from journal_values import OTHER, RUN, advance, began, digest, files, first, pus
 
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest, RunId
-from tideline.engine.coordinator.leases import Leases
+from tideline.engine.coordinator.scheduler import Leases
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, Lease, Status
 from tideline.engine.ports.journal import Journal
@@ -192,11 +192,11 @@ def test_the_first_who_looks_holds_every_run(journal: Journal) -> None:
     """A second gets nothing while the first gives signs of life, however long that lasts."""
     clock = ManualClock()
     one, two = watcher(journal, "one", clock), watcher(journal, "two", clock)
-    assert one.look() == {RUN, OTHER}
+    assert one.poll() == {RUN, OTHER}
     for _ in range(20):
-        assert two.look() == frozenset() and two.take(RUN) is None
+        assert two.poll() == frozenset() and two.take(RUN) is None
         clock.advance(one.pause)
-        assert one.look() == {RUN, OTHER}
+        assert one.poll() == {RUN, OTHER}
     assert two.elsewhere and not one.elsewhere
     assert one.take(RUN) == 1
 
@@ -205,31 +205,31 @@ def test_a_silent_holder_loses_its_runs(journal: Journal) -> None:
     """After its time, by the other's clock, who tells of it; its token then writes nothing, and it holds nothing from then on."""
     clock, taken = ManualClock(), list[Lease]()
     one, two = watcher(journal, "one", clock), Leases(journal, clock, "two", 15.0, taken.append)
-    one.look()
-    assert two.look() == frozenset()
+    one.poll()
+    assert two.poll() == frozenset()
     clock.advance(15.0)
-    assert two.look() == frozenset()
+    assert two.poll() == frozenset()
     clock.advance(0.1)
-    assert two.look() == {RUN, OTHER} and two.take(RUN) == 2
+    assert two.poll() == {RUN, OTHER} and two.take(RUN) == 2
     assert {(lease.run, lease.holder) for lease in taken} == {(RUN, "one"), (OTHER, "one")} and len(taken) == 2
     with pytest.raises(Overtaken):
         journal.set_status(RUN, OPEN, Status.STALLED, "", 9.0, one.take(RUN))
-    assert one.look() == frozenset() and one.take(RUN) is None
+    assert one.poll() == frozenset() and one.take(RUN) is None
 
 
 def test_clocks_that_differ_take_nothing_early(journal: Journal) -> None:
     """No time stands in the journal: a clock that is a day ahead is as patient as any."""
     one, two = watcher(journal, "one", ManualClock()), watcher(journal, "two", ManualClock(86400.0))
-    one.look()
-    assert two.look() == frozenset() == two.look()
+    one.poll()
+    assert two.poll() == frozenset() == two.poll()
 
 
 def test_who_comes_back_under_his_name_takes_his_runs_at_once(journal: Journal) -> None:
     """A coordinator that was killed and started again need not wait for its own lease, and what it wrote before is fenced."""
     clock = ManualClock()
     before, after = watcher(journal, "one", clock), watcher(journal, "one", clock)
-    before.look()
-    assert after.take(RUN) == 2 and after.look() == {RUN, OTHER}
+    before.poll()
+    assert after.take(RUN) == 2 and after.poll() == {RUN, OTHER}
     with pytest.raises(Overtaken):
         journal.set_status(RUN, OPEN, Status.STALLED, "", 9.0, before.take(RUN))
 
@@ -238,18 +238,18 @@ def test_who_leaves_makes_room_at_once(journal: Journal) -> None:
     """Nobody waits for a coordinator that was stopped in order."""
     clock = ManualClock()
     one, two = watcher(journal, "one", clock), watcher(journal, "two", clock)
-    one.look()
+    one.poll()
     one.close()
-    assert two.look() == {RUN, OTHER}
+    assert two.poll() == {RUN, OTHER}
 
 
 def test_a_run_that_has_ended_is_held_by_nobody(journal: Journal) -> None:
     """And one that was overtaken is let go."""
     one = watcher(journal, "one", ManualClock())
-    one.look()
+    one.poll()
     journal.set_status(RUN, OPEN, Status.CANCELLED, "", 9.0)
-    assert one.look() == {OTHER}
+    assert one.poll() == {OTHER}
     assert one.take(RUN) is None
     one.lose(OTHER)
     held(journal, "two", OTHER)
-    assert one.look() == frozenset()
+    assert one.poll() == frozenset()

@@ -8,8 +8,7 @@ from journal_values import ANN, BOB, OTHER, RUN, advance, answer, began, digest,
 from tideline.core.run import OrderId
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, Status
-from tideline.engine.ports.journal import Journal
-from tideline.engine.ports.parts import MOST_DROPPED
+from tideline.engine.ports.journal import MOST_DROPPED, Journal
 
 LATER = 1000.0
 

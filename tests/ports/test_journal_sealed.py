@@ -25,9 +25,8 @@ from journal_values import (
 
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.model.clients import Client, Handover, Keys
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.orders import OrderStatus, Reply
+from tideline.engine.model.accounts import Client, Handover, Keys
+from tideline.engine.model.orders import Envelope, OrderStatus, Reply
 from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import Journal

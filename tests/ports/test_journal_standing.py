@@ -7,7 +7,7 @@ from functools import partial
 from journal_values import ANN, BOB, RUN, answer, began, client, first, invite, together, two_rounds_old
 
 from tideline.core.run import OrderId
-from tideline.engine.model.clients import Keys, Standing
+from tideline.engine.model.accounts import Keys, Standing
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.journal import Journal

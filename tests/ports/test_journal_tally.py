@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from journal_values import ANN, BOB, RUN, answer, began, client, files, first, invite, push
 
-from tideline.engine.model.clients import Standing
+from tideline.engine.model.accounts import Standing
 from tideline.engine.model.runs import OPEN, Status, Tally
 from tideline.engine.ports.journal import Journal
 

@@ -11,10 +11,9 @@ from journal_values import ANN, JOIN, OTHER, RUN, advance, digest, files, joins,
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.audit.log import About
-from tideline.engine.coordinator.initial_weights import WHOSE, brought_by
-from tideline.engine.model.idempotency import IdempotencyRecord
+from tideline.engine.model.experiment import UPLOADER, initial_weights_of
 from tideline.engine.model.runs import OPEN, RunRow, Status
-from tideline.engine.ports.journal import Journal
+from tideline.engine.ports.journal import IdempotencyRecord, Journal
 
 UPLOADED, NOW, LATER = 5.0, 20.0, 1e6
 W = digest("w")
@@ -23,12 +22,12 @@ W = digest("w")
 def bringing(run: RunId = RUN, name: object = "w", **changes: Any) -> RunRow:
     """A run that begins from weights of this name."""
     row = run_row(run, created=NOW, **changes)
-    return run_row(run, created=NOW, spec=replace(row.spec, weights=digest(name), weights_bytes=100), **changes)
+    return run_row(run, created=NOW, spec=replace(row.spec, initial_weights=digest(name), initial_weights_bytes=100), **changes)
 
 
 def upload(journal: Journal, name: object = "w", now: float = UPLOADED) -> None:
     """A person uploads weights."""
-    journal.add_parts([digest(name)], *WHOSE, now)
+    journal.add_parts([digest(name)], *UPLOADER, now)
 
 
 def gone(journal: Journal, before: float = 0.0) -> set[str]:
@@ -46,8 +45,8 @@ def absent(part: Digest) -> bool:
 
 def test_a_run_names_the_file_that_it_brings() -> None:
     """With its bytes; one without weights names none."""
-    assert brought_by(bringing()) == ((W, 100),)
-    assert brought_by(run_row()) == ()
+    assert initial_weights_of(bringing()) == ((W, 100),)
+    assert initial_weights_of(run_row()) == ()
 
 
 def test_an_upload_waits_until_it_is_too_old(journal: Journal) -> None:
@@ -55,19 +54,19 @@ def test_an_upload_waits_until_it_is_too_old(journal: Journal) -> None:
     upload(journal)
     assert gone(journal, UPLOADED) == set()
     assert journal.held(files("w"), RUN, ANN, NOW) == frozenset()
-    assert journal.held(files("w", "v"), *WHOSE, NOW) == {W}
+    assert journal.held(files("w", "v"), *UPLOADER, NOW) == {W}
     assert gone(journal, NOW) == set()
     assert gone(journal, NOW + 1.0) == {W}
-    assert journal.held(files("w"), *WHOSE, NOW) == frozenset()
+    assert journal.held(files("w"), *UPLOADER, NOW) == frozenset()
 
 
 def test_what_a_site_pushed_is_nobodys_weights(journal: Journal) -> None:
     """Also where its bytes are here: who looks for weights does not hear of them, before they are uploaded."""
     journal.create([run_row()], joins())
     journal.add_parts([W], RUN, ANN, UPLOADED)
-    assert journal.held(files("w"), *WHOSE, NOW) == frozenset()
+    assert journal.held(files("w"), *UPLOADER, NOW) == frozenset()
     upload(journal)
-    assert journal.held(files("w"), *WHOSE, NOW) == {W}
+    assert journal.held(files("w"), *UPLOADER, NOW) == {W}
 
 
 def test_a_run_keeps_its_weights_until_its_first_state_is_kept(journal: Journal) -> None:

@@ -100,11 +100,11 @@ def test_what_lies_there_is_told(parts: Parts) -> None:
     digest, other = parts.put([BYTES]), parts.put([b"other"])
     under_way = parts.upload(name(b"more"), 4)
     under_way.write(b"mo")
-    lying = parts.lying()
-    assert {each: told.size for each, told in lying.items()} == {digest: len(BYTES), other: 5}
-    assert all(0.0 <= told.written < 1e11 for told in lying.values())
+    inventory = parts.inventory()
+    assert {each: told.size for each, told in inventory.items()} == {digest: len(BYTES), other: 5}
+    assert all(0.0 <= told.written < 1e11 for told in inventory.values())
     parts.drop(other)
-    assert set(parts.lying()) == {digest}
+    assert set(parts.inventory()) == {digest}
     under_way.close()
 
 

@@ -15,8 +15,7 @@ from journal_values import ANN, BOB, advance, answer, client, digest, files, inv
 from tests.postgres import needed, run, with_options
 from tideline.core.errors import Unreachable
 from tideline.core.run import Digest, OrderId, RunId
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.orders import Files, OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, Status
 from tideline_server.store import SqlJournal
 

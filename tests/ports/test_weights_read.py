@@ -13,9 +13,9 @@ from stores import SHARED, store
 from tideline import nets
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Digest, World
-from tideline.engine.compute.initial_weights import check_brought, read_brought
-from tideline.engine.coordinator.initial_weights import WHOSE
+from tideline.engine.compute.inline import check_initial_weights, read_initial_weights
 from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.model.experiment import UPLOADER
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
 
@@ -30,15 +30,15 @@ def test_weights_are_read_where_they_were_not_uploaded(request: pytest.FixtureRe
     content = save(weights)
     digest = Digest(hashlib.sha256(content).hexdigest())
     room = PartStore(here, MemoryJournal(), ManualClock())
-    upload = room.shelve(digest, len(content))
+    upload = room.upload_initial_weights(digest, len(content))
     with pytest.raises(ConfigRefused, match="There are no weights"):
-        check_brought(there, WORLD, digest)
+        check_initial_weights(there, WORLD, digest)
     upload.write(content)
-    room.keep([upload], *WHOSE)
-    assert check_brought(there, WORLD, digest) == len(content)
-    read = read_brought(there, WORLD, digest)
+    room.commit([upload], *UPLOADER)
+    assert check_initial_weights(there, WORLD, digest) == len(content)
+    read = read_initial_weights(there, WORLD, digest)
     assert list(read) == list(weights) and all(torch.equal(read[name], w) for name, w in weights.items())
     there.drop(digest)
     with pytest.raises(ConfigRefused, match="There are no weights") as refusal:
-        check_brought(store(kind, request, tmp_path / "three"), WORLD, digest)
+        check_initial_weights(store(kind, request, tmp_path / "three"), WORLD, digest)
     assert refusal.value.context["path"] == "weights"

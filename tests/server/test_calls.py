@@ -16,7 +16,7 @@ from tests.server.grpc_port import grpc_port_of
 from tests.synthetic import experiment
 from tideline.core.signing import WINDOW_SECONDS
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
-from tideline.engine.model.clients import Keys
+from tideline.engine.model.accounts import Keys
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.federation import Federation
 from tideline_protos.v1 import federation_pb2 as pb
@@ -184,7 +184,7 @@ def test_rotation(there: tuple[Federation, Raw]) -> None:
         assert refused(lambda: raw.ask("Rotate", request, pb.RotateReply))[0] == "IdentityRefused"
     request.signature = fresh.key.sign(words)
     assert refused(lambda: fresh.ask("Rotate", request, pb.RotateReply))[0] == "IdentityRefused", "the old key signs the call"
-    federation.run_service.people.ask_rotation(raw.name)
+    federation.run_service.enrolment.ask_rotation(raw.name)
     assert raw.beat().rotate
     raw.ask("Rotate", request, pb.RotateReply)
     assert not fresh.beat().rotate
@@ -214,7 +214,7 @@ def rotated(federation: Federation, raw: Raw) -> None:
 
 def rotated_elsewhere(federation: Federation, raw: Raw) -> None:
     """Another coordinator has given it new keys, a while ago."""
-    known = federation.run_service.people.find(raw.name)
+    known = federation.run_service.enrolment.find(raw.name)
     federation.journal.rekey(known.name, known.sign_key, Keys("aa" * 32, "bb" * 32))
     federation.clock.advance(FRESH_SECONDS)
     federation.run_service.bell.ring(f"client:{raw.name}")
@@ -226,7 +226,7 @@ REKEYED: dict[str, Callable[[Federation, Raw], None]] = {"rotated": rotated, "ro
 def order_for(federation: Federation, raw: Raw) -> str:
     """The client's order to join a run that is new."""
     federation.run_service.start(experiment("fedavg", {raw.name: "source"}))
-    (order,) = federation.journal.open_orders(federation.run_service.people.find(raw.name).name)
+    (order,) = federation.journal.open_orders(federation.run_service.enrolment.find(raw.name).name)
     return str(order.id)
 
 
@@ -268,7 +268,7 @@ def test_a_pending_client_is_not_served(there: tuple[Federation, Raw]) -> None:
     """It may enrol again, which tells how it stands; once it is approved, it is served at once."""
     federation, raw = there
     pending = Raw(raw.channel, f"{raw.name}-p")
-    assert pending.enrol(federation.run_service.people.invite(pending.name, {}, 60.0, hold=True)).standing == "pending"
+    assert pending.enrol(federation.run_service.enrolment.invite(pending.name, {}, 60.0, hold=True)).standing == "pending"
     kind, what = refused(pending.beat)
     assert kind == "IdentityRefused" and "waits for approval" in what
     assert pending.enrol("").standing == "pending"
@@ -282,7 +282,7 @@ def test_what_another_coordinator_changed(there: tuple[Federation, Raw]) -> None
     federation, raw = there
     raw.beat()
     fresh = Raw(raw.channel, raw.name)
-    known = federation.run_service.people.find(raw.name)
+    known = federation.run_service.enrolment.find(raw.name)
     sign_key, receive_key = (key.hex() for key in fresh.public)
     federation.journal.rekey(known.name, known.sign_key, Keys(sign_key, receive_key))
     fresh.beat()
@@ -340,7 +340,7 @@ def test_an_enrolment_has_bounds(there: tuple[Federation, Raw], call: str, said:
     before, sign_key, receive_key = federation.journal.audit_tip(), *raw.public
     who: dict[str, Any] = {"protocol": 2, "name": raw.name, "sign_key": sign_key, "receive_key": receive_key}
     assert refused(lambda: raw.ask(call, pb.EnrolRequest(**who | said), pb.EnrolReply))[0] == "Malformed"
-    known = federation.run_service.people.find(raw.name)
+    known = federation.run_service.enrolment.find(raw.name)
     assert (known.roles, known.version, federation.journal.audit_tip()) == (("source",), "9", before)
 
 
@@ -378,7 +378,7 @@ def test_an_agent_among_strangers_is_put_off_and_not_refused() -> None:
         raw.enrol(federation.run_service.invite("dora", {}, 60.0))
         raw.beat()
         refused(Raw(channel, "nobody").beat)
-        known = federation.run_service.people.find("dora")
+        known = federation.run_service.enrolment.find("dora")
         sign_key, receive_key = (key.hex() for key in fresh.public)
         federation.journal.rekey(known.name, known.sign_key, Keys(sign_key, receive_key))
         assert refused(fresh.beat)[0] == "TooMany"

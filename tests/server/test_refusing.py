@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from tideline.engine.audit.refusals import Refusals
+from tideline.engine.audit.entries import Refusals
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.limits import Refusing

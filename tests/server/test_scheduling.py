@@ -13,7 +13,7 @@ from tests.engine.intercepting import intercept
 from tests.engine.toys import stage, start, until
 from tests.laws.stage import Stage
 from tideline.core.errors import StorageFull, Unreachable
-from tideline.engine.coordinator.leases import Leases
+from tideline.engine.coordinator.scheduler import Leases
 from tideline.engine.model.runs import Status
 from tideline_server.bell import LocalBell
 from tideline_server.scheduling import TURNERS, SchedulerLoop

@@ -16,7 +16,7 @@ from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound
 from tideline.core.run import ClientId
 from tideline.core.settings import nearest
 from tideline.core.signing import FINGERPRINT_DIGITS, in_fours
-from tideline.engine.model.clients import Keys
+from tideline.engine.model.accounts import Keys
 from tideline.engine.peers.peer_keys import Former, Known, Pin, shown
 from tideline_agent.home.identity import write
 

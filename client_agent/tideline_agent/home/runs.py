@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tideline.archive.errors import PartMissing
+from tideline.core.algorithm import load_methods, resolve
 from tideline.core.errors import Malformed, MemoryLost, NotFound
-from tideline.core.registry import load_methods, resolve
 from tideline.core.run import EMPTY, RunId
 from tideline.core.settings import nearest
 from tideline_agent.vault import FolderVault
@@ -27,8 +27,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
+from tideline.core.algorithm import Methods
 from tideline.core.errors import FederationError, Refused
-from tideline.core.registry import Methods
 
 # Why a site may have nothing to take, and no name is wrong.
 SELDOM = "some methods keep nothing, others only at targets and only after their last exchanges"
@@ -66,7 +66,8 @@ def brief_of(vault: FolderVault, run: RunId) -> dict[str, Any]:
 
 
 def memory_of(vault: FolderVault, run: RunId, kind: type[Any]) -> Any:
-    from tideline.archive.codec import LAX, decode
+    from tideline.archive.checks import LAX
+    from tideline.archive.reader import decode
 
     for _ in range(TRIES):
         head = vault.head(run)

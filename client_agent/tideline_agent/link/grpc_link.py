@@ -17,8 +17,7 @@ import tenacity
 
 from tideline import __version__
 from tideline.archive.errors import TooLarge
-from tideline.archive.intake import MAX_CHUNK, MIN_CHUNK, Intake, commit
-from tideline.archive.parts import Parts
+from tideline.archive.parts import MAX_CHUNK, MIN_CHUNK, Intake, Parts, commit
 from tideline.core.errors import (
     Cancelled,
     ClockRefused,
@@ -31,8 +30,7 @@ from tideline.core.errors import (
 from tideline.core.notes import Note
 from tideline.core.run import OrderId
 from tideline.core.signing import PROTOCOL
-from tideline.engine.model.files import Arrivals, Files
-from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.process.pipe import from_plain
 from tideline_agent.home.keys import Keys
 from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Line, Lines, Transfers, Watchdog

@@ -6,14 +6,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tideline.archive.intake import chunk_size, chunks
-from tideline.archive.parts import Parts
+from tideline.archive.parts import Parts, chunk_size, chunks
 from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, RunId
-from tideline.engine.coordinator.briefs import MOST_BRIEF
-from tideline.engine.model.files import Arrivals
-from tideline.engine.model.orders import Failure, Order, Receipt, Reply
-from tideline.engine.peers.wire import sealed_in, sealed_out
+from tideline.engine.model.brief import MOST_BRIEF
+from tideline.engine.model.orders import Arrivals, Failure, Order, Receipt, Reply
+from tideline.engine.peers.sealing import sealed_in, sealed_out
 from tideline_protos.v1 import federation_pb2 as pb
 
 MAX_WORDS = 10_000

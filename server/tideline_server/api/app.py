@@ -8,7 +8,7 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
-from tideline.engine.audit.refusals import Refusals
+from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.api_keys import ApiKeys
 from tideline_server.api.answers import add_handlers
 from tideline_server.api.models import Problem

@@ -14,7 +14,7 @@ from typing import TypeVar
 from tideline.archive.errors import DigestMismatch, PartMissing
 from tideline.archive.folder import ASIDE
 from tideline.archive.layout import check_digest
-from tideline.archive.parts import Buffer, Lying, missing
+from tideline.archive.parts import Buffer, StoredPart, missing
 from tideline.core.errors import Stale, Unreachable
 from tideline.core.run import Digest
 from tideline_server.parts.cache import Cache
@@ -73,7 +73,7 @@ class BucketAside:
         return f"{ASIDE}/{digest}.{self._whose}"
 
 
-def laid(bucket: Bucket) -> Iterator[tuple[Digest, str, Lying]]:
+def laid(bucket: Bucket) -> Iterator[tuple[Digest, str, StoredPart]]:
     """What lies aside: the part, its copy's name, and since when."""
     for name, entry in bucket.listed(ASIDE):
         if found := LAID.fullmatch(name):
@@ -185,7 +185,7 @@ class BucketParts:
     def digests(self) -> Iterable[Digest]:
         return tuple(Digest(found[2]) for name in self.bucket.names() if (found := NAME.fullmatch(name)))
 
-    def lying(self) -> Mapping[Digest, Lying]:
+    def inventory(self) -> Mapping[Digest, StoredPart]:
         return {Digest(found[2]): entry for name, entry in self.bucket.listed() if (found := NAME.fullmatch(name))}
 
     def lies_there(self, digest: Digest, size: int) -> bool:

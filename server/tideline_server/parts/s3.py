@@ -15,7 +15,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from tideline.archive.parts import Buffer, Lying
+from tideline.archive.parts import Buffer, StoredPart
 from tideline.core.errors import ConfigRefused, FederationError, StorageFull, Unreachable
 from tideline_server.parts.opening import Address, endpoint_of
 
@@ -151,11 +151,11 @@ class Bucket:
     def names(self) -> Iterator[str]:
         return (name for name, _ in self.listed())
 
-    def listed(self, folder: str | None = None) -> Iterator[tuple[str, Lying]]:
+    def listed(self, folder: str | None = None) -> Iterator[tuple[str, StoredPart]]:
         """All objects, or those of a folder, by name without the prefix."""
         with self.asked():
             for some in obstore.list(self.store, folder):
-                yield from ((each["path"], Lying(each["last_modified"].timestamp(), each["size"])) for each in some)
+                yield from ((each["path"], StoredPart(each["last_modified"].timestamp(), each["size"])) for each in some)
 
     @contextmanager
     def asked(self) -> Iterator[None]:

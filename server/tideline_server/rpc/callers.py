@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, Malformed, Unreachable, VersionRefused
 from tideline.core.signing import KEY_BYTES, OLDEST, PROTOCOL, WINDOW_SECONDS, call_bytes
 from tideline.engine.coordinator.enrolment import Enrolment, admitted
-from tideline.engine.model.clients import Client, Keys
+from tideline.engine.model.accounts import Client, Keys
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.limits import Limits, address_of
 from tideline_server.rpc.wire import Context, method
@@ -83,7 +83,7 @@ class Callers:
             except IdentityRefused:
                 pass
         await self.limits.wrong_key(address_of(context.peer()))
-        return check(await self.run(self.enrolment.look, name))
+        return check(await self.run(self.enrolment.read, name))
 
     def read_ahead(self) -> None:
         """Have rows read before they are too old, on a thread of its own: hundreds of calls would wait for that, and at once."""
@@ -95,7 +95,7 @@ class Callers:
 
         Raises IdentityRefused for a client that is let in no more, Rekeyed for one that has other keys.
         """
-        known = admitted(self.enrolment.cached(opened.name) or await self.run(self.enrolment.look, opened.name, False))
+        known = admitted(self.enrolment.cached(opened.name) or await self.run(self.enrolment.read, opened.name, False))
         if known.sign_key != opened.sign_key:
             raise Rekeyed(f"{known.name!r} has other keys than those that began this call", "Call again; an agent does by itself")
 

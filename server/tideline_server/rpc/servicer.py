@@ -15,15 +15,14 @@ import structlog
 from google.protobuf.message import Message
 
 from tideline.archive.errors import TooLarge
-from tideline.archive.intake import Intake, chunk_size
+from tideline.archive.parts import Intake, chunk_size
 from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, TooMany
 from tideline.core.run import ClientId, OrderId
 from tideline.core.signing import OLDEST, PROTOCOL, fingerprint, handover_bytes, rotation_bytes
-from tideline.engine.audit.refusals import Refusals
-from tideline.engine.coordinator.agent_service import AgentService
-from tideline.engine.coordinator.notes import Notebook
+from tideline.engine.audit.entries import Refusals
+from tideline.engine.coordinator.agent_service import AgentService, Notebook
 from tideline.engine.coordinator.run_service import RunService
-from tideline.engine.model.clients import Client
+from tideline.engine.model.accounts import Client
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
@@ -121,7 +120,7 @@ class Servicer:
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(REPORTERS, "report")
         self._reporting: defaultdict[ClientId, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(REPORTS))
-        self.callers = Callers(run_service.people, self.run, version, certified, limits)
+        self.callers = Callers(run_service.enrolment, self.run, version, certified, limits)
         self.notebook = Notebook(agent_service)
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "agents"), self.run)
         self.closing = asyncio.Event()
@@ -171,13 +170,13 @@ class Servicer:
         """Enrol an agent, or check whether it would be enrolled."""
         await self.limits.enrolment(address_of(context.peer()))
         request = parsed(pb.EnrolRequest, raw)  # the key that has signed it stands in it
-        people = self.run_service.people
+        enrolment = self.run_service.enrolment
         async with self.watched(request.name, context):
             applicant = applicant_in(request, self.callers.enrolling(request, raw, context, call))
             if call == "Check":
-                standing = await self.run(people.would, request.token, applicant)
+                standing = await self.run(enrolment.would, request.token, applicant)
             else:
-                standing = (await self.run(people.admit, request.token, applicant)).standing.value
+                standing = (await self.run(enrolment.admit, request.token, applicant)).standing.value
         reply = pb.EnrolReply(name=request.name, protocol=PROTOCOL, version=self.version, standing=standing)
         reply.oldest, reply.time_ms = OLDEST, self.now_ms()
         return reply

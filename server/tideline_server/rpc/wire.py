@@ -15,10 +15,9 @@ from tideline.core.errors import Malformed
 from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, Role
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.model.clients import Keys
-from tideline.engine.model.files import Arrivals
-from tideline.engine.model.orders import Failure, Order, Reply
-from tideline.engine.peers.wire import sealed_in, sealed_out
+from tideline.engine.model.accounts import Keys
+from tideline.engine.model.orders import Arrivals, Failure, Order, Reply
+from tideline.engine.peers.sealing import sealed_in, sealed_out
 from tideline_protos.v1 import federation_pb2 as pb
 
 M = TypeVar("M")

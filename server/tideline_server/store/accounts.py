@@ -9,8 +9,7 @@ from typing import Any, cast
 from sqlalchemy import Connection, Insert, Row, bindparam, or_, select, update
 
 from tideline.core.run import ClientId
-from tideline.engine.model.api_keys import ApiKey, KeyRole
-from tideline.engine.model.clients import Client, Handover, Invite, Keys, Standing
+from tideline.engine.model.accounts import ApiKey, Client, Handover, Invite, KeyRole, Keys, Standing
 from tideline.engine.model.transitions import rekeyed
 from tideline_server.store.database.dialect import INSERTS, added
 from tideline_server.store.schema import GOOD, api_keys, clients, invites

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, delete, select, tuple_, update
 from tideline.archive.layout import handle_in, handle_node
 from tideline.core.handle import Handle
 from tideline.core.run import Digest, RunId
-from tideline.engine.model.envelopes import Envelope
+from tideline.engine.model.orders import Envelope
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.listings import batches
 from tideline_server.store.schema import sealed

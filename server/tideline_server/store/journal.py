@@ -15,17 +15,12 @@ from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.audit import entries
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.coordinator.idempotency import free
-from tideline.engine.model.api_keys import ApiKey
-from tideline.engine.model.clients import Client, Invite, Keys
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Files
-from tideline.engine.model.idempotency import Answer, IdempotencyRecord
-from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
+from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import OPEN, Event, Headline, Lease, RoundRow, RunRow, Status, Tally
-from tideline.engine.model.transitions import answered, present, told_by
+from tideline.engine.model.transitions import answered, present, with_author
 from tideline.engine.peers.sealing import ciphers
-from tideline.engine.ports.parts import MOST_DROPPED, nothing
-from tideline.engine.ports.runs import Advance, anything
+from tideline.engine.ports.journal import MOST_DROPPED, Advance, Answer, IdempotencyRecord, Present, all_present
 from tideline_server.store import (
     accounts,
     audit,
@@ -152,7 +147,7 @@ class SqlJournal:
         runs: Iterable[RunRow],
         orders: Iterable[OrderRow],
         by: str = "",
-        here: Callable[[Digest], bool] = anything,
+        here: Present = all_present,
     ) -> None:
         new, asked = tuple(runs), tuple(orders)
 
@@ -187,7 +182,7 @@ class SqlJournal:
             row = self._locked(connection, run, token)
             if row.status not in before:
                 return False
-            transitions.set_status(connection, row, status, told_by({"cause": cause}, by), now)
+            transitions.set_status(connection, row, status, with_author({"cause": cause}, by), now)
             done.append(entries.run_ended(row, status, cause, by, now))
             return True
 
@@ -209,13 +204,15 @@ class SqlJournal:
             row = self._locked(connection, run)
             if row.status is not Status.STALLED:
                 return False
-            transitions.set_status(connection, replace(row, deadline_at=deadline_at), status, told_by({"cause": cause}, by), now)
+            transitions.set_status(
+                connection, replace(row, deadline_at=deadline_at), status, with_author({"cause": cause}, by), now
+            )
             done.append(entries.run_resumed(row, transitions.offer_new(connection, asked, now), by, now))
             return True
 
         return self._write(work)
 
-    def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
+    def advance(self, step: Advance, here: Present = all_present) -> bool:
         def work(connection: Connection, done: list[AuditEvent]) -> bool:
             row = self._locked(connection, step.run, step.token)
             if row.cursor != step.from_cursor or row.status not in OPEN:
@@ -274,7 +271,7 @@ class SqlJournal:
         now: float,
         down: int,
         up: int,
-        here: Callable[[Digest], bool] = anything,
+        here: Present = all_present,
     ) -> OrderStatus | None:
         def work(connection: Connection, done: list[AuditEvent]) -> OrderStatus | None:
             row = self._order(connection, order)
@@ -315,7 +312,7 @@ class SqlJournal:
         return here
 
     def collect(
-        self, before: float, drop: Callable[[Collection[Digest]], object] = nothing, most: int = MOST_DROPPED
+        self, before: float, drop: Callable[[Collection[Digest]], object] = lambda digests: None, most: int = MOST_DROPPED
     ) -> tuple[Digest, ...]:
         after: int | None = 0
         while after is not None:
@@ -361,7 +358,7 @@ class SqlJournal:
         runs: Iterable[RunRow],
         orders: Iterable[OrderRow],
         by: str = "",
-        here: Callable[[Digest], bool] = anything,
+        here: Present = all_present,
     ) -> None:
         new, asked = tuple(runs), tuple(orders)
         done = [entries.run_started(row, by) for row in new]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, bindparam, select, update
 
 from tideline.core.run import Digest
-from tideline.engine.model.files import Files
+from tideline.engine.model.orders import Files
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.database.plain_json import to_json
 from tideline_server.store.schema import listings, members

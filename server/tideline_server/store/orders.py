@@ -9,8 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select, update
 
 from tideline.core.run import ClientId, OrderId, RunId
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import Failure, OrderRow, OrderStatus
+from tideline.engine.model.orders import Failure, Files, OrderRow, OrderStatus
 from tideline.engine.model.runs import JOIN
 from tideline_server.store import envelopes
 from tideline_server.store.listings import Library, Listed

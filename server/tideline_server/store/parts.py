@@ -9,8 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, delete, exists, func, insert, or_, select, update
 
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderRow
+from tideline.engine.model.orders import Files, OrderRow
 from tideline.engine.model.transitions import REMEMBERED_SECONDS
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.listings import BATCH, Listed, batches, digests_in

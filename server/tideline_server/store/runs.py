@@ -14,7 +14,7 @@ from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.run import ClientId, Member, Role, RunId, RunSpec
 from tideline.core.settings import parse
 from tideline.core.settings import plain as as_plain
-from tideline.engine.model.clients import Standing
+from tideline.engine.model.accounts import Standing
 from tideline.engine.model.fold_report import groups_in, tables_in
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import Event, Headline, PhaseFact, RoundRow, RunRow, Status, Tally
@@ -93,9 +93,14 @@ def newest(known: dict[RunId, Any], more: Mapping[RunId, Any]) -> dict[RunId, An
     return dict(list(joined.items())[-KEPT_RUNS:])
 
 
+# Keys of a run's specification by their names in older databases.
+SPEC_KEYS = {"weights": "initial_weights", "weights_bytes": "initial_weights_bytes"}
+
+
 def draft_of(row: Row[Any]) -> Draft:
     roster = {ClientId(name): Role(role) for name, role in row.roster.items()}
-    return Draft(parse(RunSpec, row.spec, "spec"), roster, tuple(PhaseFact(*fact) for fact in row.plan), from_json(row.contract))
+    spec = {SPEC_KEYS.get(key, key): value for key, value in row.spec.items()}
+    return Draft(parse(RunSpec, spec, "spec"), roster, tuple(PhaseFact(*fact) for fact in row.plan), from_json(row.contract))
 
 
 def run_of(row: Row[Any], draft: Draft) -> RunRow:

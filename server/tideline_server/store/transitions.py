@@ -9,13 +9,21 @@ from typing import Any
 from sqlalchemy import Connection
 
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.engine.coordinator import initial_weights
-from tideline.engine.model.clients import Client
+from tideline.engine.model.accounts import Client
+from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
 from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, RunRow, Status
-from tideline.engine.model.transitions import advanced, answered, closed_event, late_event, reply_event, revoked_reply, told_by
+from tideline.engine.model.transitions import (
+    advanced,
+    answered,
+    closed_event,
+    late_event,
+    reply_event,
+    revoked_reply,
+    with_author,
+)
 from tideline.engine.peers.sealing import ciphers
-from tideline.engine.ports.runs import Advance
+from tideline.engine.ports.journal import Advance
 from tideline_server.store import envelopes, leases, orders, parts, runs
 from tideline_server.store.listings import Listed, digests_in, interned
 from tideline_server.store.parts import Claim
@@ -29,17 +37,17 @@ def create(
     for run in new:
         runs.write(connection, run)
         leases.begin(connection, run.id)
-        runs.note(connection, run.id, "created", told_by({"method": run.method}, by), run.created)
+        runs.note(connection, run.id, "created", with_author({"method": run.method}, by), run.created)
     for order in asked:
         offer(connection, [order], order.created)
 
 
 def begin_from(connection: Connection, new: Sequence[RunRow], here: Callable[[Digest], bool]) -> None:
     """Refer to the weights that new runs bring. When that reference ends they wait for another run, as after an upload."""
-    claims = [Claim("start", run.id, initial_weights.START, files) for run in new if (files := initial_weights.brought_by(run))]
+    claims = [Claim("start", run.id, WEIGHTS_CURSOR, files) for run in new if (files := initial_weights_of(run))]
     for digest in sorted({digest for claim in claims for digest, _ in claim.files}):
         if not parts.present(connection, [digest], here):
-            raise initial_weights.gone(digest)
+            raise weights_missing(digest)
     if claims:
         now = max(run.created for run in new)
         parts.lay(connection, claims, now)

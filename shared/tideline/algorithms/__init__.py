@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tideline.core.registry import Methods
+from tideline.core.algorithm import Methods
 
 METHODS: Methods = (
     ("fedavg", "tideline.algorithms.averaging:fedavg"),

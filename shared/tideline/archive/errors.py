@@ -1,40 +1,4 @@
-"""Every way in which bytes can contradict their declaration, by name.
-
-Malformed
-|- ArchiveBroken           the file itself
-|  |- TooShort             fewer than eight bytes
-|  |- HeaderTooLarge       the header claims more bytes than the limit, or holds more values
-|  |- HeaderTruncated      the header claims more than the file holds
-|  |- HeaderNotJson        not UTF-8, not JSON, or not an object
-|  |- HeaderTooDeep        nested beyond the limit
-|  |- DuplicateKey         a name twice in one object
-|  |- BadName              empty, too long, dotted, or with a backslash or a character that cannot be printed; no digest
-|  |- BadEntry             an entry without exactly dtype, shape, data_offsets
-|  |- UnknownDtype         a dtype that is not in the table
-|  |- BadShape             an axis that is negative, not whole, or a shape whose size overflows
-|  |- BadOffsets           offsets that are not two whole numbers in order
-|  |- SizeMismatch         a buffer whose length is not the product of its shape
-|  |- Misaligned           a buffer that does not begin at a multiple of its item's size
-|  |- Overlap              a buffer that begins before the last one ended
-|  |- Hole                 bytes between two buffers that belong to none
-|  |- DataTruncated        a buffer beyond the end of the file
-|  |- TrailingBytes        bytes after the last buffer
-|  |- TooManyTensors       more entries than the limit, or parts named more often
-|  |- BadMetadata          metadata that are not texts, have an unknown key, or whose structure is no record
-|  |- UnknownLayout        written by another version of the layout
-|  |- NotBoolean           a byte other than 0 and 1 in a BOOL buffer
-|  |- DigestMismatch       a part whose bytes are not those of its name
-|  |- SealBroken           a sealed value that is not what its holder sealed, signed and named
-|  |- PartMissing          a part that the root names and nobody sent
-|  `- PartMismatch         a part whose dtype, shape or size is not the one that the root names, or that was announced
-|- Undeclared              a field that the type does not declare
-|- Missing                 a field that the type declares and the file lacks
-|- WrongType               a value of another type than the declared one, or a text that is not Unicode
-|- WrongDims               a size that contradicts the declared dims, or the order's names and shapes
-|- NotFinite               a NaN or an infinity
-|- OutOfRange              a number below its field's bound, or too large for a reply
-`- TooLarge                more bytes than the limit
-"""
+"""Every way in which bytes can contradict their declaration, by name."""
 
 from __future__ import annotations
 

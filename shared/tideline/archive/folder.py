@@ -10,13 +10,13 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
 from tideline.archive.layout import check_digest
-from tideline.archive.parts import Buffer, Lying, agree, digest_of, missing, whole, within
+from tideline.archive.parts import Buffer, StoredPart, agree, digest_of, missing, whole, within
 from tideline.core.errors import Malformed, Stale, StorageFull
 from tideline.core.run import Digest
 
@@ -85,7 +85,6 @@ class FolderParts:
             return 0
 
     def tmp(self, digest: Digest, sender: str) -> Path:
-        """Where a part of a sender arrives."""
         return self._tmp / f"{check_digest(digest)}{sender}"
 
     def instead(self, path: Path, upload: FolderUpload) -> FolderUpload | None:
@@ -95,7 +94,6 @@ class FolderParts:
             return before
 
     def over(self, path: Path, upload: FolderUpload) -> None:
-        """Note that an upload writes no more."""
         with self._lock:
             if self._arriving.get(path) is upload:
                 del self._arriving[path]
@@ -114,12 +112,12 @@ class FolderParts:
     def digests(self) -> Iterable[Digest]:
         return tuple(Digest(f.name) for f in self.folder.glob("??/*"))
 
-    def lying(self) -> Mapping[Digest, Lying]:
+    def inventory(self) -> Mapping[Digest, StoredPart]:
         found = {}
         for file in self.folder.glob("??/*"):
             with suppress(FileNotFoundError):  # dropped a moment ago
-                told = file.stat()
-                found[Digest(file.name)] = Lying(told.st_mtime, told.st_size)
+                status = file.stat()
+                found[Digest(file.name)] = StoredPart(status.st_mtime, status.st_size)
         return found
 
     def sweep(self) -> None:
@@ -130,7 +128,6 @@ class FolderParts:
                 leftover.unlink(missing_ok=True)
 
     def name(self, temporary: Path, digest: Digest) -> None:
-        """Give a whole file its name."""
         target = self.path(digest)
         with room(temporary):
             target.parent.mkdir(exist_ok=True)
@@ -152,7 +149,6 @@ class FolderParts:
         return self.path(digest).exists()
 
     def _laid(self, digest: str = "") -> list[Path]:
-        """What lies aside, of one part or of all."""
         try:
             every = list((self.folder / ASIDE).iterdir())
         except FileNotFoundError:  # nothing ever did
@@ -160,7 +156,6 @@ class FolderParts:
         return [path for path in every if path.name.startswith(digest) and LAID.fullmatch(path.name)]
 
     def fsync(self, descriptor: int) -> None:
-        """fsync a file's bytes, where parts are durable."""
         if self.durable:
             os.fsync(descriptor)
 
@@ -204,7 +199,6 @@ class FolderAside:
 
 
 def move(path: Path, to: Path) -> None:
-    """Rename a file, if it is there."""
     to.parent.mkdir(exist_ok=True)
     with suppress(FileNotFoundError):
         path.replace(to)
@@ -241,7 +235,6 @@ class FolderUpload:
         self._inode = os.fstat(self._file.fileno()).st_ino
 
     def _reread(self) -> int:
-        """Hash what an earlier, cut upload left."""
         if not self._path.exists():
             return 0
         with self._path.open("rb") as file:
@@ -320,30 +313,24 @@ class FolderUpload:
 
 
 def made(path: str, flags: int) -> int:
-    """Open a file, and make it if it is not there."""
     return os.open(path, flags | os.O_CREAT, 0o666)
 
 
 def ended(digest: Digest) -> Stale:
-    """The error for an upload that another has ended."""
     return Stale(f"The upload of part {digest[:12]} has ended", "The next report tells where to go on")
 
 
-class room:  # noqa: N801 - reads as a word in a with statement
-    """Turns a full disk into StorageFull, and forgets the file that did not fit."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            self._path.unlink(missing_ok=True)
-            raise StorageFull(
-                f"No room for a part in {self._path.parent.parent}", "Free disk space; the transfer is tried again by itself"
-            ) from error
+@contextmanager
+def room(path: Path) -> Iterator[None]:
+    """Turns a full disk into StorageFull, and drops the file that did not fit."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        path.unlink(missing_ok=True)
+        what = f"No room for a part in {path.parent.parent}"
+        raise StorageFull(what, "Free disk space; the transfer is tried again by itself") from error
 
 
 def mapped(path: Path) -> memoryview:
@@ -363,7 +350,6 @@ def write_all(descriptor: int, buffers: Iterable[Buffer]) -> None:
 
 
 def modified(path: Path) -> float:
-    """When a file was last written; never, if somebody has just taken it away."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
@@ -371,7 +357,6 @@ def modified(path: Path) -> float:
 
 
 def sync(path: Path) -> None:
-    """fsync a file or a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -24,6 +24,8 @@ LAYOUT = "1"
 META = "__metadata__"
 RECORD = "tideline.record"
 VERSION = "tideline.layout"
+PART_NAME = "tensor"  # of the only tensor of a part
+TENSORS, HEADER = "The header names {} tensors", "The header claims {} bytes"
 ENTRY_KEYS = frozenset(("dtype", "shape", "data_offsets"))
 NO_STEPS = frozenset(("", ".", ".."))
 STEPS: Mapping[int, int] = {**dict.fromkeys(b"[{", 1), **dict.fromkeys(b"]}", -1)}
@@ -83,7 +85,7 @@ def build(
 
     Raises what `parse` would raise for a header beyond the limits: nothing is written that cannot be read.
     """
-    few_enough(len(tensors), limits)
+    at_most(len(tensors), limits.tensors, errors.TooManyTensors, TENSORS)
     order = tuple(sorted(tensors, key=lambda n: (-ITEM_BYTES[tensors[n][0]], n)))
     head: dict[str, Any] = {META: dict(sorted({**meta, VERSION: LAYOUT}.items()))}
     at = 0
@@ -94,7 +96,7 @@ def build(
         at = end
     text = json.dumps(head, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
     text += b" " * (-(8 + len(text)) % ALIGN)
-    small_enough(len(text), limits)
+    at_most(len(text), limits.header_bytes, errors.HeaderTooLarge, HEADER)
     for document in (text, *(m.encode() for m in meta.values())):
         check_nesting(document, limits)
     return len(text).to_bytes(8, "little") + text, order
@@ -104,10 +106,7 @@ def parse(buffer: memoryview, limits: Limits = LIMITS) -> Header:
     """The header of a whole file, every rule checked. Raises the named errors of archive.errors."""
     raw, start = read_header(buffer, limits)
     meta = metadata(raw.pop(META, {}))
-    few_enough(len(raw), limits)
-    if start % ALIGN:
-        raise errors.Misaligned(f"The buffers begin at byte {start}, which is no multiple of {ALIGN}")
-    return Header(entries_in(raw, len(buffer) - start, limits), meta, start)
+    return Header(entries_in(raw, start, len(buffer), limits), meta, start)
 
 
 def read_header(buffer: memoryview, limits: Limits) -> tuple[dict[str, Any], int]:
@@ -115,39 +114,34 @@ def read_header(buffer: memoryview, limits: Limits) -> tuple[dict[str, Any], int
     if len(buffer) < 8:
         raise errors.TooShort(f"An archive of {len(buffer)} bytes has no header")
     size = int.from_bytes(buffer[:8], "little")
-    small_enough(size, limits)
+    at_most(size, limits.header_bytes, errors.HeaderTooLarge, HEADER)
     if 8 + size > len(buffer):
         raise errors.HeaderTruncated(f"The header claims {size} bytes; the file has {len(buffer) - 8} after its length")
     return load_json(bytes(buffer[8 : 8 + size]), limits), 8 + size
 
 
-def entries_in(raw: dict[str, Any], size: int, limits: Limits, items: Mapping[str, int] = ITEM_BYTES) -> Mapping[str, Entry]:
-    """The entries of a header, which is emptied, over so many bytes of buffers. `items`: the dtypes that may stand there."""
+def entries_in(
+    raw: dict[str, Any], start: int, end: int, limits: Limits, items: Mapping[str, int] = ITEM_BYTES, align: int = ALIGN
+) -> Mapping[str, Entry]:
+    """The entries of a header, which is emptied. start, end: of the buffers; items: the dtypes that it may have."""
+    at_most(len(raw), limits.tensors, errors.TooManyTensors, TENSORS)
+    if start % align:
+        raise errors.Misaligned(f"The buffers begin at byte {start}, which is no multiple of {align}")
     entries = {name: entry(name, raw.pop(name), limits, items) for name in tuple(raw)}
-    cover(entries.values(), size)
+    cover(entries.values(), end - start)
     return entries
 
 
-def small_enough(size: int, limits: Limits) -> None:
-    """A header within the limit."""
-    if size > limits.header_bytes:
-        raise errors.HeaderTooLarge(f"The header claims {size} bytes; the limit is {limits.header_bytes}")
+def few_parts(count: int, limits: Limits = LIMITS) -> None:
+    at_most(count, limits.parts, errors.TooManyTensors, "The root names parts {} times")
 
 
-def few_enough(count: int, limits: Limits) -> None:
-    """No more tensors than the limit."""
-    if count > limits.tensors:
-        raise errors.TooManyTensors(f"The header names {count} tensors; the limit is {limits.tensors}")
-
-
-def few_parts(count: int, limits: Limits) -> None:
-    """Parts named no more often than the limit."""
-    if count > limits.parts:
-        raise errors.TooManyTensors(f"The root names parts {count} times; the limit is {limits.parts}")
+def at_most(count: int, most: int, error: type[errors.ArchiveBroken], what: str) -> None:
+    if count > most:
+        raise error(f"{what.format(count)}; the limit is {most}")
 
 
 def load_json(text: bytes, limits: Limits) -> dict[str, Any]:
-    """A JSON object without duplicate keys and not too deep."""
     check_nesting(text, limits)
     try:
         loaded = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant)
@@ -161,23 +155,17 @@ def load_json(text: bytes, limits: Limits) -> dict[str, Any]:
 def check_nesting(text: bytes, limits: Limits) -> None:
     """Neither too deep nor too much of it, found before any parser recurses or allocates. Brackets inside texts are none."""
     bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    few_values(bare.count(b'"') // 2, "texts", limits.texts)
+    at_most(bare.count(b'"') // 2, limits.texts, errors.HeaderTooLarge, "The header holds {} texts")
     outside = b"".join(bare.split(b'"')[::2])
-    few_values(outside.count(b","), "commas", limits.commas)  # numbers have neither quotes nor brackets
+    # Numbers have neither quotes nor brackets.
+    at_most(outside.count(b","), limits.commas, errors.HeaderTooLarge, "The header holds {} commas")
     brackets = outside.translate(None, delete=NO_BRACKETS)
-    few_values(len(brackets) // 2, "lists and objects", limits.brackets)
+    at_most(len(brackets) // 2, limits.brackets, errors.HeaderTooLarge, "The header holds {} lists and objects")
     if max(accumulate(map(STEPS.__getitem__, brackets)), default=0) > limits.depth:
         raise errors.HeaderTooDeep(f"The header is nested deeper than {limits.depth} levels")
 
 
-def few_values(count: int, what: str, most: int) -> None:
-    """No more of one kind than the limit."""
-    if count > most:
-        raise errors.HeaderTooLarge(f"The header holds {count} {what}; the limit is {most}")
-
-
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object's pairs, if no key stands twice."""
     made = dict(pairs)
     if len(made) != len(pairs):
         seen: set[str] = set()
@@ -192,7 +180,6 @@ def no_constant(word: str) -> Any:
 
 
 def metadata(raw: Any) -> Mapping[str, str]:
-    """The metadata object: two texts and no others, of a layout that we know."""
     if not isinstance(raw, dict) or not all(isinstance(v, str) for v in raw.values()):
         raise errors.BadMetadata("The header's metadata are not a mapping of texts")
     version = raw.get(VERSION)
@@ -239,7 +226,7 @@ def entry(name: str, raw: Any, limits: Limits, items: Mapping[str, int] = ITEM_B
         raise errors.SizeMismatch(f"{name!r} spans {end - begin} bytes; its shape needs {nbytes(dtype, shape, items)}")
     if begin % items[dtype]:
         raise errors.Misaligned(f"{name!r} begins at {begin}, which is no multiple of its item's {items[dtype]} bytes")
-    return Entry(name, dtype, shape, begin, end)
+    return Entry(name=name, dtype=dtype, shape=shape, begin=begin, end=end)
 
 
 def check_shape(
@@ -257,7 +244,6 @@ def check_shape(
 
 
 def show(value: Any) -> str:
-    """A hostile value, in a few characters."""
     return f"{repr(value)[:80]}"
 
 
@@ -285,7 +271,7 @@ def named_parts(header: Header) -> tuple[tuple[str, int], ...]:
     """The parts that a root names: (digest, bytes of the part's file), in the order of the structure, without repeats."""
     found: dict[str, int] = {}
     named = [node for node in nodes(structure(header)) if is_part(node)]
-    few_parts(len(named), LIMITS)
+    few_parts(len(named))
     for node in named:
         found.setdefault(check_digest(node[1]), node[4] if whole(node[4]) else 0)
     return tuple(found.items())
@@ -294,12 +280,11 @@ def named_parts(header: Header) -> tuple[tuple[str, int], ...]:
 def named_handles(header: Header) -> tuple[Handle[Any], ...]:
     """The sealed values that a root names, without repeats, in the order of the structure."""
     found = [handle_in(node) for node in nodes(structure(header)) if is_handle(node)]
-    few_parts(len(found), LIMITS)
+    few_parts(len(found))
     return tuple(dict.fromkeys(found))
 
 
 def handle_node(handle: Handle[Any]) -> list[Any]:
-    """A handle as it stands in a structure."""
     return ["handle", handle.digest, handle.size, handle.holder, handle.phase, handle.round]
 
 
@@ -314,11 +299,10 @@ def handle_in(node: Any) -> Handle[Any]:
         raise errors.BadMetadata(f"{show(node)} is no handle of a sealed value")
     for name in node[3:5]:
         check_name(name)
-    return Handle(check_digest(node[1]), node[2], ClientId(node[3]), node[4], node[5])
+    return Handle(digest=check_digest(node[1]), size=node[2], holder=ClientId(node[3]), phase=node[4], round=node[5])
 
 
 def nodes(tree: Any) -> Iterator[list[Any]]:
-    """The lists of a structure, in its order."""
     stack = [tree]
     while stack:
         node = stack.pop()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol
 
-from tideline.archive.errors import DigestMismatch, PartMismatch, PartMissing, TooLarge
+from tideline.archive.errors import DataTruncated, DigestMismatch, PartMismatch, PartMissing, TooLarge
 from tideline.core.errors import Malformed
 from tideline.core.run import Digest
 
@@ -15,7 +18,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True)
-class Lying:
+class StoredPart:
     """A part as it lies in its store: when it was written (seconds since the epoch), and its bytes."""
 
     written: float
@@ -29,26 +32,21 @@ class Upload(Protocol):
 
     def write(self, chunk: Buffer) -> None:
         """Append a chunk. Raises TooLarge, StorageFull, and Stale once the same sender has begun again."""
-        ...
 
     def finish(self) -> None:
         """Check the bytes and see them safe, all but their name. Raises as `commit` does."""
-        ...
 
     def commit(self) -> Digest:
         """Finish, and give the part its name (safe from a power cut after `Parts.sync`).
 
         Raises DigestMismatch or PartMismatch (not the announced size), and then forgets what was written.
         """
-        ...
 
     def close(self) -> None:
         """Let go; what was written stays for a later upload of the same digest."""
-        ...
 
     def discard(self) -> None:
         """Let go, and forget what was written and not committed."""
-        ...
 
 
 class Aside(Protocol):
@@ -60,15 +58,12 @@ class Aside(Protocol):
 
     def take(self, digests: Collection[Digest]) -> None:
         """Put these parts aside too, those that are here. If it raises, some may lie aside: call `back`."""
-        ...
 
     def back(self) -> None:
         """Bring back what was taken."""
-        ...
 
     def destroy(self) -> None:
         """Destroy what was taken, but for what somebody has brought back."""
-        ...
 
 
 class Parts(Protocol):
@@ -76,58 +71,45 @@ class Parts(Protocol):
 
     def has(self, digest: Digest) -> bool:
         """Whether the part is here, whole."""
-        ...
 
     def size(self, digest: Digest) -> int:
         """Bytes of a part. Raises PartMissing."""
-        ...
 
     def view(self, digest: Digest) -> memoryview:
         """A part's bytes; writes to the view never reach the store. Raises PartMissing."""
-        ...
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
         """Keep the joined buffers, and see them safe. A part that is already here is not written again. Raises StorageFull."""
-        ...
 
     def upload(self, digest: Digest, size: int, sender: str = "") -> Upload:
         """Begin, or go on with, receiving a part. Two senders of one part do not meet until it is whole.
 
         A sender that begins again ends what it had under way: two writers would mix their bytes.
         """
-        ...
 
     def sync(self, digests: Iterable[Digest]) -> None:
         """Make the names of committed parts survive a power cut: once for all parts of a message."""
-        ...
 
     def arrived(self, digest: Digest, sender: str = "") -> int:
         """How many bytes of a part an earlier, cut upload left."""
-        ...
 
     def drop(self, digest: Digest) -> None:
         """Forget a part at once, if it is here: for parts that nobody else may begin to need."""
-        ...
 
     def aside(self) -> Aside:
         """Begin to put parts aside; nothing is taken yet."""
-        ...
 
     def recover(self, before: float) -> None:
         """Bring back what was put aside before this time (seconds since the epoch): who did so has died since."""
-        ...
 
     def digests(self) -> Iterable[Digest]:
         """The parts that are here."""
-        ...
 
-    def lying(self) -> Mapping[Digest, Lying]:
+    def inventory(self) -> Mapping[Digest, StoredPart]:
         """The parts that are here, with what is known of each."""
-        ...
 
 
 def digest_of(buffers: Iterable[Buffer]) -> Digest:
-    """SHA-256 of the joined buffers."""
     sha = hashlib.sha256()
     for buffer in buffers:
         sha.update(buffer)
@@ -180,8 +162,8 @@ class MemoryParts:
     def digests(self) -> Iterable[Digest]:
         return tuple(self._held)
 
-    def lying(self) -> Mapping[Digest, Lying]:
-        return {digest: Lying(0.0, len(content)) for digest, content in self._held.items()}
+    def inventory(self) -> Mapping[Digest, StoredPart]:
+        return {digest: StoredPart(0.0, len(content)) for digest, content in self._held.items()}
 
     def _get(self, digest: Digest) -> bytes:
         if not self.has(digest):
@@ -189,7 +171,6 @@ class MemoryParts:
         return self._held[digest]
 
     def _recovered(self, digest: Digest) -> bool:
-        """Whether the part lay aside; it is back."""
         for batch in tuple(self._aside):
             if digest in batch.taken:
                 self._held[digest] = batch.taken.pop(digest)
@@ -249,29 +230,144 @@ class MemoryUpload:
 
 
 def within(offset: int, size: int) -> int:
-    """The offset, if no more was sent than announced."""
     if offset > size:
         raise TooLarge(f"A part of {size} bytes was announced and {offset} came", "Send the part that was announced")
     return offset
 
 
 def agree(wanted: Digest, got: Digest) -> None:
-    """Bytes fit their name."""
     if wanted != got:
-        raise DigestMismatch(
-            f"The bytes of part {wanted[:12]} have the digest {got[:12]}",
-            "The transfer is tried again by itself",
-            wanted=wanted,
-            got=got,
-        )
+        what = f"The bytes of part {wanted[:12]} have the digest {got[:12]}"
+        raise DigestMismatch(what, "The transfer is tried again by itself", wanted=wanted, got=got)
 
 
 def whole(digest: Digest, came: int, size: int) -> None:
-    """As many bytes came as were announced."""
     if came != size:
         raise PartMismatch(f"Part {digest[:12]} has {came} bytes; {size} were announced", "Announce the part's own size")
 
 
 def missing(digest: Digest) -> PartMissing:
-    """The error for a part that is not here."""
     return PartMissing(f"Part {digest[:12]} is not here", "Send it", digest=digest)
+
+
+MAX_PART_BYTES = 1 << 40
+MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
+STREAMS = 8  # at once, where their number is not known
+EASY_SECONDS, HARD_SECONDS = 0.1, 0.5  # a chunk that took less may be followed by a larger one, and after more by a smaller
+CHUNKS = 4  # of a message, times the streams at once: each holds a few of them in memory, and all together about one message
+
+
+class Intake:
+    """Opens each part when its first byte is due and finishes it with its last; `full` is called with each that is whole.
+
+    What came of a part that is not whole stays, as with any upload, so that a cut stream can go on. With `later`, a part is
+    synced to disk on one of its threads while the next one comes in, and `end`, not `full`, tells that all of them are.
+    """
+
+    def __init__(
+        self,
+        files: Iterable[tuple[Digest, int]],
+        begin: Callable[[Digest, int], Upload],
+        full: Callable[[Upload], object] = lambda upload: None,
+        later: Executor | None = None,
+    ) -> None:
+        self.came = 0
+        self.whole: list[Upload] = []
+        self._files: Iterator[tuple[Digest, int]] = iter(files)
+        self._begin, self._full, self._later = begin, full, later
+        self._finishing: list[Future[None]] = []
+        self._upload: Upload | None = None
+        self._size = 0
+
+    def __enter__(self) -> Intake:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def room(self) -> int:
+        """Bytes that the part at hand still takes; 0 where one is to be opened first, which reads what came of it before."""
+        return 0 if self._upload is None else self._size - self._upload.offset
+
+    def write(self, chunk: Buffer) -> None:
+        """Take in the next bytes. Raises TooLarge beyond the last part, and what uploads raise."""
+        rest = memoryview(chunk)
+        self.came += len(rest)
+        while rest:
+            upload = self._due()
+            if upload is None:
+                raise TooLarge(f"{len(rest)} bytes follow the last part that was announced", "Send the parts that were announced")
+            take = min(len(rest), self._size - upload.offset)
+            upload.write(rest[:take])
+            rest = rest[take:]
+
+    def end(self) -> None:
+        """No more bytes come. Raises DataTruncated if a part is not whole."""
+        upload = self._due()
+        for finishing in self._finishing:
+            finishing.result()
+        if upload is not None:
+            what = f"The stream ended {self._size - upload.offset} bytes before the end of a part"
+            raise DataTruncated(what, "It is sent again from there")
+
+    def close(self) -> None:
+        for upload in (*self.whole, *([self._upload] if self._upload else ())):
+            upload.close()
+
+    def _due(self) -> Upload | None:
+        """The part that the next byte belongs to; whole ones are finished on the way. None after the last."""
+        while True:
+            if self._upload is None:
+                following = next(self._files, None)
+                if following is None:
+                    return None
+                self._size = following[1]
+                self._upload = self._begin(*following)
+            if self._upload.offset < self._size:
+                return self._upload
+            done, self._upload = self._upload, None
+            self.whole.append(done)
+            self._finish(done)
+
+    def _finish(self, upload: Upload) -> None:
+        if self._later is not None:
+            self._finishing.append(self._later.submit(upload.finish))
+            return
+        upload.finish()
+        self._full(upload)
+
+
+def commit(upload: Upload) -> None:
+    """For a store that keeps each part as soon as it is whole."""
+    upload.commit()
+
+
+def chunks(
+    parts: Parts, wanted: Iterable[tuple[Digest, int]], most: int, clock: Callable[[], float] = time.monotonic
+) -> Iterator[memoryview]:
+    """The bytes of parts from offsets on, up to `most` at once, one part mapped at a time. Raises PartMissing.
+
+    Chunks are small at first, and as long as each of them takes the line long: one that is cut in its middle is sent again, and
+    a line that is cut more often than it passes a chunk would never get on.
+    """
+    size = min(MIN_CHUNK, most)
+    for digest, offset in wanted:
+        view = parts.view(digest)
+        while offset < len(view):
+            began, at = clock(), offset
+            offset += size
+            yield view[at:offset]
+            size = fitting(size, clock() - began, most)
+
+
+def fitting(size: int, seconds: float, most: int) -> int:
+    """The next chunk's size, from the seconds that one of a size took."""
+    if seconds < EASY_SECONDS:
+        return min(2 * size, most)
+    return max(size // 2, min(MIN_CHUNK, most)) if seconds > HARD_SECONDS else size
+
+
+def chunk_size(total: int, streams: int = STREAMS) -> int:
+    """Bytes of a chunk for so many bytes in all, in so many streams at once."""
+    return max(MIN_CHUNK, min(total // (CHUNKS * max(streams, 1)), MAX_CHUNK))

@@ -44,7 +44,6 @@ class About:
     size: int
 
     def signed(self, *more: object) -> bytes:
-        """As bytes, with what else is signed or authenticated with it."""
         return WORD + json.dumps([*astuple(self), *more], separators=(",", ":")).encode()
 
 
@@ -59,12 +58,10 @@ class Handed:
 
     @property
     def words(self) -> bytes:
-        """As the holder signs it."""
         return self.about.signed(self.cipher, self.reader, hashlib.sha256(self.box).hexdigest())
 
 
 def new_key() -> bytes:
-    """A content key."""
     return random(KEY_BYTES)
 
 
@@ -129,7 +126,6 @@ def authenticated(about: About, i: int, count: int) -> bytes:
 
 
 def nonce(prefix: bytes, i: int) -> bytes:
-    """A chunk's nonce: 24 bytes."""
     return prefix + i.to_bytes(8, "little")
 
 
@@ -162,7 +158,6 @@ def open_key(sealed: bytes, receive_key: bytes) -> bytes | None:
 
 
 def sign(handed: Handed, sign_key: bytes) -> bytes:
-    """A holder's signature of what it hands a reader: SIGNATURE_BYTES."""
     return SigningKey(sign_key).sign(handed.words).signature
 
 
@@ -186,27 +181,22 @@ def by_holder(about: About, why: str) -> SealBroken:
 
 
 def place(about: About) -> str:
-    """In which exchange a value was sealed, in words."""
     return f"in round {about.round} of {about.phase}"
 
 
 def broken(about: About, what: str, todo: str) -> SealBroken:
-    """An error about a sealed value."""
     return SealBroken(what, todo, digest=about.digest, holder=about.holder)
 
 
 def new_keys() -> tuple[bytes, bytes]:
-    """A site's private keys: Ed25519 to sign, X25519 to receive."""
     return bytes(SigningKey.generate()), bytes(PrivateKey.generate())
 
 
 def public_keys(sign_key: bytes, receive_key: bytes) -> tuple[bytes, bytes]:
-    """The public halves of a site's private keys."""
     return bytes(SigningKey(sign_key).verify_key), bytes(PrivateKey(receive_key).public_key)
 
 
 def signed(message: bytes, signature: bytes, sign_key: bytes) -> bool:
-    """Whether the holder of a public Ed25519 key signed a message."""
     try:
         VerifyKey(sign_key).verify(message, signature)
     except (BadSignatureError, CryptoError, TypeError, ValueError):

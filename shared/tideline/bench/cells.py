@@ -1,7 +1,7 @@
-"""Running the cells of a grid: each by a child process, some at once, and what is done stays done.
+"""Run the cells of a grid, each in a child process, some at once. A cell that is done is not run again.
 
-A cell's folder holds its experiment, its result and its log. A child holds a lock on it, which ends with the child whatever
-happens to its parent: so no cell is ever run by two processes, and what an orphan finishes is not run again.
+A cell's folder contains its experiment, its result and its log. A child has a lock on it, which ends with the child whatever
+happens to its parent: so no two processes run the same cell, and what an orphan finishes is not run again.
 """
 
 from __future__ import annotations
@@ -13,30 +13,29 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tideline.bench.grid import Cell
+from tideline.bench.processes import start, stop_all, terminable, unbroken
 from tideline.bench.scores import EXPERIMENT, FAILED, RESULT, Score, Status, json_of, read_cell
-from tideline.cli.guard import clean
-from tideline.cli.local.demo import STOP_SECONDS, terminable, unbroken
+from tideline.client.output import clean, replace_file
 from tideline.core.errors import Refused
-from tideline.engine.coordinator.progress import duration
+from tideline.engine.coordinator.scheduler import duration
 
 CELLS, LOCK, LOG, STATE = "cells", "lock", "log.txt", "state.safetensors"
 POLL_SECONDS, STATUS_SECONDS = 0.05, 60.0
-CHANGED = "the data have changed since the command began; give it again"
-SAID = 400  # characters of what a child said last
+CHANGED = "the data have changed since the command began; run it again"
+LONGEST = 400  # characters of a child's last line
 
 
 @dataclass(frozen=True)
 class How:
-    """How cells are run: in which folder, how many at once, with which options, and whether final states are kept.
+    """How to run cells: in which folder, how many at once, with which options, and whether to store final states.
 
-    `same_data`: whether the data are still those that the cells' experiments name.
+    same_data: whether the data are still those that the cells' experiments name.
     """
 
     out: Path
@@ -48,7 +47,7 @@ class How:
 
 @dataclass(frozen=True)
 class Running:
-    """A cell's child process; `lock` is the file that it holds."""
+    """A cell's child process, and the descriptor of its lock."""
 
     cell: Cell
     process: subprocess.Popen[bytes]
@@ -58,7 +57,7 @@ class Running:
 
 @dataclass
 class Bench:
-    """The cells that are left, those that run, and what is known of all."""
+    """The cells that are left, those that run, and the scores of all."""
 
     how: How
     say: Callable[[str], None]
@@ -68,20 +67,23 @@ class Bench:
     taken: dict[str, list[float]] = field(default_factory=dict)
     spoke: float = 0.0
 
-    def play(self) -> None:
-        """Run what is left. However this ends, no child is left."""
+    def run(self) -> None:
+        """Run the cells that are left. However this ends, no child is left."""
         try:
             while self.todo or self.running:
                 self.fill()
                 self.reap()
-                self.tell()
+                self.report()
                 time.sleep(POLL_SECONDS)
         finally:
             with unbroken():  # a second Ctrl-C while children stop must not leave them behind
-                self.stop()
+                stop_all([each.process for each in self.running])
+                for each in self.running:
+                    os.close(each.lock)
+                self.running.clear()
 
     def fill(self) -> None:
-        """Start cells while there is room. One that another process works on is looked at again later."""
+        """Start cells while there is room. A cell that another process runs is tried again later."""
         for cell in tuple(self.todo):
             if len(self.running) == self.how.jobs:
                 return
@@ -102,7 +104,7 @@ class Bench:
         self.running.append(Running(cell, child(home, self.how.options, lock), lock, time.monotonic()))
 
     def reap(self) -> None:
-        """Take in the cells whose children have ended."""
+        """Collect the cells whose children have ended."""
         for each in tuple(self.running):
             if each.process.poll() is not None:
                 self.running.remove(each)
@@ -110,7 +112,7 @@ class Bench:
                 self.end(each.cell, each.lock, each.process.returncode)
 
     def end(self, cell: Cell, lock: int, code: int | None) -> None:
-        """Note what a cell has come to; `code`: that of its child."""
+        """Record a cell's score. code: its child's."""
         home = home_of(self.how.out, cell)
         score = read_cell(home, cell)
         if score.status is Status.DONE and not self.how.same_data():
@@ -129,15 +131,14 @@ class Bench:
         self.say(f"[{self.ended()}/{len(self.scores)}] {line_of(score)}; {self.ahead()}")
         self.spoke = time.monotonic()
 
-    def tell(self) -> None:
-        """From time to time, how far all is."""
+    def report(self) -> None:
         if time.monotonic() - self.spoke > STATUS_SECONDS:
             self.spoke = time.monotonic()
-            names = "; ".join(each.cell.words() for each in self.running) or "nothing here; another process works on what is left"
+            names = "; ".join(each.cell.words() for each in self.running) or "none here; another process runs the rest"
             self.say(f"[{self.ended()}/{len(self.scores)}] {self.ahead()}; at work: {names}")
 
     def ended(self) -> int:
-        """How many cells have come to an end, good or bad."""
+        """How many cells are done or have failed."""
         left = {each.key for each in self.todo} | {each.cell.key for each in self.running}
         return len(self.scores) - len(left)
 
@@ -157,44 +158,29 @@ class Bench:
         work += sum(max(mean.get(each.cell.label, usual) - (now - each.begun), 0.0) for each in self.running)
         return work / self.how.jobs
 
-    def stop(self) -> None:
-        """Ask the children to end, wait, then end them. What they worked on is begun again another time."""
-        for each in self.running:
-            each.process.send_signal(signal.SIGTERM)
-        until = time.monotonic() + STOP_SECONDS
-        for each in self.running:
-            try:
-                each.process.wait(max(until - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                each.process.kill()
-                each.process.wait()
-            os.close(each.lock)
-        self.running.clear()
-
 
 def run_cells(cells: Sequence[Cell], how: How, say: Callable[[str], None]) -> list[Score]:
-    """Run every cell that is not done; what all have come to, in their order. Raises Refused where another bench is at work."""
+    """Run every cell that is not done; the scores of all, in their order. Raises Refused if another bench runs there."""
     with alone(how.out), terminable():
         scores = {cell.key: read_cell(home_of(how.out, cell), cell) for cell in cells}
         todo = [cell for cell in cells if scores[cell.key].status is not Status.DONE]
         say(f"{len(cells)} cells, {len(cells) - len(todo)} done, {len(todo)} to run, {how.jobs} at once")
         bench = Bench(how, say, scores, todo, spoke=time.monotonic())
-        bench.play()
+        bench.run()
         return list(bench.scores.values())
 
 
 def home_of(out: Path, cell: Cell) -> Path:
-    """A cell's folder."""
     return out / CELLS / cell.key
 
 
 @contextlib.contextmanager
 def alone(out: Path) -> Iterator[None]:
-    """One bench at a time works in a folder. Raises Refused."""
+    """Let one bench at a time run in a folder. Raises Refused."""
     out.mkdir(parents=True, exist_ok=True)
     lock = locked(out / LOCK)
     if lock is None:
-        raise Refused(f"Another bench works in {out}", "Wait for it, look at it with --table, or give another --out")
+        raise Refused(f"Another bench runs in {out}", "Wait for it, see its tables with --table, or give another --out")
     try:
         yield
     finally:
@@ -202,7 +188,7 @@ def alone(out: Path) -> Iterator[None]:
 
 
 def locked(path: Path) -> int | None:
-    """An open file that nobody else holds, or None where somebody does."""
+    """The descriptor of a file that is now locked; None if another process has the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -217,36 +203,29 @@ def prepare(home: Path, cell: Cell) -> None:
     """A folder with the experiment and nothing of an earlier try."""
     for name in (RESULT, FAILED, STATE):
         (home / name).unlink(missing_ok=True)
-    made = home / f".{EXPERIMENT}"
-    made.write_bytes(cell.text.encode())
-    made.replace(home / EXPERIMENT)
+    replace_file(home / EXPERIMENT, cell.text)
 
 
 def child(home: Path, options: Sequence[str], lock: int) -> subprocess.Popen[bytes]:
-    """`tideline simulate` on a cell's experiment. It inherits the lock, and hears no Ctrl-C of its parent's."""
-    command = [sys.executable, "-m", "tideline", "simulate", str(home / EXPERIMENT), "--out", str(home), *options]
-    env = {"OMP_NUM_THREADS": "1", **os.environ}
-    with (home / LOG).open("wb") as log:
-        return subprocess.Popen(
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=(lock,), env=env
-        )
+    """`tideline simulate` on a cell's experiment. It inherits the lock."""
+    args = ("simulate", str(home / EXPERIMENT), "--out", str(home), *options)
+    return start(args, home / LOG, {"OMP_NUM_THREADS": "1", **os.environ}, pass_fds=(lock,))
 
 
 def cause_of(home: Path, code: int | None) -> str:
-    """Why a cell has failed: as its run says, or else as its process said last."""
+    """Why a cell has failed: its run's cause, or the last error of its process."""
     result = json_of(home / RESULT)
     if result is not None:
         return clean(f"{result.get('status')}: {result.get('cause')}")
-    said = (home / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines() if (home / LOG).exists() else []
-    errors = [line for line in said if line.startswith("Error: ")] or said
+    lines = (home / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines() if (home / LOG).exists() else []
+    errors = [line for line in lines if line.startswith("Error: ")] or lines
     if code is not None and code < 0:
         return f"killed by {signal.Signals(-code).name}"
-    return clean((errors[-1] if errors else "it said nothing")[:SAID]) + f" (exit code {code})"
+    return clean((errors[-1] if errors else "no output")[:LONGEST]) + f" (exit code {code})"
 
 
 def line_of(score: Score) -> str:
-    """A cell that has ended, in a line."""
     if score.status is not Status.DONE:
         return f"{score.cell.words()}: failed, {score.cause}"
-    told = [f"{name} {value:.3f}" for name, value in (("id", score.id), ("ood", score.ood)) if value is not None]
-    return f"{score.cell.words()}: {', '.join([*told, f'{score.seconds:.0f} s'])}"
+    shares = [f"{name} {value:.3f}" for name, value in (("id", score.id), ("ood", score.ood)) if value is not None]
+    return f"{score.cell.words()}: {', '.join([*shares, f'{score.seconds:.0f} s'])}"

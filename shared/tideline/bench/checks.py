@@ -1,22 +1,28 @@
-"""What can be refused of a grid before a cell runs: its data, its deals, its methods and their settings."""
+"""Check a grid before a cell runs: its data, its deals, its methods and their settings; and the digest of its data."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tideline.archive.parts import MemoryParts
 from tideline.bench.grid import Grid, base_config, clients, config_of, left_out
+from tideline.client.output import replace_file
+from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Member, Role
 from tideline.core.settings import plain
 from tideline.engine.compute.inline import InlineCompute
-from tideline.engine.model.compute import DraftRequest
 from tideline.engine.model.experiment import read_experiment
+from tideline.engine.ports.compute import DraftRequest
 from tideline.experiments.files import ExperimentText
+from tideline.learning.formats import images
+from tideline.learning.formats.classes import CLASSES
+from tideline.learning.formats.folder import TRANSFORMS, find
 from tideline.learning.partition.deal_folders import sizes_of
 from tideline.learning.partition.deals import Deal, deal
 from tideline.learning.partition.dealt_folder import role_of
@@ -32,7 +38,7 @@ def folder_of(text: ExperimentText, grid: Grid) -> Path:
 
 
 def check_grid(text: ExperimentText, grid: Grid, folder: Path, methods: Methods) -> dict[str, int]:
-    """Rows of each domain, if every cell could begin. Raises Refused errors, with the line where there is one."""
+    """Rows of each domain, if every cell can begin. Raises Refused errors, with the line if there is one."""
     sizes = sizes_of(folder)
     with text.located():
         check_deals(grid, sizes)
@@ -44,7 +50,8 @@ def check_deals(grid: Grid, sizes: Mapping[str, int]) -> None:
     """Raises ConfigRefused for a deal that is not possible."""
     for i, domain in enumerate(left_out(grid, sizes)):
         for j, d in enumerate(grid.domains):
-            rule = Deal(domain, clients(grid, sizes), d, grid.seeds[0], grid.share, grid.shots)
+            n = clients(grid, sizes)
+            rule = Deal(leave_out=domain, clients=n, domains=d, seed=grid.seeds[0], share=grid.share, shots=grid.shots)
             places = {"leave_out": f"leave_out[{i}]", "domains": f"domains[{j}]"}
             try:
                 deal(sizes, rule)
@@ -55,21 +62,22 @@ def check_deals(grid: Grid, sizes: Mapping[str, int]) -> None:
 
 
 def check_methods(grid: Grid, n: int, methods: Methods) -> None:
-    """Raises what the coordinator would raise of each method, its settings, the world and the roster."""
+    """Raises what the coordinator would raise for each method, its settings, the world and the roster."""
     compute = InlineCompute(MemoryParts(), methods)
     roles = {name: role_of(name) for name in (*(f"client-{i + 1}" for i in range(n)), "unseen")}
     roster = tuple(Member(ClientId(name), role, labelled=role is Role.SOURCE) for name, role in sorted(roles.items()))
     for i, each in enumerate(grid.methods):
-        with said_of(grid, i):
+        with located_in(grid, i):
             config = config_of(grid, each)
             base = {key: value for key, value in grid.base.items() if key != "config"}
             read_experiment({"method": each.method, "config": config, **plain(base)})
-            compute.draft(DraftRequest(each.method, each.preset, config, grid.world, roster))
+            request = DraftRequest(method=each.method, preset=each.preset, config=config, world=grid.world, roster=roster)
+            compute.draft(request)
 
 
 @contextmanager
-def said_of(grid: Grid, i: int) -> Iterator[None]:
-    """Refusals of a cell's experiment name the place in the grid that it comes from."""
+def located_in(grid: Grid, i: int) -> Iterator[None]:
+    """Refusals of a cell's experiment name the place in the grid where it comes from."""
     try:
         yield
     except Refused as error:
@@ -78,11 +86,57 @@ def said_of(grid: Grid, i: int) -> Iterator[None]:
 
 
 def place_of(grid: Grid, i: int, path: str) -> str:
-    """Where in the grid a dotted path of an experiment was said."""
+    """Where in the grid a dotted path of an experiment comes from."""
     head, _, rest = path.partition(".")
-    own: Mapping[str, Any] = grid.methods[i].config
+    own = grid.methods[i].config
     if head == "config" and rest.partition(".")[0] not in own and rest.partition(".")[0] in base_config(grid):
         return f"base.{path}"
     if head in ("method", "preset", "config", "roster", ""):
         return f"methods[{i}].{path}".rstrip(".")
     return path if head in ("world", "base") else f"base.{path}"
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """A file's size, time of its last change (ns), and the SHA-256 of its bytes."""
+
+    size: int
+    changed: int
+    sha256: str
+
+
+def digest_of(folder: Path, cache: Path, keep: bool = True) -> str:
+    """SHA-256 over the names, sizes and digests of the folder's files. Raises DataRefused.
+
+    A file whose size and time of change are those in the cache is not read again. keep: write the cache.
+    """
+    known: Mapping[str, FileFacts] = read_cache(cache)
+    facts: dict[str, FileFacts] = {}
+    for name, path in files_of(folder).items():
+        stat = path.stat()
+        last = known.get(f"{folder}/{name}")
+        if last is None or (last.size, last.changed) != (stat.st_size, stat.st_mtime_ns):
+            with path.open("rb") as file:
+                last = FileFacts(stat.st_size, stat.st_mtime_ns, hashlib.file_digest(file, "sha256").hexdigest())
+        facts[name] = last
+    if keep:
+        replace_file(cache, json.dumps({f"{folder}/{name}": vars(each) for name, each in facts.items()}, indent=0) + "\n")
+    lines = [f"{json.dumps(name)} {each.size} {each.sha256}\n" for name, each in sorted(facts.items())]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def files_of(folder: Path) -> dict[str, Path]:
+    """The files that are read of a folder, by name as seen from it."""
+    files = {name: folder / name for name in (TRANSFORMS, CLASSES) if (folder / name).exists()}
+    for path in find(folder).values():
+        inside = [*images.listed(path).files, images.HELD_OUT] if path.is_dir() else [""]
+        files |= {f"{path.name}/{name}".rstrip("/"): path / name for name in inside if (path / name).exists()}
+    return files
+
+
+def read_cache(cache: Path) -> Mapping[str, FileFacts]:
+    """The facts of files from an earlier call; empty if they cannot be read, as they can be computed again."""
+    try:
+        return {name: FileFacts(**each) for name, each in json.loads(cache.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}

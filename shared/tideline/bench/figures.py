@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tideline.bench.scores import METRICS, Score, Spread, Status, mean_of, rows, spread
-from tideline.report.style import COLOURS, DPI, INCHES, NAME, WORDS, cut
+from tideline.bench.scores import METRICS, Score, Spread, Status, rows, spread
+from tideline.report.charts import average
+from tideline.report.style import COLOURS, INCHES, MARKS, NAME, SPAN, WORDS, cut, legend, png_of
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.container import Container
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 FIGURES = "figures"
-MARKS = "osD^vPX*<>h"
-POINTS = 10.0  # of percent that an axis spans at least
 TITLES = {"id": "id: the clients' own held-out rows", "ood": "ood: the domain that is left out"}
 Curve = list[tuple[int, Spread]]
 
@@ -34,15 +35,8 @@ def write_figures(scores: Sequence[Score], out: Path) -> list[Path]:
     written = []
     for name, figure in pictures.items():
         written.append(folder / f"{name}.png")
-        written[-1].write_bytes(png(figure))
+        written[-1].write_bytes(png_of(figure))
     return written
-
-
-def png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG."""
-    out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=DPI, metadata={"Software": None})
-    return out.getvalue()
 
 
 def panels(height: float) -> tuple[Figure, Sequence[Axes]]:
@@ -65,20 +59,22 @@ def scores_figure(scores: Sequence[Score]) -> Figure:
     made = rows(scores)
     labels, ds = list(dict.fromkeys(row.label for row in made)), list(dict.fromkeys(row.domains for row in made))
     figure, both = panels(2.0 + len(METRICS) * 0.22 * len(labels) * (len(ds) + 0.6))
-    handles: dict[str, Any] = {}
+    handles: dict[str, Artist | Container] = {}
     for axes, metric in zip(both, METRICS, strict=True):
         for row in made:
-            if (told := row.all[metric]) is not None:
+            if (spread_of := row.all[metric]) is not None:
                 i = ds.index(row.domains)
                 y = labels.index(row.label) + (i - (len(ds) - 1) / 2) / (len(ds) + 0.6)
-                bar = None if told.std is None else [100 * told.std]
-                style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "marker": MARKS[i % len(MARKS)]}
-                handles[f"d = {row.domains}"] = axes.errorbar([100 * told.mean], [y], xerr=bar, linestyle="", capsize=3, **style)
+                bar = None if spread_of.std is None else [100 * spread_of.std]
+                colour, mark = COLOURS[i % len(COLOURS)], MARKS[i % len(MARKS)]
+                handles[f"d = {row.domains}"] = axes.errorbar(
+                    [100 * spread_of.mean], [y], xerr=bar, linestyle="", capsize=3, color=colour, marker=mark
+                )
         axes.set_yticks(range(len(labels)), [cut(label, NAME) for label in labels], parse_math=False)
         axes.set_ylim(len(labels) - 0.5, -0.5)
         axes.set_xlabel("accuracy, %", fontsize=WORDS)
         axes.set_xlim(widened(axes.get_xlim()))
-    legend(figure, handles)
+    legend(figure, handles, 3)
     return figure
 
 
@@ -88,7 +84,7 @@ def curves_figure(scores: Sequence[Score], d: int) -> Figure:
 
     figure, both = panels(6.4)
     figure.suptitle(f"Accuracy over the rounds, d = {d}", fontsize=WORDS + 1, x=0.0, ha="left")
-    handles: dict[str, Any] = {}
+    handles: dict[str, Artist | Container] = {}
     for i, label in enumerate(dict.fromkeys(score.cell.label for score in scores)):
         own = [score for score in scores if score.cell.label == label]
         for axes, metric in zip(both, METRICS, strict=True):
@@ -99,18 +95,18 @@ def curves_figure(scores: Sequence[Score], d: int) -> Figure:
         axes.set_ylabel("accuracy, %", fontsize=WORDS)
         axes.set_ylim(widened(axes.get_ylim()))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    legend(figure, handles)
+    legend(figure, handles, 3)
     return figure
 
 
 def widened(limits: tuple[float, float]) -> tuple[float, float]:
     """The limits of an axis of percents, so far apart that noise does not look like a leap."""
     low, high = limits
-    more = max(POINTS - (high - low), 0.0) / 2
+    more = max(SPAN - (high - low), 0.0) / 2
     return low - more, high + more
 
 
-def draw(axes: Axes, curve: Curve, place: int) -> Any:
+def draw(axes: Axes, curve: Curve, place: int) -> Line2D:
     """One line with its band; a method has the same colour in every picture."""
     xs, means = [x for x, _ in curve], [100 * each.mean for _, each in curve]
     stds = [100 * (each.std or 0.0) for _, each in curve]
@@ -128,15 +124,6 @@ def curve_of(scores: Sequence[Score], metric: str) -> Iterator[tuple[int, Spread
     for score in scores:
         seeds.setdefault(score.cell.seed, []).append({p.round: getattr(p, metric) for p in score.curve})
     for x in sorted({p.round for score in scores for p in score.curve}):
-        told = spread([mean_of([curve.get(x) for curve in curves]) for curves in seeds.values()])
-        if told is not None:
-            yield x, told
-
-
-def legend(figure: Figure, handles: dict[str, Any]) -> None:
-    """Below the panels."""
-    if handles:
-        words = [cut(name, NAME) for name in handles]
-        made = figure.legend(list(handles.values()), words, loc="outside lower left", ncols=3, frameon=False, fontsize=WORDS)
-        for text in made.get_texts():
-            text.set_parse_math(False)
+        value = spread([average([curve.get(x) for curve in curves]) for curves in seeds.values()])
+        if value is not None:
+            yield x, value

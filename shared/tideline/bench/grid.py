@@ -1,6 +1,6 @@
 """A grid: methods x left-out domains x d x seeds, read from a file and laid out as cells, each an experiment of its own.
 
-Loads no torch; what a grid's methods and data have to say is asked in cli.benchchecks.
+It loads no torch; tideline.bench.checks checks a grid against its methods and data.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TypedDict, cast
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import EMPTY, World, plain_world
@@ -32,7 +32,7 @@ class GridMethod:
     """One method of a grid, in one setting."""
 
     method: str = setting(doc="the method's name, see `tideline methods`")
-    label: str = setting("", doc="what tables and files call it; the method's name unless said")
+    label: str = setting("", doc="its name in tables and files; default the method's name")
     preset: str | None = setting(None, doc="one of the method's presets; `config` overrides it")
     config: Mapping[str, Plain] = setting(EMPTY, doc="the method's settings, over those of base")
 
@@ -44,14 +44,14 @@ class GridMethod:
 
 @dataclass(frozen=True)
 class Grid:
-    """What is compared, and on which data."""
+    """What to compare, and on which data."""
 
     folder: str = setting(doc="a data folder with all domains, each labelled; seen from the grid's file")
     methods: tuple[GridMethod, ...] = setting(doc="names, or {label, method, preset, config}")
     world: World = field(default_factory=World, metadata={"doc": "what all members agree on"})
-    leave_out: tuple[str, ...] = setting((), doc="the domains that are left out, one after the other; all unless said")
+    leave_out: tuple[str, ...] = setting((), doc="the domains to leave out, one after the other; default all")
     domains: tuple[int, ...] = setting((1,), low=1, doc="source domains of each client, d")
-    clients: int | None = setting(None, low=2, doc="how many clients, N; as many as source domains unless said")
+    clients: int | None = setting(None, low=2, doc="number of clients, N; default the number of source domains")
     seeds: tuple[int, ...] = setting((0, 1, 2), low=0, high=2**62, doc="seeds of deal and run; or how many, counted from 0")
     share: float = setting(0.1, low=0.001, high=0.999, doc="of each client's rows that are held out")
     shots: int = setting(0, low=0, doc="rows of the left-out domain that join each client's training rows")
@@ -72,7 +72,6 @@ class Cell:
     key: str
 
     def words(self) -> str:
-        """The cell in a line."""
         return f"{self.label}, {self.leave_out} left out, d = {self.domains}, seed {self.seed}"
 
 
@@ -87,14 +86,16 @@ def read_grid(text: ExperimentText) -> Grid:
     return grid
 
 
-def unfolded(given: Mapping[str, Any]) -> dict[str, Any]:
+def unfolded(given: Mapping[str, Plain]) -> dict[str, Plain]:
     """With the short forms written out: methods by name alone, one value for a list of one, a number of seeds."""
     made = dict(given)
-    if isinstance(made.get("methods"), list):
-        made["methods"] = [{"method": each} if isinstance(each, str) else each for each in made["methods"]]
+    methods = made.get("methods")
+    if isinstance(methods, list):
+        made["methods"] = [{"method": each} if isinstance(each, str) else each for each in methods]
     for key in LISTS:
-        if isinstance(made.get(key), (str, int)) and not isinstance(made.get(key), bool):
-            made[key] = [made[key]]
+        value = made.get(key)
+        if isinstance(value, (str, int)) and not isinstance(value, bool):
+            made[key] = [value]
     seeds = made.get("seeds")
     if isinstance(seeds, int) and not isinstance(seeds, bool):
         if not 1 <= seeds <= MOST_SEEDS:
@@ -119,18 +120,18 @@ def check_methods(grid: Grid) -> None:
             raise ConfigRefused(what, "Give each a label of its own: {label: ..., method: ...}", path=f"methods[{i}]")
 
 
-def check_base(base: Mapping[str, Any]) -> None:
-    """Raises ConfigRefused for what is no part of every cell's experiment."""
+def check_base(base: Mapping[str, Plain]) -> None:
+    """Raises ConfigRefused for a key that cannot be in every cell's experiment."""
     for key in base:
         if key not in BASE:
             todo = f"Use one of: {', '.join(BASE)}{nearest(key, BASE)}; the rest is the grid's own, or a method's"
-            raise ConfigRefused(f"base.{key} cannot be said for all cells", todo, path=f"base.{key}")
+            raise ConfigRefused(f"base.{key} cannot be set for all cells", todo, path=f"base.{key}")
     if not isinstance(base.get("config", {}), Mapping):
         todo = "Write settings that all methods have, such as base: {config: {rounds: 5}}"
         raise ConfigRefused("base.config should be a mapping of settings", todo, path="base.config")
 
 
-def check_once(name: str, values: Sequence[Any]) -> None:
+def check_once(name: str, values: Sequence[object]) -> None:
     """Raises ConfigRefused for a list without a value, or with one twice."""
     if not values and name != "leave_out":
         raise ConfigRefused(f"{name} is empty", "List at least one", path=name)
@@ -139,13 +140,24 @@ def check_once(name: str, values: Sequence[Any]) -> None:
         raise ConfigRefused(f"{name} has {values[twice[0]]} twice", "Name each once", path=f"{name}[{twice[0]}]")
 
 
+class DealSection(TypedDict):
+    """A cell's `deal`."""
+
+    folder: str
+    leave_out: str
+    clients: int
+    domains: int
+    seed: int
+    share: float
+    shots: int
+
+
 def left_out(grid: Grid, sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """The domains that are left out, one after the other."""
     return grid.leave_out or tuple(sizes)
 
 
 def clients(grid: Grid, sizes: Mapping[str, int]) -> int:
-    """How many clients there are: as many as source domains, where the grid does not say."""
+    """The number of clients; default the number of source domains."""
     return len(sizes) - 1 if grid.clients is None else grid.clients
 
 
@@ -155,20 +167,36 @@ def cells(grid: Grid, sizes: Mapping[str, int], data: str) -> Iterator[Cell]:
         for d in grid.domains:
             for domain in left_out(grid, sizes):
                 for method in grid.methods:
-                    deal = {"folder": data, "leave_out": domain, "clients": clients(grid, sizes), "domains": d, "seed": seed}
-                    yield cell(grid, method, deal | {"share": grid.share, "shots": grid.shots})
+                    deal: DealSection = {
+                        "folder": data,
+                        "leave_out": domain,
+                        "clients": clients(grid, sizes),
+                        "domains": d,
+                        "seed": seed,
+                        "share": grid.share,
+                        "shots": grid.shots,
+                    }
+                    yield cell(grid, method, deal)
 
 
-def cell(grid: Grid, method: GridMethod, deal: Mapping[str, Any]) -> Cell:
+def cell(grid: Grid, method: GridMethod, deal: DealSection) -> Cell:
     """One cell. Its key holds the digest of its experiment, so that no result can be taken for another's."""
     text = write_yaml(experiment_of(grid, method, deal))
     digest = hashlib.sha256(text.encode()).hexdigest()
-    place = deal["leave_out"], deal["domains"], deal["seed"]
-    key = f"{slug(method.name)}-{slug(place[0])[:LONGEST]}-d{place[1]}-s{place[2]}-{digest[:DIGITS]}"
-    return Cell(method.name, method.method, *place, text, digest, key)
+    domain, d, seed = deal["leave_out"], deal["domains"], deal["seed"]
+    return Cell(
+        label=method.name,
+        method=method.method,
+        leave_out=domain,
+        domains=d,
+        seed=seed,
+        text=text,
+        digest=digest,
+        key=f"{slug(method.name)}-{slug(domain)[:LONGEST]}-d{d}-s{seed}-{digest[:DIGITS]}",
+    )
 
 
-def experiment_of(grid: Grid, method: GridMethod, deal: Mapping[str, Any]) -> dict[str, Any]:
+def experiment_of(grid: Grid, method: GridMethod, deal: DealSection) -> dict[str, Plain]:
     """A cell's experiment, as plain data. One thread, unless the base says otherwise: cells run side by side."""
     base = {"threads": 1, **{key: value for key, value in grid.base.items() if key != "config"}}
     return {
@@ -177,7 +205,7 @@ def experiment_of(grid: Grid, method: GridMethod, deal: Mapping[str, Any]) -> di
         **({"preset": method.preset} if method.preset else {}),
         "config": config_of(grid, method),
         "world": plain_world(grid.world),
-        "deal": dict(deal),
+        "deal": plain({**deal}),
         "seed": deal["seed"],
         **plain(base),
     }
@@ -189,7 +217,6 @@ def config_of(grid: Grid, method: GridMethod) -> dict[str, Plain]:
 
 
 def base_config(grid: Grid) -> Mapping[str, Plain]:
-    """The settings of all methods."""
     return cast(Mapping[str, Plain], grid.base.get("config", {}))
 
 

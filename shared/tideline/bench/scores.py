@@ -1,4 +1,4 @@
-"""What a cell has come to, as it lies on disk, and the numbers that tables are made of."""
+"""The results of cells on disk, and the numbers of the tables."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from tideline.bench.grid import Cell
+from tideline.client.answers import RunResult
+from tideline.core.settings import Plain
+from tideline.report.charts import average
 
 EXPERIMENT, RESULT, FAILED = "experiment.yaml", "result.json", "failed.json"
 METRICS = ("id", "ood")
@@ -26,7 +29,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Point:
-    """id and ood after some rounds; None where a site had nothing to tell."""
+    """id and ood after some rounds; None if a site has no accuracy."""
 
     round: int
     id: float | None
@@ -35,7 +38,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Score:
-    """A cell and what is known of it. id, ood in 0..1; `cause`: why it failed."""
+    """A cell's result. id, ood in 0..1; cause: why it failed."""
 
     cell: Cell
     status: Status
@@ -60,7 +63,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """A method with d domains a client: id and ood over all left-out domains, and of each; None where no seed is whole."""
+    """A method with d domains a client: id and ood over all left-out domains, and of each; None if no seed is whole."""
 
     label: str
     domains: int
@@ -69,67 +72,68 @@ class Row:
 
 
 def read_cell(home: Path, cell: Cell) -> Score:
-    """What lies in a cell's folder, if it is of this very experiment."""
+    """The result in a cell's folder, if it is of this very experiment."""
     if text_of(home / EXPERIMENT) != cell.text:
         return Score(cell, Status.WAITING)
     result = json_of(home / RESULT)
     if result and result.get("status") == "completed":
-        return scored(cell, result)
+        return scored(cell, cast("RunResult", result))
     failed = json_of(home / FAILED)
     return Score(cell, Status.FAILED, str(failed.get("cause", ""))) if failed else Score(cell, Status.WAITING)
 
 
 def text_of(path: Path) -> str | None:
-    """A file's text; None where there is none."""
     try:
         return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return None
 
 
-def json_of(path: Path) -> dict[str, Any] | None:
-    """A file's JSON object; None where it is not there, or not whole."""
+def json_of(path: Path) -> dict[str, Plain] | None:
+    """A file's JSON object; None if it is missing, or not whole."""
     try:
-        told = json.loads(text_of(path) or "")
+        value = json.loads(text_of(path) or "")
     except ValueError:
         return None
-    return told if isinstance(told, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def scored(cell: Cell, result: Mapping[str, Any]) -> Score:
+def scored(cell: Cell, result: RunResult) -> Score:
     """The numbers of a completed run (docs/result.md)."""
     last = {each["name"]: each["accuracy"] for each in result["clients"]}
-    curve = tuple(Point(n, *means(result, told)) for n, told in by_round(result))
-    facts = (result["state_digest"], result["seconds"], result["rounds"])
-    return Score(cell, Status.DONE, "", *means(result, last), *facts, curve)
+    curve = tuple(Point(n, *means(result, shares)) for n, shares in by_round(result))
+    own, unseen = means(result, last)
+    return Score(
+        cell,
+        Status.DONE,
+        id=own,
+        ood=unseen,
+        state_digest=result["state_digest"],
+        seconds=result["seconds"],
+        rounds=result["rounds"],
+        curve=curve,
+    )
 
 
-def means(result: Mapping[str, Any], accuracy: Mapping[str, float | None]) -> tuple[float | None, float | None]:
-    """id, the mean over sources, and ood, that over targets; None where one of them has no accuracy."""
+def means(result: RunResult, accuracy: Mapping[str, float | None]) -> tuple[float | None, float | None]:
+    """id, the mean over sources, and ood, that over targets; None if one of them has no accuracy."""
     values = [[accuracy.get(c["name"]) for c in result["clients"] if c["role"] == role] for role in ("source", "target")]
-    one, other = (mean_of(each) for each in values)
-    return one, other
+    return average(values[0]), average(values[1])
 
 
-def mean_of(values: Sequence[float | None]) -> float | None:
-    """The mean; None if a value is missing, for that of fewer cannot be compared."""
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known and len(known) == len(values) else None
-
-
-def by_round(result: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, float]]]:
+def by_round(result: RunResult) -> Iterator[tuple[int, dict[str, float]]]:
     """The sites' accuracies of each scoring, by the rounds that were over: the largest number of any other phase until then."""
-    told: dict[tuple[str, int], dict[str, float]] = {}
+    shares: dict[tuple[str, int], dict[str, float]] = {}
     for point in result["curve"]:
-        told.setdefault((point["phase"], point["round"]), {})[point["client"]] = point["accuracy"]
-    scorings, rounds = {phase for phase, _ in told}, 0
-    found: dict[int, dict[str, float]] = {}
+        shares.setdefault((point["phase"], point["round"]), {})[point["client"]] = point["accuracy"]
+    scorings, rounds = {phase for phase, _ in shares}, 0
+    merged: dict[int, dict[str, float]] = {}
     for phase in result["phases"]:
         if phase["name"] not in scorings:
             rounds = max(rounds, phase["round"] if phase["name"] != "join" else 0)
-        elif (phase["name"], phase["round"]) in told:
-            found[rounds] = {**found.get(rounds, {}), **told[phase["name"], phase["round"]]}
-    yield from sorted(found.items())
+        elif (phase["name"], phase["round"]) in shares:
+            merged[rounds] = {**merged.get(rounds, {}), **shares[phase["name"], phase["round"]]}
+    yield from sorted(merged.items())
 
 
 def rows(scores: Sequence[Score]) -> list[Row]:
@@ -154,7 +158,7 @@ def over_seeds(scores: Iterable[Score], metric: str) -> Spread | None:
     seeds: dict[int, list[float | None]] = {}
     for score in scores:
         seeds.setdefault(score.cell.seed, []).append(getattr(score, metric))
-    return spread([mean_of(values) for values in seeds.values()])
+    return spread([average(values) for values in seeds.values()])
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:

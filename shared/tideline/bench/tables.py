@@ -1,4 +1,4 @@
-"""A grid's numbers as files: a line a cell, a line a cell and round, and the tables that people read."""
+"""A grid's results as files: a line a cell, a line a cell and round, and tables in Markdown."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from tideline.bench.scores import METRICS, Row, Score, Spread, Status, rows
+from tideline.client.output import replace_file
+
+Cell = str | float | None
 
 RESULTS, CURVES, TABLE = "results.csv", "curves.csv", "table.md"
 COLUMNS = (
@@ -27,41 +29,32 @@ def write_tables(scores: Sequence[Score], out: Path, data: str) -> list[Path]:
     """Write results.csv, curves.csv and table.md, each whole or not at all; what was written. Raises OSError."""
     texts = {RESULTS: results(scores), CURVES: curves(scores), TABLE: markdown(scores, data)}
     for name, text in texts.items():
-        made = out / f".{name}"
-        made.write_text(text, encoding="utf-8", newline="")
-        made.replace(out / name)
+        replace_file(out / name, text)
     return [out / name for name in texts]
 
 
 def results(scores: Iterable[Score]) -> str:
-    """A line a cell."""
-    return as_csv([COLUMNS, *([blank(value) for value in fact.values()] for fact in map(facts, scores))])
+    return as_csv([COLUMNS, *(fact.values() for fact in map(facts, scores))])
 
 
-def facts(score: Score) -> dict[str, Any]:
-    """Everything that is known of a cell but its curve, by the names of the columns."""
+def facts(score: Score) -> dict[str, Cell]:
+    """A cell's values by the names of the columns."""
     cell = score.cell
     place = (cell.label, cell.method, cell.leave_out, cell.domains, cell.seed, score.status.value)
-    told = (score.id, score.ood, score.rounds, score.seconds, score.state_digest, cell.digest, cell.key, score.cause)
-    return dict(zip(COLUMNS, (*place, *told), strict=True))
+    values = (score.id, score.ood, score.rounds, score.seconds, score.state_digest, cell.digest, cell.key, score.cause)
+    return dict(zip(COLUMNS, (*place, *values), strict=True))
 
 
 def curves(scores: Iterable[Score]) -> str:
-    """A line a cell and scoring."""
-    told: list[Sequence[Any]] = [("label", "left_out", "domains", "seed", "round", "id", "ood")]
+    lines: list[Sequence[Cell]] = [("label", "left_out", "domains", "seed", "round", "id", "ood")]
     for score in scores:
         cell = (score.cell.label, score.cell.leave_out, score.cell.domains, score.cell.seed)
-        told += [(*cell, p.round, blank(p.id), blank(p.ood)) for p in score.curve]
-    return as_csv(told)
+        lines += [(*cell, p.round, p.id, p.ood) for p in score.curve]
+    return as_csv(lines)
 
 
-def blank(value: Any) -> Any:
-    """What is not known is an empty cell."""
-    return "" if value is None else value
-
-
-def as_csv(lines: Iterable[Sequence[Any]]) -> str:
-    """Lines of cells as CSV."""
+def as_csv(lines: Iterable[Iterable[Cell]]) -> str:
+    """Lines of cells as CSV; None is an empty cell."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
@@ -71,8 +64,8 @@ def markdown(scores: Sequence[Score], data: str) -> str:
     """The tables: over all left-out domains, then for each d each of them; and what failed."""
     made = rows(scores)
     counted = {status: sum(s.status is status for s in scores) for status in Status}
-    told = ", ".join(f"{n} {status.value}" for status, n in counted.items())
-    parts = [f"# Results\n\n{len(scores)} cells: {told}. Data: SHA-256 `{data}`.\n\n{NOTE}", *sections(made)]
+    counts = ", ".join(f"{n} {status.value}" for status, n in counted.items())
+    parts = [f"# Results\n\n{len(scores)} cells: {counts}. Data: SHA-256 `{data}`.\n\n{NOTE}", *sections(made)]
     failed = [[s.cell.words(), s.cause] for s in scores if s.status is Status.FAILED]
     if failed:
         parts.append("## Failed\n\n" + piped(["cell", "cause"], failed))
@@ -89,10 +82,10 @@ def sections(made: Sequence[Row]) -> Iterator[str]:
 def overall(made: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Header and lines: a method a line, id and ood for each d."""
     ds = list(dict.fromkeys(row.domains for row in made))
-    found = {(row.label, row.domains): row for row in made}
+    by_place = {(row.label, row.domains): row for row in made}
     header = ["method", *(f"d = {d}, {metric}" for d in ds for metric in METRICS)]
     labels = dict.fromkeys(row.label for row in made)
-    return header, [[label, *(percent(found[label, d].all[m]) for d in ds for m in METRICS)] for label in labels]
+    return header, [[label, *(percent(by_place[label, d].all[m]) for d in ds for m in METRICS)] for label in labels]
 
 
 def single(made: Sequence[Row], d: int) -> tuple[list[str], list[list[str]]]:
@@ -107,18 +100,17 @@ def percent(spread: Spread | None) -> str:
     """A mean and its standard deviation in percent."""
     if spread is None:
         return ""
-    told = f"{100 * spread.mean:.1f}" + ("" if spread.std is None else f" ± {100 * spread.std:.1f}")
-    return told if spread.n == spread.of else f"{told} ({spread.n} of {spread.of})"
+    text = f"{100 * spread.mean:.1f}" + ("" if spread.std is None else f" ± {100 * spread.std:.1f}")
+    return text if spread.n == spread.of else f"{text} ({spread.n} of {spread.of})"
 
 
 def piped(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
     cells = [header, ["---"] * len(header), *lines]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in cells)
 
 
-def as_plain(scores: Sequence[Score], data: str) -> dict[str, Any]:
-    """All of it for programs. Accuracies are in 0..1."""
+def as_plain(scores: Sequence[Score], data: str) -> dict[str, object]:
+    """All results as JSON data. Accuracies are in 0..1."""
     return {
         "data_digest": data,
         "cells": [facts(score) for score in scores],
@@ -126,8 +118,7 @@ def as_plain(scores: Sequence[Score], data: str) -> dict[str, Any]:
     }
 
 
-def plain_row(row: Row) -> dict[str, Any]:
-    """A row for programs."""
+def plain_row(row: Row) -> dict[str, object]:
     return {
         "label": row.label,
         "domains": row.domains,
@@ -136,6 +127,5 @@ def plain_row(row: Row) -> dict[str, Any]:
     }
 
 
-def plain_spreads(spreads: Mapping[str, Spread | None]) -> dict[str, Any]:
-    """Spreads by metric."""
+def plain_spreads(spreads: Mapping[str, Spread | None]) -> dict[str, object]:
     return {metric: None if each is None else asdict(each) for metric, each in spreads.items()}

@@ -1,4 +1,4 @@
-"""What every command ends with: an exit code and, where something is wrong, a sentence instead of a traceback."""
+"""How every command ends: with an exit code and, where something is wrong, a sentence instead of a traceback."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
+from tideline.client.answers import RunResult
+from tideline.client.output import clean
 from tideline.core.errors import Cancelled, ChainBroken, FederationError, Refused, Stalled, StepFailed, Unreachable, problem
 
 DONE, ENDED_BADLY, REFUSED, UNREACHABLE, OTHER, UNSOUND, TAMPERED, INTERRUPTED, UNREAD = 0, 1, 2, 3, 4, 5, 6, 130, 141
-# The first row that fits tells the code.
+# The first row that fits has the code.
 CODES: tuple[tuple[tuple[type[FederationError], ...], int], ...] = (
     ((StepFailed, Stalled, Cancelled), ENDED_BADLY),
     ((Refused,), REFUSED),
@@ -28,10 +29,9 @@ JSON_WANTED = "tideline.json"
 
 
 class Guarded(TyperGroup):
-    """The root of the commands: turns errors into sentences and exit codes."""
+    """The root of the commands, which turns errors into sentences and exit codes."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         try:
             return super().invoke(ctx)
         except FederationError as error:
@@ -40,28 +40,28 @@ class Guarded(TyperGroup):
             typer.echo("Interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            let_go()
+            drop_stdout()
             raise typer.Exit(UNREAD) from None
         except Exception as error:
-            if hasattr(error, "exit_code"):  # typer's own, which it tells itself
+            if hasattr(error, "exit_code"):  # typer's own, which it prints itself
                 raise
-            let_go()
-            raise typer.Exit(report(unforeseen(error), bool(ctx.meta.get(JSON_WANTED)))) from None
+            drop_stdout()
+            raise typer.Exit(report(unexpected(error), bool(ctx.meta.get(JSON_WANTED)))) from None
 
 
-def unforeseen(error: Exception) -> FederationError:
-    """What the system refused, in its words; or a mistake of ours, whose trace goes to stderr."""
+def unexpected(error: Exception) -> FederationError:
+    """The system's refusal, in its words; or a mistake of ours, whose traceback goes to stderr."""
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return FederationError(
-            f"{place}{error.strerror or error}", "See that the place is right, has room, and may be used by you"
+            f"{place}{error.strerror or error}", "Check that the path is right, has room, and that you may use it"
         )
     traceback.print_exception(error)
     return FederationError(f"The command failed with {type(error).__name__}", "Report it with the lines above")
 
 
-def let_go() -> None:
-    """What could not be written to stdout is not tried again at the end of the process."""
+def drop_stdout() -> None:
+    """Discard what could not be written to stdout, so that the end of the process does not try again."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -70,44 +70,42 @@ def let_go() -> None:
 
 
 def report(error: FederationError, as_json: bool) -> int:
-    """Tell an error: in words on stderr and, if JSON is wanted, as data on stdout. Gives the exit code."""
+    """Print an error: as text on stderr and, if JSON is wanted, as JSON on stdout. Returns the exit code."""
     typer.echo(f"Error: {clean(error.what)}", err=True)
     if error.todo:
         typer.echo(f"What to do: {clean(error.todo)}", err=True)
     if as_json:
-        with contextlib.suppress(OSError):  # which may be the very error
-            say_json(as_data(error))
+        with contextlib.suppress(OSError):  # stdout may be the cause of the error
+            print_json(as_data(error))
     return code_of(error)
 
 
 def code_of(error: FederationError) -> int:
-    """The exit code of an error."""
     return next(code for kinds, code in CODES if isinstance(error, kinds))
 
 
-def code_of_run(result: Mapping[str, Any]) -> int:
+def code_of_run(result: RunResult) -> int:
     """The exit code of a run's result: 0 if it completed."""
     return DONE if result["status"] == "completed" else ENDED_BADLY
 
 
-def as_data(error: FederationError) -> dict[str, Any]:
-    """An error in the shape that the coordinator's door uses."""
-    told = problem(error)
-    plain = {k: v if isinstance(v, (str, int, float, bool, type(None))) else str(v) for k, v in told["context"].items()}
-    return told | {"context": plain}
+def as_data(error: FederationError) -> dict[str, object]:
+    data = problem(error)
+    plain = {k: v if isinstance(v, (str, int, float, bool, type(None))) else str(v) for k, v in data["context"].items()}
+    return data | {"context": plain}
 
 
-def say_json(value: Any) -> None:
-    """A value on stdout, for programs."""
+def print_json(value: object) -> None:
+    """Print a value on stdout, for programs."""
     typer.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 
-def say_line(value: Any) -> None:
-    """A value on stdout as one line, at once: one of many that come by and by."""
+def print_line(value: object) -> None:
+    """Print a value on stdout as one line, at once: one of many."""
     typer.echo(json.dumps(value))
     sys.stdout.flush()
 
 
-def clean(text: str) -> str:
-    """A text from elsewhere, without anything that would steer the terminal."""
-    return "".join(c if c.isprintable() else " " for c in text)
+def output(value: object, as_json: bool, text: str) -> None:
+    """Print a command's result: as JSON for programs, or as text."""
+    print_json(value) if as_json else typer.echo(text)

@@ -1,34 +1,35 @@
-"""Options that several commands share."""
+"""Options that several commands share, and decorators that give a command a group of options as one value."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 
 from tideline.cli.guard import JSON_WANTED
+from tideline.core.settings import Settings, hints_of, read
 
+if TYPE_CHECKING:
+    from tideline.client.http import Client
+
+T = TypeVar("T")
+Options = Mapping[str, Any]  # values as typer converts them, by the names of a command's parameters
+Connect = Callable[[], "Client"]
 REGISTRY = "tideline.algorithms:METHODS"
 LEAST, MOST = 2, 64  # agents of a demonstration: one to learn from, one to learn for
-
-
-@dataclass(frozen=True)
-class Door:
-    """Where the coordinator is asked, and with which key. What is None is looked up (cli.client)."""
-
-    url: str | None = None
-    api_key: str | None = None
-    home: Path | None = None
-    ca: Path | None = None
+SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 def remember(ctx: typer.Context, value: bool) -> bool:
-    """Note that JSON is wanted, so that errors are told that way too."""
+    """Note that JSON is wanted, so that errors are printed as JSON too."""
     ctx.meta[JSON_WANTED] = value
     return value
 
@@ -36,36 +37,126 @@ def remember(ctx: typer.Context, value: bool) -> bool:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, errors included.", callback=remember)]
 RunId = Annotated[str, typer.Argument(metavar="ID", help="The run's id, see `tideline run list`.")]
 ExperimentFile = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment, YAML or JSON.")]
-Settings = Annotated[
+Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, such as config.rounds=5. Repeatable.")
 ]
-SitePolicyFile = Annotated[Path | None, typer.Option("--policy", metavar="FILE", help="What every site lets out (TOML).")]
+SitePolicyFile = Annotated[Path | None, typer.Option("--policy", metavar="FILE", help="What may leave the sites (TOML).")]
 Device = Annotated[str, typer.Option(help="Where steps compute: cpu, cuda, ...")]
 Methods = Annotated[str, typer.Option("--methods", metavar="MODULE:TUPLE", help="The registry of methods.")]
 Url = Annotated[str | None, typer.Option("--url", envvar="TIDELINE_URL", help="The coordinator's HTTP address.")]
-ApiKey = Annotated[str | None, typer.Option("--api-key", envvar="TIDELINE_API_KEY", help="A key of the coordinator.")]
+ApiKey = Annotated[str | None, typer.Option("--api-key", envvar="TIDELINE_API_KEY", help="Your API key for the coordinator.")]
 Home = Annotated[
     Path | None, typer.Option("--home", envvar="TIDELINE_HOME", help="The coordinator's home. [default: ~/.tideline/coordinator]")
 ]
 Authority = Annotated[
-    Path | None, typer.Option("--ca", envvar="TIDELINE_CA", help="Certificate (PEM) that vouches for the coordinator's.")
+    Path | None, typer.Option("--ca", envvar="TIDELINE_CA", help="CA certificate (PEM) that signed the coordinator's.")
 ]
-DOOR_OPTIONS = {"url": Url, "api_key": ApiKey, "home": Home, "ca": Authority}
+LogJson = Annotated[bool, typer.Option("--log-json", envvar="TIDELINE_LOG_JSON", help="Log JSON lines instead of text.")]
+LogLevel = Annotated[
+    str, typer.Option("--log-level", envvar="TIDELINE_LOG_LEVEL", help="Lowest level to log: debug, info, warning, error.")
+]
 
 
-def at_door(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that find the coordinator; it gets them as a Door, its first argument."""
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(n, keyword, default=None, annotation=hint) for n, hint in DOOR_OPTIONS.items()]
-    params = [*(p.replace(kind=keyword) for p in own), *added]
+def parameter(name: str, annotation: object, default: object = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
-    @functools.wraps(command)
-    def wrapped(**given: Any) -> None:
-        door = Door(**{name: given.pop(name) for name in DOOR_OPTIONS})
-        command(door, **given)
 
-    del wrapped.__wrapped__
-    wrapped.__signature__ = inspect.Signature(params)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in params}
-    return wrapped
+def grouped(
+    options: Sequence[inspect.Parameter], build: Callable[[Options], T], last: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator that gives a command more options, before or after its own.
+
+    Their values arrive as one, made by `build`, as the command's first argument.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        parameters = [*own, *options] if last else [*options, *own]
+
+        @functools.wraps(command)
+        def wrapped(**given: Any) -> None:
+            group = {each.name: given.pop(each.name) for each in options}
+            command(build(group), **given)
+
+        del wrapped.__wrapped__
+        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+        return wrapped
+
+    return decorate
+
+
+def connector(options: Options) -> Connect:
+    """A function that connects to the coordinator that the options name."""
+
+    def connect() -> Client:
+        from tideline.client.http import Client, Endpoint
+
+        return Client.of(Endpoint(**options))
+
+    return connect
+
+
+# The command's first argument is a function that connects to the coordinator.
+ENDPOINT = {"url": Url, "api_key": ApiKey, "home": Home, "ca": Authority}
+remote = grouped([parameter(*each) for each in ENDPOINT.items()], connector, last=True)
+
+
+def settings_options(kind: type[Settings], environment: str = "", **defaults: object) -> list[inspect.Parameter]:
+    """An option for each field of a settings class that has a `doc`, which is its help.
+
+    environment: the prefix of variables that `settings_given` reads, too; then options have no defaults of their own, and the
+    help says the field's. defaults: an option's default where it is not the field's.
+    """
+    made = []
+    for field in dataclasses.fields(kind):
+        if not (doc := field.metadata.get("doc")):
+            continue
+        hint, default = base_of(kind, field.name), defaults.get(field.name, field.default)
+        if environment:
+            fixed = "" if default in (None, False) else f"default: {default:g}; " if hint is float else f"default: {default}; "
+            doc, default = f"{doc} [{fixed}env: {environment}{field.name.upper()}]", None
+        if get_origin(hint) is tuple or issubclass(hint, Enum):
+            hint = list[str] if get_origin(hint) is tuple else str
+        if default is dataclasses.MISSING:
+            default = inspect.Parameter.empty
+        option = typer.Option(option_of(field.name), help=doc, show_default=default not in ("", None, False))
+        made.append(parameter(field.name, Annotated[hint | None if default is None else hint, option], default))
+    return made
+
+
+def settings_given(kind: type[Settings], options: Options, environment: str = "") -> dict[str, Any]:
+    """The values of a settings class's fields that options or, where these say nothing, environment variables give.
+
+    Raises ConfigRefused, which names the option or the variable, for a value of another type or out of bounds.
+    """
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        hint, place = base_of(kind, field.name), option_of(field.name)
+        value, variable = options.get(field.name), f"{environment}{field.name.upper()}"
+        if value is None and environment and variable in os.environ:
+            value, place = from_text(hint, os.environ[variable]), variable
+        if value is not None:
+            values[field.name] = read(hint, value, place, field.metadata) if hint in (int, float, str, bool) else hint(value)
+    return values
+
+
+def option_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def base_of(kind: type[Settings], name: str) -> Any:
+    """The type of a field where it is not None."""
+    hint = hints_of(kind)[name]
+    return next((each for each in get_args(hint) if each is not type(None)), hint)
+
+
+def from_text(hint: type, text: str) -> bool | float | str:
+    """A variable's text as the type of its field; as it is, if it cannot be that."""
+    try:
+        value: bool | float | str = SWITCH.get(text.lower(), text) if hint is bool else text
+        value = hint(text) if hint in (int, float) else value
+    except ValueError:
+        return text
+    return text if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,187 +1,199 @@
-"""The commands that serve: coordinator and agent; and the invitation that brings them together."""
+"""The commands that serve: coordinator and agent; doctor, which tries an agent's options; invite, which lets an agent in."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import logging
 import re
 import shlex
-from collections.abc import Mapping
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tideline.cli.guard import say_json
-from tideline.cli.options import REGISTRY, Door, Json, Methods, at_door
+from tideline.cli.guard import DONE, UNSOUND, print_json
+from tideline.cli.options import (
+    Connect,
+    Json,
+    LogJson,
+    LogLevel,
+    Options,
+    grouped,
+    parameter,
+    remote,
+    settings_given,
+    settings_options,
+)
+from tideline.client.output import clean
+from tideline.core.errors import ConfigRefused, Refused, Unreachable
+from tideline.core.run import Role
+from tideline.core.settings import nearest, read_scalar
+from tideline_agent.settings import AgentSettings
+from tideline_server.settings import CoordinatorSettings
 
 if TYPE_CHECKING:
-    from tideline.core.errors import ConfigRefused
-    from tideline.core.run import Role
-    from tideline_agent.settings import AgentSettings
+    from structlog.typing import Processor
 
+PREFIX = "TIDELINE_"  # of the coordinator's variables
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-LOG_JSON = typer.Option("--log-json", envvar="TIDELINE_LOG_JSON", help="Log JSON lines instead of text.")
-LogLevel = Annotated[
-    str, typer.Option("--log-level", envvar="TIDELINE_LOG_LEVEL", help="The least that is logged: debug, info, warning, error.")
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+TOKEN = typer.Option("--token", envvar="TIDELINE_TOKEN", help="Token from `tideline invite`; needed the first time.")
+ROLE = typer.Option("--role", help="A role that you allow at this site: source, target or peer. Repeatable.")
+QUIET = typer.Option("--no-notes", help="Do not report to the coordinator how work goes here.")
+AGENT_OPTIONS = [
+    *settings_options(AgentSettings, coordinator="", name=""),
+    parameter("role", Annotated[list[str], ROLE], inspect.Parameter.empty),
+    parameter("token", Annotated[str, TOKEN], ""),
+    parameter("token_file", Annotated[Path | None, typer.Option(help="A file with the token.")]),
+    parameter("no_notes", Annotated[bool, QUIET], False),
 ]
 
 
-def coordinator(
-    home: Annotated[Path | None, typer.Option(help="Database, parts and key. [default: ~/.tideline/coordinator]")] = None,
-    database: Annotated[str | None, typer.Option(metavar="URL", help="Postgres. [default: SQLite in the home]")] = None,
-    parts: Annotated[str | None, typer.Option(metavar="WHERE", help="Directory or s3://... [default: in the home]")] = None,
-    parts_cache: Annotated[float | None, typer.Option(help="GB of a bucket's parts kept in the home. [default: 10]")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
-    lease: Annotated[
-        float | None, typer.Option(help="Seconds of silence after which another replica conducts the runs. [default: 15]")
-    ] = None,
-    wait: Annotated[float | None, typer.Option(help="Seconds to wait at the start for a database. [default: 60]")] = None,
-    redis: Annotated[str | None, typer.Option(metavar="URL", help="Redis through which replicas wake each other.")] = None,
-    rate: Annotated[int | None, typer.Option(help="Requests a minute from one address; 0: any number. [default: 3000]")] = None,
-    rate_wrong_keys: Annotated[int | None, typer.Option(help="The same without the right key. [default: 30]")] = None,
-    rate_enrol: Annotated[int | None, typer.Option(help="Enrolments a minute from one address. [default: 1200]")] = None,
-    connections: Annotated[
-        int | None, typer.Option(help="Connections from one address at the HTTP API; 0: any number. [default: 256]")
-    ] = None,
-    admin_key_file: Annotated[Path | None, typer.Option(help="A file with an admin key that replicas share.")] = None,
-    grpc_port: Annotated[int | None, typer.Option(help="The gRPC port for agents; 0: a free one. [default: 7800]")] = None,
-    http_port: Annotated[int | None, typer.Option(help="The port of the HTTP API; 0: a free one. [default: 7880]")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM) for both ports.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
-    tls_client_ca: Annotated[Path | None, typer.Option(help="Certificate (PEM) that must vouch for each agent's own.")] = None,
-    advertise: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT,...", help="What agents call. [default: host, port]")
-    ] = None,
-    insecure: Annotated[bool | None, typer.Option("--insecure", help="Listen beyond this machine without TLS.")] = None,
-    weights_limit: Annotated[float | None, typer.Option(help="GB of weights that may be uploaded at once. [default: 4]")] = None,
-    methods: Annotated[str | None, typer.Option(metavar="MODULE:TUPLE", help="The registry of methods.")] = None,
-    log_json: Annotated[bool, LOG_JSON] = False,
-    log_level: LogLevel = "info",
-) -> None:
-    """Run the coordinator until it is interrupted.
+def coordinator_settings(options: Options) -> CoordinatorSettings:
+    """Settings from options over the environment. Raises ConfigRefused."""
+    return CoordinatorSettings(**settings_given(CoordinatorSettings, options, PREFIX))
 
-    Every option may also be given by the environment: TIDELINE_HOME, TIDELINE_GRPC_PORT and so on; options win.
+
+def agent_settings(options: Options) -> AgentSettings:
+    """An agent's settings from the options of its command. Raises ConfigRefused, Refused."""
+    fields = {field.name for field in dataclasses.fields(AgentSettings) if field.metadata.get("doc")}
+    values = settings_given(AgentSettings, {name: options[name] for name in fields})
+    values["name"] = options["name"] or name_of_home(options["home"]) or host_name()
+    values["token"] = options["token"] or token_in(options["token_file"])
+    values["roles"] = tuple(dict.fromkeys(read_scalar(Role, word, "--role") for word in options["role"]))
+    return AgentSettings(**values, notes=not options["no_notes"])
+
+
+@grouped(settings_options(CoordinatorSettings, PREFIX), coordinator_settings)
+def coordinator(settings: CoordinatorSettings, log_json: LogJson = False, log_level: LogLevel = "info") -> None:
+    """Run the coordinator until you interrupt it.
+
+    You can set every option in the environment too. Options override the environment.
     """
-    from tideline.cli import logs
-    from tideline.core.errors import Unreachable
     from tideline_server.main import run_coordinator
     from tideline_server.store import StoreAway
 
-    given = {
-        "home": home,
-        "database": database,
-        "parts": parts,
-        "parts_cache": parts_cache,
-        "host": host,
-        "redis": redis,
-        "lease": lease,
-        "wait": wait,
-        "rate": rate,
-        "rate_wrong_keys": rate_wrong_keys,
-        "rate_enrol": rate_enrol,
-        "connections": connections,
-        "admin_key_file": admin_key_file,
-        "grpc_port": grpc_port,
-        "http_port": http_port,
-        "tls_cert": tls_cert,
-        "tls_key": tls_key,
-        "tls_client_ca": tls_client_ca,
-        "advertise": advertise,
-        "insecure": insecure,
-        "weights_limit": weights_limit,
-        "methods": methods,
-    }
-    settings = coordinator_settings({name: value for name, value in given.items() if value is not None})
-    logs.configure(log_json, log_level)
+    configure_log(log_json, log_level)
     try:
         run_coordinator(settings)
-    except StoreAway as error:  # who starts it again may find the database there
+    except StoreAway as error:  # a supervisor that starts it again may find the database there
         raise Unreachable(error.what, error.todo, **error.context) from None
 
 
-def coordinator_settings(given: dict[str, Any]) -> Any:
-    """Settings from options over the environment. Raises ConfigRefused."""
-    from pydantic import ValidationError
-
-    from tideline.core.errors import ConfigRefused
-    from tideline_server.settings import CoordinatorSettings
-
-    try:
-        return CoordinatorSettings(**given)
-    except ValidationError as cause:
-        first = cause.errors()[0]
-        name = str(first["loc"][0]).removeprefix("TIDELINE_").removeprefix("tideline_")
-        option = f"--{name.replace('_', '-')}"
-        place = option if name in given else f"TIDELINE_{name.upper()}"
-        raise ConfigRefused(f"{place} is {first['input']!r}: {first['msg']}", f"Correct {place}", path=name) from None
-
-
-def agent(
-    data: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the site's data, see `tideline data check`.")],
-    role: Annotated[list[str], typer.Option(help="A role that this site allows: source, target or peer. Repeatable.")],
-    coordinator: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The coordinator's door for agents. [default: the token's, or the home's]")
-    ] = "",
-    token: Annotated[str, typer.Option(envvar="TIDELINE_TOKEN", help="From `tideline invite`; needed the first time.")] = "",
-    token_file: Annotated[Path | None, typer.Option(help="A file with the token.")] = None,
-    name: Annotated[str | None, typer.Option(help="The client's name. [default: the home's, or the host's]")] = None,
-    home: Annotated[Path | None, typer.Option(help="Keys and memory. [default: ~/.tideline/agents/NAME]")] = None,
-    policy: Annotated[Path | None, typer.Option(help="What this site lets out (TOML).")] = None,
-    device: Annotated[str, typer.Option(help="Where steps compute: auto, cpu, cuda, ...")] = "auto",
-    ca: Annotated[Path | None, typer.Option(help="Certificate (PEM) that vouches for the coordinator's.")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="The agent's own certificate (PEM), where one is asked for.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Call beyond this machine without TLS.")] = False,
-    rotate: Annotated[bool, typer.Option("--rotate", help="Make new keys once it is enrolled.")] = False,
-    parallel: Annotated[int, typer.Option(min=1, help="Runs served at once.")] = 4,
-    trainer_idle: Annotated[float, typer.Option(min=0, help="Seconds after which an idle trainer ends.")] = 60.0,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for a coordinator at the start.")] = 60.0,
-    metrics: Annotated[str | None, typer.Option(metavar="[HOST:]PORT", help="Tell Prometheus its numbers there.")] = None,
-    methods: Methods = REGISTRY,
-    no_notes: Annotated[bool, typer.Option("--no-notes", help="Tell the coordinator nothing of how work goes here.")] = False,
-    log_json: Annotated[bool, LOG_JSON] = False,
-    log_level: LogLevel = "info",
-) -> None:
-    """Run an agent beside its data until it is interrupted. It calls the coordinator; nothing calls it."""
-    given = dict(locals())  # the options, by their names
-
-    from tideline.cli import logs
+@grouped(AGENT_OPTIONS, agent_settings)
+def agent(settings: AgentSettings, log_json: LogJson = False, log_level: LogLevel = "info") -> None:
+    """Run an agent beside its data until you interrupt it. It calls the coordinator; nothing calls it."""
     from tideline_agent.main import run_agent
 
-    settings = agent_settings(given)
-    logs.configure(log_json, log_level)
+    configure_log(log_json, log_level)
     run_agent(settings)
 
 
-def agent_settings(given: Mapping[str, Any]) -> AgentSettings:
-    """An agent's settings from the options of its command. Raises ConfigRefused, Refused."""
-    from tideline_agent.settings import AgentSettings
+@grouped(AGENT_OPTIONS, agent_settings)
+def doctor(settings: AgentSettings, log_json: LogJson = False, log_level: LogLevel = "info", as_json: Json = False) -> None:
+    """Check whether an agent with these options would work, and what to do if it would not.
 
-    same = {f.name: given[f.name] for f in dataclasses.fields(AgentSettings) if f.name in given}
-    name = given["name"] or name_of_home(given["home"]) or host_name()
-    token = given["token"] or token_in(given["token_file"])
-    return AgentSettings(
-        **same | {"token": token, "roles": read_roles(given["role"]), "name": name, "notes": not given["no_notes"]}
+    It changes nothing, at either end: it does not use up the token and makes no keys.
+    """
+    from tideline_agent.doctor import State, checkup
+
+    findings = []
+    for finding in checkup(settings):
+        findings.append(finding)
+        if not as_json:
+            typer.echo(f"{finding.state.value:<9}  {finding.check:<8}  {clean(finding.found)}")
+            typer.echo(f"{'':<21}What to do: {clean(finding.todo)}") if finding.todo else None
+    sound = all(f.state is not State.FAILED for f in findings)
+    if as_json:
+        print_json({"sound": sound, "checks": [f.__dict__ | {"state": f.state.value} for f in findings]})
+    else:
+        typer.echo(f"\n{'An agent can work with these options.' if sound else 'An agent could not work with these options.'}")
+    raise typer.Exit(DONE if sound else UNSOUND)
+
+
+def configure_log(as_json: bool, level: str = "info") -> None:
+    """Send our log from a level on, and warnings of libraries, to stderr. Colours only on a terminal. Raises ConfigRefused."""
+    import structlog
+
+    if level.lower() not in LEVELS:
+        guess = nearest(level.lower(), list(LEVELS))
+        raise ConfigRefused(f"--log-level is {level!r}", f"Use one of: {', '.join(LEVELS)}{guess}", path="--log-level")
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    # Tracebacks without the values of variables: those may hold data.
+    plain = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    tail: list[Processor] = [plain]
+    if as_json:
+        tail = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    structlog.configure(
+        processors=[*shared, *tail],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level.lower()]),
     )
+    handler = logging.StreamHandler(sys.stderr)
+    drop = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[drop, *tail], foreign_pre_chain=shared))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+@remote
+def invite(
+    connect: Connect,
+    name: Annotated[str, typer.Option(help="The only client name that the token admits.")],
+    labels: Annotated[str, typer.Option(metavar="KEY=VALUE,...", help="Labels by which experiments can select the client.")] = "",
+    ttl: Annotated[str, typer.Option(help="How long the token is valid: 90s, 30m, 1h, 2d.")] = "24h",
+    hold: Annotated[bool, typer.Option("--hold", help="Make the client wait for `tideline clients approve`.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the token to this file, not to the screen.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a one-use token that lets an agent in.
+
+    The token names the coordinator's address and its CA. It is printed with the command that uses it.
+    """
+    body: dict[str, object] = {"name": name, "labels": read_labels(labels), "ttl_seconds": read_seconds(ttl)}
+    if out is not None:
+        write_token("", out)  # before there is a token to lose
+    with connect() as client:
+        body["addresses"] = [client.grpc_address().partition("://")[2]]
+        invited = client.post("/invites", body | ({"hold": True} if hold else {}))
+    invited["command"] = command = agent_command(name, invited["token"], out)
+    where = invited["token"] if out is None else str(out)
+    if out is not None:
+        write_token(invited.pop("token"), out)
+        invited["token_file"] = where
+    if as_json:
+        print_json(invited)
+        return
+    typer.echo(f"Token for {name}, valid once, within {ttl}:\n\n  {where}\n\nRun this on the machine beside the data:\n")
+    typer.echo("  " + command.replace(" --", " \\\n    --"))
+    if hold:
+        typer.echo(f"\nThen compare the fingerprint in its log with `tideline clients list`: tideline clients approve {name}")
+
+
+def write_token(token: str, file: Path) -> None:
+    """Write a token where only its owner may read it. Raises Refused."""
+    from tideline.client.logins import write_private
+
+    try:
+        write_private(file, token + "\n")
+    except OSError as cause:
+        raise Refused(f"The token cannot be written to {file}: {cause.strerror}", "Give another --out") from None
 
 
 def token_in(file: Path | None) -> str:
-    """The token in a file; none where no file is named. Raises ConfigRefused."""
+    """The token in a file; empty where no file is named. Raises ConfigRefused."""
     if file is None:
         return ""
     try:
         return file.read_text("ascii").strip()
     except (OSError, ValueError) as cause:
-        why = getattr(cause, "strerror", None) or "it is no text"
+        why = getattr(cause, "strerror", None) or "it is not text"
         raise wrong("--token-file", str(file), f"It cannot be read ({why}); make it with: tideline invite --out FILE") from None
-
-
-def read_roles(words: list[str]) -> tuple[Role, ...]:
-    """The roles that were named, each once. Raises ConfigRefused."""
-    from tideline.core.run import Role
-    from tideline.core.settings import read_scalar
-
-    return tuple(dict.fromkeys(read_scalar(Role, word, "--role") for word in words))
 
 
 def name_of_home(home: Path | None) -> str:
@@ -199,53 +211,6 @@ def host_name() -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip(".")[:64] or "agent"
 
 
-@at_door
-def invite(
-    door: Door,
-    name: Annotated[str, typer.Option(help="The only name that the token admits.")],
-    labels: Annotated[str, typer.Option(metavar="KEY=VALUE,...", help="What experiments may select the client by.")] = "",
-    ttl: Annotated[str, typer.Option(help="How long the token can be used: 90s, 30m, 1h, 2d.")] = "24h",
-    hold: Annotated[bool, typer.Option("--hold", help="The client waits for `tideline clients approve`.")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the token there, and not to the screen.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Make a one-use token that lets an agent in.
-
-    It says where the coordinator is and who vouches for it, and is printed with the command that uses it.
-    """
-    from tideline.client.http import Client
-
-    asked: dict[str, Any] = {"name": name, "labels": read_labels(labels), "ttl_seconds": read_seconds(ttl)}
-    if out is not None:
-        hidden("", out)  # before there is a token to lose
-    with Client.of(door) as there:
-        asked["addresses"] = [there.agents_door().partition("://")[2]]
-        made = there.post("/invites", asked | ({"hold": True} if hold else {}))
-        made["command"] = command = agent_command(name, made["token"], out)
-    if out is not None:
-        made["token_file"] = hidden(made.pop("token"), out)
-    if as_json:
-        say_json(made)
-        return
-    where = str(out) if out is not None else made["token"]
-    typer.echo(f"Token for {name}, good once, within {ttl}:\n\n  {where}\n\nOn the machine beside the data:\n")
-    typer.echo("  " + command.replace(" --", " \\\n    --"))
-    if hold:
-        typer.echo(f"\nThen compare its fingerprint in its log and in `tideline clients list`: tideline clients approve {name}")
-
-
-def hidden(token: str, file: Path) -> str:
-    """Write a token where only its owner may read it; the file's name. Raises Refused."""
-    from tideline.client.logins import written
-    from tideline.core.errors import Refused
-
-    try:
-        written(file, token + "\n")
-    except OSError as cause:
-        raise Refused(f"The token cannot be written to {file}: {cause.strerror}", "Give another --out") from None
-    return str(file)
-
-
 def read_labels(text: str) -> dict[str, str]:
     """`a=1,b=2` as a mapping. Raises ConfigRefused."""
     pairs = [each.partition("=") for each in text.split(",") if each.strip()]
@@ -257,27 +222,24 @@ def read_labels(text: str) -> dict[str, str]:
 
 def read_seconds(text: str, option: str = "--ttl") -> float:
     """`90s`, `30m`, `1h`, `2d`, or seconds. Raises ConfigRefused."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd]?)", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd]?)", text.strip())
+    if match is None:
         raise wrong(option, text, "Write a number and a unit, such as 90s, 30m, 1h or 2d")
-    return float(found[1]) * SECONDS[found[2] or "s"]
+    return float(match[1]) * SECONDS[match[2] or "s"]
 
 
 def wrong(option: str, text: str, todo: str) -> ConfigRefused:
-    """The refusal of an option's value."""
-    from tideline.core.errors import ConfigRefused
-
     return ConfigRefused(f"{option} is {text!r}", todo, path=option)
 
 
 def agent_command(name: str, token: str, file: Path | None = None) -> str:
-    """What the owner of the data types. DIR and the role are for the owner to fill in."""
+    """The command that the owner of the data types, who fills in DIR and the role."""
     from tideline.client.http import is_loopback
     from tideline.core.tokens import Trust, read_token, split_address
 
-    told = read_token(token)
-    extra = "" if told.addresses else " --coordinator HOST:PORT"
-    far = any(not is_loopback(split_address(each)[0]) for each in told.addresses)
-    extra += " --insecure" if told.trust is Trust.PLAIN and far else ""
+    content = read_token(token)
+    extra = "" if content.addresses else " --coordinator HOST:PORT"
+    far = any(not is_loopback(split_address(each)[0]) for each in content.addresses)
+    extra += " --insecure" if content.trust is Trust.PLAIN and far else ""
     given = f"--token {token}" if file is None else f"--token-file {shlex.quote(file.name)}"
     return f"tideline agent {given} --name {name} --data DIR --role source{extra}"

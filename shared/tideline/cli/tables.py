@@ -1,54 +1,58 @@
-"""Results for people: rich tables. Whatever comes from elsewhere stands in them as plain text."""
+"""Results as rich tables. Texts from elsewhere are shown as plain text."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tideline.cli.guard import clean
+from tideline.client.answers import RunLine, RunResult, SiteResult
+from tideline.client.output import clean, day, size
 
 if TYPE_CHECKING:
     from tideline.core.privacy import Contract
     from tideline.core.settings import Plain
-    from tideline.engine.model.compute import SettingFacts
+    from tideline.engine.ports.compute import SettingFacts
 
-# Where nobody looks, nothing is cut to a window's width.
-WIDTH_WITHOUT_WINDOW = 200
+# Without a terminal, nothing is cut to a window's width.
+WIDTH_WITHOUT_TERMINAL = 200
 NOTHING = "–"
 
 
 class Stdout(Console):
-    """Rich's console, which leaves it to the guard to end a process that nobody reads."""
+    """Rich's console, which leaves it to the guard to end the process when the reader of stdout has gone."""
 
     def on_broken_pipe(self) -> None:
-        """Raise what was caught."""
         raise BrokenPipeError from None
 
 
 def show(what: RenderableType) -> None:
-    """Print to stdout."""
     console = Stdout()
     if not console.is_terminal:
-        console = Stdout(width=WIDTH_WITHOUT_WINDOW, file=sys.stdout)
+        console = Stdout(width=WIDTH_WITHOUT_TERMINAL, file=sys.stdout)
     console.print(what)
 
 
-def say_item(text: str) -> None:
-    """A line of a list; what is longer than the window goes on below the text, not below the dash."""
+def show_item(text: str) -> None:
+    """A line of a list; a long one continues below the text, not below the dash."""
     grid = Table.grid(padding=(0, 1))
     grid.add_row("-", Text(clean(text), overflow="fold"))
     show(grid)
 
 
-def result_table(result: Mapping[str, Any]) -> Table:
-    """A run's result, a line per site. `result`: what engine.result gives."""
+def result_tables(result: RunResult) -> Iterator[Table]:
+    """A run's result: its sites, what its folds did with them, and their groups."""
+    tables = (result_table(result), marks_table(result), groups_table(result))
+    return (each for each in tables if each is not None)
+
+
+def result_table(result: RunResult) -> Table:
+    """A line per site."""
     columns = ["site", "domain", "role", "samples", "source-only", "result", "bytes up", "bytes down", "failures"]
     rows = [site_row(result, client) for client in result["clients"]]
     if all(client["domain"] is None for client in result["clients"]):  # a coordinator does not know domains
@@ -58,8 +62,8 @@ def result_table(result: Mapping[str, Any]) -> Table:
     return made
 
 
-def generalization(result: Mapping[str, Any]) -> Text | None:
-    """The lines below a run's sites, where some of them are unseen targets."""
+def generalization(result: RunResult) -> Text | None:
+    """The lines below a run's sites, if some of them are unseen targets."""
     from tideline.report.summary import generalized
 
     lines = [f"{what}: {share(accuracy)}" for what, accuracy in generalized(result)]
@@ -67,22 +71,20 @@ def generalization(result: Mapping[str, Any]) -> Text | None:
 
 
 def drop_second(row: list[str]) -> list[str]:
-    """A row without its second cell."""
     return [row[0], *row[2:]]
 
 
-def title(result: Mapping[str, Any]) -> str:
-    """Run, method, status, seconds, digest."""
-    seconds = result.get("seconds")
+def title(result: RunResult) -> str:
+    seconds, digest, weights = result.get("seconds"), result.get("state_digest"), result.get("weights")
     words = [f"Run {result['run']}", result["method"], result["status"]]
     words += [] if seconds is None else [f"{seconds:.1f} s"]
-    words += [f"state {result['state_digest'][:12]}"] if result.get("state_digest") else []
-    words += [f"from weights {result['weights'][:12]}"] if result.get("weights") else []
+    words += [f"state {digest[:12]}"] if digest else []
+    words += [f"from weights {weights[:12]}"] if weights else []
     return ", ".join(words)
 
 
-def site_row(result: Mapping[str, Any], client: Mapping[str, Any]) -> list[str]:
-    """One site."""
+def site_row(result: RunResult, client: SiteResult) -> list[str]:
+    kinds = [each["kind"] for each in client["failures"]]
     ended = result["status"] == "completed"
     return [
         client["name"],
@@ -93,18 +95,12 @@ def site_row(result: Mapping[str, Any], client: Mapping[str, Any]) -> list[str]:
         "no labels" if client["accuracy"] is None and ended and client["role"] != "source" else share(client["accuracy"]),
         size(client["bytes_up"]),
         size(client["bytes_down"]),
-        failures(client["failures"]),
+        f"{len(kinds)} ({', '.join(sorted(set(kinds)))})" if kinds else "0",
     ]
 
 
-def failures(told: Iterable[Mapping[str, Any]]) -> str:
-    """How many, and of which kinds."""
-    kinds = [each["kind"] for each in told]
-    return f"{len(kinds)} ({', '.join(sorted(set(kinds)))})" if kinds else "0"
-
-
-def scores_table(result: Mapping[str, Any]) -> Table | None:
-    """Every accuracy that was told, side by side, and the mean over targets; None where there is one metric alone."""
+def scores_table(result: RunResult) -> Table | None:
+    """All accuracies side by side, and their means over targets; None if there is only one metric."""
     from tideline.report.summary import scores
 
     found = scores(result)
@@ -117,8 +113,8 @@ def scores_table(result: Mapping[str, Any]) -> Table | None:
     return table("Accuracies on held-out rows", columns, rows, right=range(2, len(columns)))
 
 
-def marks_table(result: Mapping[str, Any]) -> Table | None:
-    """How often folds did what with which site; None where they did nothing with single ones."""
+def marks_table(result: RunResult) -> Table | None:
+    """How often folds did what with which site; None if they did nothing with single sites."""
     from tideline.report.summary import marks
 
     found = marks(result)
@@ -128,33 +124,25 @@ def marks_table(result: Mapping[str, Any]) -> Table | None:
     return table("Rounds in which a site was", ["site", *found.words], rows, right=range(1, len(found.words) + 1))
 
 
-def groups_table(result: Mapping[str, Any]) -> Table | None:
-    """The last grouping of the sites, a line per group; None where there is none."""
+def groups_table(result: RunResult) -> Table | None:
+    """The last grouping of the sites, a line per group; None if there is none."""
     from tideline.report.maps import natural
 
-    if not result.get("groups"):  # a coordinator of before knows none
+    if not (groups := result.get("groups")):  # older coordinators have none
         return None
-    last = result["groups"]["last"]
+    last = groups["last"]
     rows = ([group, ", ".join(sorted(last[group], key=natural))] for group in sorted(last, key=natural))
     return table("Groups", ["group", "sites"], rows)
 
 
-def runs_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """The list of runs."""
+def runs_table(rows: Iterable[RunLine]) -> Table:
+    """The list of runs. Progress: exchanges closed, of all."""
     columns = ("run", "name", "method", "status", "progress", "started", "cause")
-    cells = ([r["id"], r["name"], r["method"], r["status"], far(r), day(r["created"]), r["cause"]] for r in rows)
+    cells = (
+        [r["id"], r["name"], r["method"], r["status"], f"{max(r['cursor'], 0)} of {r['of']}", day(r["created"]), r["cause"]]
+        for r in rows
+    )
     return table("", columns, cells, whole=("run", "progress", "started"))
-
-
-def far(row: Mapping[str, Any]) -> str:
-    """Exchanges closed, of all."""
-    return f"{max(row['cursor'], 0)} of {row['of']}"
-
-
-def methods_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """The list of methods."""
-    columns = ("method", "summary", "presets", "paper")
-    return table("", columns, ([r["name"], r["summary"], ", ".join(r["presets"]), r["paper"]] for r in rows))
 
 
 def contract_table(clauses: Contract) -> Table:
@@ -165,21 +153,16 @@ def contract_table(clauses: Contract) -> Table:
 
 
 def settings_table(settings: Iterable[SettingFacts], preset: Mapping[str, Plain] | None = None) -> Table:
-    """A method's settings, a line each; with a preset, what it sets stands beside the defaults."""
-    rows = ((s.name, word(s.default), set_by(preset or {}, s.name), allowed(s), s.doc) for s in settings)
+    """A method's settings, a line each; with a preset, its values beside the defaults."""
+    values = {} if preset is None else {name: word(value) for name, value in preset.items()}
+    rows = ((s.name, word(s.default), values.get(s.name, ""), allowed(s), s.doc) for s in settings)
     columns = ("setting", "default", "preset", "allowed", "meaning")
     if preset is None:
         return table("Settings", columns[:2] + columns[3:], (row[:2] + row[3:] for row in rows))
     return table("Settings", columns, rows)
 
 
-def set_by(preset: Mapping[str, Plain], name: str) -> str:
-    """The value that a preset gives a setting; nothing where it leaves the default."""
-    return word(preset[name]) if name in preset else ""
-
-
 def allowed(setting: SettingFacts) -> str:
-    """A setting's choices or bounds."""
     if setting.choices:
         return ", ".join(map(str, setting.choices))
     low, high = setting.low, setting.high
@@ -187,7 +170,6 @@ def allowed(setting: SettingFacts) -> str:
 
 
 def word(value: Plain) -> str:
-    """A default, as it would be written."""
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
@@ -198,7 +180,7 @@ def table(
     right: Iterable[int] = (),
     whole: Iterable[str] = (),
 ) -> Table:
-    """A table of plain texts. `right`: the columns of numbers; `whole`: those that are never broken."""
+    """A table of plain texts. right: the columns of numbers; whole: those that are never broken."""
     heading_text = Text(clean(heading)) if heading else None
     # Narrow gaps, so that a result fits a window of 80 columns.
     made = Table(title=heading_text, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0)
@@ -214,20 +196,4 @@ def table(
 
 
 def share(value: float | None) -> str:
-    """An accuracy."""
     return NOTHING if value is None else f"{value:.3f}"
-
-
-def size(count: int) -> str:
-    """Bytes for people."""
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
-
-
-def day(at: float) -> str:
-    """A moment, in this machine's time."""
-    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")

@@ -1,4 +1,4 @@
-"""Certificates: an authority on P-256 for ten years, and leaves that it vouches for, for somewhat more than a year."""
+"""Certificates: an authority on P-256 for ten years, and certificates that it signs for 397 days."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tideline.client.logins import write_private
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.engine.coordinator.enrolment import check_client_name
 
@@ -73,8 +74,8 @@ def new_authority(folder: Path) -> tuple[x509.Certificate, Key]:
     usage = x509.KeyUsage(*(False,) * 5, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False)
     made = begun(name, name, key, CA_DAYS).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     cert = made.add_extension(usage, critical=True).sign(key, SHA256())
-    write(folder / "ca.key", private(key), 0o600)
-    write(folder / "ca.pem", cert.public_bytes(Encoding.PEM), 0o644)
+    write_private(folder / "ca.key", private(key))
+    write_private(folder / "ca.pem", cert.public_bytes(Encoding.PEM).decode(), 0o644)
     return cert, key
 
 
@@ -95,8 +96,8 @@ def leaf(
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by[1].public_key()), critical=False)
         .sign(by[1], SHA256())
     )
-    write(key_path, private(key), 0o600)
-    write(cert_path, made.public_bytes(Encoding.PEM) + by[0].public_bytes(Encoding.PEM), 0o644)
+    write_private(key_path, private(key))
+    write_private(cert_path, (made.public_bytes(Encoding.PEM) + by[0].public_bytes(Encoding.PEM)).decode(), 0o644)
     return {"authority": str(folder / "ca.pem"), "certificate": str(cert_path), "key": str(key_path)}
 
 
@@ -129,12 +130,10 @@ def begun(subject: x509.Name, issuer: x509.Name, key: Key, days: int) -> x509.Ce
 
 
 def named(name: str) -> x509.Name:
-    """A subject."""
     return x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, MARK), x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def ours(cert: x509.Certificate) -> bool:
-    """Whether an authority has our mark."""
     return [each.value for each in cert.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)] == [MARK]
 
 
@@ -150,17 +149,5 @@ def subject_alternative(host: str) -> x509.GeneralName:
     return x509.DNSName(host)
 
 
-def private(key: Key) -> bytes:
-    """A key for its file."""
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def write(path: Path, content: bytes, mode: int) -> None:
-    """A file, whole or not at all, that only those may read who should."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def private(key: Key) -> str:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()

@@ -1,19 +1,18 @@
-"""What an event of a run means to people: how much it matters, where it happened, and what, in words."""
+"""An event of a run in words: how much it matters, where it happened, and what."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
+from tideline.client.answers import Event, EventData
 from tideline.core.errors import ConfigRefused
 from tideline.core.notes import KINDS, Level
 from tideline.core.settings import nearest
-from tideline.engine.peers.distrust import without
+from tideline.engine.peers.relay import without
 
 NOTE = "note"
-# Notes of what the answer to the order tells too, with its words.
+# Notes whose words the reply to the order has, too.
 ANSWERED = ("step_failed", "declined", "data_unreadable", "device_missing")
 ALARMING = {"failed": Level.ERROR, "stalled": Level.ERROR, "held_up": Level.WARNING, "late": Level.WARNING}
 WEIGHTS = {level.value: weight for weight, level in enumerate(Level)}
@@ -31,22 +30,23 @@ class Happening:
 
     @property
     def line(self) -> str:
-        """The whole of it, with the time of day of this machine."""
+        """All of it, with this machine's time."""
         moment = datetime.fromtimestamp(self.at).strftime("%Y-%m-%d %H:%M:%S")
         return f"{moment}  {self.level:<7}  {self.where}: {self.what}"
 
 
-def happening(event: Mapping[str, Any]) -> Happening:
-    """An event, as it came over the people's door."""
+def happening(event: Event) -> Happening:
+    """An event of the HTTP API, in words."""
     kind, data = str(event["kind"]), event["data"]
     client = str(data.get("client", ""))
     place = f", {data['phase']} {data['round']}" if client and "phase" in data else ""
     where = f"{client}{place}" if client else "run"
-    return Happening(float(event.get("at", 0.0)), level_of(kind, data), client, where, words_of(kind, data))
+    at, level = float(event.get("at", 0.0)), level_of(kind, data)
+    return Happening(at=at, level=level, client=client, where=where, what=words_of(kind, data))
 
 
-def level_of(kind: str, data: Mapping[str, Any]) -> str:
-    """How much an event matters. A kind of note that this version does not know says so itself."""
+def level_of(kind: str, data: EventData) -> str:
+    """How much an event matters. A kind of note that this version does not know has its own level."""
     if kind != NOTE:
         return ALARMING.get(kind, Level.INFO).value
     known = KINDS.get(str(data.get("note")))
@@ -54,44 +54,36 @@ def level_of(kind: str, data: Mapping[str, Any]) -> str:
     return level if level in WEIGHTS else Level.INFO.value
 
 
-def words_of(kind: str, data: Mapping[str, Any]) -> str:
-    """What happened."""
+def words_of(kind: str, data: EventData) -> str:
     if kind == NOTE:
         return str(data.get("what", ""))
     if "client" in data:
-        return reply_words(kind, data)
+        if "what" in data:
+            return f"{kind}, {data['kind']}: {data['what']}"
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in sorted(data.get("metrics", {}).items()))
+        return f"{kind}{': ' if numbers else ''}{numbers}"
     if kind == "closed":
         replies = data["replies"]
-        told = f"closed {data['phase']} {data['round']} with {replies} {'reply' if replies == 1 else 'replies'}"
-        return told + without(data.get("without") or {})
+        line = f"closed {data['phase']} {data['round']} with {replies} {'reply' if replies == 1 else 'replies'}"
+        return line + without(data.get("without") or {})
     why = data.get("cause") or data.get("why") or ""
     return f"{kind.replace('_', ' ')}{': ' if why else ''}{why}"
 
 
-def reply_words(kind: str, data: Mapping[str, Any]) -> str:
-    """What became of a site's order."""
-    if "what" in data:
-        return f"{kind}, {data['kind']}: {data['what']}"
-    numbers = ", ".join(f"{name} {value:.4g}" for name, value in sorted(data.get("metrics", {}).items()))
-    return f"{kind}{': ' if numbers else ''}{numbers}"
-
-
 @dataclass(frozen=True)
-class Chosen:
-    """Which events somebody wants to see."""
+class EventFilter:
+    """Which events to show: those of one client, or of all; from a level on."""
 
     client: str | None
     least: int
 
     @classmethod
-    def read(cls, client: str | None, level: str) -> Chosen:
+    def read(cls, client: str | None, level: str) -> EventFilter:
         """From options. Raises ConfigRefused."""
         if level not in WEIGHTS:
             guess = nearest(level, list(WEIGHTS))
             raise ConfigRefused(f"--level is {level!r}", f"Use one of: {', '.join(WEIGHTS)}{guess}", path="--level")
         return cls(client, WEIGHTS[level])
 
-    def told(self, event: Mapping[str, Any]) -> Happening | None:
-        """An event in words, if it is wanted."""
-        told = happening(event)
-        return told if WEIGHTS[told.level] >= self.least and self.client in (None, told.client) else None
+    def admits(self, event: Happening) -> bool:
+        return WEIGHTS[event.level] >= self.least and self.client in (None, event.client)

@@ -1,4 +1,4 @@
-"""Keys that `tideline login` keeps for later commands: one file of this user, which nobody else may read."""
+"""Logins that `tideline login` saves for later commands: one file, which only its owner may read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 from urllib.parse import urlsplit
 
 from tideline.core.errors import IdentityRefused, NotFound
@@ -19,7 +19,7 @@ from tideline.core.errors import IdentityRefused, NotFound
 
 @dataclass(frozen=True)
 class Login:
-    """A key for one coordinator, whose it is, and the certificate that vouches for the coordinator's; empty: none."""
+    """An API key for one coordinator, its name and role, and the CA certificate to trust; empty: none."""
 
     key: str
     name: str = ""
@@ -27,8 +27,8 @@ class Login:
     ca: str = ""
 
 
-def place() -> Path:
-    """Where the keys lie: in $XDG_CONFIG_HOME, or in ~/.config."""
+def file_of_logins() -> Path:
+    """The file of the logins: in $XDG_CONFIG_HOME, or in ~/.config."""
     chosen = os.environ.get("XDG_CONFIG_HOME", "")
     base = Path(chosen) if chosen.startswith("/") else Path("~/.config").expanduser()
     return base / "tideline" / "keys.toml"
@@ -36,12 +36,12 @@ def place() -> Path:
 
 def logins() -> dict[str, Login]:
     """The logins by address. Raises IdentityRefused for a file that others can read, or that cannot be read here."""
-    path = place()
+    path = file_of_logins()
     try:
         with path.open("rb") as file:
             check_private(path, os.fstat(file.fileno()))
-            found = tomllib.load(file)
-        return {url: Login(**{k: str(v) for k, v in given.items()}) for url, given in found.items()}
+            sections = tomllib.load(file)
+        return {url: Login(**{k: str(v) for k, v in given.items()}) for url, given in sections.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as cause:
@@ -51,60 +51,60 @@ def logins() -> dict[str, Login]:
 
 
 def check_private(path: Path, facts: os.stat_result) -> None:
-    """Raises IdentityRefused for a file that is not ours alone."""
+    """Raises IdentityRefused for a file that others own or can read."""
     if facts.st_uid != os.geteuid():
         raise IdentityRefused(f"The keys in {path} belong to another user", "Delete the file, or set XDG_CONFIG_HOME")
     if facts.st_mode & 0o077:
         raise IdentityRefused(
             f"The keys in {path} can be read by others (mode {facts.st_mode & 0o777:04o})",
-            f"chmod 600 {path}; if somebody may have read them, have the keys revoked and log in again",
+            f"chmod 600 {path}; if somebody may have read them, revoke the keys and log in again",
         )
 
 
-def keep(url: str, login: Login) -> None:
-    """Keep a login, in place of the one for the same address."""
+def save(url: str, login: Login) -> None:
+    """Save a login, in place of the one for the same address."""
     change(lambda known: {**known, url: login})
 
 
 def drop(url: str) -> None:
-    """Forget the login for an address. Raises NotFound."""
+    """Delete the login for an address. Raises NotFound."""
 
     def without(known: Mapping[str, Login]) -> dict[str, Login]:
         if url not in known:
-            kept = ", ".join(sorted(known)) or "none"
-            raise NotFound(f"No key is kept for {url}", f"Keys are kept for: {kept}", path="url")
+            saved = ", ".join(sorted(known)) or "none"
+            raise NotFound(f"No key is saved for {url}", f"Keys are saved for: {saved}", path="url")
         return {at: login for at, login in known.items() if at != url}
 
     change(without)
 
 
 def change(how: Callable[[Mapping[str, Login]], Mapping[str, Login]]) -> None:
-    """Write the file anew, whole or not at all. Two commands at once take turns."""
-    path = place()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with turn(path.with_suffix(".lock")):
-        written(path, "\n".join(section(url, login) for url, login in sorted(how(logins()).items())))
+    """Write the file again, whole or not at all. Two commands at once take turns."""
+    path = file_of_logins()
+    with locked(path):
+        write_private(path, "\n".join(section(url, login) for url, login in sorted(how(logins()).items())))
 
 
 @contextlib.contextmanager
-def turn(path: Path) -> Iterator[None]:
-    """Alone, as long as the block lasts."""
-    with path.open("w") as file:
+def locked(path: Path) -> Iterator[None]:
+    """Lock a private file for the block."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def written(path: Path, text: str) -> None:
-    """Write a file that only its owner may read."""
-    with anew(path) as file:
+def write_private(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write a file, whole or not at all, that only its owner may read, or those whom `mode` allows."""
+    with new_private(path, mode) as file:
         file.write(text)
 
 
 @contextlib.contextmanager
-def anew(path: Path) -> Iterator[TextIO]:
-    """A file to write that only its owner may read. It takes its place once the block has ended well; else all is as it was."""
+def new_private(path: Path, mode: int = 0o600) -> Iterator[TextIO]:
+    """A file to write that only its owner may read. It replaces the old one if the block ends without an error."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             yield file
@@ -117,24 +117,18 @@ def anew(path: Path) -> Iterator[TextIO]:
 
 
 def section(url: str, login: Login) -> str:
-    """A login as TOML."""
     lines = [f"{name} = {quoted(value)}" for name, value in asdict(login).items() if value]
     return "\n".join([f"[{quoted(url)}]", *lines, ""])
 
 
 def quoted(text: str) -> str:
-    """A text as TOML has it: what JSON escapes, TOML escapes alike, but for one character more."""
+    """A TOML string. TOML has the escapes of JSON, and one character more to escape."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def address(url: str) -> str:
-    """An address in the one form under which its login is kept. Raises nothing: what is no address has no login."""
+    """A URL in the one form under which its login is saved. What is not a URL stays as it is."""
     with contextlib.suppress(ValueError):
-        there = urlsplit(url.rstrip("/"))
-        return there._replace(scheme=there.scheme.lower(), netloc=there.netloc.lower()).geturl()
+        parts = urlsplit(url.rstrip("/"))
+        return parts._replace(scheme=parts.scheme.lower(), netloc=parts.netloc.lower()).geturl()
     return url
-
-
-def as_told(login: Login) -> dict[str, Any]:
-    """What may be shown of a login: not the key."""
-    return {name: value for name, value in asdict(login).items() if name != "key"}

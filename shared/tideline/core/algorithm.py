@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.phase import Phase, Plan
 from tideline.core.privacy import TO_COORDINATOR, Clause, Contract, Exposure
 from tideline.core.record import Nothing, Weights, leaves
@@ -25,38 +26,9 @@ S = TypeVar("S")
 M = TypeVar("M")
 
 
-def prepare_nothing(config: C, site: Site[C]) -> Nothing:
-    """The first memory of a method whose clients keep none."""
-    return Nothing()
-
-
-def no_notes(config: C, world: World) -> tuple[str, ...]:
-    """Nothing that the method does otherwise than it was asked."""
-    return ()
-
-
-def keeps_nothing(config: C, memory: M) -> Mapping[str, Mapping[str, Tensor]]:
-    """Nothing of a site's memory that its owner could want."""
-    return EMPTY
-
-
-def no_sizes(config: C, world: World) -> Mapping[str, int]:
-    """No dim whose size is known before the first round."""
-    return EMPTY
-
-
-def fits_all(config: C, world: World, roster: Roster) -> None:
-    """A method that can use every world and roster."""
-
-
-def nothing_of_note(config: C, world: World, roster: Roster) -> tuple[str, ...]:
-    """Nothing that a run does otherwise because it brings weights."""
-    return ()
-
-
 @dataclass(frozen=True)
-class Supplied(Generic[C, S]):
-    """How a method begins from weights that a person brings. They are the world's network's: names, shapes, dtypes are checked.
+class InitialWeights(Generic[C, S]):
+    """How a method begins from weights that the user gives. They fit the world's network: names, shapes and dtypes are checked.
 
     begin  the coordinator's first state, from them
     fits   refuses worlds and rosters that such a run cannot use, in place of the method's own (RosterRefused, ConfigRefused)
@@ -64,8 +36,8 @@ class Supplied(Generic[C, S]):
     """
 
     begin: Callable[[C, World, Roster, Generator, Weights], S]
-    fits: Callable[[C, World, Roster], None] = fits_all
-    notes: Callable[[C, World, Roster], tuple[str, ...]] = nothing_of_note
+    fits: Callable[[C, World, Roster], None] = lambda config, world, roster: None
+    notes: Callable[[C, World, Roster], tuple[str, ...]] = lambda config, world, roster: ()
 
 
 @dataclass(frozen=True)
@@ -82,7 +54,7 @@ class Algorithm(Generic[C, S, M]):
     network the network of a demonstration
     claims  what is and is not claimed of what leaves a site beyond the contract, in sentences for those who own data
     keepsakes   what a site's owner may take out of its memory, by name: arrays by name. Nothing of it is ever sent
-    supplied    how it begins from weights that a person brings; None: it takes none, and a run that brings some is refused
+    initial_weights   how it begins from weights that the user gives; None: a run with such weights is refused
     admins  whether its final state is for admins alone: it tells of single sites what their results do not
     """
 
@@ -94,27 +66,24 @@ class Algorithm(Generic[C, S, M]):
     begin: Callable[[C, World, Roster, Generator], S]
     plan: Callable[[C], Plan[C, S]]
     memory: type[M] = Nothing  # type: ignore[assignment]
-    prepare: Callable[[C, Site[C]], M] = prepare_nothing  # type: ignore[assignment]
-    fits: Callable[[C, World, Roster], None] = fits_all
+    prepare: Callable[[C, Site[C]], M] = lambda config, site: Nothing()  # type: ignore[assignment, return-value]
+    fits: Callable[[C, World, Roster], None] = lambda config, world, roster: None
     presets: Mapping[str, Mapping[str, Plain]] = field(default_factory=lambda: EMPTY)
     cast: tuple[Role, ...] = (Role.SOURCE, Role.TARGET)
     network: str = "lenet"
-    keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = keeps_nothing
-    notes: Callable[[C, World], tuple[str, ...]] = no_notes
-    sizes: Callable[[C, World], Mapping[str, int]] = no_sizes
+    keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = lambda config, memory: EMPTY
+    notes: Callable[[C, World], tuple[str, ...]] = lambda config, world: ()
+    sizes: Callable[[C, World], Mapping[str, int]] = lambda config, world: EMPTY
     claims: tuple[str, ...] = ()
-    supplied: Supplied[C, S] | None = None
+    initial_weights: InitialWeights[C, S] | None = None
     admins: bool = False
 
     def configure(self, given: Mapping[str, Plain], preset: str | None = None) -> C:
         """The method's config from plain data over a preset. Raises ConfigRefused."""
         if preset is not None and preset not in self.presets:
             known = sorted(self.presets)
-            raise ConfigRefused(
-                f"{self.name} has no preset {preset!r}",
-                f"Use one of: {', '.join(known)}{nearest(preset, known)}",
-                path="preset",
-            )
+            what = f"{self.name} has no preset {preset!r}"
+            raise ConfigRefused(what, f"Use one of: {', '.join(known)}{nearest(preset, known)}", path="preset")
         base = self.presets[preset] if preset else {}
         return parse(self.config, {**base, **given}, "config")
 
@@ -123,12 +92,10 @@ class Algorithm(Generic[C, S, M]):
         return {**self.sizes(config, world), **world.sizes}
 
     def casting(self, n: int) -> tuple[Role, ...]:
-        """Roles for a demonstration with n sites."""
         return casting(self.cast, n)
 
 
 def casting(cast: Sequence[R], n: int) -> tuple[R, ...]:
-    """n of a cast: the first and the last as they stand, those between cycle through the middle, or are as the first."""
     middle = cast[1:-1] or cast[:1]
     between = (middle[i % len(middle)] for i in range(n - 2))
     return (*cast[:1], *between, cast[-1])[-n:]
@@ -146,15 +113,30 @@ def contract(algorithm: Algorithm[C, S, M], config: C) -> Contract:
 
 
 def clauses(phase: Phase[C, S]) -> Iterator[Clause]:
-    """What one phase's replies tell."""
     step = phase.step
     if step is None:
         return
     for leaf in leaves(step.gives):
         assert leaf.exposure is not None
-        yield Clause(phase.name, step.name, leaf.path, leaf.dims, leaf.exposure, leaf.audience, leaf.doc)
+        yield Clause(
+            phase=phase.name,
+            step=step.name,
+            field=leaf.path,
+            dims=leaf.dims,
+            exposure=leaf.exposure,
+            audience=leaf.audience,
+            doc=leaf.doc,
+        )
     for name in step.metrics:
-        yield Clause(phase.name, step.name, f"metrics.{name}", "", Exposure.METRIC, TO_COORDINATOR, "one number per reply")
+        yield Clause(
+            phase=phase.name,
+            step=step.name,
+            field=f"metrics.{name}",
+            dims="",
+            exposure=Exposure.METRIC,
+            audience=TO_COORDINATOR,
+            doc="one number per reply",
+        )
 
 
 def rounds_of(plan: Plan[C, S]) -> tuple[int, ...]:
@@ -170,3 +152,40 @@ def rounds_of(plan: Plan[C, S]) -> tuple[int, ...]:
 def round_of(plan: Plan[C, S], cursor: int) -> int:
     """1 + the number of earlier phases of the same name."""
     return 1 + sum(1 for phase in plan[:cursor] if phase.name == plan[cursor].name)
+
+
+Methods = tuple[tuple[str, str], ...]
+
+
+def resolve(methods: Methods, name: str) -> AnyAlgorithm:
+    """The method of a name. Raises NotFound with the names that exist, ConfigRefused where its place holds no method."""
+    places = dict(methods)
+    if name not in places:
+        known = sorted(places)
+        raise NotFound(f"There is no method {name!r}", f"Use one of: {', '.join(known)}{nearest(name, known)}", path="method")
+    found = attribute(places[name], f"The method {name!r}")
+    if not isinstance(found, Algorithm):
+        raise ConfigRefused(f"The method {name!r}: {places[name]} is no Algorithm", "Correct the registry tuple", path="method")
+    return found
+
+
+def attribute(place: str, whose: str) -> object:
+    """What stands at "module:attribute". Raises ConfigRefused with the reason."""
+    module, _, name = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError, TypeError) as cause:
+        raise ConfigRefused(f"{whose}: {place}: {cause}", "Write it as MODULE:NAME, importable here", path="method") from cause
+
+
+def load_methods(place: str) -> Methods:
+    """A registry tuple that an operator chose with `--methods MODULE:TUPLE`. Raises ConfigRefused."""
+    found = attribute(place, "--methods")
+    shape = (tuple, str, str)  # of a row
+    if not isinstance(found, tuple) or any((type(row), *map(type, row)) != shape for row in found):
+        raise ConfigRefused(f"--methods {place} is not a tuple of (name, 'module:attribute')", "See tideline.algorithms.METHODS")
+    names = [name for name, _ in found]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise ConfigRefused(f"--methods {place} names {twice[0]!r} twice", "Give each method a name of its own")
+    return found

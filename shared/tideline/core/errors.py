@@ -1,33 +1,4 @@
-"""Every error that Tideline raises on purpose.
-
-FederationError                  a message for a person, what to do, context as data
-|- Refused                       understood and declined; never retried
-|  |- ConfigRefused              a setting out of range (names setting, bound, value)
-|  |- RosterRefused              roles, sizes or classes do not fit the method (names the client)
-|  |- ContractRefused            a site's policy forbids clauses, or contracts differ (lists them)
-|  |- DataRefused                a site's data cannot be used (names the file)
-|  |- DeviceMissing              a site computes on a device that is not there
-|  |- IdentityRefused            an unknown, used or expired token, a wrong signature, or a client that was revoked
-|  |  |- PeerRefused            another site is shown with unknown keys, or was not of the run when it began
-|  |  `- ClockRefused            a call that is signed for another time
-|  |- PermissionRefused          a good key whose role does not cover what was asked for
-|  |- VersionRefused             the two ends speak different protocol versions
-|  |- KeyReused                  a key of another call: under one key, one thing is asked for
-|  `- NotFound                   no run, method, client or part of that name
-|- Malformed                     bytes against their declaration (one subclass per way, in archive.errors)
-|- StepFailed                    a client's step raised; the round may go on without it
-|- Cancelled                     the order that a step works for was withdrawn
-|- MemoryLost, MemoryAhead       a site's memory does not fit the order (a home restored, deleted or shared)
-|- Stale                         a reply to an order that is settled or superseded: acknowledged, dropped
-|  `- Overtaken                  a write by a scheduler whose lease another has taken: refused, whatever it knew
-|- Underway                      the first call with this key is not answered yet
-|- Stalled                       the quorum was missed; the run waits for a person
-|- ChainBroken                   the audit log is not as it was written (names the entry)
-|- Diverged                      a recomputed round has other bytes than the recorded one
-|- StorageFull                   no room for bytes that were offered; nothing was acknowledged
-`- Unreachable                   link or store; retried with growing, jittered pauses
-   `- TooMany                    more calls than the limit; let in again after a while
-"""
+"""Every error that Tideline raises on purpose."""
 
 from __future__ import annotations
 
@@ -37,7 +8,7 @@ from typing import Any
 
 
 class FederationError(Exception):
-    """Something that a person can act on: `what` happened, `todo` about it, and `context` as plain data."""
+    """Something that a user can act on: `what` happened, `todo` about it, and `context` as plain data."""
 
     def __init__(self, what: str, todo: str = "", **context: object) -> None:
         super().__init__(what)
@@ -91,11 +62,11 @@ class ClockRefused(IdentityRefused):
 
 
 class PermissionRefused(Refused):
-    """The key is good, but its role does not cover what was asked for."""
+    """The key is valid, but its role does not cover what was asked for."""
 
 
 class VersionRefused(Refused):
-    """The two ends speak different versions of the protocol, or of the people's API."""
+    """The two ends speak different versions of the protocol, or of the HTTP API."""
 
 
 class KeyReused(Refused):
@@ -139,7 +110,7 @@ class Underway(FederationError):
 
 
 class Stalled(FederationError):
-    """The quorum was missed at the deadline; the run waits for a person."""
+    """The quorum was missed at the deadline; the run waits for a user."""
 
 
 class ChainBroken(FederationError):

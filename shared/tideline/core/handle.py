@@ -44,7 +44,6 @@ class Handle(Generic[T]):
         return cls(value=value, to=None if to is None else tuple(sorted(set(to))))
 
     def named(self, digest: str, size: int, maker: Maker) -> Handle[T]:
-        """The same value as it is known once its file is written."""
         return replace(self, digest=digest, size=size, holder=maker.client, phase=maker.phase, round=maker.round, value=None)
 
     def bare(self) -> AnyHandle:

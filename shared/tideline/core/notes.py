@@ -1,4 +1,4 @@
-"""What an agent may tell its coordinator of its work, beside replies: fixed kinds, in sentences that are written here.
+"""What an agent may report of its work to its coordinator, beside replies: fixed kinds, in sentences that are written here.
 
 A note is a kind, numbers, and names of a closed form. Nothing in it comes from data, files or the words of an error.
 """
@@ -76,7 +76,7 @@ KINDS: Mapping[str, Kind] = {
         Level.ERROR, "has no {device}, which its owner asked for", (), {"device": DEVICE}, when="`--device` is not there"
     ),
     "left_out": Kind(
-        Level.INFO, "told too much: {count:.0f} notes were left out", ("count",), when="notes came faster than the limit"
+        Level.INFO, "sent too many notes: {count:.0f} were left out", ("count",), when="notes came faster than the limit"
     ),
 }
 
@@ -104,10 +104,9 @@ class Note:
 
     @property
     def level(self) -> Level:
-        """How much it matters."""
         return KINDS[self.kind].level
 
     @property
     def sentence(self) -> str:
-        """The note for people, as what its site did."""
+        """The note in words, as what its site did."""
         return KINDS[self.kind].sentence.format(**self.numbers, **self.words)

@@ -92,44 +92,33 @@ def unchanged(state: S, replies: Replies[Any], turn: Turn[C]) -> S:
     return state
 
 
-def nobody(state: S, turn: Turn[C]) -> Mapping[ClientId, Any]:
-    """An `ask` of a phase that is a computation on the coordinator."""
-    return EMPTY
-
-
-def never(state: S) -> bool:
-    """A `skip` that never skips."""
-    return False
-
-
 @dataclass(frozen=True)
 class Table:
     """Numbers by row and column, such as a weight for each site and model: values[i][j] is that of rows[i] and columns[j].
 
-    admins: it stands in the results of those only whose key has the role admin; who owns the journal, as a simulation does,
-    sees it. Plain data have the key where it is true.
+    admins: it is part of results for API keys of the role admin alone; who owns the journal, as a simulation does, sees it.
     drawn: how reports draw it, where its shape does not say so. graph: rows send, columns receive, values are weights, and one
-    above zero is an arrow. What an arrow costs is told by a table of the name `links` in the same round: rows `A to B`, a column
-    `joules`. Plain data have the key where it is not empty.
+    above zero is an arrow. What an arrow costs is in a table of the name `links` in the same round: rows `A to B`, a column
+    `joules`.
     """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: tuple[tuple[float, ...], ...]
-    admins: bool = setting(False, doc="for admins only", late=True)
-    drawn: str = setting("", choices=DRAWN, doc="how it is drawn: by its shape, or as a graph", late=True)
+    admins: bool = setting(False, doc="for admins only")
+    drawn: str = setting("", choices=DRAWN, doc="how it is drawn: by its shape, or as a graph")
 
 
 @dataclass(frozen=True)
 class Folded(Generic[S]):
-    """What a `fold` gives that has more for people than its state: of single sites, of groups of them, or numbers.
+    """What a `fold` gives that has more for users than its state: of single sites, of groups of them, or numbers.
 
     marks   a word -> the clients, such as {"chosen": ("bert",), "left out": ("anna", "carl")}
     groups  a group's name -> its members, such as {"cluster 1": ("anna",)}; a client is in one of them at most
     tables  a table's name -> the table
 
-    They stand in the closed round's entry of the run's result, and no site is told of them. Those of a phase without a step have
-    no round, and are not kept. How many there may be: MOST_TABLES of MOST_VALUES in all, and what engine.telling holds names to.
+    They are in the closed round's entry of the run's result, and no site gets them. Those of a phase without a step are dropped.
+    Of one round there are at most MOST_TABLES of MOST_VALUES in all; engine.model.fold_report checks their names.
     """
 
     state: S
@@ -139,7 +128,6 @@ class Folded(Generic[S]):
 
 
 def folded(given: S | Folded[S]) -> Folded[S]:
-    """What a `fold` gave, which may be a state alone."""
     return given if isinstance(given, Folded) else Folded(given)
 
 
@@ -148,17 +136,17 @@ class Phase(Generic[C_contra, S]):
     """One exchange. Without a step it is a computation on the coordinator: `fold` gets no replies.
 
     `fold` gives the next state, or a Folded. `floor` is the least number of replies that it can work with, whatever the run's
-    waiting rules say, and `needs` says for people what needs so many. With a floor of 0 it can work with none, where those rules
+    waiting rules say, and `needs` says for users what needs so many. With a floor of 0 it can work with none, where those rules
     have `min_replies`: a phase that asks one client at a time.
     """
 
     name: str
     step: AnyStep | None
-    ask: Callable[[S, Turn[C_contra]], Mapping[ClientId, Any]] = nobody
+    ask: Callable[[S, Turn[C_contra]], Mapping[ClientId, Any]] = lambda state, turn: EMPTY
     fold: Callable[[S, Replies[Any], Turn[C_contra]], S | Folded[S]] = unchanged
     floor: int | None = None
     needs: str = ""
-    skip: Callable[[S], bool] = never
+    skip: Callable[[S], bool] = lambda state: False
 
 
 Plan: TypeAlias = tuple[Phase[C_contra, S], ...]

@@ -50,7 +50,7 @@ class Clause:
     doc: str = ""
 
     def sentence(self) -> str:
-        """The clause in words, for people who own data."""
+        """The clause in words, for owners of data."""
         size = f" ({self.dims})" if self.dims else ""
         to = " and ".join(sorted(a.value for a in self.audience))
         note = f": {self.doc}" if self.doc else ""
@@ -72,7 +72,6 @@ def refused(contract: Contract, policy: Policy) -> Contract:
 
 
 def to_json(contract: Contract) -> list[dict[str, Any]]:
-    """Clauses as plain data, in the order of the plan."""
     keys = ("phase", "step", "field", "dims")
     return [
         {k: getattr(c, k) for k in keys}
@@ -84,18 +83,18 @@ def to_json(contract: Contract) -> list[dict[str, Any]]:
 def from_json(clauses: Iterable[Mapping[str, Any]]) -> Contract:
     """The inverse of `to_json`. Raises ContractRefused for clauses of another version."""
     try:
-        return tuple(clause_of(c) for c in clauses)
+        return tuple(
+            Clause(
+                **{name: c[name] for name in ("phase", "step", "field", "dims")},
+                exposure=Exposure(c["exposure"]),
+                audience=frozenset(Audience(a) for a in c["audience"]),
+                doc=c.get("doc", ""),
+            )
+            for c in clauses
+        )
     except (KeyError, TypeError, ValueError) as cause:
-        raise ContractRefused(
-            f"A clause of the contract cannot be understood: {type(cause).__name__}: {cause}",
-            "Install the same version on both ends",
-        ) from None
-
-
-def clause_of(c: Mapping[str, Any]) -> Clause:
-    """One clause from plain data."""
-    audience = frozenset(Audience(a) for a in c["audience"])
-    return Clause(c["phase"], c["step"], c["field"], c["dims"], Exposure(c["exposure"]), audience, c.get("doc", ""))
+        what = f"A clause of the contract cannot be understood: {type(cause).__name__}: {cause}"
+        raise ContractRefused(what, "Install the same version on both ends") from None
 
 
 def contract_digest(contract: Contract) -> Digest:

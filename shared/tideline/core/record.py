@@ -8,8 +8,7 @@ Field types: Tensor, Weights (name -> Tensor), int, float, str, bool, records, H
 T | None. A Handle's record travels sealed to other sites, so its fields declare the audience TO_PEERS, and no other fields do.
 Dims are names bound once per message, an order's for its reply too; a number pins a size, `...` stands for any further axes. On
 Weights, `like model` ties names, shapes and dtypes to the field `model` of the order. On numbers, alone or in a Tensor, `low` is
-the least that is taken. A `late` field came after records of its kind were kept: it is written only where it is not its default,
-so that what was kept before is read, and equal values have equal bytes.
+the least that is taken.
 """
 
 from __future__ import annotations
@@ -57,10 +56,9 @@ def field(
     doc: str = "",
     low: float | None = None,
     default: Any = dataclasses.MISSING,
-    late: bool = False,
 ) -> Any:
     """A record's field: its dims, what it exposes (required in replies), whom it may reach, and a sentence."""
-    meta = {"dims": " ".join(dims.split()), "exposure": exposure, "audience": audience, "doc": doc, "low": low, "late": late}
+    meta = {"dims": " ".join(dims.split()), "exposure": exposure, "audience": audience, "doc": doc, "low": low}
     return dataclasses.field(default=default, metadata=meta)
 
 
@@ -86,6 +84,11 @@ class Kind:
     of: Kind | None = None
     type: type[Any] | None = None
 
+    @property
+    def inner(self) -> Kind:
+        assert self.of is not None
+        return self.of
+
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
@@ -98,16 +101,9 @@ class Spec:
     audience: frozenset[Audience]
     doc: str
     low: float | None = None
-    late: bool = False
-    default: Any = None  # only of a late field
-
-    def left_out(self, value: Any) -> bool:
-        """Whether a value is not written: that of a late field which is its default."""
-        return self.late and type(value) is type(self.default) and bool(value == self.default)
 
 
 def is_record(kind: Any) -> bool:
-    """Whether a type was made by `record`."""
     return isinstance(kind, type) and getattr(kind, "__record__", False)
 
 
@@ -118,7 +114,6 @@ def specs(kind: type[Any]) -> tuple[Spec, ...]:
 
 @functools.cache
 def resolved(kind: Any) -> tuple[Spec, ...]:
-    """`specs`, worked out once per type."""
     if not is_record(kind):
         raise Undeclarable(f"{kind!r} is not a record", "Decorate the class with @record")
     hints = typing.get_type_hints(kind)
@@ -128,16 +123,14 @@ def resolved(kind: Any) -> tuple[Spec, ...]:
         meta: Mapping[str, Any] = f.metadata or {"dims": "", "exposure": None, "audience": TO_COORDINATOR, "doc": ""}
         what = resolve(hints[f.name], where)
         check_dims(meta["dims"].split(), what, where)
-        check_late(f, where)
-        made.append(Spec(f.name, what, **meta, default=f.default if meta.get("late") else None))
+        made.append(Spec(f.name, what, **meta))
     return tuple(made)
 
 
 def check_dims(words: list[str], kind: Kind, where: str) -> None:
     """Dims that the archive can hold a value to: `like NAME` on Weights, names and numbers on tensors, none on the rest."""
     while kind.what in ("dict", "tuple", "optional"):
-        assert kind.of is not None
-        kind = kind.of
+        kind = kind.inner
     if kind.what == "weights":
         good = not words or (len(words) == 2 and words[0] == "like" and words[1].isidentifier())
     else:
@@ -145,20 +138,11 @@ def check_dims(words: list[str], kind: Kind, where: str) -> None:
         good = all(n != "like" and (n.isidentifier() or (n.isascii() and n.isdigit())) for n in names)
         good = good and (kind.what == "tensor" or not words)
     if not good:
-        raise Undeclarable(
-            f"{where} has the dims {' '.join(words)!r}, which nothing could be held to",
-            'Write names and numbers ("K n ..."), on Weights "like NAME", on other types nothing',
-        )
-
-
-def check_late(f: dataclasses.Field[Any], where: str) -> None:
-    """A late field has a default, which what was kept before is read with."""
-    if f.metadata.get("late") and f.default is dataclasses.MISSING:
-        raise Undeclarable(f"{where} is late but has no default", "Give it the value of records from before there was the field")
+        what = f"{where} has the dims {' '.join(words)!r}, which nothing could be held to"
+        raise Undeclarable(what, 'Write names and numbers ("K n ..."), on Weights "like NAME", on other types nothing')
 
 
 def resolve(hint: Any, where: str) -> Kind:
-    """A type hint as a Kind. Raises Undeclarable."""
     from torch import Tensor
 
     hint = getattr(hint, "__supertype__", hint)
@@ -203,13 +187,10 @@ def leaves(kind: type[Any], prefix: str = "") -> Iterator[Leaf]:
 
 
 def leaf(spec: Spec, kind: Kind, path: str) -> Iterator[Leaf]:
-    """The leaves below one field."""
     if kind.what in ("dict", "tuple"):
-        assert kind.of is not None
-        yield from leaf(spec, kind.of, path + ".*")
+        yield from leaf(spec, kind.inner, path + ".*")
     elif kind.what == "optional":
-        assert kind.of is not None
-        yield from leaf(spec, kind.of, path)
+        yield from leaf(spec, kind.inner, path)
     elif kind.what == "handle":
         assert kind.type is not None
         yield from (dataclasses.replace(each, sealed=True) for each in unsealed(kind.type, path))
@@ -217,11 +198,10 @@ def leaf(spec: Spec, kind: Kind, path: str) -> Iterator[Leaf]:
         assert kind.type is not None
         yield from leaves(kind.type, path + ".")
     else:
-        yield Leaf(path, spec.dims, spec.exposure, spec.audience, spec.doc)
+        yield Leaf(path=path, dims=spec.dims, exposure=spec.exposure, audience=spec.audience, doc=spec.doc)
 
 
 def unsealed(kind: type[Any], path: str) -> Iterator[Leaf]:
-    """What a sealed value holds."""
     for each in leaves(kind, path + "."):
         if each.sealed:
             raise Undeclarable(f"{path} is sealed and holds the handle {each.path}", "Give handles beside it, not inside")
@@ -237,10 +217,8 @@ def require_exposures(kind: type[Any]) -> None:
                 'Declare it: field("dims", Exposure...., doc="...")',
             )
         if not each.audience:
-            raise Undeclarable(
-                f"{kind.__name__}.{each.path} may leave a site but reaches nobody, so no policy could refuse it",
-                "Declare its audience, or leave the field out",
-            )
+            what = f"{kind.__name__}.{each.path} may leave a site but reaches nobody, so no policy could refuse it"
+            raise Undeclarable(what, "Declare its audience, or leave the field out")
         if each.sealed != (each.audience == TO_PEERS):
             who = "is sealed, so nobody but peers can read it" if each.sealed else "is not sealed, so the coordinator reads it"
             raise Undeclarable(

@@ -110,7 +110,7 @@ class RunSpec:
     notes          what it does otherwise than it was asked, in sentences
     kept           names of settings that stay at the coordinator; sites have their defaults
     admins         whether its final state is for admins alone
-    weights        the file of initial weights, and its bytes; None: the method makes its own
+    initial_weights    the file that the user gave, and its bytes; None: the method makes its own
     """
 
     id: RunId
@@ -126,5 +126,5 @@ class RunSpec:
     admins: bool = False
     checkpoint_every: int = 1
     threads: int = 1
-    weights: Digest | None = None
-    weights_bytes: int = 0
+    initial_weights: Digest | None = None
+    initial_weights_bytes: int = 0

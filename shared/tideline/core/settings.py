@@ -49,17 +49,13 @@ def setting(
     high: float | None = None,
     choices: tuple[Any, ...] | None = None,
     doc: str = "",
-    late: bool = False,
     kept: bool = False,
 ) -> Any:
     """A dataclass field with its bounds (inclusive), its allowed values and a sentence of documentation.
 
-    late: a setting that came after sites were in use. Plain data have it only where it is not its default, so that sites of
-    before read the rest.
     kept: a setting that stays at the coordinator, such as one that says something of other sites. Sites have its default.
     """
-    meta = {"low": low, "high": high, "choices": choices, "doc": doc}
-    meta |= {name: True for name, on in (("late", late), ("kept", kept)) if on}
+    meta = {"low": low, "high": high, "choices": choices, "doc": doc, "kept": kept}
     if isinstance(default, Mapping):
         return dataclasses.field(default_factory=lambda: default, metadata=meta)
     return dataclasses.field(default=default, metadata=meta)
@@ -93,10 +89,9 @@ def plain(value: Settings | Mapping[str, Any]) -> dict[str, Plain]: ...
 @overload
 def plain(value: object) -> Plain: ...
 def plain(value: Any) -> Any:
-    """The inverse of `parse`: dataclasses and enums as JSON-ready data, defaults included but for those of late settings."""
+    """The inverse of `parse`: dataclasses and enums as JSON-ready data, defaults included."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        given = {f: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {f.name: plain(v) for f, v in given.items() if not f.metadata.get("late") or v != f.default}
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -131,7 +126,6 @@ def read(hint: Any, value: Any, path: str, meta: Mapping[str, Any] = types.Mappi
 
 
 def read_tuple(args: tuple[Any, ...], value: Any, path: str, meta: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A list of values: any number of one type, or one of each of several types."""
     if not isinstance(value, (list, tuple)):
         raise refuse(path, value, "should be a list")
     kinds = args if args[-1] is not ... else (args[0],) * len(value)
@@ -141,7 +135,6 @@ def read_tuple(args: tuple[Any, ...], value: Any, path: str, meta: Mapping[str, 
 
 
 def read_scalar(hint: Any, value: Any, path: str) -> Any:
-    """A number, a text, a truth value or one of an enum's words."""
     if isinstance(hint, type) and issubclass(hint, Enum):
         words = [str(m.value) for m in hint]
         if value not in words:
@@ -164,7 +157,6 @@ def finite(value: Any) -> bool:
 
 
 def bounded(value: Any, path: str, meta: Mapping[str, Any]) -> Any:
-    """The value, if it lies within the setting's bounds and choices."""
     low, high, choices = meta.get("low"), meta.get("high"), meta.get("choices")
     if choices is not None and value not in choices:
         words = [str(c) for c in choices]
@@ -177,17 +169,14 @@ def bounded(value: Any, path: str, meta: Mapping[str, Any]) -> Any:
 
 
 def refuse(path: str, value: Any, should: str) -> ConfigRefused:
-    """The refusal of one value, with its place."""
     return ConfigRefused(f"{path or 'the experiment'} is {show(value)}; it {should}", "Correct the value", path=path)
 
 
 def number(bound: float) -> str:
-    """A bound as a person would write it, every digit kept."""
     return str(int(bound)) if bound == int(bound) else repr(bound)
 
 
 def show(value: Any) -> str:
-    """A value in at most 80 characters."""
     try:
         shown = repr(value)
     except ValueError:
@@ -196,7 +185,6 @@ def show(value: Any) -> str:
 
 
 def unknown(path: str, key: str, allowed: list[str]) -> ConfigRefused:
-    """The refusal of a key that nobody knows, with the keys that exist."""
     return ConfigRefused(f"{path} is not a known setting", f"Use one of: {', '.join(allowed)}{nearest(key, allowed)}", path=path)
 
 
@@ -207,10 +195,8 @@ def nearest(word: str, words: Sequence[str]) -> str:
 
 
 def guess(value: Any, words: Sequence[str]) -> str:
-    """`nearest`, for a value that may be no text at all."""
     return nearest(value, words) if isinstance(value, str) else ""
 
 
 def join(where: str, name: str) -> str:
-    """A dotted path."""
     return f"{where}.{name}" if where else name

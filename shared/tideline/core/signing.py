@@ -32,10 +32,9 @@ def handover_bytes(client: str, sign_key: bytes, receive_key: bytes) -> bytes:
 
 
 def fingerprint(sign_key: bytes, receive_key: bytes) -> str:
-    """Two public keys for people to compare: FINGERPRINT_DIGITS hexadecimal digits of their SHA-256, in groups of four."""
+    """Two public keys for users to compare: FINGERPRINT_DIGITS hexadecimal digits of their SHA-256, in groups of four."""
     return in_fours(hashlib.sha256(sign_key + receive_key).hexdigest()[:FINGERPRINT_DIGITS])
 
 
 def in_fours(digits: str) -> str:
-    """Digits as people read them: in groups of four."""
     return " ".join(digits[at : at + 4] for at in range(0, len(digits), 4))

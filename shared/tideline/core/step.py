@@ -5,13 +5,55 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
-from tideline.core.data import Data, View
 from tideline.core.handle import Handle
 from tideline.core.record import Record, require_exposures
 from tideline.core.run import EMPTY, ClientId, Role, World
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class View(StrEnum):
+    """Which rows of a site a step sees. The owner's side splits before anything is masked."""
+
+    TRAIN = "train"
+    HELD_OUT = "held_out"
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows of one site, in the shape that the run's world asks for.
+
+    x       (n, *inputs) float32
+    y       (n,) int64 in [0, classes), or None where the site has no labels or may not show them
+    domain  (n,) int64, an index into `domains`
+    domains the names of the domains that the site holds
+    bare    (m, *inputs) float32: training rows without labels that lie beside the labelled ones (x, y); None where all rows
+            are alike. Whoever does not ask for them goes on with the labelled rows alone
+    """
+
+    x: Tensor
+    y: Tensor | None
+    domain: Tensor
+    domains: tuple[str, ...]
+    bare: Tensor | None = None
+
+    def __len__(self) -> int:
+        return int(self.x.shape[0])
+
+    @property
+    def count(self) -> int:
+        """All rows, n + m: those without labels beside labelled ones count too."""
+        return len(self) + (0 if self.bare is None else int(self.bare.shape[0]))
+
+    @property
+    def labelled(self) -> bool:
+        return self.y is not None
+
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -127,6 +169,6 @@ def step(*, metrics: tuple[str, ...] = (), view: View = View.TRAIN) -> Stepping:
         hints = typing.get_type_hints(said, run.__globals__)
         gives, keeps = typing.get_args(hints["return"])
         takes = hints[first]
-        return Step(run.__name__, run, takes, keeps, gives, metrics, view)
+        return Step(name=run.__name__, run=run, takes=takes, keeps=keeps, gives=gives, metrics=metrics, view=view)
 
     return made

@@ -1,4 +1,4 @@
-"""Invitations as one text that a person copies: the secret, where the coordinators are, and who vouches for them.
+"""Invitations as one text to copy: the secret, the coordinators' addresses, and how to know them.
 
     tide1_ + base64url of: secret (24 bytes), trust (1), authority (32, if the trust is PINNED), addresses, checksum (4)
 
@@ -42,7 +42,6 @@ class Token:
 
     @property
     def text(self) -> str:
-        """The token as it is handed over."""
         body = base64.urlsafe_b64decode(self.secret) + bytes([self.trust]) + self.authority + ",".join(self.addresses).encode()
         return PREFIX + base64.urlsafe_b64encode(body + check(body)).decode().rstrip("=")
 
@@ -76,7 +75,6 @@ def secret_of(text: str) -> str:
 
 
 def check(body: bytes) -> bytes:
-    """What shows that a token was cut or mistyped."""
     return hashlib.sha256(b"tideline token" + body).digest()[:CHECK_BYTES]
 
 

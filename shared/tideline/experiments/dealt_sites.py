@@ -18,7 +18,7 @@ from tideline.learning.partition.rules import Sites, rule_in, sites_of
 
 @dataclass
 class DealtTable:
-    """A folder whose domains are dealt. It is read once for all sites, when a world is known; a refusal is kept as well."""
+    """A folder whose domains are dealt. It is read once for all sites, when a world is known; so is a refusal."""
 
     path: Path
     sites: Sites
@@ -66,11 +66,11 @@ def dealt_sites(given: DealData, text: ExperimentText) -> dict[str, DealtSite]:
     path = Path(text.name).parent / Path(given.folder).expanduser()
     if not path.is_dir():
         raise ConfigRefused(f"deal.folder: there is no folder {path}", "Correct the path", path="deal.folder")
-    said = {
+    given_settings = {
         f.name: value for f in fields(given) if f.name not in ("folder", "rule") and (value := getattr(given, f.name)) is not None
     }
     try:
-        table = DealtTable(path, sites_of(path, rule_in(given.rule, said)))
+        table = DealtTable(path, sites_of(path, rule_in(given.rule, given_settings)))
     except ConfigRefused as error:
         raise ConfigRefused(f"deal: {error.what}", error.todo, path=f"deal.{error.context.get('path', '')}") from None
     return {name: DealtSite(table, name) for name in table.sites.hands}

@@ -1,4 +1,4 @@
-"""Experiment files: read with their lines, changed by --set, and errors told with the line that they are about."""
+"""Experiment files: read with their lines, changed by --set, and errors reported with their line."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
-from tideline.engine.coordinator.initial_weights import DIGEST
-from tideline.experiments.yaml_lines import Document, read_yaml, refuse
+from tideline.engine.model.experiment import DIGEST
+from tideline.experiments.yaml_lines import MAX_VALUES, Document, read_yaml, refuse
 
 MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class ExperimentText:
-    """An experiment as plain data, and where each of its dotted paths was said: FILE:LINE, or the option."""
+    """An experiment as plain data, and where each of its dotted paths comes from: FILE:LINE, or the option."""
 
     name: str
     value: dict[str, Any]
@@ -45,7 +45,7 @@ class ExperimentText:
         return type(error)(f"{place}: {error.what}", error.todo, **{**error.context, **where})
 
     def place(self, path: str) -> str:
-        """Where a dotted path, or the nearest thing around it, was said."""
+        """Where a dotted path, or the nearest thing around it, comes from."""
         while path and path not in self.places:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.places[path] if path else self.name
@@ -92,23 +92,33 @@ def put(old: Any, steps: list[str], value: Any, place: str) -> dict[str, Any]:
     return {**old, steps[0]: put(old.get(steps[0], {}), steps[1:], value, place)}
 
 
-def read_file(path: Path) -> ExperimentText:
-    """An experiment file, YAML or, by its name, JSON. Raises ConfigRefused with the line of what is wrong."""
-    text = read_text(path)
-    name = str(path)
-    document = read_json(text, name) if path.suffix.lower() == ".json" else read_yaml(text, name)
+def read_file(
+    path: Path,
+    what: str = "an experiment",
+    todo: str = "Write keys and values, such as `method: fedavg`",
+    large: bool = False,
+) -> ExperimentText:
+    """An experiment file, YAML or, by its name, JSON. Raises ConfigRefused with the line of what is wrong.
+
+    large: JSON may have so many values that a program must have written it; then mistakes have no line.
+    """
+    text, name = read_text(path, what), str(path)
+    if path.suffix.lower() != ".json":
+        document = read_yaml(text, name)
+    else:
+        document = read_json(text, name, lines=not large or text.count(",") < MAX_VALUES // 2)
     if not isinstance(document.value, dict):
-        raise refuse(name, 1, "this is no experiment", "Write keys and values, such as `method: fedavg`")
+        raise refuse(name, 1, f"this is not {what}", todo)
     return ExperimentText(name, document.value, {p: f"{name}:{line}" for p, line in document.lines.items() if p})
 
 
-def read_text(path: Path, what: str = "an experiment") -> str:
-    """The text of a file that holds what is said, if it is one and not too long."""
+def read_text(path: Path, what: str) -> str:
+    """The text of a file, if it is text and not too long. Raises ConfigRefused."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as cause:
-        raise ConfigRefused(f"{path} cannot be read: {cause.strerror}", f"Name a file that holds {what}") from None
+        raise ConfigRefused(f"{path} cannot be read: {cause.strerror}", f"Name a file that contains {what}") from None
     if len(raw) > MAX_BYTES:
         raise ConfigRefused(f"{path} is longer than {MAX_BYTES >> 20} MiB", "No experiment needs that much")
     try:
@@ -118,18 +128,13 @@ def read_text(path: Path, what: str = "an experiment") -> str:
         raise refuse(str(path), line, "a byte that is not UTF-8", "Save the file as UTF-8") from None
 
 
-def read_json(text: str, name: str) -> Document:
-    """A JSON document: its values as JSON has them, its lines as YAML, which holds JSON, finds them."""
-    value = load_json(text, name)
-    # Between the values of JSON a tab is as good as a space; inside a text it is not allowed, and json.loads has said so.
-    return replace(read_yaml(text.replace("\t", " "), name), value=value)
-
-
-def load_json(text: str, name: str) -> Any:
-    """The values of a JSON document. Raises ConfigRefused."""
+def read_json(text: str, name: str, lines: bool = True) -> Document:
+    """A JSON document, with its lines as the reader of YAML, which includes JSON, sees them. Raises ConfigRefused."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError as cause:
         raise refuse(name, cause.lineno, f"not JSON: {cause.msg}", "Correct the JSON") from None
     except (RecursionError, ValueError):
         raise refuse(name, 1, "not JSON of moderate depth and numbers", "Correct the JSON") from None
+    # Between the values of JSON a tab is like a space; inside a text json.loads has refused it.
+    return replace(read_yaml(text.replace("\t", " "), name), value=value) if lines else Document(value, {})

@@ -9,14 +9,15 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from tideline.cli.coordinator.export import export
-from tideline.client.initial_weights import packed
-from tideline.client.progress import Watcher
+from tideline.client.answers import RunResult
+from tideline.client.export import export
+from tideline.client.output import make_folder, replace_file
+from tideline.client.watching import Watcher
+from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Policy
-from tideline.core.registry import Methods
 from tideline.core.run import Digest, Role, RunId, World
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.experiment import Experiment, SiteSource, read_experiment
@@ -24,6 +25,7 @@ from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.experiments.dealt_sites import DealtSite, dealt_sites
 from tideline.experiments.files import ExperimentText
+from tideline.experiments.initial_weights import packed
 from tideline.experiments.true_domains import fill_in
 from tideline.learning.datasets import digits
 from tideline.learning.formats.folder import find, read_folder
@@ -60,7 +62,7 @@ Opened = Folder | DealtSite
 HERE = Place()
 
 
-def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = None, place: Place = HERE) -> dict[str, Any]:
+def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = None, place: Place = HERE) -> RunResult:
     """Run an experiment, its sites at one place; its result. `out` takes result.json and, of a completed run, the state."""
     with text.located():
         experiment = read_experiment(text.value)
@@ -68,8 +70,8 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
         dealt = None if experiment.deal is None else dealt_sites(experiment.deal, text)
         roster = roster_of(experiment, dealt)
     if out is not None:
-        make(out)
-    # Roles stand in `data`, or follow from `deal`; what the run service says of the roster is said of them.
+        make_folder(out)
+    # Roles stand in `data`, or follow from `deal`; what the run service reports of the roster has their place.
     mirrored = {f"roster.{name}": text.place(f"data.{name}" if dealt is None else "deal") for name in roster}
     mirrored["roster"] = text.place("data" if dealt is None else "deal")
     placed = ExperimentText(text.name, {**text.value, "roster": roster}, {**mirrored, **text.places})
@@ -81,16 +83,19 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
         return play(federation, placed, folders, out)
 
 
-def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Opened], out: Path | None) -> dict[str, Any]:
+def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Opened], out: Path | None) -> RunResult:
     """Start, watch to the end, and write what is asked for."""
     begun = time.monotonic()
     with text.located():
-        run = federation.start(brought(text, federation).value)
+        run = federation.start(with_weights(text, federation).value)
     with Watcher() as watcher:
-        ended = federation.run(run, lambda seen: watcher.show(seen | progress(federation, run)))
-        watcher.show(ended | progress(federation, run))
-    result = result_of(federation.journal, run, federation.clock.now(), history=True)
-    # The simulation's clock stands still between deadlines; people want to know how long they waited.
+
+        def show(seen: Mapping[str, Any]) -> None:
+            watcher.show(cast("RunResult", {**seen, **progress(federation, run)}))
+
+        show(federation.run(run, show))
+    result = cast("RunResult", result_of(federation.journal, run, federation.clock.now(), history=True))
+    # The simulation's clock stands still between deadlines; you want to know how long you waited.
     result["seconds"] = time.monotonic() - begun
     fill_in(result, {name: folder.domains for name, folder in folders.items()})
     if out is not None:
@@ -98,8 +103,8 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Ope
     return result
 
 
-def brought(text: ExperimentText, federation: Federation) -> ExperimentText:
-    """The experiment once its file of weights, if it names one, is in the federation. Raises ConfigRefused."""
+def with_weights(text: ExperimentText, federation: Federation) -> ExperimentText:
+    """The experiment with its file of weights, if it names one, stored in the federation. Raises ConfigRefused."""
     if text.weights_file is not None:
         return text.with_weights(federation.bring(packed(text, text.weights_file)))
     if text.value.get("weights"):
@@ -157,22 +162,12 @@ def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) 
     return Folder(scratch)
 
 
-def make(out: Path) -> None:
-    """The folder for results. Raises ConfigRefused."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
-        raise ConfigRefused(f"--out {out} cannot be made: {cause.strerror}", "Choose another folder") from None
-
-
-def write(federation: Federation, run: RunId, result: Mapping[str, Any], out: Path) -> None:
+def write(federation: Federation, run: RunId, result: RunResult, out: Path) -> None:
     """result.json and, where there is one, state.safetensors."""
     if federation.run_service.find(run).status is Status.COMPLETED:
         write_state(federation, run, out / "state.safetensors")
     # Last, and whole or not at all: with it everything is there.
-    made = out / ".result.json"
-    made.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    made.replace(out / "result.json")
+    replace_file(out / "result.json", json.dumps(result, indent=2) + "\n")
 
 
 def write_state(federation: Federation, run: RunId, path: Path) -> None:

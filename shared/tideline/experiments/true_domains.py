@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from tideline.client.answers import RunResult
 from tideline.report.maps import last_groups
 
 
-def fill_in(result: dict[str, Any], domains: Mapping[str, str]) -> None:
+def fill_in(result: RunResult, domains: Mapping[str, str]) -> None:
     """Write each site's domain into a result, and the last grouping's adjusted Rand index, where there are groups."""
     for client in result["clients"]:
         client["domain"] = domains.get(client["name"])

@@ -1,7 +1,7 @@
 """YAML that remembers the line of every value.
 
 Of YAML 1.2's core schema: `no` and `12:30` are texts, `1e-3` is a number. Not taken: tags, merge keys, documents in a row,
-a key twice, and more values, depth or aliases than people write.
+a key twice, and more values, depth or aliases than a person writes.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Reader:
             if not isinstance(key, yaml.ScalarNode):
                 raise refuse(self.file, line, "a key that is no text", "Write keys as plain words")
             if key.value in found:
-                raise refuse(self.file, line, f"{key.value!r} is said twice here", "Say everything once")
+                raise refuse(self.file, line, f"{key.value!r} appears twice here", "Give each key once")
             place = f"{path}.{key.value}" if path else key.value
             self.lines.setdefault(place, line)
             found[key.value] = self.value(value, place, depth + 1)

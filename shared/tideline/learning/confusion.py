@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tideline.core.data import View
 from tideline.core.phase import MOST_TABLES, MOST_VALUES, Folded, Phase, Replies, Table, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import World
-from tideline.core.step import Outcome, Site, Step
+from tideline.core.step import Outcome, Site, Step, View
 from tideline.learning.evaluate import C, M, Offer, Predict, S, T, predicted
 
 NAME = "confusion"

@@ -8,12 +8,11 @@ from typing import TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tideline.core.data import View
 from tideline.core.phase import MOST_VALUES, RIGHT, WRONG, Folded, Phase, Replies, Table, Turn, unchanged
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import ClientId
-from tideline.core.step import Outcome, Site, Step
+from tideline.core.step import Outcome, Site, Step, View
 from tideline.nets import rows_of
 from tideline.numerics.labels.calibration import BINS, Tally, calibration_error, nothing, tally
 

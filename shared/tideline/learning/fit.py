@@ -10,8 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
-from tideline.core.data import Data
-from tideline.core.step import no_tick
+from tideline.core.step import Data, no_tick
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 

@@ -1,4 +1,4 @@
-"""The curves and bars that a result has to show, as plain values; report.figures draws them.
+"""The curves and bars of a result, as plain values; report.figures draws them.
 
 Of the metrics only these are known by name: `accuracy`, `accuracy_WORD` and `source_only`; and what begins with `accuracy` or
 `distilled` is shown in percent where all of it is in 0..1. Metrics of one phase that differ by a number at their end, such as
@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from tideline.client.answers import Point, RunResult, SiteResult
+from tideline.client.output import counted
+from tideline.report.style import Row
 
 ACCURACY = re.compile(r"accuracy(_\w+)?|source_only")
 SHARE = ("accuracy", "distilled")
 MEMBER = re.compile(r"(.+)_([0-9]{1,9})")
-# These two have their place: the curve of every result, and beside it in the table.
+# These two are in every result's table; charts of other metrics leave them out.
 ALWAYS = ("accuracy", "source_only")
 ROUNDS = ("round", "round")
 MOST = 24  # sites that bars are drawn of
@@ -36,7 +39,6 @@ class Line:
 
     @property
     def target(self) -> bool:
-        """Whether it is of those that adaptation is for."""
         return self.role == "target"
 
 
@@ -53,12 +55,11 @@ class Curves:
 
     @property
     def drawn(self) -> tuple[Line, ...]:
-        """The lines that there is room for."""
         return self.lines
 
     @property
     def named(self) -> int:
-        """With more lines than this a legend names the targets only, and with more targets nobody."""
+        """With more lines than this a legend names only the targets, and with more targets none."""
         return LEGEND
 
     @property
@@ -68,18 +69,17 @@ class Curves:
 
     @property
     def axis(self) -> str:
-        """y in words."""
+        """Words for y."""
         if not self.share:
             return self.y
         return f"{self.y}, %" if self.y.startswith("accuracy") else f"accuracy ({self.y}), %"
 
     def seen(self) -> str:
-        """What is seen, in a sentence."""
         who = [line.points for line in self.lines if line.target] or [line.points for line in self.lines]
         first, last = ({points[i][0] for points in who} for i in (0, -1))
         begins, ends = (self.words(sum(points[i][1] for points in who) / len(who)) for i in (0, -1))
         kind = "target" if any(line.target for line in self.lines) else "site"
-        whose = f"the mean of {len(who)} {kind}s" if len(who) > 1 else f"the {kind}"
+        whose = f"the mean of {counted(len(who), kind)}" if len(who) > 1 else f"the {kind}"
         if first == last:
             return f"{self.title}: a mark for each site; {whose} has {ends}."
         places = [f" at {self.x} {xs.copy().pop()}" if len(xs) == 1 else " at first" for xs in (first, last)]
@@ -87,11 +87,9 @@ class Curves:
         return f"{self.title}: a line for each site; {whose} has {begins}{places[0]} and {ends}{places[1]}."
 
     def words(self, y: float) -> str:
-        """A value for people."""
         return f"{100 * y:.1f}\u00a0%" if self.share else f"{y:.3g}"
 
-    def numbers(self) -> Iterator[tuple[Any, ...]]:
-        """What is drawn, as rows under a header."""
+    def numbers(self) -> Iterator[Row]:
         yield "site", "role", self.x, self.y
         for line in self.lines:
             yield from ((line.site, line.role, x, y) for x, y in line.points)
@@ -118,24 +116,20 @@ class Bars:
 
     @property
     def drawn(self) -> tuple[Bar, ...]:
-        """The rows that there is room for: all, or the first targets, or the first sites where there is no target."""
         targets = tuple(row for row in self.rows if row.role == "target")
         return self.rows if len(self.rows) <= MOST else (targets or self.rows)[:MOST]
 
     def seen(self) -> str:
-        """What is seen, in a sentence."""
         who = [row for row in self.rows if row.role == "target"] or list(self.rows)
         kind = "target" if who[0].role == "target" else "site"
         means = map(average, zip(*(row.values for row in who), strict=True))
-        told = " and ".join(
-            f"{100 * mean:.1f}\u00a0% ({metric})" for metric, mean in zip(self.metrics, means, strict=True) if mean is not None
-        )
+        pairs = zip(self.metrics, means, strict=True)
+        known = " and ".join(f"{100 * mean:.1f}\u00a0% ({metric})" for metric, mean in pairs if mean is not None)
         whose = f"the mean of {len(who)} {kind}s" if len(who) > 1 else f"the {kind}"
         which = "each site" if len(self.drawn) == len(self.rows) else f"{len(self.drawn)} of {len(self.rows)} sites"
-        return f"{self.title}: bars for {which}; {whose} has {told or 'no value that all tell'}."
+        return f"{self.title}: bars for {which}; {whose} has {known or 'no value that all report'}."
 
-    def numbers(self) -> Iterator[tuple[Any, ...]]:
-        """What is drawn and what there was no room for, as rows under a header."""
+    def numbers(self) -> Iterator[Row]:
         yield "site", "role", *self.metrics
         yield from ((row.site, row.role, *("" if v is None else v for v in row.values)) for row in self.rows)
 
@@ -146,9 +140,9 @@ def average(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if len(known) == len(values) else None
 
 
-def accuracy_charts(result: Mapping[str, Any]) -> tuple[Curves | Bars, ...]:
+def accuracy_charts(result: RunResult) -> tuple[Curves | Bars, ...]:
     """Accuracy over the rounds, a chart for each phase that scores a site more than once; else bars of the last that scores."""
-    phases: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    phases: dict[str, list[Point]] = defaultdict(list)
     for point in result["curve"]:
         phases[point.get("phase", "")].append(point)
     often = [name for name, points in phases.items() if scores_often(points)]
@@ -156,96 +150,95 @@ def accuracy_charts(result: Mapping[str, Any]) -> tuple[Curves | Bars, ...]:
         return (scored_once(result, list(phases.values())[-1]),)
     made = []
     for name in often:
-        told = [(p["client"], p["round"], p["accuracy"]) for p in phases[name]]
+        values = [(p["client"], p["round"], p["accuracy"]) for p in phases[name]]
         in_phase = f" in phase {name}" if len(often) > 1 else ""
-        lines = lines_of(result, told)
-        made.append(Curves(f"accuracy{'-' + name if in_phase else ''}", f"Accuracy{in_phase}", *ROUNDS, "accuracy", lines))
+        lines = lines_of(result, values)
+        file = f"accuracy{'-' + name if in_phase else ''}"
+        made.append(Curves(name=file, title=f"Accuracy{in_phase}", x="round", at="round", y="accuracy", lines=lines))
     return tuple(made)
 
 
-def scores_often(points: Iterable[Mapping[str, Any]]) -> bool:
+def scores_often(points: Iterable[Point]) -> bool:
     """Whether a site has points in more than one round."""
     return max(Counter(client for client, _ in {(p["client"], p["round"]) for p in points}).values()) > 1
 
 
-def scored_once(result: Mapping[str, Any], points: Iterable[Mapping[str, Any]]) -> Bars:
+def scored_once(result: RunResult, points: Iterable[Point]) -> Bars:
     """Each site's only accuracy, beside that of the source-only model where it is known."""
-    told = {p["client"]: p["accuracy"] for p in points}
-    scored = [c for c in result["clients"] if c["name"] in told]
+    last = {p["client"]: p["accuracy"] for p in points}
+    scored = [c for c in result["clients"] if c["name"] in last]
     metrics = ALWAYS if any(c["source_only"] is not None for c in scored) else ALWAYS[:1]
-    rows = (Bar(c["name"], c["role"], label(c), (told[c["name"]], c["source_only"])[: len(metrics)]) for c in scored)
+    rows = (Bar(c["name"], c["role"], label(c), (last[c["name"]], c["source_only"])[: len(metrics)]) for c in scored)
     return Bars("accuracy", "Accuracy", metrics, tuple(rows))
 
 
-def metric_charts(result: Mapping[str, Any]) -> tuple[Curves, ...]:
+def metric_charts(result: RunResult) -> tuple[Curves, ...]:
     """Every other metric over the rounds, a chart for each phase and metric that changed."""
     made = []
     for phase, metrics in by_phase(result).items():
         members = {name for family in families(metrics).values() for name in family.values()}
-        for metric, told in metrics.items():
-            lines = lines_of(result, told)
+        for metric, values in metrics.items():
+            lines = lines_of(result, values)
             if metric not in members and metric not in ALWAYS and any(changes(line.points) for line in lines):
-                made.append(Curves(f"{phase}-{metric}", f"{metric} in phase {phase}", *ROUNDS, metric, lines))
+                name, title = f"{phase}-{metric}", f"{metric} in phase {phase}"
+                made.append(Curves(name=name, title=title, x="round", at="round", y=metric, lines=lines))
     return tuple(made)
 
 
-def family_charts(result: Mapping[str, Any]) -> tuple[Curves, ...]:
+def family_charts(result: RunResult) -> tuple[Curves, ...]:
     """Each family's newest values over the number in its names."""
     made = []
     for phase, metrics in by_phase(result).items():
         for prefix, members in families(metrics).items():
-            told = [
+            values = [
                 (client, number, value)
                 for number, metric in members.items()
                 for client, (_, value) in newest(metrics[metric]).items()
             ]
-            at = f"N in {prefix}_N"
-            made.append(Curves(f"{phase}-{prefix}", f"{prefix}_N in phase {phase}", "number", at, prefix, lines_of(result, told)))
+            name, title, lines = f"{phase}-{prefix}", f"{prefix}_N in phase {phase}", lines_of(result, values)
+            made.append(Curves(name=name, title=title, x="number", at=f"N in {prefix}_N", y=prefix, lines=lines))
     return tuple(made)
 
 
-def by_phase(result: Mapping[str, Any]) -> dict[str, dict[str, list[tuple[str, int, float]]]]:
-    """The history as (client, round, value), by phase and metric in the order of their telling."""
+def by_phase(result: RunResult) -> dict[str, dict[str, list[tuple[str, int, float]]]]:
+    """The history as (client, round, value), by phase and metric in the order of the replies."""
     phases: dict[str, dict[str, list[tuple[str, int, float]]]] = {}
     for entry in result.get("history") or ():
         metrics = phases.setdefault(entry["phase"], {})
         for metric, value in entry["metrics"].items():
-            if value is not None:  # the door's word for what is no number
+            if value is not None:  # not a number
                 metrics.setdefault(metric, []).append((entry["client"], entry["round"], value))
     return phases
 
 
 def families(names: Iterable[str]) -> dict[str, dict[int, str]]:
-    """The families among a phase's metrics: by prefix, then by number. One name alone is none."""
-    found: dict[str, dict[int, str]] = defaultdict(dict)
+    """The families among a phase's metrics: by prefix, then by number. One name alone is not a family."""
+    members: dict[str, dict[int, str]] = defaultdict(dict)
     for name in names:
         if member := MEMBER.fullmatch(name):
-            found[member[1]][int(member[2])] = name
-    return {prefix: dict(sorted(members.items())) for prefix, members in found.items() if len(members) > 1}
+            members[member[1]][int(member[2])] = name
+    return {prefix: dict(sorted(names.items())) for prefix, names in members.items() if len(names) > 1}
 
 
-def newest(told: Iterable[tuple[str, int, float]]) -> dict[str, tuple[int, float]]:
-    """Each client's last round and value."""
-    return {client: (r, value) for client, r, value in sorted(told, key=lambda each: each[1])}
+def newest(values: Iterable[tuple[str, int, float]]) -> dict[str, tuple[int, float]]:
+    return {client: (r, value) for client, r, value in sorted(values, key=lambda each: each[1])}
 
 
 def changes(points: Points) -> bool:
-    """Whether there is more to draw than a level line."""
     return len({y for _, y in points}) > 1
 
 
-def lines_of(result: Mapping[str, Any], told: Iterable[tuple[str, int, float]]) -> tuple[Line, ...]:
-    """A line for each site that told something, as (client, x, y): sites in the result's order, points by x."""
+def lines_of(result: RunResult, values: Iterable[tuple[str, int, float]]) -> tuple[Line, ...]:
+    """A line for each site that has values (client, x, y): sites in the result's order, points by x."""
     points: dict[str, dict[int, float]] = defaultdict(dict)
-    for client, x, y in told:
+    for client, x, y in values:
         points[client][x] = y
     return tuple(
-        Line(c["name"], c["role"], label(c), tuple(sorted(points[c["name"]].items())), place)
+        Line(site=c["name"], role=c["role"], label=label(c), points=tuple(sorted(points[c["name"]].items())), place=place)
         for place, c in enumerate(result["clients"])
         if c["name"] in points
     )
 
 
-def label(client: Mapping[str, Any]) -> str:
-    """A site, as a legend names it."""
+def label(client: SiteResult) -> str:
     return " ".join(filter(None, [client["name"], client["domain"], f"({client['role']})"]))

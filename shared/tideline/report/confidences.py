@@ -1,15 +1,17 @@
-"""How sure predictions were, and how far that can be believed, as plain values; report.figures draws them.
+"""How confident predictions were, and how well calibrated, as plain values; report.figures draws them.
 
-Of a result this knows the tables that scorings with confidences tell (core.phase.RIGHT and WRONG), and the metric `ece`.
+Of a result this knows the tables of scorings with confidences (core.phase.RIGHT and WRONG), and the metric `ece`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
+from tideline.client.answers import ClosedRound, RunResult, SiteResult, TableData
+from tideline.client.output import counted
 from tideline.core.phase import RIGHT, WRONG
+from tideline.report.style import Row
 
 ECE = "ece"
 BINS = 20  # of equal width over [0, 1], as numerics.calibration has them
@@ -28,7 +30,6 @@ class Confidences:
 
     @property
     def predictions(self) -> int:
-        """How many there are."""
         return sum(self.right) + sum(self.wrong)
 
     @property
@@ -37,11 +38,9 @@ class Confidences:
         return tuple(b / len(self.right) for b in range(len(self.right) + 1))
 
     def shares(self, counts: Counts) -> tuple[float, ...]:
-        """Counts as shares of all predictions."""
         return tuple(n / self.predictions for n in counts)
 
     def seen(self) -> str:
-        """What is seen, in a sentence."""
         sure = max(b for b, (r, w) in enumerate(zip(self.right, self.wrong, strict=True)) if r + w)
         there, right = self.right[sure] + self.wrong[sure], sum(self.right) / self.predictions
         return (
@@ -50,8 +49,8 @@ class Confidences:
             f" {self.edges[sure]:.2f}, {100 * self.right[sure] / there:.1f}\u00a0%."
         )
 
-    def numbers(self) -> Iterator[tuple[Any, ...]]:
-        """What is drawn, and the counts behind the shares, as rows under a header."""
+    def numbers(self) -> Iterator[Row]:
+        """The shares, and the counts behind them."""
         yield "confidence_from", "confidence_to", "right", "wrong", "right_count", "wrong_count"
         shares = self.shares(self.right), self.shares(self.wrong)
         yield from zip(self.edges[:-1], self.edges[1:], *shares, self.right, self.wrong, strict=True)
@@ -59,10 +58,7 @@ class Confidences:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """How many predictions there are for a site's held-out rows, the share that is right, and its calibration error.
-
-    Shares and errors are in [0, 1]; None: not told.
-    """
+    """A site's number of predictions for held-out rows, the share that is right, and its calibration error (None: unknown)."""
 
     site: str
     role: str
@@ -73,19 +69,16 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far each site's confidences can be believed."""
-
     rows: tuple[Calibrated, ...]
     name: str = "calibration"
 
-    def numbers(self) -> Iterator[tuple[Any, ...]]:
-        """The table, as rows under a header."""
+    def numbers(self) -> Iterator[Row]:
         yield "site", "role", "predictions", "right", ECE
         yield from ((c.site, c.role, c.predictions, c.right, "" if c.error is None else c.error) for c in self.rows)
 
 
-def histograms_in(closed: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of a round's two tables of confidences, if it told them: both, of the same sites, with a column for each bin."""
+def histograms_in(closed: ClosedRound) -> tuple[str, ...]:
+    """The names of a round's two tables of confidences, if it has both, of the same sites, with a column for each bin."""
     tables = closed.get("tables") or {}
     if not {RIGHT, WRONG} <= tables.keys():
         return ()
@@ -94,58 +87,59 @@ def histograms_in(closed: Mapping[str, Any]) -> tuple[str, ...]:
     return (RIGHT, WRONG) if same else ()
 
 
-def told_confidences(result: Mapping[str, Any]) -> dict[str, tuple[Counts, Counts]]:
-    """Right and wrong of each site that had rows, as the last round of each phase told them; of a site's phases the last."""
-    last: dict[str, Mapping[str, Any]] = {}
+def counts_by_site(result: RunResult) -> dict[str, tuple[Counts, Counts]]:
+    """Right and wrong of each site that had rows, of the last round of each phase; of a site's phases the last."""
+    last: dict[str, dict[str, TableData]] = {}
     for closed in result.get("phases") or ():
         if histograms_in(closed):
             last.pop(closed["name"], None)
             last[closed["name"]] = closed["tables"]
-    found: dict[str, tuple[Counts, Counts]] = {}
+    counts: dict[str, tuple[Counts, Counts]] = {}
     for tables in last.values():
         right, wrong = ([tuple(map(round, line)) for line in tables[side]["values"]] for side in (RIGHT, WRONG))
         lines = zip(tables[RIGHT]["rows"], right, wrong, strict=True)
-        found |= {site: (r, w) for site, r, w in lines if sum(r) + sum(w)}
-    return found
+        counts |= {site: (r, w) for site, r, w in lines if sum(r) + sum(w)}
+    return counts
 
 
-def confidences(result: Mapping[str, Any]) -> tuple[Confidences, ...]:
-    """The sites that are no targets together, and the targets together, on one scale."""
-    told = told_confidences(result)
-    groups = {target: [c for c in scored(result, told) if (c["role"] == "target") is target] for target in (False, True)}
+def confidences(result: RunResult) -> tuple[Confidences, ...]:
+    """The sites that are not targets together, and the targets together, on one scale."""
+    counts = counts_by_site(result)
+    groups = {target: [c for c in scored(result, counts) if (c["role"] == "target") is target] for target in (False, True)}
     made = [
-        Confidences(f"confidence-{'targets' if target else 'sites'}", title(result, target, len(who)), *summed(told, who), 0.0)
+        Confidences(f"confidence-{'targets' if target else 'sites'}", title(result, target, len(who)), *summed(counts, who), 0.0)
         for target, who in groups.items()
         if who
     ]
-    top = max((share for each in made for counts in (each.right, each.wrong) for share in each.shares(counts)), default=0.0)
+    top = max((share for each in made for side in (each.right, each.wrong) for share in each.shares(side)), default=0.0)
     return tuple(replace(each, top=top) for each in made)
 
 
-def scored(result: Mapping[str, Any], told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The sites that told confidences, in the result's order."""
-    return [c for c in result["clients"] if c["name"] in told]
+def scored(result: RunResult, counts: Mapping[str, object]) -> list[SiteResult]:
+    return [c for c in result["clients"] if c["name"] in counts]
 
 
-def summed(told: Mapping[str, tuple[Counts, Counts]], who: Iterable[Mapping[str, Any]]) -> tuple[Counts, Counts]:
+def summed(counts: Mapping[str, tuple[Counts, Counts]], who: Iterable[SiteResult]) -> tuple[Counts, Counts]:
     """The predictions of several sites together, right and wrong."""
-    right, wrong = zip(*(told[c["name"]] for c in who), strict=True)
+    right, wrong = zip(*(counts[c["name"]] for c in who), strict=True)
     return tuple(map(sum, zip(*right, strict=True))), tuple(map(sum, zip(*wrong, strict=True)))
 
 
-def title(result: Mapping[str, Any], target: bool, count: int) -> str:
+def title(result: RunResult, target: bool, count: int) -> str:
     """Whose confidences they are: targets are called unseen where all of them are."""
-    unseen = target and ((result.get("generalization") or {}).get("ood") or {}).get("sites") == count
-    kind = f"{'unseen ' if unseen else ''}{'target' if target else 'site'}{'' if count == 1 else 's'}"
-    return f"Confidence on the held-out rows of {count} {kind}"
+    means = result.get("generalization")
+    unseen = target and means is not None and means["ood"]["sites"] == count
+    kind = ("unseen target" if unseen else "target") if target else "site"
+    return f"Confidence on the held-out rows of {counted(count, kind)}"
 
 
-def calibration(result: Mapping[str, Any]) -> Calibration | None:
-    """A line for each site that told confidences; None where none did."""
-    told = told_confidences(result)
+def calibration(result: RunResult) -> Calibration | None:
+    """A line for each site that has confidences; None if none has."""
+    counts = counts_by_site(result)
     rows = []
-    for c in scored(result, told):
-        right, wrong = map(sum, told[c["name"]])
+    for c in scored(result, counts):
+        right, wrong = map(sum, counts[c["name"]])
         error = (c.get("metrics") or {}).get(ECE)
-        rows.append(Calibrated(c["name"], c["role"], right + wrong, right / (right + wrong), error))
+        n = right + wrong
+        rows.append(Calibrated(site=c["name"], role=c["role"], predictions=n, right=right / n, error=error))
     return Calibration(tuple(rows)) if rows else None

@@ -4,41 +4,40 @@ from __future__ import annotations
 
 import csv
 import functools
-import io
 import itertools
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tideline.cli.tables import size
-from tideline.report.arrows import draw_graph
-from tideline.report.arrows import height_of as height_of_graph
+from tideline.client.answers import RunResult
+from tideline.client.output import size
 from tideline.report.charts import LEGEND, ROUNDS, Bar, Bars, Curves, Line, accuracy_charts, family_charts, metric_charts
 from tideline.report.confidences import Calibration, Confidences, calibration, confidences
 from tideline.report.fold_tables import Series, table_charts
-from tideline.report.graphs import Graph
-from tideline.report.grids import draw_groups, draw_heat
-from tideline.report.grids import height_of as height_of_grid
-from tideline.report.maps import ClusterMap, HeatMap, cluster_map
-from tideline.report.style import COLOURS, DPI, INCHES, NAME, WORDS, cut
+from tideline.report.graphs import Graph, draw_graph
+from tideline.report.graphs import height_of as height_of_graph
+from tideline.report.maps import ClusterMap, HeatMap, cluster_map, draw_groups, draw_heat
+from tideline.report.maps import height_of as height_of_grid
+from tideline.report.style import COLOURS, INCHES, MARKS, NAME, SPAN, WORDS, cut, legend, png_of
 from tideline.report.summary import Traffic, score_bars, traffic
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.container import Container
     from matplotlib.figure import Figure
 
 T = TypeVar("T", bound="Chart | Calibration")
+# Each has a name, a title, `seen`: what it shows in a sentence, and `numbers`: the rows behind it, under a header.
 Chart = Curves | Bars | Confidences | Traffic | ClusterMap | HeatMap | Graph
-# For those who see no colours.
-MARKS = "osD^vPX*<>h"
-# What has no name of its own in a chart has no colour that is a site's own in another.
+Style = dict[str, Any]  # keywords of matplotlib
+# Lines without a name of their own have no colour that is a site's own in another chart.
 OTHERS, TARGETS = "0.75", "0.25"
 # Metrics beside one another: other colours than the sites', as they mean something else (Tol's muted ones).
 TONES = ("#332288", "#ddcc77", "#117733", "#88ccee", "#cc6677", "#999933", "#882255", "#44aa99", "#aa4499")
 HATCHES = ("", "//", "", "..", "\\\\", "xx", "", "--")
-POINTS = 10.0  # of percent that an axis spans at least
 TICKS = 8
 MARKED = 12  # of a line's points
 TITLE = 58  # characters of a title in a line
@@ -48,17 +47,17 @@ ABREAST = 160.0  # points that a name in a legend may be wide for another to sta
 WIDE = 1000.0  # what spans more than this is drawn on a logarithmic scale
 
 
-def charts(result: Mapping[str, Any]) -> tuple[Chart, ...]:
+def charts(result: RunResult) -> tuple[Chart, ...]:
     """Everything that is drawn of a result (docs/result.md)."""
     sent = traffic(result)
     groups = cluster_map(result)
     scored = (*accuracy_charts(result), *score_bars(result))
-    maps = (*((groups,) if groups else ()), *(each for _, told in table_charts(result) for each in told))
+    maps = (*((groups,) if groups else ()), *(each for _, drawn in table_charts(result) for each in drawn))
     metrics = (*metric_charts(result), *family_charts(result), *confidences(result))
     return (*scored, *metrics, *maps, *((sent,) if sent else ()))
 
 
-def write_figures(result: Mapping[str, Any], folder: Path) -> list[Path]:
+def write_figures(result: RunResult, folder: Path) -> list[Path]:
     """Write each chart of a result as NAME.png, with the numbers behind it as NAME.csv; what was written. Raises OSError.
 
     The calibration of each site is numbers alone, without a picture.
@@ -88,10 +87,8 @@ def named(drawn: tuple[T, ...]) -> Iterator[tuple[str, T]]:
 
 @functools.lru_cache(maxsize=64)
 def png(chart: Chart) -> bytes:
-    """A chart as the bytes of a PNG. Kept, as a page and a folder show the same ones."""
-    out = io.BytesIO()
-    figure_of(chart).savefig(out, format="png", dpi=DPI, metadata={"Software": None})
-    return out.getvalue()
+    """A chart as the bytes of a PNG. Cached, as a page and a folder show the same ones."""
+    return png_of(figure_of(chart))
 
 
 def figure_of(chart: Chart) -> Figure:
@@ -116,7 +113,8 @@ def figure_of(chart: Chart) -> Figure:
     elif isinstance(chart, Graph):
         draw_graph(axes, chart)
     elif isinstance(chart, ClusterMap):
-        legend(figure, draw_groups(axes, chart))
+        groups = draw_groups(axes, chart)
+        legend(figure, groups, abreast(groups), ALONE)
     else:
         draw_traffic(figure, axes, chart)
     return figure
@@ -138,7 +136,7 @@ def height_of(chart: Chart) -> float:
 
 def draw_curves(figure: Figure, axes: Axes, chart: Curves) -> None:
     """A line per site; targets stand out."""
-    handles: dict[str, Any] = {}
+    handles: dict[str, Artist | Container] = {}
     for line, words, style in styled(chart.drawn, chart.named):
         ys = [100 * y if chart.share else y for _, y in line.points]
         every = max(len(ys) // MARKED, 1)
@@ -152,7 +150,7 @@ def draw_curves(figure: Figure, axes: Axes, chart: Curves) -> None:
         axes.set_ylim(percents(chart))
     elif spread(chart) > WIDE:
         axes.set_yscale("log")
-    legend(figure, handles)
+    legend(figure, handles, abreast(handles), ALONE)
 
 
 def mark_numbers(axes: Axes, chart: Curves) -> None:
@@ -189,7 +187,7 @@ def ticks(numbers: list[int], first: int) -> list[int]:
 def percents(chart: Curves) -> tuple[float, float]:
     """The limits of an axis of percents: what is drawn with a little room, but so much that noise does not look like a leap."""
     ys = [100 * y for line in chart.drawn for _, y in line.points]
-    room = max(1.1 * (max(ys) - min(ys)), POINTS)
+    room = max(1.1 * (max(ys) - min(ys)), SPAN)
     low = min(max((max(ys) + min(ys) - room) / 2, 0.0), max(100.0 - room, 0.0))
     return low, min(low + room, 100.0)
 
@@ -200,14 +198,14 @@ def spread(chart: Curves) -> float:
     return max(ys) / min(ys) if min(ys) > 0 else 0.0
 
 
-def styled(lines: tuple[Line, ...], most: int) -> Iterator[tuple[Line, str, dict[str, Any]]]:
+def styled(lines: tuple[Line, ...], most: int) -> Iterator[tuple[Line, str, Style]]:
     """How the legend names each line, and how it is drawn: by the site's place in the run, so that it is the same in each chart.
 
     most: lines that the legend names. What has no name of its own is grey, light or, if it is a target, dark.
     """
     targets = sum(line.target for line in lines)
     for line in lines:
-        style: dict[str, Any] = {"linewidth": 2.4, "zorder": 3} if line.target else {"linestyle": "--", "linewidth": 1.4}
+        style: Style = {"linewidth": 2.4, "zorder": 3} if line.target else {"linestyle": "--", "linewidth": 1.4}
         if not line.role:  # no site
             style = {"linewidth": 1.8}
         if len(lines) <= most or (line.target and targets <= most):
@@ -216,7 +214,7 @@ def styled(lines: tuple[Line, ...], most: int) -> Iterator[tuple[Line, str, dict
             yield line, "targets" if line.target else "other sites", style | {"color": TARGETS if line.target else OTHERS}
 
 
-def look(place: int) -> dict[str, Any]:
+def look(place: int) -> Style:
     """Colour and mark of a site. There are 88 of them before the first is used again."""
     return {"color": COLOURS[place % len(COLOURS)], "marker": MARKS[place % len(MARKS)]}
 
@@ -225,12 +223,12 @@ def draw_bars(figure: Figure, axes: Axes, chart: Bars) -> None:
     """A group of bars for each site, the first site and the first metric on top; what is not known takes no room."""
     groups = [known(row) for row in chart.drawn]
     tops = list(itertools.accumulate((len(group) + 1 for group in groups), initial=0))
-    handles: dict[str, Any] = {}
+    handles: dict[str, Artist | Container] = {}
     for i, metric in enumerate(chart.metrics):
-        told = {top + list(group).index(i): 100 * group[i] for top, group in zip(tops, groups, strict=False) if i in group}
-        style: dict[str, Any] = {"color": TONES[i % len(TONES)], "hatch": HATCHES[i % len(HATCHES)], "edgecolor": "white"}
-        handles[metric] = axes.barh(list(told), list(told.values()), 0.94, linewidth=0, **style)
-        axes.bar_label(handles[metric], [f"{share:.1f}" for share in told.values()], padding=3, fontsize=WORDS - 2)
+        widths = {top + list(group).index(i): 100 * group[i] for top, group in zip(tops, groups, strict=False) if i in group}
+        style: Style = {"color": TONES[i % len(TONES)], "hatch": HATCHES[i % len(HATCHES)], "edgecolor": "white"}
+        handles[metric] = bars = axes.barh(list(widths), list(widths.values()), 0.94, linewidth=0, **style)
+        axes.bar_label(bars, [f"{share:.1f}" for share in widths.values()], padding=3, fontsize=WORDS - 2)
     middles = [top + (len(group) - 1) / 2 for top, group in zip(tops, groups, strict=False)]
     axes.set_yticks(middles, [textwrap.fill(row.label, NAME) for row in chart.drawn], parse_math=False)
     axes.set_ylim(tops[-1] - 0.5, -1)
@@ -238,20 +236,18 @@ def draw_bars(figure: Figure, axes: Axes, chart: Bars) -> None:
     axes.set_xticks(range(0, 101, 20))
     axes.set_xlabel("accuracy, %", fontsize=WORDS)
     axes.grid(alpha=0.3, axis="x")
-    legend(figure, handles)
+    legend(figure, handles, abreast(handles), ALONE)
 
 
 def known(row: Bar) -> dict[int, float]:
-    """A site's values by the place of their metric."""
     return {i: value for i, value in enumerate(row.values) if value is not None}
 
 
 def draw_confidences(figure: Figure, axes: Axes, chart: Confidences) -> None:
-    """Two bars for each bin: right predictions, and wrong ones."""
     edges = chart.edges
     width = (edges[1] - edges[0]) * 0.44
     middles = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
-    handles: dict[str, Any] = {}
+    handles: dict[str, Artist | Container] = {}
     for words, side, counts, colour, hatch in (
         ("right", -0.5, chart.right, COLOURS[0], ""),
         ("wrong", 0.5, chart.wrong, COLOURS[1], "////"),
@@ -264,13 +260,12 @@ def draw_confidences(figure: Figure, axes: Axes, chart: Confidences) -> None:
     axes.set_xlabel("confidence: the probability of the class that is predicted", fontsize=WORDS)
     axes.set_ylabel("predictions, %", fontsize=WORDS)
     axes.grid(alpha=0.3, axis="y")
-    legend(figure, handles)
+    legend(figure, handles, abreast(handles), ALONE)
 
 
 def draw_traffic(figure: Figure, axes: Axes, chart: Traffic) -> None:
-    """Two bars a phase, the first phase on top."""
     at = range(len(chart.rows))
-    handles: dict[str, Any] = {}
+    handles: dict[str, Artist | Container] = {}
     for words, shift, sizes, colour, hatch in (
         ("to a site", -0.2, [row.down for row in chart.rows], COLOURS[0], ""),
         ("from a site", 0.2, [row.up for row in chart.rows], COLOURS[4], "//"),
@@ -283,16 +278,7 @@ def draw_traffic(figure: Figure, axes: Axes, chart: Traffic) -> None:
     axes.margins(x=0.2)
     axes.xaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)
-    legend(figure, handles)
-
-
-def legend(figure: Figure, handles: Mapping[str, Any]) -> None:
-    """Below the axes, where no line can run."""
-    where: Any = {"loc": "outside lower left", "ncols": abreast(handles)}
-    names = [cut(name, ALONE) for name in handles]
-    made = figure.legend(list(handles.values()), names, frameon=False, fontsize=WORDS, **where)
-    for text in made.get_texts():
-        text.set_parse_math(False)
+    legend(figure, handles, abreast(handles), ALONE)
 
 
 def abreast(names: Iterable[str]) -> int:

@@ -1,4 +1,4 @@
-"""The tables that folds told: which is drawn how.
+"""The tables that folds reported, and how each is drawn.
 
 Arrows where a table says that it is a graph; lines over the rounds where it has one column; lines over numbers where its rows are
 numbers; heat maps of all others.
@@ -9,15 +9,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from tideline.report.charts import ROUNDS, Curves, Line, label
+from tideline.client.answers import RunResult, TableData
+from tideline.report.charts import Curves, Line, label
 from tideline.report.confidences import histograms_in
 from tideline.report.graphs import LINKS, Graph, graphs, is_graph, shown_by_arrows
-from tideline.report.maps import TITLE, HeatMap, Rounds, arranged, heat_maps, title_of
-from tideline.report.style import cut
+from tideline.report.maps import TITLE, HeatMap, Rounds, arranged, file_of, heat_maps, picked, title_of
+from tideline.report.style import Row, cut
 
 MOST_TABLES = 12  # tables that are drawn
 MOST_ROWS = 24  # rows that are drawn of a table of one column
@@ -30,12 +30,10 @@ class Tabled(Curves):
 
     @property
     def drawn(self) -> tuple[Line, ...]:
-        """The lines that there is room for."""
         return self.lines[:MOST_ROWS]
 
     @property
     def named(self) -> int:
-        """Lines of which each has its name: all of those that are drawn."""
         return MOST_ROWS
 
 
@@ -45,11 +43,9 @@ class Column(Tabled):
 
     @property
     def axis(self) -> str:
-        """y in words."""
         return cut(super().axis, AXIS)
 
     def seen(self) -> str:
-        """What is seen, in a sentence."""
         which = "each row" if len(self.drawn) == len(self.lines) else f"the first {len(self.drawn)} of {len(self.lines)} rows"
         first, last = (pick(x for line in self.lines for x, _ in line.points) for pick in (min, max))
         return f"{self.title}: a line for {which}; {self.span(first)} at round {first}, {self.span(last)} at round {last}."
@@ -60,8 +56,7 @@ class Column(Tabled):
         low, high = self.words(min(values)), self.words(max(values))
         return low if low == high else f"{low} to {high}"
 
-    def numbers(self) -> Iterator[tuple[Any, ...]]:
-        """What is drawn and what there was no room for, as rows under a header."""
+    def numbers(self) -> Iterator[Row]:
         yield "row", self.x, self.y
         for line in self.lines:
             yield from ((line.site, x, y) for x, y in line.points)
@@ -78,19 +73,16 @@ class Series(Tabled):
 
     @property
     def numbered(self) -> tuple[float, ...]:
-        """Where the lines have points."""
         return tuple(x for x, _ in self.lines[0].points)
 
     def seen(self) -> str:
-        """What is seen, in a sentence."""
         first, last = self.numbered[0], self.numbered[-1]
         ends = ", ".join(
             f"{cut(line.site)} from {self.words(line.points[0][1])} to {self.words(line.points[-1][1])}" for line in self.drawn
         )
         return f"{self.title}: over {self.at}, from {first:g} to {last:g}: {ends}."
 
-    def numbers(self) -> Iterator[tuple[Any, ...]]:
-        """What is drawn and what there was no room for, as rows under a header."""
+    def numbers(self) -> Iterator[Row]:
         yield self.x, *(line.site for line in self.lines)
         for i, x in enumerate(self.numbered):
             yield f"{x:g}", *(line.points[i][1] for line in self.lines)
@@ -99,18 +91,18 @@ class Series(Tabled):
 Drawn = Column | Series | HeatMap | Graph
 
 
-def table_charts(result: Mapping[str, Any]) -> list[tuple[str, tuple[Drawn, ...]]]:
-    """What is drawn of each table that a phase told, under a title; of the first MOST_TABLES tables."""
-    rounds = told_tables(result)
-    return [(title_of(*key), chart_of(result, *key, told)) for key, told in list(rounds.items())[:MOST_TABLES]]
+def table_charts(result: RunResult) -> list[tuple[str, tuple[Drawn, ...]]]:
+    """The charts of each table of a phase, under a title; of the first MOST_TABLES tables."""
+    rounds = tables_of(result)
+    return [(title_of(*key), charts_of(result, *key, each)) for key, each in list(rounds.items())[:MOST_TABLES]]
 
 
-def told_tables(result: Mapping[str, Any]) -> dict[tuple[str, str], Rounds]:
-    """(round, table) of each table, by phase and name, in the order of their telling.
+def tables_of(result: RunResult) -> dict[tuple[str, str], Rounds]:
+    """(round, table) of each table, by phase and name, in the order of the rounds.
 
     Confidences have charts of their own, and a table of links whose numbers stand beside arrows is not drawn again.
     """
-    rounds: dict[tuple[str, str], list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
+    rounds: dict[tuple[str, str], list[tuple[int, TableData]]] = defaultdict(list)
     for closed in result.get("phases") or ():
         apart = (*histograms_in(closed), *([LINKS] if shown_by_arrows(closed) else []))
         for name, table in (closed.get("tables") or {}).items():
@@ -119,37 +111,38 @@ def told_tables(result: Mapping[str, Any]) -> dict[tuple[str, str], Rounds]:
     return dict(rounds)
 
 
-def chart_of(result: Mapping[str, Any], phase: str, name: str, told: Rounds) -> tuple[Drawn, ...]:
+def charts_of(result: RunResult, phase: str, name: str, rounds: Rounds) -> tuple[Drawn, ...]:
     """What fits a table; lines over the rounds, where it has one column, always the same, in several rounds."""
-    if all(is_graph(table) for _, table in told):
-        return graphs(result, phase, name, told)
-    heads = {tuple(table["columns"]) for _, table in told}
-    if len(told) > 1 and len(heads) == 1 and len(next(iter(heads))) == 1:
-        return (column(result, phase, name, told),)
+    if all(is_graph(table) for _, table in rounds):
+        return graphs(result, phase, name, rounds)
+    heads = {tuple(table["columns"]) for _, table in rounds}
+    if len(rounds) > 1 and len(heads) == 1 and len(next(iter(heads))) == 1:
+        return (column(result, phase, name, rounds),)
     sites = {c["name"] for c in result["clients"]}
-    if all(numbered(table) and not {*table["rows"], *table["columns"]} & sites for _, table in told):
-        return tuple(series(phase, name, *told[i]) for i in sorted({0, len(told) // 2, len(told) - 1}))
-    return heat_maps(result, phase, name, told)
+    if all(numbered(table) and not {*table["rows"], *table["columns"]} & sites for _, table in rounds):
+        return tuple(series(phase, name, *each) for each in picked(rounds))
+    return heat_maps(result, phase, name, rounds)
 
 
-def column(result: Mapping[str, Any], phase: str, name: str, told: Rounds) -> Column:
-    """A table of one column. Rows that are all sites stand by group and name, and look as in every chart."""
+def column(result: RunResult, phase: str, name: str, rounds: Rounds) -> Column:
+    """A table of one column. Rows that are all sites are ordered by group and name, and look as in every chart."""
     points: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-    for number, table in told:
+    for number, table in rounds:
         for row, line in zip(table["rows"], table["values"], strict=True):
             points[row].append((number, line[0]))
-    rows, (head,) = list(points), told[0][1]["columns"]
+    rows, (head,) = list(points), rounds[0][1]["columns"]
     sites = {c["name"]: (c["role"], label(c), place) for place, c in enumerate(result["clients"])}
     known = sites if set(rows) <= set(sites) else {row: ("", row, place) for place, row in enumerate(rows)}
     lines = []
     for row in (rows[i] for i in arranged(result, rows)):
         role, words, place = known[row]
-        lines.append(Line(row, role, words, tuple(points[row]), place))
+        lines.append(Line(site=row, role=role, label=words, points=tuple(points[row]), place=place))
     title = f"{cut(name, TITLE)}, {cut(head, TITLE)} in phase {cut(phase, TITLE)}"
-    return Column(f"{phase[:TITLE]}-{name[:TITLE]}", title, *ROUNDS, head, tuple(lines))
+    file = f"{phase[:TITLE]}-{name[:TITLE]}"
+    return Column(name=file, title=title, x="round", at="round", y=head, lines=tuple(lines))
 
 
-def numbered(table: Mapping[str, Any]) -> bool:
+def numbered(table: TableData) -> bool:
     """Whether a table's rows are ascending numbers, or the columns of its only row."""
     return ascending(table["columns"] if len(table["rows"]) == 1 else table["rows"])
 
@@ -163,14 +156,14 @@ def ascending(names: Sequence[str]) -> bool:
     return len(values) > 1 and all(map(math.isfinite, values)) and all(a < b for a, b in itertools.pairwise(values))
 
 
-def series(phase: str, name: str, number: int, table: Mapping[str, Any]) -> Series:
-    """A round's table of numbers. What stands behind the last "by" of its name says what its numbers are."""
+def series(phase: str, name: str, number: int, table: TableData) -> Series:
+    """A round's table of numbers. The words after the last "by" of its name say what its numbers are."""
     alone = len(table["rows"]) == 1
     heads, xs = (table["rows"], table["columns"]) if alone else (table["columns"], table["rows"])
     columns = table["values"] if alone else list(zip(*table["values"], strict=True))
     lines = tuple(
-        Line(head, "", head, tuple(zip(map(float, xs), values, strict=True)), place)
+        Line(site=head, role="", label=head, points=tuple(zip(map(float, xs), values, strict=True)), place=place)
         for place, (head, values) in enumerate(zip(heads, columns, strict=True))
     )
     at = name.rpartition(" by ")[2] if " by " in name else "number"
-    return Series(f"{phase[:TITLE]}-{name[:TITLE]}-round-{number}", title_of(phase, name), at, at, heads[0], lines)
+    return Series(name=file_of(phase, name, number), title=title_of(phase, name), x=at, at=at, y=heads[0], lines=lines)

@@ -1,23 +1,37 @@
-"""Tables that are graphs: rows send, columns receive, values are weights. As plain values; report.arrows draws them."""
+"""Tables that are graphs: rows send, columns receive, values are weights. First as plain values, then how they are drawn:
+senders to the left and receivers to the right, with an arrow for each weight; or all in a circle.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tideline.report.maps import TITLE, Rounds, beside, natural, order_of, title_of
-from tideline.report.style import cut
+from tideline.client.answers import ClosedRound, LinkPlan, RunResult, TableData
+from tideline.client.output import counted
+from tideline.report.maps import Rounds, beside, file_of, natural, order_of, picked, title_of
+from tideline.report.style import COLOURS, INK, WORDS, Row, cut
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 GRAPH = "graph"
 MOST_NODES = 40  # of more devices no picture can be read
 # Of a round's table of this name the rows `A to B` say what the arrow from A to B costs, under this column.
 LINKS, JOULES = "links", "joules"
+ROW = 0.27  # inches of a row
+TALL = 9.0  # inches of all rows at most
+MOST_WORDED = 48  # arrows with words beside them
+LEFT, TIP, RIGHT = 0.30, 0.66, 0.88  # where arrows begin and end, and where a receiver's mark stands; words between
+THIN, THICK = 0.6, 3.0  # points of an arrow, by its weight
+ROUND = 5.2  # inches of a circle
 
 
 @dataclass(frozen=True)
 class Node:
-    """Who sends or receives. place: in the run's roster, from which its colour follows."""
+    """A sender or receiver. place: in the run's roster, which decides its colour."""
 
     name: str
     label: str
@@ -35,13 +49,12 @@ class Link:
 
     @property
     def words(self) -> str:
-        """What stands beside it."""
         return f"{self.weight:.2f}" if self.joules is None else f"{self.weight:.2f}, {self.joules:.3g} J"
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Who sends to whom, in the order in which they are drawn. Where nobody does both, senders face receivers."""
+    """Senders and receivers, in the order in which they are drawn."""
 
     name: str
     title: str
@@ -51,12 +64,11 @@ class Graph:
 
     @property
     def two_sided(self) -> bool:
-        """Whether nobody sends and receives."""
+        """Whether no node both sends and receives; then senders face receivers."""
         return not {node.name for node in self.senders} & {node.name for node in self.receivers}
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """All, each once."""
         return tuple(dict.fromkeys((*self.senders, *self.receivers)))
 
     def incoming(self, receiver: str) -> tuple[Link, ...]:
@@ -65,34 +77,27 @@ class Graph:
         return tuple(sorted((link for link in self.links if link.receiver == receiver), key=lambda link: place[link.sender]))
 
     def seen(self) -> str:
-        """What is seen, in a sentence."""
-        told = f"{self.title}: {counted(len(self.links), 'link')} from {counted(len({e.sender for e in self.links}), 'sender')}"
-        told += f" to {counted(len({e.receiver for e in self.links}), 'receiver')}"
+        text = f"{self.title}: {counted(len(self.links), 'link')} from {counted(len({e.sender for e in self.links}), 'sender')}"
+        text += f" to {counted(len({e.receiver for e in self.links}), 'receiver')}"
         costs = [link.joules for link in self.links if link.joules is not None]
-        told += f", of {sum(costs):.3g} J in all" if costs else ""
+        text += f", of {sum(costs):.3g} J in all" if costs else ""
         if not self.links:
-            return f"{told}."
+            return f"{text}."
         most = max(self.links, key=lambda link: link.weight)
-        return f"{told}; the largest weight is {most.weight:.2f}, from {cut(most.sender)} to {cut(most.receiver)}."
+        return f"{text}; the largest weight is {most.weight:.2f}, from {cut(most.sender)} to {cut(most.receiver)}."
 
-    def numbers(self) -> Iterator[tuple[Any, ...]]:
-        """What is drawn, as rows under a header."""
+    def numbers(self) -> Iterator[Row]:
         yield "from", "to", "weight", JOULES
         yield from ((e.sender, e.receiver, e.weight, "" if e.joules is None else e.joules) for e in self.links)
 
 
-def counted(n: int, what: str) -> str:
-    """So many of something."""
-    return f"{n} {what}{'' if n == 1 else 's'}"
-
-
-def is_graph(table: Mapping[str, Any]) -> bool:
-    """Whether a table is drawn as arrows: it says so, and there are not too many devices."""
+def is_graph(table: TableData) -> bool:
+    """Whether a table is drawn as arrows: it says so, and has not too many devices."""
     return table.get("drawn") == GRAPH and len({*table["rows"], *table["columns"]}) <= MOST_NODES
 
 
-def costs_in(closed: Mapping[str, Any]) -> dict[str, float]:
-    """`A to B` -> joules, as a round's table of links tells it; nothing where there is none."""
+def costs_in(closed: ClosedRound) -> dict[str, float]:
+    """`A to B` -> joules, from a round's table of links; empty if there is none."""
     table = (closed.get("tables") or {}).get(LINKS)
     if table is None or JOULES not in table["columns"]:
         return {}
@@ -100,8 +105,8 @@ def costs_in(closed: Mapping[str, Any]) -> dict[str, float]:
     return {row: line[at] for row, line in zip(table["rows"], table["values"], strict=True)}
 
 
-def shown_by_arrows(closed: Mapping[str, Any]) -> bool:
-    """Whether a round's table of links says only what stands beside the arrows of another."""
+def shown_by_arrows(closed: ClosedRound) -> bool:
+    """Whether a round's table of links has only numbers that stand beside the arrows of another."""
     arrows = {
         called(row, column)
         for table in (closed.get("tables") or {}).values()
@@ -114,18 +119,18 @@ def shown_by_arrows(closed: Mapping[str, Any]) -> bool:
 
 
 def called(sender: str, receiver: str) -> str:
-    """A link, as the rows of a table of links are called."""
+    """A link's name in a table of links."""
     return f"{sender} to {receiver}"
 
 
-def graphs(result: Mapping[str, Any], phase: str, name: str, told: Rounds) -> tuple[Graph, ...]:
+def graphs(result: RunResult, phase: str, name: str, rounds: Rounds) -> tuple[Graph, ...]:
     """The first, the middle and the last of a table's rounds."""
-    chosen = [told[i] for i in sorted({0, len(told) // 2, len(told) - 1})]
+    chosen = picked(rounds)
     costs = {closed["round"]: costs_in(closed) for closed in result["phases"] if closed["name"] == phase}
     nodes = nodes_of(result, [name for _, table in chosen for name in (*table["rows"], *table["columns"])])
     return tuple(
         laid_out(
-            f"{phase[:TITLE]}-{name[:TITLE]}-round-{number}",
+            file_of(phase, name, number),
             f"{title_of(phase, name)}, round {number}",
             nodes,
             links_in(table, costs.get(number, {})),
@@ -134,16 +139,16 @@ def graphs(result: Mapping[str, Any], phase: str, name: str, told: Rounds) -> tu
     )
 
 
-def nodes_of(result: Mapping[str, Any], names: Iterable[str]) -> tuple[Node, ...]:
-    """Rows and columns, each once: sites as in the maps, by group and name, and with their domains; what is no site as told."""
+def nodes_of(result: RunResult, names: Iterable[str]) -> tuple[Node, ...]:
+    """Rows and columns, each once: sites as in the maps, by group and name, with their domains; others in their order."""
     domains, place = {c["name"]: c["domain"] for c in result["clients"]}, order_of(result)
     roster = {c["name"]: i for i, c in enumerate(result["clients"])}
-    found = list(dict.fromkeys(names))
-    ordered = sorted(found, key=lambda name: place[name]) if set(found) <= set(place) else found
+    unique = list(dict.fromkeys(names))
+    ordered = sorted(unique, key=lambda name: place[name]) if set(unique) <= set(place) else unique
     return tuple(Node(name, beside(name, domains.get(name)), roster.get(name, i)) for i, name in enumerate(ordered))
 
 
-def links_in(table: Mapping[str, Any], costs: Mapping[str, float]) -> tuple[Link, ...]:
+def links_in(table: TableData, costs: Mapping[str, float]) -> tuple[Link, ...]:
     """The weights above zero; a device sends nothing to itself."""
     return tuple(
         Link(row, column, value, costs.get(called(row, column)))
@@ -154,7 +159,7 @@ def links_in(table: Mapping[str, Any], costs: Mapping[str, float]) -> tuple[Link
 
 
 def laid_out(name: str, title: str, nodes: Sequence[Node], links: tuple[Link, ...]) -> Graph:
-    """A graph whose receivers stand in the order of those that they get most from, so that arrows seldom cross."""
+    """A graph whose receivers are ordered by the senders that they get most from, so that arrows seldom cross."""
     sending, receiving = {link.sender for link in links}, {link.receiver for link in links}
     senders = tuple(node for node in nodes if node.name in sending or node.name not in receiving)
     place = {node.name: i for i, node in enumerate(senders)}
@@ -162,13 +167,118 @@ def laid_out(name: str, title: str, nodes: Sequence[Node], links: tuple[Link, ..
     receivers = sorted((node for node in nodes if node.name in receiving), key=lambda node: most[node.name])
     ends = {node.name: i for i, node in enumerate(receivers)}
     ordered = sorted(links, key=lambda link: (ends[link.receiver], place[link.sender]))
-    return Graph(name, title, senders, tuple(receivers), tuple(ordered))
+    return Graph(name=name, title=title, senders=senders, receivers=tuple(receivers), links=tuple(ordered))
 
 
-def planned_graph(made: Mapping[str, Any]) -> Graph | None:
+def planned_graph(plan: LinkPlan) -> Graph | None:
     """A plan of links as a graph; None for more devices than can be drawn."""
-    if len(made["devices"]) > MOST_NODES:
+    if len(plan["devices"]) > MOST_NODES:
         return None
-    nodes = tuple(Node(name, cut(name), i) for i, name in enumerate(sorted(made["devices"], key=natural)))
-    links = tuple(Link(each["from"], each["to"], each["weight"], each["joules"]) for each in made["alpha"])
+    nodes = tuple(Node(name, cut(name), i) for i, name in enumerate(sorted(plan["devices"], key=natural)))
+    links = tuple(Link(each["from"], each["to"], each["weight"], each["joules"]) for each in plan["alpha"])
     return laid_out("links", "Weight of each source in each target", nodes, links)
+
+
+def height_of(graph: Graph) -> float:
+    return 0.9 + min(max(rows_of(graph) * ROW, 1.0), TALL) if graph.two_sided else ROUND
+
+
+def rows_of(graph: Graph) -> int:
+    return max(len(graph.senders), sum(slots(graph).values()))
+
+
+def worded(graph: Graph) -> bool:
+    return len(graph.links) <= MOST_WORDED
+
+
+def slots(graph: Graph) -> dict[str, int]:
+    """The rows that each receiver has: one for each of its arrows, if these have words."""
+    return {node.name: max(len(graph.incoming(node.name)), 1) if worded(graph) else 1 for node in graph.receivers}
+
+
+def draw_graph(axes: Axes, graph: Graph) -> None:
+    axes.set_axis_off()
+    if graph.two_sided:
+        draw_sides(axes, graph)
+    else:
+        draw_circle(axes, graph)
+
+
+def draw_sides(axes: Axes, graph: Graph) -> None:
+    """Senders face receivers. Arrows end in rows of their own, in which their words stand."""
+    rows = rows_of(graph)
+    axes.set_xlim(0, 1.24)
+    axes.set_ylim(rows - 0.4, -1.2)
+    for x, words in ((LEFT, "sources"), (RIGHT, "targets")):
+        axes.text(x, -0.85, words, ha="center", va="center", fontsize=WORDS - 1, color="#51606f")
+    starts = dict(zip((node.name for node in graph.senders), spread(len(graph.senders), rows), strict=True))
+    colours = colours_of(graph)
+    for node in graph.senders:
+        axes.text(LEFT - 0.03, starts[node.name], node.label, ha="right", va="center", fontsize=WORDS - 1, parse_math=False)
+        axes.plot(LEFT, starts[node.name], "o", markersize=7, color=colours[node.name], zorder=3)
+    for node, ends in receivers(graph, rows):
+        middle = sum(ends) / len(ends)
+        axes.plot([RIGHT, RIGHT], [ends[0] - 0.32, ends[-1] + 0.32], linewidth=4, color=INK, solid_capstyle="butt", zorder=3)
+        axes.text(RIGHT + 0.03, middle, node.label, ha="left", va="center", fontsize=WORDS - 1, parse_math=False)
+        for link, end in zip(graph.incoming(node.name), ends if worded(graph) else ends * len(graph.links), strict=False):
+            arrow(axes, (LEFT + 0.012, starts[link.sender]), (TIP if worded(graph) else RIGHT - 0.015, end), link, colours)
+            if worded(graph):
+                axes.text(TIP + 0.01, end, link.words, ha="left", va="center", fontsize=WORDS - 2.5, color=INK)
+
+
+def spread(count: int, rows: int) -> list[float]:
+    """Where so many stand in so many rows, evenly."""
+    return [(i + 0.5) * rows / count - 0.5 for i in range(count)]
+
+
+def receivers(graph: Graph, rows: int) -> Iterator[tuple[Node, list[float]]]:
+    wanted = slots(graph)
+    places = iter(spread(sum(wanted.values()), rows))
+    for node in graph.receivers:
+        yield node, [next(places) for _ in range(wanted[node.name])]
+
+
+def colours_of(graph: Graph) -> dict[str, str]:
+    return {node.name: COLOURS[node.place % len(COLOURS)] for node in graph.nodes}
+
+
+def arrow(
+    axes: Axes, start: tuple[float, float], end: tuple[float, float], link: Link, colours: dict[str, str], bend: float = 0.0
+) -> None:
+    """An arrow of its sender's colour, the wider the more it weighs."""
+    style = {
+        "arrowstyle": "-|>,head_width=0.22,head_length=0.4",
+        "connectionstyle": f"arc3,rad={bend}",
+        "shrinkA": 0,
+        "shrinkB": 0,
+    }
+    width = THIN + (THICK - THIN) * min(link.weight, 1.0)
+    drawn = style | {"color": colours[link.sender], "linewidth": width, "alpha": 0.35 + 0.6 * min(link.weight, 1.0)}
+    axes.annotate("", xy=end, xytext=start, arrowprops=drawn, zorder=2)
+
+
+def draw_circle(axes: Axes, graph: Graph) -> None:
+    """All in a circle, the first on top; the words of an arrow stand nearer to its end."""
+    axes.set_xlim(-1.6, 1.6)
+    axes.set_ylim(-1.35, 1.35)
+    axes.set_aspect("equal")
+    nodes, colours = graph.nodes, colours_of(graph)
+    at = {node.name: point(i / len(nodes)) for i, node in enumerate(nodes)}
+    for node in nodes:
+        x, y = at[node.name]
+        axes.plot(x, y, "o", markersize=8, color=colours[node.name], zorder=3)
+        side = "center" if abs(x) < 0.15 else ("left" if x > 0 else "right")
+        axes.text(1.08 * x, 1.1 * y, node.label, ha=side, va="center", fontsize=WORDS - 2, parse_math=False)
+    for link in graph.links:
+        (x0, y0), (x1, y1) = at[link.sender], at[link.receiver]
+        arrow(axes, (x0, y0), (x0 + 0.95 * (x1 - x0), y0 + 0.95 * (y1 - y0)), link, colours, bend=0.12)
+        if worded(graph):
+            # Beside its arrow, which bends to the right of its way: so both ways between two have words of their own.
+            x, y = x0 + 0.62 * (x1 - x0) + 0.06 * (y1 - y0), y0 + 0.62 * (y1 - y0) - 0.06 * (x1 - x0)
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.8}
+            axes.text(x, y, link.words, ha="center", va="center", fontsize=WORDS - 4, color=INK, bbox=box)
+
+
+def point(turn: float) -> tuple[float, float]:
+    """A point on the circle, clockwise from its top, by its share of a turn."""
+    return math.sin(2 * math.pi * turn), math.cos(2 * math.pi * turn)

@@ -1,6 +1,6 @@
 """Clouds of points in two dimensions, as a picture and as numbers.
 
-A picture is what a method keeps under the name `picture`: arrays (n, 2), the places of points along the first two principal
+A picture is what a method stores under the name `picture`: arrays (n, 2), the places of points along the first two principal
 components of all of them, and for a cloud `NAME`, if it has classes, `NAME_class` (n,).
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.collections import PathCollection
     from matplotlib.figure import Figure
     from torch import Tensor
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 MARKS = (("o", 9, 0.35), ("x", 26, 0.95), ("^", 20, 0.8))  # marker, size, opacity of the first cloud, the second, ...
 CLASS = "_class"  # `NAME_class` colours the cloud `NAME`
-NAMED = 20  # with more classes nobody could tell their colours apart, and none is named
+NAMED = 20  # with more classes their colours look alike, and none is named
 GREY = "0.5"
 WORDS = 9.0
 AXES = ("first principal component", "second principal component")
@@ -38,13 +39,12 @@ def draw_clouds(arrays: Mapping[str, Tensor], out: Path, title: str) -> None:
 
 
 def figure_of(drawn: list[Cloud], title: str) -> Figure:
-    """Clouds, drawn under a title."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 6.2), dpi=130, layout="constrained")
     axes: Any = figure.subplots()
     colours = colours_of(drawn)
-    marks: dict[str, Any] = {}
+    marks: dict[str, PathCollection] = {}
     for (name, points, classes), (mark, size, alpha) in zip(drawn, MARKS, strict=False):
         own = GREY if classes is None else [colours[c] for c in classes.tolist()]
         style = {"marker": mark, "s": size, "alpha": alpha, "linewidths": 1.2}
@@ -61,12 +61,12 @@ def figure_of(drawn: list[Cloud], title: str) -> Figure:
 
 
 def meaning(drawn: list[Cloud]) -> str:
-    """What the colours of the clouds mean, where that is known."""
-    told = [MEANING[name] for name, _, classes in drawn if classes is not None and name in MEANING]
-    return f"Coloured are {', '.join(told)}" if told else ""
+    """What the colours of the clouds mean, if that is known."""
+    meanings = [MEANING[name] for name, _, classes in drawn if classes is not None and name in MEANING]
+    return f"Coloured are {', '.join(meanings)}" if meanings else ""
 
 
-def colours_of(drawn: list[Cloud]) -> dict[int, Any]:
+def colours_of(drawn: list[Cloud]) -> dict[int, tuple[float, float, float, float]]:
     """A colour for each class that any cloud has, the same in all of them."""
     from matplotlib import colormaps
 

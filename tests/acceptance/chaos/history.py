@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.chaos.world import COORDINATORS, SITES, World
-from tideline.client.http import Client
+from tideline.client.http import Client, Endpoint
 from tideline.core.errors import FederationError
 from tideline.core.run import RunId
 
@@ -61,7 +61,7 @@ class Watcher:
                 self._look(name)
 
     def _look(self, name: str) -> None:
-        with Client.of_home(self.world.home_of(name)) as client:
+        with Client.of(Endpoint(home=self.world.home_of(name))) as client:
             found = client.get(f"/runs/{self.run}")
         self.history.note("seen", run=self.run, by=name, status=found["status"], cursor=found["cursor"])
 

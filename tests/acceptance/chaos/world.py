@@ -17,7 +17,7 @@ from tests.acceptance.wire import Wire
 from tests.redis import Redis
 from tests.services import Postgres
 from tideline.algorithms import METHODS
-from tideline.client.http import Client
+from tideline.client.http import Client, Endpoint
 from tideline.core.errors import FederationError
 from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.formats.folder import read_folder
@@ -76,7 +76,7 @@ class World(Net):
     def asked(self, path: str) -> Any:
         """What either coordinator answers; None if neither does."""
         for name in COORDINATORS:
-            with suppress(FederationError), Client.of_home(self.home_of(name)) as client:
+            with suppress(FederationError), Client.of(Endpoint(home=self.home_of(name))) as client:
                 return client.get(path)
         return None
 

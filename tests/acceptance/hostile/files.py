@@ -15,8 +15,10 @@ from tests.archive.values import entry, file, head, root
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.feddadil.messages import Atoms
 from tideline.archive import layout
-from tideline.archive.codec import LAX, decode, encode
+from tideline.archive.checks import LAX
 from tideline.archive.parts import MemoryParts
+from tideline.archive.reader import decode
+from tideline.archive.writer import encode
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
 

@@ -25,16 +25,16 @@ from tideline.algorithms.averaging.messages import State as AveragingState
 from tideline.algorithms.central import central
 from tideline.algorithms.central.messages import Held, State
 from tideline.algorithms.central.server import LOST, pooled
-from tideline.archive.codec import decode
-from tideline.core.data import Data
+from tideline.archive.reader import decode
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import ClientId, World
 from tideline.core.settings import parse
-from tideline.engine.compute.advance import reproducible
+from tideline.core.step import Data
+from tideline.engine.compute.inline import reproducible
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
+from tideline.engine.model.orders import Purpose, seed_for
 from tideline.engine.model.runs import JOIN
-from tideline.engine.model.seeds import Purpose, seed_for
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.fit import cross_entropy, fit
 

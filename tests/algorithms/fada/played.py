@@ -15,12 +15,12 @@ from tests.synthetic import FEATURES, Rows, experiment, rows, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.fada.messages import Contribution, Mine, State
-from tideline.archive.codec import LAX, decode
-from tideline.core.data import Data
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
+from tideline.core.algorithm import resolve
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
-from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Role, World, world_in
-from tideline.core.step import Site
+from tideline.core.step import Data, Site
 from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.simulation.federation import SimSite
 

@@ -35,11 +35,11 @@ from tideline.algorithms.fada.messages import Contribution, Follow, Halves, Iden
 from tideline.algorithms.fada.settings import FADA, FDANN
 from tideline.algorithms.fada.transfer import trained
 from tideline.archive.errors import NotFinite, WrongDims
-from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed, RosterRefused, StepFailed
 from tideline.core.handle import Handle
 from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.run import ClientId, Member, Role, World
+from tideline.core.step import Data
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import Status
 from tideline.nets.disentangling import numbers

@@ -29,7 +29,8 @@ from tests.synthetic import sites
 from tideline.algorithms import METHODS
 from tideline.algorithms.fada.messages import Contribution, Halves
 from tideline.algorithms.fada.transfer import applied, moved, trained
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.nets.disentangling import logits
 from tideline.nets.layers import BUFFERS
 

@@ -32,10 +32,9 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.fada import critic
 from tideline.algorithms.fada.messages import Ask, Exposed, Pull
 from tideline.algorithms.fada.transfer import trained
-from tideline.core.algorithm import contract
+from tideline.core.algorithm import contract, resolve
 from tideline.core.errors import ConfigRefused, StepFailed
 from tideline.core.privacy import Exposure
-from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Role, world_in
 from tideline.engine.model.runs import Status
 from tideline.nets.disentangling import logits, sizes

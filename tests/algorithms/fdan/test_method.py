@@ -20,13 +20,13 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.fdan import FDAN, client, fdan, server
 from tideline.algorithms.fdan.messages import Lesson, Mine, Model, State
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
-from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.run import ClientId, Role, World
-from tideline.core.step import Site
+from tideline.core.step import Data, Site
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.normalisation import remeasure
 from tideline.numerics.alignment.random_features import moment, psi, ramp, typical, waves

@@ -12,10 +12,11 @@ from tests.synthetic import FEATURES, Rows, blobs, experiment
 from tideline.algorithms import METHODS
 from tideline.algorithms.feddadil import Config, feddadil
 from tideline.algorithms.feddadil.messages import Mine
-from tideline.archive.codec import LAX, decode
-from tideline.core.data import Data
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.privacy import Audience, Exposure
 from tideline.core.run import ClientId
+from tideline.core.step import Data
 from tideline.engine.simulation.federation import SimSite
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}

@@ -12,10 +12,11 @@ from tests.laws.stage import Stage
 from tests.synthetic import CLASSES, IMAGES, blobs, experiment
 from tideline.algorithms.feddadil import Config, client, feddadil, server
 from tideline.algorithms.feddadil.messages import Described, State
-from tideline.archive.codec import LAX, decode
-from tideline.core.data import Data
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.phase import Replies, Turn
 from tideline.core.run import ClientId, World
+from tideline.core.step import Data
 
 
 def test_several_targets_each_adapt() -> None:

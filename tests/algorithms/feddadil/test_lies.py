@@ -13,7 +13,7 @@ from tests.engine.toys import until
 from tests.laws.stage import Stage
 from tests.synthetic import experiment
 from tideline.algorithms.feddadil import Config, client, feddadil
-from tideline.archive.codec import decode
+from tideline.archive.reader import decode
 from tideline.core.run import ClientId, World
 from tideline.engine.model.orders import Order
 

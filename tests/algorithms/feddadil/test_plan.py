@@ -25,8 +25,8 @@ from tests.laws.values import raw
 from tests.synthetic import CLASSES, blobs, experiment
 from tideline.algorithms.feddadil import Config, client, feddadil, target
 from tideline.core.algorithm import contract
-from tideline.core.data import Data
 from tideline.core.privacy import Audience, Exposure
+from tideline.core.step import Data
 
 
 def test_the_plan_follows_the_paper() -> None:

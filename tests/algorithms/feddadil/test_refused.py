@@ -12,10 +12,11 @@ from tests.algorithms.feddadil.played import ALREADY, PLAIN, ROSTER, federation,
 from tests.synthetic import experiment
 from tideline.algorithms.feddadil import Config, client, feddadil, server
 from tideline.algorithms.feddadil.messages import Described, State
-from tideline.archive.codec import LAX, decode
-from tideline.core.data import Data
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.errors import ConfigRefused, RosterRefused, StepFailed
 from tideline.core.run import ClientId, Member, Role, World
+from tideline.core.step import Data
 
 
 def member(name: str, role: Role, labelled: bool = True) -> Member:

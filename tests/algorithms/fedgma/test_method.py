@@ -17,7 +17,8 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
 from tideline.algorithms.fedgma import fedgma
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import ClientId, World

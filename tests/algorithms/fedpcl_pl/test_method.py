@@ -19,7 +19,8 @@ from tests.synthetic import experiment
 from tideline import nets
 from tideline.algorithms.fedpcl_pl import Config, client, fedpcl_pl
 from tideline.algorithms.fedpcl_pl.messages import Kept, State
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site

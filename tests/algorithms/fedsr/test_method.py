@@ -20,14 +20,15 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import Model, State
 from tideline.algorithms.fedsr import FedSR, client, fedsr
 from tideline.algorithms.fedsr.messages import Mine
-from tideline.archive.codec import LAX, decode, encode
+from tideline.archive.checks import LAX
 from tideline.archive.parts import MemoryParts
+from tideline.archive.reader import decode
+from tideline.archive.writer import encode
 from tideline.core.algorithm import contract
-from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.record import Weights, record
 from tideline.core.run import ClientId, Role, World
-from tideline.core.step import Site
+from tideline.core.step import Data, Site
 from tideline.engine.model.orders import Reply
 from tideline.engine.simulation.federation import SimSite
 from tideline.nets import probabilistic
@@ -272,7 +273,7 @@ def test_nobody_to_learn_from_is_refused() -> None:
     """Somebody must have labels; and weights of the world's own network cannot begin another one."""
     with pytest.raises(RosterRefused, match="No member can teach"):
         Stage(METHODS, sites()).start(experiment("fedsr", {"anna": "target"}))
-    assert fedsr.supplied is None
+    assert fedsr.initial_weights is None
 
 
 def first_round(**config: Any) -> tuple[Any, Any, Any]:

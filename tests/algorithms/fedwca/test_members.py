@@ -19,7 +19,7 @@ from tideline.algorithms.fedwca.messages import State
 from tideline.algorithms.fedwca.server import WEIGHTS, told
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId
-from tideline.engine.model.fold_report import checked
+from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import OrderStatus
 from tideline.numerics.aggregation.averaging import weighted_sum
 
@@ -151,7 +151,7 @@ def test_many_sites_tell_no_more_than_is_kept(sites: int, clusters: int, rows: i
     """v of each; of too many the means of clusters; or nothing. No run ends for what people are told."""
     members = {f"site-{i:03}": i % clusters for i in range(sites)}
     state = state_of(members, dict.fromkeys(members, 0))
-    given = checked(told(state, state, with_weights=True), "full", [ClientId(k) for k in members])
+    given = checked_report(told(state, state, with_weights=True), "full", [ClientId(k) for k in members])
     assert [len(table.rows) for table in given.tables.values()] == [rows] * bool(rows)
     for table in given.tables.values():
         assert [sum(line) for line in table.values] == [1.0] * rows

@@ -19,9 +19,9 @@ from tideline.algorithms.hfedf import Config, embedding, hfedf
 from tideline.algorithms.hypernetworks.messages import State
 from tideline.algorithms.hypernetworks.server import begin, embeddings
 from tideline.algorithms.hypernetworks.server import phi as state_dict
+from tideline.core.algorithm import resolve
 from tideline.core.phase import Turn
 from tideline.core.record import Nothing
-from tideline.core.registry import resolve
 from tideline.core.run import ClientId, Member, Role, World
 from tideline.core.step import Site
 from tideline.engine.coordinator.result import result_of

@@ -261,7 +261,9 @@ def test_a_run_may_begin_from_weights() -> None:
     there = Federation(kd3a_only(), {name: site(name) for name in ROSTER})
     run = there.start(experiment("kd3a", ROSTER, weights=str(there.bring([save(h)]))))
     assert there.run(run)["status"] == "completed"
-    assert same(kd3a.supplied.begin(KD3A(), WORLD, (), torch.Generator(), h).f, {k: v for k, v in h.items() if "class" not in k})  # type: ignore[union-attr]
+    assert same(
+        kd3a.initial_weights.begin(KD3A(), WORLD, (), torch.Generator(), h).f, {k: v for k, v in h.items() if "class" not in k}
+    )  # type: ignore[union-attr]
 
 
 def kd3a_only() -> Any:

@@ -18,8 +18,8 @@ from tests.synthetic import FEATURES, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.ladd.messages import State
+from tideline.core.algorithm import resolve
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.registry import resolve
 from tideline.core.run import ClientId, World
 from tideline.core.settings import parse
 from tideline.engine.model.orders import OrderStatus

@@ -20,7 +20,8 @@ from tideline.algorithms.ladd import Ladd, LaddPL, ladd, ladd_pl
 from tideline.algorithms.ladd.client import first_mean, followed, restyled, taught_by
 from tideline.algorithms.ladd.messages import Pupil, Start, State
 from tideline.algorithms.source_free.messages import Model
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
 from tideline.numerics.aggregation.averaging import weighted_sum

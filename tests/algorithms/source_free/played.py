@@ -10,8 +10,9 @@ from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import Rows, blobs, experiment
 from tideline.algorithms import METHODS
 from tideline.algorithms.source_free.messages import Mine
-from tideline.archive.codec import LAX, decode, decode_order
-from tideline.core.registry import resolve
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode, decode_order
+from tideline.core.algorithm import resolve
 from tideline.core.run import ClientId, Role, World
 from tideline.engine.model.orders import Order
 from tideline.engine.simulation.federation import SimSite

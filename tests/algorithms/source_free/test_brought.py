@@ -12,8 +12,8 @@ from tests.algorithms.source_free.played import ROSTER, site
 from tests.synthetic import FEATURES, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
+from tideline.core.algorithm import resolve
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
-from tideline.core.registry import resolve
 from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.engine.simulation.federation import Federation
@@ -26,7 +26,7 @@ TARGETS = {name: role for name, role in ROSTER.items() if role == "target"}
 @pytest.mark.parametrize("method", OTHERS)
 def test_targets_adapt_what_is_brought(method: str) -> None:
     """The run ends; h_S is the file, bit for bit; another file ends elsewhere."""
-    assert resolve(METHODS, method).supplied is not None
+    assert resolve(METHODS, method).initial_weights is not None
     ends = {}
     for seed in (3, 4):
         torch.manual_seed(seed)

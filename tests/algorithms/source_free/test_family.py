@@ -11,8 +11,8 @@ from tests.laws.values import raw
 from tests.synthetic import FEATURES, experiment
 from tideline.algorithms import METHODS
 from tideline.algorithms.source_free.messages import Model
+from tideline.core.algorithm import resolve
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.registry import resolve
 from tideline.numerics.aggregation.averaging import weighted_sum
 
 FAMILY = ("source_model", "shot", "fedavg_shot", "fedprox_pl", "fedamp_pl", "ifca_pl", "fedwca")

@@ -10,8 +10,8 @@ from safetensors.torch import save
 from tests.algorithms.source_free.played import ROSTER, played, sent, site
 from tests.synthetic import FEATURES, experiment
 from tideline.algorithms import METHODS
+from tideline.core.algorithm import resolve
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.registry import resolve
 from tideline.engine.simulation.federation import Federation, SimSite
 
 TARGETS = {name: role for name, role in ROSTER.items() if role == "target"}
@@ -78,4 +78,4 @@ def test_a_file_does_not_stand_in_for_targets() -> None:
 
 def test_every_method_says_whether_it_takes_a_file() -> None:
     """Those of the family do."""
-    assert all(resolve(METHODS, name).supplied for name in ("source_model", "shot", "fedavg_shot", "fedprox_pl", "fedwca"))
+    assert all(resolve(METHODS, name).initial_weights for name in ("source_model", "shot", "fedavg_shot", "fedprox_pl", "fedwca"))

@@ -14,10 +14,11 @@ from tests.synthetic import FEATURES, NAMES, Rows, experiment, rows, sites
 from tideline.algorithms import METHODS
 from tideline.algorithms.stlf.messages import Assignment, Mine, Model, Separated, State, Trained, Update
 from tideline.algorithms.stlf.settings import GIVEN, RULES
-from tideline.archive.codec import LAX, Rules, decode
-from tideline.core.data import Data
+from tideline.archive.checks import LAX, Rules
+from tideline.archive.reader import decode
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import ClientId, Role, World
+from tideline.core.step import Data
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import SimSite

@@ -16,14 +16,14 @@ from tideline.algorithms.stlf import client, stlf
 from tideline.algorithms.stlf.client import due
 from tideline.algorithms.stlf.messages import Assignment, Hypothesis, Mine, Offered, Span, State, Targets
 from tideline.archive import sealing
-from tideline.archive.codec import LAX, decode
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.errors import StepFailed
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, Step
 from tideline.engine.compute.step_runner import StepRunner
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.orders import Order
+from tideline.engine.model.orders import Envelope, Order
 from tideline.engine.model.runs import RunRow, Status
 from tideline.engine.peers.sealing import raw
 from tideline.numerics.aggregation.averaging import weighted_sum

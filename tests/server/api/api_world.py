@@ -15,8 +15,8 @@ import httpx
 import torch
 
 from tideline.algorithms import METHODS
-from tideline.core.data import Data
 from tideline.core.run import Role, World
+from tideline.core.step import Data
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.adapters import QuietBell

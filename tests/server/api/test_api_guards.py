@@ -11,7 +11,7 @@ import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 from structlog.testing import capture_logs
 
-from tideline.engine.coordinator.run_service import secret_hash
+from tideline.engine.coordinator.enrolment import secret_hash
 from tideline_server.api import ApiSettings
 
 KEY = "correct horse"

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 
 from tideline.core.errors import Unreachable
 from tideline.engine.coordinator.api_keys import ADMIN, hash_of
-from tideline.engine.model.api_keys import KeyRole
+from tideline.engine.model.accounts import KeyRole
 from tideline_server.api.app import KEYED
 from tideline_server.api.requests.access import NEEDS, UNCHANGING, check_rows
 from tideline_server.api.requests.idempotency import HEADER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 
-from tideline.engine.coordinator.run_service import secret_hash
+from tideline.engine.coordinator.enrolment import secret_hash
 from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.api.requests.idempotency import HEADER
 from tideline_server.bell import LocalCounts

@@ -123,7 +123,7 @@ def test_the_experiments_schema_is_that_of_the_reader(openapi: dict[str, Any]) -
     body = operations(openapi)["POST /runs"]["requestBody"]["content"]["application/json"]
     schema = body["schema"]
     assert set(schema["properties"]) == {field.name for field in fields(Experiment)}
-    assert set(plain(read_experiment(EXPERIMENT))) == set(schema["properties"]) - {"weights"}
+    assert set(plain(read_experiment(EXPERIMENT))) == set(schema["properties"])
     assert schema["required"] == ["method"] and schema["additionalProperties"] is False
     assert schema["properties"]["roster"]["additionalProperties"] == {"type": "string", "enum": ["source", "target", "peer"]}
     assert schema["properties"]["threads"]["minimum"] == 1 and schema["properties"]["threads"]["maximum"] == 1024

@@ -20,9 +20,10 @@ from tests.enrolling import enrol
 from tests.postgres import own_schema
 from tideline.core.errors import Unreachable
 from tideline.core.tokens import secret_of
+from tideline.engine.coordinator.enrolment import secret_hash
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS
-from tideline.engine.coordinator.run_service import RunService, secret_hash
-from tideline.engine.model.compute import Draft, DraftRequest
+from tideline.engine.coordinator.run_service import RunService
+from tideline.engine.ports.compute import Draft, DraftRequest
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.api import ApiSettings
@@ -104,7 +105,7 @@ def test_without_a_key_all_is_as_it_was(coordinator: Coordinator) -> None:
     assert len(set(runs)) == 2
     tokens = [coordinator.post("/invites", {}).json()["token"] for _ in range(2)]
     assert len(set(tokens)) == 2 and all(len(secret_of(token)) == 32 for token in tokens)
-    assert coordinator.federation.journal._errands == {}
+    assert coordinator.federation.journal._records == {}
 
 
 def test_what_changes_nothing_needs_no_key(coordinator: Coordinator) -> None:
@@ -112,7 +113,7 @@ def test_what_changes_nothing_needs_no_key(coordinator: Coordinator) -> None:
     for key in ("k", "no key at all \xe9"):
         assert MARK not in coordinator.get("/runs", headers={HEADER: key.encode("latin-1")}).headers
         assert coordinator.get("/runs", headers={HEADER: key.encode("latin-1")}).status_code == 200
-    assert coordinator.federation.journal._errands == {}
+    assert coordinator.federation.journal._records == {}
 
 
 def test_a_key_is_forgotten_after_a_day(coordinator: Coordinator) -> None:
@@ -122,7 +123,7 @@ def test_a_key_is_forgotten_after_a_day(coordinator: Coordinator) -> None:
     same(first, coordinator.post("/runs", EXPERIMENT, headers=KEY))
     coordinator.federation.clock.advance(1.0)
     assert coordinator.post("/runs", EXPERIMENT, headers=KEY).json()["run"] != first.json()["run"]
-    assert len(coordinator.federation.journal._errands) == 1
+    assert len(coordinator.federation.journal._records) == 1
 
 
 # Another call, and no key at all
@@ -369,7 +370,7 @@ def test_the_office_is_asked_without_a_key() -> None:
     run_service.cancel(run)
     with pytest.raises(Exception, match="cancelled already"):
         run_service.cancel(run)
-    assert coordinator.federation.journal._errands == {}
+    assert coordinator.federation.journal._records == {}
 
 
 def test_a_store_that_is_away_is_told_as_such(coordinator: Coordinator) -> None:

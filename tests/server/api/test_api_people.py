@@ -17,7 +17,7 @@ from tideline.algorithms import METHODS
 from tideline.core.errors import IdentityRefused
 from tideline.core.tokens import Trust, read_token
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.model.clients import Keys
+from tideline.engine.model.accounts import Keys
 from tideline_server.api.services import Meeting
 
 
@@ -128,7 +128,7 @@ def test_a_held_client_is_approved(coordinator: Coordinator) -> None:
     """By its name, as often as one likes; a stranger is not found."""
     token = coordinator.post("/invites", {"name": "dora", "hold": True}).json()["token"]
     who = Applicant("dora", ("source",), "1", keys=Keys("00" * 32, "99" * 32))
-    coordinator.federation.run_service.people.admit(token, who)
+    coordinator.federation.run_service.enrolment.admit(token, who)
     (line,) = [each for each in coordinator.get("/clients").json() if each["name"] == "dora"]
     assert line["standing"] == "pending"
     assert line["fingerprint"] == "af2d 92c4 c14b cc03 ca35 0e49 6c12 336c"

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tideline.core.errors import FederationError, IdentityRefused, PermissionRefused
 from tideline.engine.coordinator.api_keys import ANYBODY, ApiKeys, Caller
-from tideline.engine.model.api_keys import KeyRole
+from tideline.engine.model.accounts import KeyRole
 from tideline_server.api.answers import answer
 from tideline_server.errors import code_of
 from tideline_server.limits import Limits, Refusing

@@ -12,7 +12,7 @@ from tideline.core.settings import parse, setting
 from tideline.engine.audit import log
 from tideline.engine.audit.entries import KINDS
 from tideline.engine.coordinator.api_keys import LONGEST_SECONDS
-from tideline.engine.model.api_keys import ApiKey, KeyRole
+from tideline.engine.model.accounts import ApiKey, KeyRole
 from tideline_server.api.models import AuditEntry, AuditTip, KeyLine, KeyMade, Whoami
 from tideline_server.api.openapi import body_of
 from tideline_server.api.requests.access import Asking, Keys

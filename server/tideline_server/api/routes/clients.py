@@ -15,7 +15,7 @@ from tideline.core.run import EMPTY
 from tideline.core.settings import parse, setting
 from tideline.core.signing import fingerprint
 from tideline.core.tokens import MOST_ADDRESSES, split_address
-from tideline.engine.model.clients import Client
+from tideline.engine.model.accounts import Client
 from tideline_server.api.models import ClientLine, Invited
 from tideline_server.api.openapi import body_of
 from tideline_server.api.services import PAGED, After, Given, Limit, Name, Named, link_next, page
@@ -65,13 +65,13 @@ def invite_client(services: Given, identity: Named, body: Annotated[dict[str, An
     """Makes a one-use token for `tideline agent`; it is stored as a hash, so note it now."""
     asked = parse(Invitation, body)
     check_addresses(asked.addresses)
-    secret = services.run_service.people.invite(asked.name, asked.labels, asked.ttl_seconds, identity, asked.hold)
+    secret = services.run_service.enrolment.invite(asked.name, asked.labels, asked.ttl_seconds, identity, asked.hold)
     token = services.meeting.token(secret, asked.addresses)
     return Invited(
         token=token.text,
         name=asked.name,
         labels=dict(asked.labels),
-        expires=services.run_service.people.invited(secret).expires,
+        expires=services.run_service.enrolment.invited(secret).expires,
         hold=asked.hold,
         addresses=list(token.addresses),
     )
@@ -94,7 +94,7 @@ def revoke_client(
 @router.post("/clients/{name}/rotate", summary="Ask an agent for new keys")
 def rotate_client(services: Given, identity: Named, name: Name) -> ClientLine:
     """The agent makes them at its next heartbeat, and signs them with the old ones. 409 for one that was revoked."""
-    return line(services.run_service.people.ask_rotation(name, identity.by))
+    return line(services.run_service.enrolment.ask_rotation(name, identity.by))
 
 
 def check_addresses(addresses: tuple[str, ...]) -> None:

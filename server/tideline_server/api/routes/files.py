@@ -18,9 +18,9 @@ from tideline.archive.parts import Upload
 from tideline.core.errors import ConfigRefused, Malformed, NotFound, PermissionRefused, Refused
 from tideline.core.run import Digest, RunId
 from tideline.engine.coordinator.api_keys import Caller
-from tideline.engine.coordinator.initial_weights import WHOSE
-from tideline.engine.model.api_keys import KeyRole
-from tideline.engine.model.files import Files
+from tideline.engine.model.accounts import KeyRole
+from tideline.engine.model.experiment import UPLOADER
+from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import Status
 from tideline_server.api.answers import answer
 from tideline_server.api.models import PartsSwept, Problem, RunFiles, Weights
@@ -121,7 +121,7 @@ TAKEN: Responses = {
 @weights.get("/{digest}", summary="Look whether weights are here")
 def weights_here(services: Given, digest: PartDigest, request: Request) -> Weights:
     """If so, they wait an hour from now for a run that names them. 404 if not; `context.limit` is how long a file may be."""
-    if not services.part_store.shelved(Digest(digest)):
+    if not services.part_store.has_initial_weights(Digest(digest)):
         limit = settings_of(request).max_weights_bytes
         raise NotFound(f"There are no weights {digest[:12]} here", "Upload them with PUT", limit=limit)
     return Weights(digest=digest, bytes=services.part_store.parts.size(Digest(digest)))
@@ -143,7 +143,7 @@ async def put_weights(services: Given, digest: PartDigest, request: Request) -> 
     settings = settings_of(request)
     try:
         size = announced(request.headers, settings.max_weights_bytes)
-        before = await run_in_threadpool(services.part_store.shelved, Digest(digest))
+        before = await run_in_threadpool(services.part_store.has_initial_weights, Digest(digest))
         await take(services, Digest(digest), size, pieces(request, settings.body_seconds))
     except (NotLabelled, TooSlow, NoLength) as error:
         return refusal(error)
@@ -191,7 +191,7 @@ async def pieces(request: Request, seconds: float) -> AsyncIterator[bytes]:
 
 async def take(services: Services, digest: Digest, size: int, body: AsyncIterator[bytes]) -> None:
     """Keep a file while its body comes; of one that is cut, or another than announced, nothing stays."""
-    upload = await run_in_threadpool(services.part_store.shelve, digest, size)
+    upload = await run_in_threadpool(services.part_store.upload_initial_weights, digest, size)
     try:
         async for piece in body:
             await run_in_threadpool(upload.write, piece)
@@ -207,7 +207,7 @@ def finish_upload(services: Services, upload: Upload, size: int) -> None:
     """Name a file that is whole, and note it. Raises DataTruncated, DigestMismatch."""
     if upload.offset < size:
         raise DataTruncated(f"The body ended {size - upload.offset} bytes before its announced end", "Send the call again")
-    services.part_store.keep([upload], *WHOSE)
+    services.part_store.commit([upload], *UPLOADER)
 
 
 def other_bytes(digest: Digest, got: str) -> ConfigRefused:

@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import RunId
 from tideline.engine.coordinator.result import result_of
-from tideline.engine.model.api_keys import KeyRole
+from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import Experiment
 from tideline.engine.model.runs import FINAL, Event, Headline, RunRow, headline
 from tideline_server.api.answers import jsonable

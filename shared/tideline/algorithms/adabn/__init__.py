@@ -11,7 +11,7 @@ from tideline import nets
 from tideline.algorithms.source_free import begun, method, score_own, scoring, source
 from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Source
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.record import Nothing
@@ -29,7 +29,7 @@ class AdaBN(Source):
     rounds: int = setting(1, low=0, high=1, doc="passes over a target's rows; 0 leaves the source model as it is")
     batch: int = setting(64, low=2, doc="rows that batch norm measures at once; their means and variances are averaged")
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
+    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them")
 
 
 @step()
@@ -84,7 +84,7 @@ adabn: Algorithm[AdaBN, Model, Mine] = method(
     AdaBN,
     plan,
     fits=fits,
-    supplied=Supplied(source.brought, fits_brought),
+    initial_weights=InitialWeights(source.brought, fits_brought),
     claims=CLAIMS,
     presets={
         "tiny": {name: value for name, value in TINY.items() if name.startswith("source_")},

@@ -17,7 +17,7 @@ from tideline import nets
 from tideline.algorithms.averaging import folds
 from tideline.algorithms.averaging.folds import Folding
 from tideline.algorithms.averaging.messages import Model, State, Update
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Phase, Plan, Turn
 from tideline.core.record import Nothing, Weights
@@ -42,8 +42,8 @@ class Training:
     weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of local training")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
     roles: tuple[Role, ...] = setting((Role.SOURCE, Role.PEER), doc="whose labels are learnt from")
-    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of local training; adam has no use for momentum", late=True)
-    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too", late=True)
+    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of local training; adam has no use for momentum")
+    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ class Averaging(Training):
     """Settings that all of the family have."""
 
     weighting: str = setting("samples", choices=("samples", "uniform"), doc="coefficients of the mean: n_i / n, or 1 / N")
-    confusion: bool = setting(False, doc="in the end sites count which classes are taken for which", late=True)
+    confusion: bool = setting(False, doc="in the end sites count which classes are taken for which")
 
 
 @dataclass(frozen=True)
 class FedAvg(Averaging):
     """Settings of federated averaging."""
 
-    robust: str = setting("none", choices=folds.RULES, doc="how replies are folded: the mean, or a robust rule", late=True)
-    byzantine: int = setting(0, low=0, doc="how many sites may be wrong, f, for all rules but none and clip", late=True)
-    clip_norm: float = setting(0.0, low=0.0, doc="for clip, the largest |w_i - w|; 0: the round's lower median", late=True)
+    robust: str = setting("none", choices=folds.RULES, doc="how replies are folded: the mean, or a robust rule")
+    byzantine: int = setting(0, low=0, doc="how many sites may be wrong, f, for all rules but none and clip")
+    clip_norm: float = setting(0.0, low=0.0, doc="for clip, the largest |w_i - w|; 0: the round's lower median")
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def averaging(
         fits=fits,
         presets=presets or PRESETS,
         notes=folding.notes,
-        supplied=Supplied(begin_from, fits_brought),
+        initial_weights=InitialWeights(begin_from, fits_brought),
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tideline.algorithms.averaging.messages import State, Update
-from tideline.core.algorithm import no_notes
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Weights
@@ -62,7 +61,7 @@ class Folding(Generic[C]):
     floor: Callable[[C], tuple[int | None, str]] = no_floor
     check: Callable[[C], None] = any_settings
     check_number: Callable[[C, int], None] = any_number
-    notes: Callable[[C, World], tuple[str, ...]] = no_notes
+    notes: Callable[[C, World], tuple[str, ...]] = lambda config, world: ()
 
 
 class Models(Mapping[ClientId, Weights]):

@@ -14,7 +14,7 @@ from tideline.algorithms.averaging import PRESETS, Training, needs_teachers, pre
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.central import client, server
 from tideline.algorithms.central.messages import State
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Phase, Plan
 from tideline.core.record import Nothing
 from tideline.core.run import Roster, World
@@ -83,5 +83,5 @@ central: Algorithm[Central, State, Nothing] = Algorithm(
     notes=notes,
     sizes=sizes,
     claims=CLAIMS,
-    supplied=Supplied(server.begin_from, fits_brought),
+    initial_weights=InitialWeights(server.begin_from, fits_brought),
 )

@@ -13,11 +13,11 @@ from tideline import nets
 from tideline.algorithms.averaging import learners
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.central.messages import Held, Rows, State
-from tideline.core.data import Data
 from tideline.core.errors import StepFailed
 from tideline.core.phase import Folded, Replies, Table, Turn, folded
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Roster, World
+from tideline.core.step import Data
 from tideline.learning.evaluate import Histogram
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.optimisers import optimiser

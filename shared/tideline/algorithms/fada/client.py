@@ -14,11 +14,10 @@ from tideline import nets
 from tideline.algorithms.fada.messages import Common, Half, Halves, Identifiers, Mine
 from tideline.algorithms.fada.settings import LEAST, PARAM, Either, aligns, disentangles
 from tideline.algorithms.fada.transfer import Due, together, trained
-from tideline.core.data import View
 from tideline.core.errors import DataRefused
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import Role
-from tideline.core.step import AnyStep, Outcome, Site, Step, step
+from tideline.core.step import AnyStep, Outcome, Site, Step, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import batches
 from tideline.learning.normalisation import remeasure

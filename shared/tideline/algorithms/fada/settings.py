@@ -39,7 +39,7 @@ class Aligned:
     clustered: int = setting(256, low=2, high=100_000, doc="rows of a target whose features are watched: clusters, spread")
     evaluate_every: int = setting(5, low=1, doc="rounds between scorings; the last round is always scored")
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
+    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them")
 
     def identify_rate_of(self, d: int) -> float:
         """The learning rate of DI for features of length d: eq. 4 is the steeper the longer they are; overshot, it diverges."""

@@ -15,7 +15,7 @@ from tideline.algorithms.averaging import due
 from tideline.algorithms.fdan import client, server
 from tideline.algorithms.fdan.messages import LEAST, Mine, State
 from tideline.algorithms.source_free import source
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role, Roster, World
@@ -40,7 +40,7 @@ class FDAN:
     features: int = setting(1280, low=len(BANDWIDTHS), high=1_000_000, doc="random features, D: a multiple of 5")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
+    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them")
 
 
 def plan(c: FDAN) -> Plan[FDAN, State]:
@@ -99,6 +99,6 @@ fdan = Algorithm(
     network="lenet_bn",
     keepsakes=client.keepsakes,
     sizes=sizes,
-    supplied=Supplied(server.begin_with, fits),
+    initial_weights=InitialWeights(server.begin_with, fits),
     claims=CLAIMS,
 )

@@ -12,10 +12,9 @@ from torch.nn import functional
 
 from tideline import nets
 from tideline.algorithms.fdan.messages import LEAST, Change, Lesson, Mine, Model, Moment, Waves, Width
-from tideline.core.data import Data, View
 from tideline.core.errors import DataRefused
 from tideline.core.record import Nothing, Weights
-from tideline.core.step import Outcome, Site, step
+from tideline.core.step import Data, Outcome, Site, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.normalisation import remeasure

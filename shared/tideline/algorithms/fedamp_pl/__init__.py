@@ -16,7 +16,7 @@ from tideline.algorithms.source_free import method, scoring, source
 from tideline.algorithms.source_free.adapting import adapt, near, own_labels
 from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.settings import Adapting
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Phase, Plan
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
@@ -61,6 +61,6 @@ fedamp_pl: Algorithm[Config, State, Mine] = method(
     plan,
     state=State,
     begin=server.begin,
-    supplied=Supplied(server.begin_with, source.needs_targets),
+    initial_weights=InitialWeights(server.begin_with, source.needs_targets),
     claims=CLAIMS,
 )

@@ -24,11 +24,10 @@ from tideline.algorithms.feddadil.messages import (
     Slopes,
     Trained,
 )
-from tideline.core.data import Data
 from tideline.core.errors import StepFailed
 from tideline.core.record import Nothing
 from tideline.core.run import Role, World
-from tideline.core.step import Outcome, Site, step
+from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import cross_entropy, fit
 from tideline.numerics.alignment.scaling import measured, scaled

@@ -12,10 +12,9 @@ from tideline import nets
 from tideline.algorithms.feddadil.client import embedded, own
 from tideline.algorithms.feddadil.messages import Heads, Mine
 from tideline.algorithms.feddadil.target import COMMITTEE, NONE, OWN, E, R, fitted, guesses
-from tideline.core.data import View
 from tideline.core.record import Nothing
 from tideline.core.run import Role
-from tideline.core.step import AnyStep, Outcome, Site, Step
+from tideline.core.step import AnyStep, Outcome, Site, Step, View
 from tideline.learning.evaluate import outputs
 from tideline.numerics.labels import softmax
 

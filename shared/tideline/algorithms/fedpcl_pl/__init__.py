@@ -16,7 +16,7 @@ from tideline.algorithms.fedpcl_pl import client, server
 from tideline.algorithms.fedpcl_pl.messages import Kept, State
 from tideline.algorithms.source_free import method, scoring, source
 from tideline.algorithms.source_free.settings import DEMO, TINY, Source
-from tideline.core.algorithm import Supplied
+from tideline.core.algorithm import InitialWeights
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import World
 from tideline.core.settings import setting
@@ -80,7 +80,7 @@ fedpcl_pl = method(
     prepare=client.prepare,
     sizes=sizes,
     keepsakes=keepsakes,
-    supplied=Supplied(server.begin_with, source.needs_targets),
+    initial_weights=InitialWeights(server.begin_with, source.needs_targets),
     claims=CLAIMS,
     # With dot products as they are, heads have to grow first, for which a demonstration is too short.
     presets={"tiny": TINY, "demo": {**DEMO, "normalise": True, "tau": 0.07}},

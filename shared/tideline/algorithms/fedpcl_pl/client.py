@@ -13,9 +13,8 @@ from tideline import nets
 from tideline.algorithms.fedpcl_pl.messages import Common, Described, Kept, Lesson
 from tideline.algorithms.source_free.adapting import seen
 from tideline.algorithms.source_free.source import network
-from tideline.core.data import View
 from tideline.core.record import Nothing, Weights
-from tideline.core.step import Outcome, Site, step
+from tideline.core.step import Outcome, Site, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import fit
 from tideline.numerics.labels.contrast import Sets, class_means, classified, contrast

@@ -17,7 +17,7 @@ from tideline.algorithms.fedwca.messages import State
 from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.messages import Mine
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import EMPTY, Role, Roster, World
@@ -129,7 +129,7 @@ fedwca = Algorithm(
     memory=Mine,
     prepare=source.prepare,
     fits=needs_both,
-    supplied=Supplied(server.begin_with, needs_targets),
+    initial_weights=InitialWeights(server.begin_with, needs_targets),
     keepsakes=scoring.keepsakes,
     cast=(Role.SOURCE, Role.TARGET, Role.TARGET),
     network="lenet_bn",

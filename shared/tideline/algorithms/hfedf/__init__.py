@@ -15,7 +15,7 @@ from tideline.algorithms.hypernetworks import client
 from tideline.algorithms.hypernetworks.messages import State
 from tideline.algorithms.hypernetworks.server import begin, begin_from, to_be_scored, to_learners
 from tideline.algorithms.hypernetworks.settings import Hyper, check, check_supplied
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Phase, Plan
 from tideline.core.record import Nothing
 from tideline.core.run import Role
@@ -81,6 +81,6 @@ hfedf: Algorithm[Config, State, Nothing] = Algorithm(
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     notes=server.notes,
     claims=CLAIMS,
-    supplied=Supplied(begin_from, check_supplied),
+    initial_weights=InitialWeights(begin_from, check_supplied),
     admins=True,
 )

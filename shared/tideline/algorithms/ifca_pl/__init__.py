@@ -14,7 +14,7 @@ from tideline.algorithms.ifca_pl.messages import State
 from tideline.algorithms.source_free import method, scoring, source
 from tideline.algorithms.source_free.messages import Mine
 from tideline.algorithms.source_free.settings import Adapting
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import World
 from tideline.core.settings import setting
@@ -56,6 +56,6 @@ ifca_pl: Algorithm[Config, State, Mine] = method(
     state=State,
     begin=server.begin,
     sizes=sizes,
-    supplied=Supplied(server.begin_with, source.needs_targets),
+    initial_weights=InitialWeights(server.begin_with, source.needs_targets),
     claims=CLAIMS,
 )

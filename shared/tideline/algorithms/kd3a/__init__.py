@@ -15,7 +15,7 @@ from tideline.algorithms.kd3a.client import LOCAL, MIXED, SHAPLEY
 from tideline.algorithms.kd3a.messages import State
 from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.messages import Mine
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Phase, Plan
 from tideline.core.run import Role
 from tideline.core.settings import Plain, setting
@@ -43,7 +43,7 @@ class KD3A:
     )
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
     confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them", late=True)
+    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them")
 
 
 def plan(c: KD3A) -> Plan[KD3A, State]:
@@ -90,6 +90,6 @@ kd3a = Algorithm(
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     network="lenet_bn",
     keepsakes=scoring.keepsakes,
-    supplied=Supplied(server.begin_with, source.needs_one_target),
+    initial_weights=InitialWeights(server.begin_with, source.needs_one_target),
     claims=CLAIMS,
 )

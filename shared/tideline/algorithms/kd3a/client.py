@@ -15,9 +15,8 @@ from tideline.algorithms.kd3a.messages import Counted, Distilled, DistilledCount
 from tideline.algorithms.source_free import scoring
 from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.source import check_rows, network, parts
-from tideline.core.data import View
 from tideline.core.record import Nothing, Weights
-from tideline.core.step import Outcome, Site, step
+from tideline.core.step import Outcome, Site, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import Loss, cross_entropy, fit
 from tideline.numerics.aggregation.shapley import leave_one_out, shapley

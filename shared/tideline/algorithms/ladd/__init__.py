@@ -19,7 +19,7 @@ from tideline.algorithms.ladd.messages import Pupil, State
 from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.messages import Mine
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Local
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan, Turn
 from tideline.core.record import Record
@@ -155,7 +155,7 @@ def method(
         notes=notes,
         sizes=sizes,
         claims=CLAIMS,
-        supplied=Supplied(server.begin_with, needs_targets, without_source),
+        initial_weights=InitialWeights(server.begin_with, needs_targets, without_source),
     )
 
 

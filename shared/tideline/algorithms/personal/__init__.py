@@ -39,9 +39,9 @@ class LocalConfig:
     momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of SGD; fresh each exchange, as in averaging")
     weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of SGD")
     evaluate_every: int = setting(1, low=1, doc="exchanges between scorings; the last is always scored")
-    unseen: bool = setting(False, doc="at the end targets score every site's model, and tell the mean accuracy", late=True)
-    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of training; adam has no use for momentum", late=True)
-    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too", late=True)
+    unseen: bool = setting(False, doc="at the end targets score every site's model, and tell the mean accuracy")
+    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of training; adam has no use for momentum")
+    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")
 
 
 def prepare(config: LocalConfig, site: Site[LocalConfig]) -> Mine:

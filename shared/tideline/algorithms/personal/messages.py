@@ -11,9 +11,7 @@ class Start:
     """What a client is sent: the seed of the common initial weights. As state also what sites have made of them, in the end."""
 
     seed: int = field(doc="seed of the network's initialisation")
-    models: tuple[Weights, ...] = field(
-        doc="the sites' models in the order of their names; only for `unseen`", default=(), late=True
-    )
+    models: tuple[Weights, ...] = field(doc="the sites' models in the order of their names; only for `unseen`", default=())
 
 
 @record

@@ -13,7 +13,7 @@ from tideline.algorithms.hypernetworks import client
 from tideline.algorithms.hypernetworks.settings import Hyper, check, check_supplied
 from tideline.algorithms.pfedhn import server
 from tideline.algorithms.pfedhn.messages import State
-from tideline.core.algorithm import Algorithm, Supplied
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Phase, Plan
 from tideline.core.record import Nothing
 from tideline.core.run import Role
@@ -82,6 +82,6 @@ pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     },
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     claims=CLAIMS,
-    supplied=Supplied(server.begin_from, check_supplied),
+    initial_weights=InitialWeights(server.begin_from, check_supplied),
     admins=True,
 )

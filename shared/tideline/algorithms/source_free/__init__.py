@@ -17,13 +17,12 @@ from tideline.algorithms.source_free import scoring, source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
 from tideline.algorithms.source_free.messages import Adapted, Mine, Model
 from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Source
-from tideline.core.algorithm import Algorithm, Supplied, no_sizes
-from tideline.core.data import View
+from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.record import Nothing
-from tideline.core.run import Role, Roster, World
+from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import Plain, Settings, setting
-from tideline.core.step import Outcome, Site, Step, step
+from tideline.core.step import Outcome, Site, Step, View, step
 from tideline.learning.evaluate import accuracy
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -121,13 +120,13 @@ def method(
     prepare: Callable[[C, Site[C]], M] = source.prepare,  # type: ignore[assignment]
     keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = scoring.keepsakes,  # type: ignore[assignment]
     fits: Callable[[C, World, Roster], None] = source.needs_both,
-    supplied: Supplied[C, S] | None = None,
+    initial_weights: InitialWeights[C, S] | None = None,
     presets: Mapping[str, Mapping[str, Plain]] | None = None,
-    sizes: Callable[[C, World], Mapping[str, int]] = no_sizes,
+    sizes: Callable[[C, World], Mapping[str, int]] = lambda config, world: EMPTY,
     claims: tuple[str, ...] = (),
 ) -> Algorithm[C, S, M]:
     """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""
-    brought: Supplied[C, S] = Supplied(source.brought, source.needs_targets)  # type: ignore[arg-type]
+    brought: InitialWeights[C, S] = InitialWeights(source.brought, source.needs_targets)  # type: ignore[arg-type]
     return Algorithm(
         *(name, paper, summary, config, state, begin, plan, memory, prepare, fits),
         presets=presets or {"tiny": TINY, "demo": DEMO},
@@ -136,7 +135,7 @@ def method(
         keepsakes=keepsakes,
         sizes=sizes,
         claims=claims,
-        supplied=supplied or brought,
+        initial_weights=initial_weights or brought,
     )
 
 

@@ -12,12 +12,11 @@ from torch import Tensor
 from tideline.algorithms.averaging import Rounds
 from tideline.algorithms.source_free.messages import Mine, Model
 from tideline.algorithms.source_free.source import Whole, network
-from tideline.core.data import View
 from tideline.core.phase import Phase, Plan, Turn
 from tideline.core.record import Nothing, Record
 from tideline.core.run import ClientId, Role
 from tideline.core.settings import Settings
-from tideline.core.step import Outcome, Site, Step
+from tideline.core.step import Outcome, Site, Step, View
 from tideline.learning.confusion import confused
 from tideline.learning.evaluate import Offer, accuracy, evaluate, outputs
 from tideline.learning.label_shift import label_shift

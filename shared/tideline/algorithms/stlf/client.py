@@ -30,12 +30,11 @@ from tideline.algorithms.stlf.messages import (
     Whose,
 )
 from tideline.algorithms.stlf.settings import STLF
-from tideline.core.data import Data, View
 from tideline.core.errors import StepFailed
 from tideline.core.handle import AnyHandle, Handle
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, World
-from tideline.core.step import AnyStep, Moved, Outcome, Site, Step, step
+from tideline.core.step import AnyStep, Data, Moved, Outcome, Site, Step, View, step
 from tideline.learning.evaluate import accuracy, outputs
 from tideline.learning.fit import cross_entropy, descend, fit, uncounted
 from tideline.learning.optimisers import optimiser

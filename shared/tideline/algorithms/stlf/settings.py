@@ -63,10 +63,7 @@ class STLF:
     sweep: tuple[float, ...] = setting((), low=0.0, doc="further phi_E to solve for, so that the report shows what links cost")
     compare: tuple[str, ...] = setting((), choices=None, doc=f"rules to compare with in the same run: {', '.join(RULES)}")
     attention: Mapping[str, Mapping[str, float]] = setting(
-        EMPTY,
-        low=0.0,
-        doc="for rules by attention: of each target the weights of its sources, as another method told them",
-        late=True,
+        EMPTY, low=0.0, doc="for rules by attention: of each target the weights of its sources, as another method told them"
     )
 
 

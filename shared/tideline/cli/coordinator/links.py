@@ -1,23 +1,24 @@
-"""The command that plans links between devices: in this process, or at a coordinator. No run is started, and nothing is kept."""
+"""The command that plans links between devices: in this process, or at a coordinator. It starts no run and stores nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tideline.cli.guard import clean, say_json
-from tideline.cli.options import Door, Json, at_door
+from tideline.cli.guard import print_json
+from tideline.cli.options import Connect, Json, remote
+from tideline.client.answers import LinkPlan
+from tideline.client.output import clean
 from tideline.core.errors import ConfigRefused
 
 if TYPE_CHECKING:
     from tideline.experiments.files import ExperimentText
 
 app = typer.Typer(
-    help="Who should teach whom: plan links between devices without a run.", no_args_is_help=True, rich_markup_mode=None
+    help="Plan which device should send its model to which, without a run.", no_args_is_help=True, rich_markup_mode=None
 )
 NO_GAP = 1e-9
 ENDED = {
@@ -37,85 +38,68 @@ FLAGS = {
 
 @app.callback()
 def links() -> None:
-    """Who should teach whom: plan links between devices without a run."""
+    """Plan which device should send its model to which, without a run."""
 
 
 @app.command("plan")
-@at_door
+@remote
 def plan(
-    door: Door,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What is known of the devices, YAML or JSON; see docs/links.md.")],
-    solver: Annotated[str | None, typer.Option(help="exact or sca, whatever the file says.")] = None,
-    phi_energy: Annotated[float | None, typer.Option(help="The weight of energy, whatever the file says.")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the links, as PNG.")] = None,
-    coordinator: Annotated[bool, typer.Option("--coordinator", help="Have the coordinator plan, not this process.")] = False,
+    connect: Connect,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What you know of the devices, YAML or JSON; see docs/links.md.")],
+    solver: Annotated[str | None, typer.Option(help="exact or sca; overrides the file.")] = None,
+    phi_energy: Annotated[float | None, typer.Option(help="The weight of energy; overrides the file.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the links to this PNG file.")] = None,
+    coordinator: Annotated[bool, typer.Option("--coordinator", help="Let the coordinator plan, not this process.")] = False,
     as_json: Json = False,
 ) -> None:
     """Plan who is a source, who a target, and which source sends its model to which target."""
-    asked = overridden(read_asked(file), solver, phi_energy)
-    with asked.located():
-        made = planned_there(door, asked) if coordinator else planned_here(asked)
+    from tideline.experiments.files import read_file
+
+    what, todo = "a request for a plan", "Write keys and values, such as `devices: [...]`"
+    devices = overridden(read_file(file, what, todo, large=True), solver, phi_energy)
+    with devices.located():
+        planned = plan_remotely(connect, devices) if coordinator else plan_here(devices)
     if plot is not None:
-        draw(made, plot)
+        draw(planned, plot)
     if as_json:
-        say_json(made)
+        print_json(planned)
     else:
-        tell(made)
+        show_plan(planned)
 
 
-def read_asked(path: Path) -> ExperimentText:
-    """The file, with its lines unless it is one that only programs write. Raises ConfigRefused."""
-    from tideline.experiments.files import ExperimentText, load_json, read_json, read_text
-    from tideline.experiments.yaml_lines import MAX_VALUES, Document, read_yaml, refuse
-
-    text, name = read_text(path, "a plan's devices"), str(path)
-    if path.suffix.lower() != ".json":
-        document = read_yaml(text, name)
-    elif text.count(",") < MAX_VALUES // 2:
-        document = read_json(text, name)
-    else:
-        document = Document(load_json(text, name), {})
-    if not isinstance(document.value, dict):
-        raise refuse(name, 1, "this asks for no plan", "Write keys and values, such as `devices: [...]`")
-    return ExperimentText(name, document.value, {p: f"{name}:{line}" for p, line in document.lines.items() if p})
-
-
-def overridden(asked: ExperimentText, solver: str | None, phi_energy: float | None) -> ExperimentText:
-    """What is asked, with the options in place of what the file says. Raises ConfigRefused."""
+def overridden(devices: ExperimentText, solver: str | None, phi_energy: float | None) -> ExperimentText:
+    """The file with options in place of what it says. Raises ConfigRefused."""
     from tideline.experiments.files import put
 
-    given = (("--solver", ["solver"], solver), ("--phi-energy", ["phi", "energy"], phi_energy))
-    for option, steps, value in given:
+    for option, steps, value in (("--solver", ["solver"], solver), ("--phi-energy", ["phi", "energy"], phi_energy)):
         if value is not None:
-            places = {**asked.places, ".".join(steps): option}
-            asked = replace(asked, value=put(asked.value, steps, value, option), places=places)
-    return asked
+            places = {**devices.places, ".".join(steps): option}
+            devices = replace(devices, value=put(devices.value, steps, value, option), places=places)
+    return devices
 
 
-def planned_here(asked: ExperimentText) -> dict[str, Any]:
-    """The plan, made in this process."""
+def plan_here(devices: ExperimentText) -> LinkPlan:
     from tideline.planning.links import plan_links
 
-    return plan_links(asked.value)
+    return cast("LinkPlan", plan_links(devices.value))
 
 
-def planned_there(door: Door, asked: ExperimentText) -> dict[str, Any]:
-    """The plan, made at the coordinator."""
-    from tideline.client.http import PLAN_TIMEOUT, Client
+def plan_remotely(connect: Connect, devices: ExperimentText) -> LinkPlan:
+    from tideline.client.http import PLAN_TIMEOUT
 
-    with Client.of(door) as there:
-        made: dict[str, Any] = there.post("/links/plan", asked.value, PLAN_TIMEOUT)
-        return made
+    with connect() as client:
+        planned: LinkPlan = client.post("/links/plan", devices.value, PLAN_TIMEOUT)
+        return planned
 
 
-def draw(made: Mapping[str, Any], path: Path) -> None:
+def draw(plan: LinkPlan, path: Path) -> None:
     """The links as a picture. Raises ConfigRefused where it cannot be written, or drawn."""
     from tideline.report.figures import png
     from tideline.report.graphs import MOST_NODES, planned_graph
 
-    graph = planned_graph(made)
+    graph = planned_graph(plan)
     if graph is None:
-        what = f"--plot draws {MOST_NODES} devices at most; there are {len(made['devices'])}"
+        what = f"--plot draws {MOST_NODES} devices at most; there are {len(plan['devices'])}"
         raise ConfigRefused(what, "Leave it out, and take the links from --json", path="plot")
     try:
         path.write_bytes(png(graph))
@@ -123,36 +107,34 @@ def draw(made: Mapping[str, Any], path: Path) -> None:
         raise ConfigRefused(f"--plot {path} cannot be written: {cause.strerror}", "Choose another place", path="plot") from None
 
 
-def tell(made: Mapping[str, Any]) -> None:
-    """A plan for people."""
+def show_plan(plan: LinkPlan) -> None:
     from tideline.cli.tables import show, table
 
     for kind in ("source", "target"):
-        typer.echo(
-            f"{kind.capitalize()}s: {', '.join(clean(name) for name in made['devices'] if made['psi'][name] == kind) or 'none'}"
-        )
-    rows = [[each["from"], each["to"], f"{each['weight']:.3f}", f"{each['joules']:.4g}"] for each in made["alpha"]]
+        names = (clean(name) for name in plan["devices"] if plan["psi"][name] == kind)
+        typer.echo(f"{kind.capitalize()}s: {', '.join(names) or 'none'}")
+    rows = [[each["from"], each["to"], f"{each['weight']:.3f}", f"{each['joules']:.4g}"] for each in plan["alpha"]]
     if rows:
         typer.echo()
         show(table("", ("from", "to", "weight", "joules"), rows, right=(2, 3)))
-    typer.echo(f"\n{summary(made)}")
-    for flag in made["flags"]:
+    typer.echo(f"\n{summary(plan)}")
+    for flag in plan["flags"]:
         typer.echo(f"Note: {FLAGS.get(flag, clean(flag))}")
-    if made["sweep"]:
+    if plan["sweep"]:
         columns = ("phi_E", "joules", "links", "sources", "saved")
-        cells = [
-            [f"{row['phi_energy']:g}", f"{row['joules']:.4g}", *(str(row[key]) for key in columns[2:])] for row in made["sweep"]
-        ]
+        numbers = ((row["links"], row["sources"], row["saved"]) for row in plan["sweep"])
+        firsts = ((f"{row['phi_energy']:g}", f"{row['joules']:.4g}") for row in plan["sweep"])
+        cells = [[*first, *map(str, rest)] for first, rest in zip(firsts, numbers, strict=True)]
         typer.echo()
         show(table("At other weights of energy", columns, cells, right=range(5)))
 
 
-def summary(made: Mapping[str, Any]) -> str:
+def summary(plan: LinkPlan) -> str:
     """Objective and energy in two lines."""
-    best = made["gap"] <= NO_GAP
-    ended = ENDED.get(made["status"], clean(made["status"])).format(iterations=made["iterations"])
+    best = plan["gap"] <= NO_GAP
+    ended = ENDED.get(plan["status"], clean(plan["status"])).format(iterations=plan["iterations"])
     # Other weights than the cheapest cost more, also where the search for sources was finished.
-    ended = "" if made["status"] == "proven" and not best else f", {ended}"
-    least = "" if best else f"; no plan has less than {made['bound']:.6g}, a gap of {100 * made['gap']:.2g} %"
-    share = f", {made['normalised_energy']:.1f} % of what all links between these take" if made["energy"] else ""
-    return f"Objective: {made['objective']:.6g}{ended}{least}\nEnergy: {made['energy']:.4g} J{share}"
+    ended = "" if plan["status"] == "proven" and not best else f", {ended}"
+    least = "" if best else f"; no plan has less than {plan['bound']:.6g}, a gap of {100 * plan['gap']:.2g} %"
+    share = f", {plan['normalised_energy']:.1f} % of what all links between these take" if plan["energy"] else ""
+    return f"Objective: {plan['objective']:.6g}{ended}{least}\nEnergy: {plan['energy']:.4g} J{share}"

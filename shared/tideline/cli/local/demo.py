@@ -1,6 +1,6 @@
-"""The demonstration: a coordinator and its agents as child processes, real digits of several styles, a table and a report.
+"""The demo: a coordinator and its agents as child processes, real digits of several styles, a table and a report.
 
-Loads no torch: the numbers are crunched by the children.
+It loads no torch: the children compute.
 """
 
 from __future__ import annotations
@@ -8,33 +8,36 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
+from tideline.bench.processes import start, stop_all, terminable, unbroken
 from tideline.cli.guard import REFUSED
 from tideline.cli.options import LEAST, MOST, REGISTRY
-from tideline.core.algorithm import casting
+from tideline.core.algorithm import casting, load_methods, resolve
 from tideline.core.errors import ConfigRefused, FederationError, Unreachable
-from tideline.core.registry import load_methods, resolve
+
+if TYPE_CHECKING:
+    from tideline.client.answers import RunResult
+    from tideline.client.http import Client
+    from tideline.core.settings import Plain
 
 # The last domain is the last site's. USPS comes from other scanners and other writers than the three before it.
 DOMAINS = ("mnist", "coloured", "optdigits", "usps")
 SHAPE = (3, 28, 28)
 START_SECONDS = 60.0
-STOP_SECONDS = 8.0
 POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a demonstration is to show. `rounds`: None as the method's preset says; `policy`: a file, what every site lets out."""
+class DemoOptions:
+    """What to show. rounds: None: as in the method's preset; policy: a file that says what may leave every site."""
 
     method: str
     agents: int
@@ -43,10 +46,16 @@ class Asked:
     policy: Path | None = None
 
 
+class MethodFacts(TypedDict):
+    """What the demo asks of a method (GET /algorithms/{name})."""
+
+    cast: list[str]
+    network: str
+    presets: dict[str, dict[str, Plain]]
+
+
 @dataclass(frozen=True)
 class DemoSite:
-    """One site of the demonstration."""
-
     name: str
     domain: str
     role: str
@@ -56,64 +65,46 @@ class DemoSite:
 
 @dataclass
 class Children:
-    """Child processes with their logs; all of them end with this block, Ctrl-C included."""
+    """Child processes with their logs in a folder."""
 
     home: Path
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, name: str, *args: str) -> None:
         """Start `tideline ARGS` with its output in a log file."""
-        with (self.home / f"{name}.log").open("wb") as log:
-            command = [sys.executable, "-m", "tideline", *args]
-            env = {name: value for name, value in os.environ.items() if not name.startswith("TIDELINE_")}  # no one's own database
-            with unbroken():
-                self.running[name] = subprocess.Popen(
-                    command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=env
-                )
+        env = {name: value for name, value in os.environ.items() if not name.startswith("TIDELINE_")}  # not your own database
+        with unbroken():
+            self.running[name] = start(args, self.home / f"{name}.log", env)
 
     def check(self) -> None:
-        """Raise what a child that ended by itself said last."""
+        """Raises FederationError with the last lines of a child that ended by itself."""
         for name, process in self.running.items():
             if process.poll() is not None:
                 last = (self.home / f"{name}.log").read_text(errors="replace").strip().splitlines()[-12:]
                 raise FederationError(f"The process {name} ended with code {process.returncode}:\n" + "\n".join(last))
 
-    def stop(self) -> None:
-        """Ask, wait, then end."""
-        for process in self.running.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        until = time.monotonic() + STOP_SECONDS
-        for process in self.running.values():
-            try:
-                process.wait(max(until - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
-
-def run_demo(asked: Asked, out: Path | None, as_json: bool) -> int:
-    """Run the demonstration; 0 if its run completed. Raises FederationError."""
+def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
+    """Run the demo; the exit code, 0 if its run completed. Raises FederationError."""
     from tideline.experiments.true_domains import fill_in
     from tideline.report.page import make_room, write_all
 
     began, where = time.monotonic(), out or Path("demo-out")
-    refuse_early(asked)
+    check(options)
     make_room(where)
-    say = quiet if as_json else console
+    say: Callable[[str], None] = (lambda line: None) if as_json else console
     with terminable(), folder() as temporary, federation(temporary, say) as (children, client):
         say(f"coordinator ready at {client.base_url}")
-        description = client.get(f"/algorithms/{asked.method}")
-        sites = write_sites(temporary, casting(description["cast"], asked.agents))
-        start_agents(children, client, sites, temporary, asked.policy)
+        facts: MethodFacts = client.get(f"/algorithms/{options.method}")
+        sites = write_sites(temporary, casting(facts["cast"], options.agents))
+        start_agents(children, client, sites, temporary, options.policy)
         say(f"{len(sites)} agents started: " + ", ".join(f"{s.name} ({s.domain}, {s.role})" for s in sites))
-        run = client.post("/runs", experiment(asked, description, sites))["run"]
+        run = client.post("/runs", experiment(options, facts, sites))["run"]
         watch(children, client, run, as_json)
-        result = client.get(f"/runs/{run}?history=true")
+        result = client.run(f"{run}?history=true")
         pictures = draw_pictures(temporary, run, sites, where / "figures")
     for line in result["clients"]:
-        site = next(s for s in sites if s.name == line["name"])
-        line.update(samples=site.samples)
+        line["samples"] = next(s.samples for s in sites if s.name == line["name"])
     fill_in(result, {site.name: site.domain for site in sites})
     result["demo_seconds"] = time.monotonic() - began
     write_all(result, where, pictures)
@@ -121,46 +112,21 @@ def run_demo(asked: Asked, out: Path | None, as_json: bool) -> int:
     return 0 if result["status"] == "completed" else 1
 
 
-def refuse_early(asked: Asked) -> None:
-    """What can be refused before a process is started. Raises ConfigRefused, NotFound."""
+def check(options: DemoOptions) -> None:
+    """Check the options before a process is started. Raises ConfigRefused, NotFound."""
     from tideline_agent.settings import read_policy
 
-    if not LEAST <= asked.agents <= MOST:
-        what = f"--agents is {asked.agents}; it should be between {LEAST} and {MOST}"
+    if not LEAST <= options.agents <= MOST:
+        what = f"--agents is {options.agents}; it should be between {LEAST} and {MOST}"
         raise ConfigRefused(what, "Correct the number", path="agents")
     known = load_methods(REGISTRY)
-    if asked.method not in dict(known):
-        resolve(known, asked.method)  # refuses; a method that is known is not loaded here
-    read_policy(asked.policy)
-
-
-@contextlib.contextmanager
-def unbroken() -> Iterator[None]:
-    """An interruption in here is heard at its end: no child that nobody knows of, no cleaning that stops half-way."""
-    heard: list[int] = []
-    before = {n: signal.signal(n, lambda number, _: heard.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if heard:
-        raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def terminable() -> Iterator[None]:
-    """SIGTERM is taken as a Ctrl-C: the children end with the demonstration."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    if options.method not in dict(known):
+        resolve(known, options.method)  # refuses; a method that is known is not loaded here
+    read_policy(options.policy)
 
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A temporary folder."""
     made = tempfile.TemporaryDirectory(prefix="tideline-demo-", ignore_cleanup_errors=True)
     try:
         yield Path(made.name)
@@ -170,9 +136,9 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def federation(home: Path, say: Callable[[str], None]) -> Iterator[tuple[Children, Any]]:
-    """A coordinator on free loopback ports, and a client of its people's door."""
-    from tideline.client.http import Client
+def federation(home: Path, say: Callable[[str], None]) -> Iterator[tuple[Children, Client]]:
+    """A coordinator on free loopback ports, and a client of its HTTP API."""
+    from tideline.client.http import Client, Endpoint
 
     children = Children(home)
     try:
@@ -180,15 +146,15 @@ def federation(home: Path, say: Callable[[str], None]) -> Iterator[tuple[Childre
         own = home / "coordinator"
         children.start("coordinator", "coordinator", "--home", str(own), "--grpc-port", "0", "--http-port", "0")
         wait_for(children, own / "coordinator.json")
-        with Client.of_home(own) as client:
+        with Client.of(Endpoint(home=own)) as client:
             yield children, client
     finally:
         with unbroken():  # a second Ctrl-C while the children stop must not leave them behind
-            children.stop()
+            stop_all(children.running.values())
 
 
 def wait_for(children: Children, path: Path) -> None:
-    """Until a file that a child writes is there."""
+    """Wait for a file that a child writes. Raises Unreachable."""
     until = time.monotonic() + START_SECONDS
     while not path.exists():
         children.check()
@@ -208,12 +174,11 @@ def write_sites(home: Path, roles: Sequence[str]) -> list[DemoSite]:
         part, parts = domains[:i].count(domain), domains.count(domain)
         folder = home / f"data-{i + 1}"
         written = digits.write_site(folder, domain, part, parts)
-        sites.append(DemoSite(f"site-{i + 1}", domain, role, folder, written["samples"]))
+        sites.append(DemoSite(name=f"site-{i + 1}", domain=domain, role=role, folder=folder, samples=written["samples"]))
     return sites
 
 
-def start_agents(children: Children, client: Any, sites: list[DemoSite], home: Path, policy: Path | None) -> None:
-    """Invite each site and start its agent."""
+def start_agents(children: Children, client: Client, sites: list[DemoSite], home: Path, policy: Path | None) -> None:
     address = json.loads((home / "coordinator" / "coordinator.json").read_text())["grpc"]
     for site in sites:
         token = client.post("/invites", {"name": site.name, "ttl_seconds": 600})["token"]
@@ -225,25 +190,25 @@ def start_agents(children: Children, client: Any, sites: list[DemoSite], home: P
         )
 
 
-def experiment(asked: Asked, description: Mapping[str, Any], sites: list[DemoSite]) -> dict[str, Any]:
-    """The demonstration's experiment: the method's own demo preset, with FedAvg over the labelled sites beside it."""
+def experiment(options: DemoOptions, facts: MethodFacts, sites: list[DemoSite]) -> dict[str, Plain]:
+    """The demo's experiment: the method's own demo preset, with FedAvg over the labelled sites to compare with."""
     return {
-        "name": f"demo of {asked.method}",
-        "method": asked.method,
-        "preset": "demo" if "demo" in description["presets"] else None,
-        "config": {} if asked.rounds is None else {"rounds": asked.rounds},
-        "world": {"model": description["network"], "inputs": list(SHAPE), "classes": 10},
+        "name": f"demo of {options.method}",
+        "method": options.method,
+        "preset": "demo" if "demo" in facts["presets"] else None,
+        "config": {} if options.rounds is None else {"rounds": options.rounds},
+        "world": {"model": facts["network"], "inputs": list(SHAPE), "classes": 10},
         "roster": {site.name: site.role for site in sites},
-        "seed": asked.seed,
+        "seed": options.seed,
         "waiting": {"deadline": 600},
         "reference": {"method": "fedavg"},
     }
 
 
 def draw_pictures(home: Path, run: str, sites: list[DemoSite], folder: Path) -> dict[str, Path]:
-    """What the owner of each target may see at that site, where the method keeps a picture: caption -> file.
+    """What the owner of each target may see at that site, if the method stores a picture: caption -> file.
 
-    By the owner's own command, in a process of its own: it loads torch, and reads what is on that site's disk.
+    The owner's own command draws it in a process of its own: it loads torch, and reads that site's disk.
     """
     folder.mkdir(parents=True, exist_ok=True)
     drawn = {}
@@ -251,20 +216,20 @@ def draw_pictures(home: Path, run: str, sites: list[DemoSite], folder: Path) -> 
         file = folder / f"points-{site.name}.png"
         command = ("site", "picture", "--home", str(home / f"home-{site.name}"), "--run", run, "--out", str(file))
         done = subprocess.run([sys.executable, "-m", "tideline", *command], capture_output=True, check=False)
-        if done.returncode not in (0, REFUSED):  # refused: the method keeps no picture
+        if done.returncode not in (0, REFUSED):  # refused: the method stores no picture
             console(f"no picture of {site.name}: {done.stderr.decode(errors='replace').strip()}")
         elif done.returncode == 0:
             drawn[f"{site.name} ({site.domain}): its own points, and the points that stand for them"] = file
     return drawn
 
 
-def watch(children: Children, client: Any, run: str, as_json: bool) -> dict[str, Any]:
+def watch(children: Children, client: Client, run: str, as_json: bool) -> RunResult:
     """Show the run until it and its reference have ended; the result."""
-    from tideline.client.progress import Watcher
+    from tideline.client.watching import Watcher
 
     with Watcher(quiet=as_json) as watcher:
         while True:
-            result: dict[str, Any] = client.get(f"/runs/{run}")
+            result = client.run(run)
             watcher.show(result)
             if ended(result):
                 return result
@@ -272,19 +237,19 @@ def watch(children: Children, client: Any, run: str, as_json: bool) -> dict[str,
             time.sleep(POLL_SECONDS)
 
 
-def ended(result: Mapping[str, Any]) -> bool:
+def ended(result: RunResult) -> bool:
     """Whether a run and its reference will not move by themselves any more."""
     return not {result["status"], result["reference_status"]} & {"waiting", "running"}
 
 
-def show(result: dict[str, Any], where: Path, as_json: bool) -> None:
-    """The table, or the JSON."""
-    from tideline.cli.guard import clean, say_json
+def show(result: RunResult, where: Path, as_json: bool) -> None:
+    from tideline.cli.guard import print_json
     from tideline.cli.tables import groups_table, result_table, scores_table
     from tideline.cli.tables import show as show_table
+    from tideline.client.output import clean
 
     if as_json:
-        say_json(result)
+        print_json(result)
         return
     show_table(result_table(result))
     for more in filter(None, (scores_table(result), groups_table(result))):
@@ -296,9 +261,4 @@ def show(result: dict[str, Any], where: Path, as_json: bool) -> None:
 
 
 def console(line: str) -> None:
-    """A line for a person."""
     sys.stderr.write(f"==> {line}\n")
-
-
-def quiet(line: str) -> None:
-    """Nobody reads along."""

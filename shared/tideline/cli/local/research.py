@@ -7,24 +7,25 @@ from typing import Annotated
 
 import typer
 
-from tideline.cli.guard import code_of_run, say_json
-from tideline.cli.options import LEAST, MOST, REGISTRY, Device, ExperimentFile, Json, Methods, Settings, SitePolicyFile
+from tideline.cli.guard import code_of_run, output, print_json
+from tideline.cli.options import LEAST, MOST, REGISTRY, Device, ExperimentFile, Json, Methods, Overrides, SitePolicyFile
+from tideline.client.output import clean
 
-Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the results into this folder.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the results to this folder.")]
 
 
 def methods(methods: Methods = REGISTRY, as_json: Json = False) -> None:
     """List the methods."""
-    from tideline.cli.tables import methods_table, show
-    from tideline.core.registry import load_methods, resolve
+    from tideline.cli.tables import show, table
+    from tideline.core.algorithm import load_methods, resolve
 
     registry = load_methods(methods)
-    found = [resolve(registry, name) for name, _ in registry]
-    rows = [{"name": a.name, "summary": a.summary, "paper": a.paper, "presets": sorted(a.presets)} for a in found]
+    known = [resolve(registry, name) for name, _ in registry]
     if as_json:
-        say_json(rows)
+        print_json([{"name": a.name, "summary": a.summary, "paper": a.paper, "presets": sorted(a.presets)} for a in known])
     else:
-        show(methods_table(rows))
+        rows = ([a.name, a.summary, ", ".join(sorted(a.presets)), a.paper] for a in known)
+        show(table("", ("method", "summary", "presets", "paper"), rows))
 
 
 def contract(
@@ -33,28 +34,28 @@ def contract(
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
-    """Show what a method makes sites send, and its settings, a preset's beside the defaults.
+    """Show what sites send with a method, and its settings: the defaults, and those of a preset.
 
-    Derived from the code that is installed here.
+    Both are derived from the code that is installed here.
     """
     from tideline.archive.parts import MemoryParts
-    from tideline.cli.tables import contract_table, say_item, settings_table, show
-    from tideline.core.registry import load_methods
+    from tideline.cli.tables import contract_table, settings_table, show, show_item
+    from tideline.core.algorithm import load_methods
     from tideline.core.settings import plain
     from tideline.engine.compute.inline import InlineCompute
 
     facts = InlineCompute(MemoryParts(), load_methods(methods)).describe(name, preset)
     chosen = facts.presets[preset] if preset else None
     if as_json:
-        say_json(plain(facts) | ({"preset": {"name": preset, "settings": chosen}} if preset else {}))
+        print_json(plain(facts) | ({"preset": {"name": preset, "settings": chosen}} if preset else {}))
         return
     typer.echo(f"{facts.name}: {facts.summary}\n{facts.paper}\n\nWhat leaves a site:")
     for sentence in facts.sentences:
-        say_item(sentence)
+        show_item(sentence)
     if facts.claims:
         typer.echo("\nWhat is and is not claimed beyond that:")
         for claim in facts.claims:
-            say_item(claim)
+            show_item(claim)
     typer.echo(f"\nContract {facts.digest[:12]}" + (f", preset {preset}" if preset else ""))
     show(contract_table(facts.contract))
     typer.echo()
@@ -64,20 +65,19 @@ def contract(
 def simulate(
     file: ExperimentFile,
     out: Out = None,
-    settings: Settings = None,
+    settings: Overrides = None,
     policy: SitePolicyFile = None,
     device: Device = "cpu",
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment in this process, on its `data:` or `deal:` sites."""
+    """Run an experiment in this process, with the sites of its `data:` or `deal:` section."""
     from tideline.experiments.files import read_file
 
-    text = read_file(file).changed(settings or ())  # before torch is loaded: a typing error is told at once
+    text = read_file(file).changed(settings or ())  # before torch is loaded: you see a typing error at once
 
-    from tideline.cli.guard import clean
-    from tideline.cli.tables import groups_table, marks_table, result_table, show
-    from tideline.core.registry import load_methods
+    from tideline.cli.tables import result_tables, show
+    from tideline.core.algorithm import load_methods
     from tideline.experiments.simulating import Place, simulate_text
     from tideline_agent.settings import read_policy
     from tideline_agent.trainer import present
@@ -85,48 +85,46 @@ def simulate(
     present(device)
     result = simulate_text(text, load_methods(methods), out, Place(read_policy(policy).allowed, device))
     if as_json:
-        say_json(result)
+        print_json(result)
     else:
-        for each in filter(None, (result_table(result), marks_table(result), groups_table(result))):
+        for each in result_tables(result):
             show(each)
-        for said in filter(None, (*result["notes"], result["cause"])):
-            typer.echo(clean(said))
+        for line in filter(None, (*result.get("notes", ()), result["cause"])):
+            typer.echo(clean(line))
     raise typer.Exit(code_of_run(result))
 
 
 def demo(
     method: Annotated[str, typer.Option(help="The method, see `tideline methods`.")] = "feddadil",
-    agents: Annotated[int, typer.Option(min=LEAST, max=MOST, help="How many agents.")] = 4,
-    rounds: Annotated[int | None, typer.Option(min=0, help="Rounds. [default: the method's preset for demonstrations]")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
+    agents: Annotated[int, typer.Option(min=LEAST, max=MOST, help="How many agents to start.")] = 4,
+    rounds: Annotated[int | None, typer.Option(min=0, help="Rounds. [default: as in the method's preset for demos]")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed. The same seed gives the same bytes.")] = 0,
     policy: SitePolicyFile = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Train on real digits, with agents on this machine.
+    """Train on real digits, with a coordinator and agents on this machine.
 
-    A coordinator and agents are started, digits of four styles are learnt, and the result is shown.
+    The demo starts a coordinator and agents, learns digits of four styles, and shows the result.
     """
-    from tideline.cli.local.demo import Asked, run_demo
+    from tideline.cli.local.demo import DemoOptions, run_demo
 
-    raise typer.Exit(run_demo(Asked(method, agents, rounds, seed, policy), out, as_json))
+    options = DemoOptions(method=method, agents=agents, rounds=rounds, seed=seed, policy=policy)
+    raise typer.Exit(run_demo(options, out, as_json))
 
 
 def version(as_json: Json = False) -> None:
-    """Print the versions that matter to the bytes."""
+    """Print the versions on which equal bytes depend."""
     import platform
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 
     from tideline import __version__
 
-    found = {"tideline": __version__, "python": platform.python_version()}
+    versions = {"tideline": __version__, "python": platform.python_version()}
     for name in ("torch", "grpcio"):
         try:
-            found[name] = installed(name)
+            versions[name] = installed(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    if as_json:
-        say_json(found)
-    else:
-        typer.echo("\n".join(f"{name} {number}" for name, number in found.items()))
+            versions[name] = "not installed"
+    output(versions, as_json, "\n".join(f"{name} {number}" for name, number in versions.items()))

@@ -1,4 +1,4 @@
-"""Commands that make certificates for a federation that has no authority of its own."""
+"""Commands that make certificates for a federation without a certificate authority of its own."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Annotated
 
 import typer
 
-from tideline.cli.guard import say_json
+from tideline.cli.guard import output
 from tideline.cli.options import Json
 
 app = typer.Typer(
-    help="Make certificates: an authority, the coordinator's, and agents' own. Nothing is sent.",
+    help="Make certificates: an authority (CA), the coordinator's, and the agents'. Nothing is sent.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the authority; made if it is missing.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the CA; created if it is missing.")]
 
 
 @app.command("init")
 def init(
     out: Out,
-    host: Annotated[list[str], typer.Option(help="A name or IP address by which the coordinator is called. Repeatable.")],
+    host: Annotated[list[str], typer.Option(help="A host name or IP address of the coordinator. Repeatable.")],
     as_json: Json = False,
 ) -> None:
-    """Make an authority and the coordinator's certificate; done again, the authority stays and the certificate is renewed."""
+    """Make a CA and the coordinator's certificate. Run it again to renew the certificate; the CA stays."""
     from tideline.client.certificates import issue_coordinator
 
-    told(issue_coordinator(out, host), as_json)
+    show_files(issue_coordinator(out, host), as_json)
 
 
 @app.command("client")
@@ -36,16 +36,11 @@ def client(
     out: Out,
     as_json: Json = False,
 ) -> None:
-    """Make an agent's own certificate, by the authority that `tideline tls init` made in the same folder."""
+    """Make an agent's certificate with the CA that `tideline tls init` made in the same folder."""
     from tideline.client.certificates import issue_client
 
-    told(issue_client(out, name), as_json)
+    show_files(issue_client(out, name), as_json)
 
 
-def told(files: dict[str, str], as_json: bool) -> None:
-    """What was written."""
-    if as_json:
-        say_json(files)
-        return
-    for what, path in files.items():
-        typer.echo(f"{what}: {path}")
+def show_files(files: dict[str, str], as_json: bool) -> None:
+    output(files, as_json, "\n".join(f"{what}: {path}" for what, path in files.items()))

@@ -1,33 +1,30 @@
-"""What a site's owner does before an agent: look at the data as it would. Nothing is sent."""
+"""Commands that check a site's data before an agent reads them. They send nothing."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tideline.cli.guard import DONE, REFUSED, clean, say_json
+from tideline.cli.guard import DONE, REFUSED, output, print_json
 from tideline.cli.options import Json
 from tideline.cli.site.deal import deal
+from tideline.client.output import clean
 from tideline.core.errors import ConfigRefused, Refused
+from tideline.core.settings import Plain, plain, read
 
 if TYPE_CHECKING:
     from tideline.core.run import Role, World
     from tideline.learning.formats.inspection import DomainReport, FolderReport
 
-app = typer.Typer(
-    help="Look at a site's data before an agent does. Nothing is sent.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="Check a site's data before an agent reads them.", no_args_is_help=True, rich_markup_mode=None)
 KINDS = {".npz": "arrays", ".csv": "table", ".parquet": "table", "images": "images"}
 UNGUESSED = "Give the run's world: --world FILE; or name the column of the classes: label in transforms.toml"
-SHOWN = 10  # names and classes that people are told; programs are told all
-
-
-@app.callback()
-def data() -> None:
-    """Look at a site's data before an agent does. Nothing is sent."""
+SHOWN = 10  # names and classes in the text; the JSON has all
 
 
 @app.command("check")
@@ -37,20 +34,20 @@ def check(
         str | None, typer.Option(help="source, target or peer. [default: source if there are labels, or else target]")
     ] = None,
     world: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="An experiment, or its world alone. [default: one that fits]")
+        Path | None, typer.Option(metavar="FILE", help="An experiment, or only its world. [default: one that fits]")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what an agent would see in a data folder, and what it would refuse. Nothing is sent."""
+    """Show what an agent would read in a data folder, and what it would refuse. Nothing is sent."""
     wanted, place = role_of(role), None if world is None else world_of(world)  # before torch is loaded
 
     from tideline.learning.formats.inspection import inspect
 
     report = inspect(folder, place, wanted)
     if as_json:
-        say_json(as_plain(report))
+        print_json(as_plain(report))
     else:
-        tell(report)
+        show_report(report)
     raise typer.Exit(DONE if report.usable else REFUSED)
 
 
@@ -59,10 +56,10 @@ app.command("deal")(deal)
 
 @app.command("sample")
 def sample(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it. It is made if it is not there.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it; created if it is missing.")],
     domain: Annotated[str, typer.Option(help="Its style: mnist, usps, optdigits or coloured.")],
     part: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N disjoint parts.")] = "1/1",
-    no_labels: Annotated[bool, typer.Option("--no-labels", help="Leave the labels out, those for scoring too.")] = False,
+    no_labels: Annotated[bool, typer.Option("--no-labels", help="Write no labels, not even those for scoring.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a data folder of real handwritten digits, to try a site with. Nothing is downloaded."""
@@ -74,31 +71,28 @@ def sample(
         written = digits.write_site(folder, domain, at, parts, labels=not no_labels)
     except OSError as cause:
         raise Refused(f"Cannot write to {folder}: {cause.strerror}", "Give another folder, or make room") from None
-    if as_json:
-        say_json({"folder": str(folder), "domain": domain, **written})
-    else:
-        typer.echo(f"{folder}: {domain}, {written['samples']} samples for training, {written['held_out']} held out")
+    text = f"{folder}: {domain}, {written['samples']} samples for training, {written['held_out']} held out"
+    output({"folder": str(folder), "domain": domain, **written}, as_json, text)
 
 
 def part_of(text: str) -> tuple[int, int]:
     """`2/3` as (1, 3). Raises ConfigRefused."""
-    found = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", text)
-    if found is None or int(found[1]) > int(found[2]):
+    match = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", text)
+    if match is None or int(match[1]) > int(match[2]):
         raise ConfigRefused(f"--part is {text!r}", "Write it as I/N with I from 1 to N, such as 2/3", path="part")
-    return int(found[1]) - 1, int(found[2])
+    return int(match[1]) - 1, int(match[2])
 
 
 def role_of(role: str | None) -> Role | None:
     """A role by its name. Raises ConfigRefused."""
     from tideline.core.run import Role
-    from tideline.core.settings import read
 
-    found: Role | None = None if role is None else read(Role, role, "--role")
-    return found
+    known: Role | None = None if role is None else read(Role, role, "--role")
+    return known
 
 
 def world_of(path: Path) -> World:
-    """The world of an experiment, or the world that is all of a file. Raises ConfigRefused with the line."""
+    """The world of an experiment, or of a file that is only a world. Raises ConfigRefused with the line."""
     from tideline.core.run import world_in
     from tideline.experiments.files import ExperimentText, read_file
 
@@ -109,18 +103,13 @@ def world_of(path: Path) -> World:
         return world_in(text.value.get("world", {}))
 
 
-def as_plain(report: FolderReport) -> dict[str, Any]:
-    """The report for programs."""
-    from tideline.core.settings import plain
-
-    told: dict[str, Any] = plain(report)
-    for each, domain in zip(told["domains"], report.domains, strict=True):
-        each["balance"] = domain.balance
-    return {"usable": report.usable, **told}
+def as_plain(report: FolderReport) -> dict[str, object]:
+    facts = dict(plain(vars(report)))
+    domains = [{**plain(vars(domain)), "balance": domain.balance} for domain in report.domains]
+    return {"usable": report.usable, **facts, "domains": domains}
 
 
-def tell(report: FolderReport) -> None:
-    """The report for people."""
+def show_report(report: FolderReport) -> None:
     from tideline.cli.tables import show, table
     from tideline.learning.formats.surveys import OWNERS
 
@@ -128,7 +117,7 @@ def tell(report: FolderReport) -> None:
     columns = ("domain", "kind", "samples", "held out", "classes", "balance", "shape", "values", "unreadable")
     show(table("", columns, map(row, report.domains), right=(2, 3, 4, 5, 8)))
     for domain in report.domains:
-        details(domain)
+        show_details(domain)
     if report.ignored:
         typer.echo(f"\nNot read: {names(report.ignored)}")
     if report.world is not None and not report.given:
@@ -140,18 +129,11 @@ def tell(report: FolderReport) -> None:
         for key in OWNERS:
             if key in refusal:
                 typer.echo(f"  {key}: {clean(listed(refusal[key]))}")
-    typer.echo(f"\n{verdict(report)}")
-
-
-def verdict(report: FolderReport) -> str:
-    """Whether an agent could use the folder, in a sentence."""
-    if not report.usable:
-        return "An agent would refuse this folder."
-    return f"An agent can use this folder{', if its labels are classes of the run' * bool(report.unguessed)}."
+    usable = f"An agent can use this folder{', if its labels are classes of the run' * bool(report.unguessed)}."
+    typer.echo(f"\n{usable if report.usable else 'An agent would refuse this folder.'}")
 
 
 def row(domain: DomainReport) -> list[str]:
-    """One domain in a line."""
     from tideline.cli.tables import NOTHING, share
 
     seen = [c for c in domain.classes if c.train or c.held_out]
@@ -164,18 +146,17 @@ def row(domain: DomainReport) -> list[str]:
     return [domain.name, KINDS[domain.kind], *counts, classes, share(domain.balance), shapes, reach, lost]
 
 
-def most(counts: Any) -> str:
-    """What is most frequent, and how many others there are."""
+def most(counts: Mapping[str, int]) -> str:
+    """The most frequent one, and how many others there are."""
     first = next(iter(counts), "")
     return f"{first} ({len(counts) - 1} others)" if len(counts) > 1 else first
 
 
-def details(domain: DomainReport) -> None:
-    """Classes, sizes and files of one domain, where there is more to say than a line holds."""
+def show_details(domain: DomainReport) -> None:
+    """Print classes, sizes and files of one domain, if there is more to say than fits its line."""
     name = clean(domain.name)
     if 0 < len(domain.classes) <= 2 * SHOWN:
-        told = ("?" if c.train is None else str(c.train) for c in domain.classes)
-        counts = (f"{clean(c.name)} {train}+{c.held_out}" for c, train in zip(domain.classes, told, strict=True))
+        counts = (f"{clean(c.name)} {'?' if c.train is None else c.train}+{c.held_out}" for c in domain.classes)
         typer.echo(f"\n{name}, rows of each class, training + held out: {', '.join(counts)}")
     if domain.bare or domain.unscored:
         training = f"{domain.bare} for training, which only methods that can use them see"
@@ -191,24 +172,22 @@ def details(domain: DomainReport) -> None:
         typer.echo(f"\n{name}, not read: {names(domain.ignored)}")
 
 
-def names(given: Any) -> str:
-    """Names in a sentence, not all of very many."""
+def names(given: Collection[str]) -> str:
+    """The first names, and how many more there are."""
     more = f" and {len(given) - SHOWN} more" if len(given) > SHOWN else ""
     return ", ".join(clean(each) for each in list(given)[:SHOWN]) + more
 
 
-def listed(value: Any) -> str:
+def listed(value: Plain) -> str:
     """A text, or texts, in a line."""
-    return ", ".join(value) if isinstance(value, (list, tuple)) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def as_yaml(report: FolderReport) -> str:
-    """The fitting world, as an experiment has it."""
-    import json
-
+    """The world that fits, as in an experiment."""
     world = dict(report.world or {})
     keys = ("model", "inputs", "classes", *(["class_names"] if "class_names" in world else []))
     if not any(domain.labelled for domain in report.domains):
         keys = ("model", "inputs")
-    told = ", ".join(f"{key}: {json.dumps(world[key], ensure_ascii=False) if key != 'model' else world[key]}" for key in keys)
-    return f"world: {{{told}}}" + ("" if "classes" in keys else ", with any number of classes")
+    pairs = ", ".join(f"{key}: {json.dumps(world[key], ensure_ascii=False) if key != 'model' else world[key]}" for key in keys)
+    return f"world: {{{pairs}}}" + ("" if "classes" in keys else ", with any number of classes")

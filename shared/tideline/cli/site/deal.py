@@ -1,4 +1,4 @@
-"""The command that deals one folder of domains to the folders of sites. Nothing is sent."""
+"""The command that deals one folder of domains to the folders of sites. It sends nothing."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from tideline.cli.guard import clean, say_json
-from tideline.cli.options import Json
+from tideline.cli.guard import print_json
+from tideline.cli.options import Json, Options, grouped, settings_options
+from tideline.client.output import clean
 from tideline.core.errors import ConfigRefused, Refused
+from tideline.core.settings import plain
+from tideline.engine.model.experiment import DealData
 
 if TYPE_CHECKING:
     from tideline.learning.partition.deals import Hands
@@ -23,38 +26,40 @@ if TYPE_CHECKING:
 RECORD = "deal.json"
 
 
+class Counts(TypedDict):
+    """Rows of a domain at a site."""
+
+    training: int
+    bare: int
+    held_out: int
+
+
+class DealtSite(TypedDict):
+    """A site's folder, role and rows by domain."""
+
+    folder: str
+    role: str
+    domains: dict[str, Counts]
+
+
+@grouped([each for each in settings_options(DealData) if each.name not in ("folder", "rule")], dict)
 def deal(
+    options: Options,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A data folder with all domains, each row labelled.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the sites' folders are made.")],
-    rule: Annotated[str, typer.Option(help="leave-out: a domain is nobody's. dirichlet: some have no labels.")] = "leave-out",
-    clients: Annotated[int | None, typer.Option(min=2, help="How many clients, N. [dirichlet: 10]")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**62, help="Same seed, same rows. [default: 0]")] = None,
-    share: Annotated[float | None, typer.Option(help="Of a client's rows that are held out. [default: 0.1]")] = None,
-    leave_out: Annotated[str | None, typer.Option(metavar="DOMAIN", help="The domain that no client has.")] = None,
-    domains: Annotated[int | None, typer.Option(min=1, help="leave-out: source domains of each client, d.")] = None,
-    shots: Annotated[int | None, typer.Option(min=0, help="leave-out: rows of that domain at each client. [default: 0]")] = None,
-    labelled: Annotated[int | None, typer.Option(min=1, help="dirichlet: clients that have labels. [default: 5]")] = None,
-    case: Annotated[str | None, typer.Option(help="dirichlet: single, mixed or split. [default: single]")] = None,
-    take: Annotated[list[str] | None, typer.Option(metavar="DOMAIN", help="dirichlet: a domain to deal. [default: all]")] = None,
-    classes: Annotated[int | None, typer.Option(min=2, help="dirichlet: classes of each client. [default: 4, or all]")] = None,
-    alpha: Annotated[float | None, typer.Option(help="dirichlet: concentration of the mixes. [default: 5]")] = None,
-    scale: Annotated[float | None, typer.Option(help="dirichlet: of all numbers of rows. [default: 1]")] = None,
-    role: Annotated[str | None, typer.Option(help="dirichlet: of labelled clients: source or peer. [default: source]")] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to make the sites' folders.")],
+    rule: Annotated[str, typer.Option(help="leave-out: no client has one domain. dirichlet: some have no labels.")] = "leave-out",
     as_json: Json = False,
 ) -> None:
     """Deal the domains of one folder to the folders of sites, by one of two rules. Nothing is sent."""
-    given: dict[str, Any] = {"clients": clients, "seed": seed, "share": share}
-    given |= {"leave_out": leave_out, "domains": domains, "shots": shots}
-    given |= {"labelled": labelled, "case": case, "take": tuple(take) if take else None, "classes": classes}
-    given |= {"alpha": alpha, "scale": scale, "role": role}
-    told = write_deal(folder, out, rule, {key: value for key, value in given.items() if value is not None})
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items() if value is not None}
+    facts, dealt = write_deal(folder, out, rule, given)
     if as_json:
-        say_json(told)
+        print_json(facts)
     else:
-        tell(told, out)
+        show_deal(dealt, out)
 
 
-def rule_of(name: str, given: Mapping[str, Any]) -> Rule:
+def rule_of(name: str, given: Options) -> Rule:
     """The rule that the options name. Raises ConfigRefused."""
     from tideline.core.run import Role
     from tideline.core.settings import nearest, read
@@ -78,26 +83,27 @@ def by_option() -> Iterator[None]:
         raise ConfigRefused(f"{option}{error.what}", error.todo, path=path) from None
 
 
-def write_deal(folder: Path, out: Path, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the folders, all of them or none; what `deal.json` says. Raises ConfigRefused, DataRefused, Refused."""
+def write_deal(folder: Path, out: Path, name: str, given: Options) -> tuple[dict[str, object], dict[str, DealtSite]]:
+    """Make the folders, all or none; the content of deal.json, and its sites. Raises ConfigRefused, DataRefused, Refused."""
     from tideline.learning.partition.rules import sites_of
 
     with by_option():
         rule = rule_of(name, given)
         sites = sites_of(folder, rule)
-    told = {"from": str(folder), "rule": name, **record(rule, sites)}
-    folders = {told["sites"][site]["folder"]: rows for site, rows in sites.hands.items()}
+    dealt = dealt_sites(rule, sites)
+    facts: dict[str, object] = {"from": str(folder), "rule": name, **plain(rule), "sites": dealt}
+    folders = {dealt[site]["folder"]: rows for site, rows in sites.hands.items()}
     taken = [name for name in (*folders, RECORD) if (out / name).exists()]
     if taken:
-        raise Refused(f"{out / taken[0]} is there already", "Give another --out, or remove what was dealt there before")
+        raise Refused(f"{out / taken[0]} is there already", "Give another --out, or delete the earlier deal there")
     try:
-        fill(folder, out, folders, told)
+        fill(folder, out, folders, facts)
     except OSError as cause:
         raise Refused(f"Cannot write to {out}: {cause.strerror}", "Give another --out, or make room") from None
-    return told
+    return facts, dealt
 
 
-def fill(folder: Path, out: Path, folders: Mapping[str, Hands], told: dict[str, Any]) -> None:
+def fill(folder: Path, out: Path, folders: Mapping[str, Hands], facts: dict[str, object]) -> None:
     """Write beside the place, then move into it. Raises DataRefused, OSError."""
     from tideline.learning.partition import deal_folders
 
@@ -105,18 +111,16 @@ def fill(folder: Path, out: Path, folders: Mapping[str, Hands], told: dict[str, 
     beside = Path(tempfile.mkdtemp(prefix=".dealing-", dir=out))
     try:
         deal_folders.write_sites(folder, {beside / name: hands for name, hands in folders.items()})
-        (beside / RECORD).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        (beside / RECORD).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         for name in (*folders, RECORD):
             (beside / name).rename(out / name)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def record(rule: Rule, sites: Sites) -> dict[str, Any]:
-    """What was dealt: the rule, and each site's folder, role and numbers of rows."""
-    from tideline.core.settings import plain
-
-    told = {
+def dealt_sites(rule: Rule, sites: Sites) -> dict[str, DealtSite]:
+    """Each site's folder, role and numbers of rows."""
+    return {
         site: {
             "folder": folder_of(site, rule),
             "role": sites.roles[site].value,
@@ -127,26 +131,25 @@ def record(rule: Rule, sites: Sites) -> dict[str, Any]:
         }
         for site, own in sites.hands.items()
     }
-    return {**plain(rule), "sites": told}
 
 
 def folder_of(site: str, rule: Rule) -> str:
-    """The name of a site's folder; that of the unseen site tells the domain."""
+    """The name of a site's folder; that of the unseen site has the domain in it."""
     from tideline.learning.partition.deals import UNSEEN, Deal
 
     return f"{site}-{rule.leave_out}" if site == UNSEEN and isinstance(rule, Deal) else site
 
 
-def tell(told: dict[str, Any], out: Path) -> None:
-    """The deal for people."""
+def show_deal(dealt: Mapping[str, DealtSite], out: Path) -> None:
     from tideline.cli.tables import show, table
 
     rows = [
-        (site, each["role"], each["folder"], domain, *(str(n[key]) for key in ("training", "bare", "held_out")))
-        for site, each in told["sites"].items()
+        (site, each["role"], each["folder"], domain, *map(str, (n["training"], n["bare"], n["held_out"])))
+        for site, each in dealt.items()
         for domain, n in each["domains"].items()
     ]
     columns = ("site", "role", "folder", "domain", "training", "no label", "held out")
     show(table("", columns, rows, right=(4, 5, 6)))
-    roster = ", ".join(f"{site}: {each['role']}" for site, each in told["sites"].items())
-    typer.echo(f"\nServe each folder in {clean(str(out))} by an agent of the site's name. The experiment's roster: {{{roster}}}")
+    roster = ", ".join(f"{site}: {each['role']}" for site, each in dealt.items())
+    where = f"Serve each folder in {clean(str(out))} with an agent of the site's name."
+    typer.echo(f"\n{where} The experiment's roster: {{{roster}}}")

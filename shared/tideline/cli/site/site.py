@@ -1,70 +1,76 @@
-"""What a site's owner does with what an agent has learnt. Everything is read from the agent's home on this machine."""
+"""Commands of a site's owner about an agent's home on this machine: its runs, what it learnt, its peers. They send nothing."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tideline.cli.guard import say_json
+from tideline.cli.guard import output, print_json
 from tideline.cli.options import REGISTRY, Json, Methods
+from tideline.client.output import check_out, clean, counted, day, size
+from tideline.core.errors import ConfigRefused, NotFound, Refused
+from tideline.core.run import RunId
+from tideline.core.settings import nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tideline_agent.home.runs import StoredRun
+
 app = typer.Typer(
-    help="Look into an agent's home beside your data, and take out what it learnt. Nothing is sent.",
+    help="Look into an agent's home beside your data, and export what it learnt. Nothing is sent.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 Home = Annotated[Path, typer.Option("--home", metavar="DIR", help="The agent's home, as given to `tideline agent --home`.")]
 Run = Annotated[str, typer.Option("--run", metavar="ID", help="The run's id, see `tideline site list`.")]
 PICTURE = "picture"
+GO_ON = "Without its memory, a run that continues may stall with MemoryLost; say --unfinished if it is over"
 
 
 @app.command("list")
 def list_kept(
     home: Home,
-    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="What can be taken out of this run.")] = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="List what you can export of this run.")] = None,
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
-    """List the runs that the site remembers; with --run, what can be taken out of one."""
-    from tideline.core.run import RunId
+    """List the runs in the home; with --run, what you can export of one."""
     from tideline_agent.home.runs import SELDOM, keepsakes, remembered
 
-    checked(home)
-    rows: list[dict[str, Any]] = remembered(home) if run is None else described(keepsakes(home, RunId(run), methods))
+    check_home(home)
+    rows: list[dict[str, object]] = remembered(home) if run is None else described(keepsakes(home, RunId(run), methods))
     if as_json:
-        say_json(rows)
+        print_json(rows)
     elif rows:
         from tideline.cli.tables import show, table
 
         show(table("", list(rows[0]), [[str(v) for v in row.values()] for row in rows]))
     else:
-        none = f"Of run {run} nothing is kept at this site yet: {SELDOM}."
-        typer.echo("This site remembers no run yet." if run is None else none)
+        none = f"There is nothing to export of run {run} at this site yet: {SELDOM}."
+        typer.echo("There is no run in this home yet." if run is None else none)
 
 
 @app.command("export")
 def export_kept(
     home: Home,
     run: Run,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to take, see `tideline site list --run ID`.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to export, see `tideline site list --run ID`.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .npz file to write.")],
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
-    """Write one thing that the site has learnt into a file beside the data."""
+    """Write something that the site has learnt to a file."""
     import numpy as np
 
     arrays = taken(home, run, name, methods)
-    writable(out, ".npz")
+    check_out(out, ".npz")
     np.savez_compressed(out, allow_pickle=False, **{key: value.numpy() for key, value in arrays.items()})
-    told(out, arrays, as_json)
+    show_written(out, arrays, as_json)
 
 
 @app.command("picture")
@@ -72,40 +78,40 @@ def picture(
     home: Home,
     run: Run,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="A .png file to write; the numbers go into a .csv beside it.")
+        Path, typer.Option("--out", metavar="FILE", help="A .png file to write, with the numbers in a .csv beside it.")
     ],
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
-    """Draw the site's own points with what stands for them, in two dimensions."""
+    """Draw the site's own points, and the points that represent them, in two dimensions."""
     from tideline.report.scatter import draw_clouds, write_points
 
     arrays = taken(home, run, PICTURE, methods)
-    writable(out, ".png")
+    check_out(out, ".png")
     draw_clouds(arrays, out, f"Run {run}, seen at this site")
     write_points(arrays, out.with_suffix(".csv"))
-    told(out, arrays, as_json)
+    show_written(out, arrays, as_json)
 
 
 @app.command("peers")
 def list_peers(home: Home, as_json: Json = False) -> None:
-    """List the other sites that this one has met, by the fingerprints of their keys, and former keys that it believes still."""
+    """List the sites that this one has met, with the fingerprints of their keys, and former keys that it still accepts."""
     from tideline_agent.home.pins import listed
 
-    checked(home)
+    check_home(home)
     rows = listed(home, time.time())
     if as_json:
-        say_json(rows)
+        print_json(rows)
     elif rows:
         from tideline.cli.tables import show, table
 
         show(table("", list(rows[0]), [[*list(row.values())[:-1], former_words(row["former"])] for row in rows]))
     else:
-        typer.echo("This site has met no peer yet: it does in runs whose sites seal values for each other.")
+        typer.echo("This site has met no peer yet. It meets them in runs whose sites encrypt values for each other.")
 
 
-def former_words(former: Iterable[Mapping[str, Any]]) -> str:
-    """Keys that a peer had before, and until when they are believed, in words."""
+def former_words(former: Iterable[Mapping[str, str | None]]) -> str:
+    """A peer's former keys, and until when they are accepted, in words."""
     from tideline.engine.peers.peer_keys import FORMER_SECONDS
 
     unknown = f"{FORMER_SECONDS / 86400:.0f} days after the agent meets it next"
@@ -117,85 +123,124 @@ def trust_peer(
     home: Home,
     peer: Annotated[str, typer.Argument(metavar="PEER", help="The other site's name, see `tideline site peers`.")],
     fingerprint: Annotated[
-        str, typer.Argument(metavar="FINGERPRINT", help="Of its keys, as its owner tells it: not as the coordinator does.")
+        str, typer.Argument(metavar="FINGERPRINT", help="Fingerprint of its keys. Ask its owner for it, not the coordinator.")
     ],
     as_json: Json = False,
 ) -> None:
-    """Know another site by these keys alone from now on, after you have asked its owner for their fingerprint."""
+    """Accept only these keys for another site from now on. First ask its owner for their fingerprint."""
     from tideline_agent.home.pins import spelt, trust
 
-    checked(home)
+    check_home(home)
     before = trust(home, peer, fingerprint)
-    if as_json:
-        say_json({"peer": peer, "fingerprint": spelt(fingerprint), "before": before.fingerprint})
-    else:
-        typer.echo(f"{peer} is known by {spelt(fingerprint)} from now on; it was {before.fingerprint}")
+    shown = spelt(fingerprint)
+    text = f"{peer} now has the fingerprint {shown}; it was {before.fingerprint}"
+    output({"peer": peer, "fingerprint": shown, "before": before.fingerprint}, as_json, text)
 
 
 @app.command("forget")
 def forget_runs(
     home: Home,
-    runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Their ids, see `tideline site list`.")] = None,
-    older: Annotated[str | None, typer.Option(metavar="AGE", help="Instead: all of which nothing was written for 30d.")] = None,
+    runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="The runs' ids, see `tideline site list`.")] = None,
+    older: Annotated[
+        str | None,
+        typer.Option(metavar="AGE", help="Instead of ids: runs not written to for so long, such as 30d."),
+    ] = None,
     unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="Also those that may go on, as far as the home knows.")
+        bool, typer.Option("--unfinished", help="Also forget runs that may continue, as far as the home knows.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
-    """Forget runs, with the models and pictures that the site has of them, to free the disk."""
-    from tideline.cli.site import forget
+    """Forget runs, with their models and pictures at this site, to free disk space."""
     from tideline_agent.home.runs import stored_runs
 
-    checked(home)
-    chosen = forget.choose(stored_runs(home, methods).values(), runs or (), older, unfinished)
+    check_home(home)
+    chosen = choose(stored_runs(home, methods).values(), runs or (), older, unfinished)
     if chosen and not yes:
-        forget.confirm(chosen, as_json)
-    forget.forget_all(home, chosen, as_json)
+        confirm(chosen, as_json)
+    forget_all(home, chosen, as_json)
 
 
 def taken(home: Path, run: str, name: str, methods: str) -> Mapping[str, Tensor]:
-    """A keepsake. Raises NotFound."""
-    from tideline.core.run import RunId
+    """What a name of `tideline site list --run` stands for: tensors by name. Raises NotFound."""
     from tideline_agent.home.runs import keepsakes, one_of
 
-    checked(home)
+    check_home(home)
     return one_of(keepsakes(home, RunId(run), methods), name, RunId(run))
 
 
-def checked(home: Path) -> None:
-    """Raises ConfigRefused for a folder that is no agent's home."""
-    from tideline.core.errors import ConfigRefused
-
+def check_home(home: Path) -> None:
+    """Raises ConfigRefused for a folder that is not an agent's home."""
     if not (home / "runs").is_dir():
-        raise ConfigRefused(
-            f"{home} is no agent's home, or its agent has taken part in nothing yet", "Correct --home", path="home"
-        )
+        raise ConfigRefused(f"{home} is not an agent's home, or its agent has not worked yet", "Correct --home", path="home")
 
 
-def writable(out: Path, suffix: str) -> None:
-    """Raises ConfigRefused for a file that cannot be written or would not be known for what it is."""
-    from tideline.core.errors import ConfigRefused
-
-    if out.suffix != suffix:
-        raise ConfigRefused(f"--out {out} does not end in {suffix}", f"Name the file {out.with_suffix(suffix).name}", path="out")
-    if not out.parent.is_dir():
-        raise ConfigRefused(f"There is no folder {out.parent}", "Make it, or correct --out", path="out")
-
-
-def described(found: Mapping[str, Mapping[str, Tensor]]) -> list[dict[str, Any]]:
-    """Names and shapes of what can be taken."""
+def described(found: Mapping[str, Mapping[str, Tensor]]) -> list[dict[str, object]]:
     return [
         {"name": name, "arrays": ", ".join(f"{key} {'x'.join(map(str, value.shape))}" for key, value in arrays.items())}
         for name, arrays in sorted(found.items())
     ]
 
 
-def told(out: Path, arrays: Mapping[str, Tensor], as_json: bool) -> None:
-    """What was written."""
+def show_written(out: Path, arrays: Mapping[str, Tensor], as_json: bool) -> None:
     shapes = {key: list(value.shape) for key, value in arrays.items()}
+    text = f"Wrote {out}: " + ", ".join(f"{key} {shape}" for key, shape in shapes.items())
+    output({"file": str(out), "arrays": shapes}, as_json, text)
+
+
+def choose(known: Iterable[StoredRun], runs: Sequence[str], older: str | None, unfinished: bool) -> list[StoredRun]:
+    """The runs to forget. Raises ConfigRefused, NotFound, and Refused for named ones that may continue."""
+    from tideline.cli.serving import read_seconds
+
+    if bool(runs) is (older is not None):
+        raise ConfigRefused("You named no runs" if not runs else "You named runs and gave --older", "Give one of the two")
+    if older is None:
+        return named({str(each.run): each for each in known}, runs, unfinished)
+    before = time.time() - read_seconds(older, "--older")
+    return [each for each in known if each.last < before and (each.over or unfinished)]
+
+
+def named(known: dict[str, StoredRun], runs: Sequence[str], unfinished: bool) -> list[StoredRun]:
+    for run in runs:
+        if run not in known:
+            raise NotFound(f"There is no run {run[:80]} in this home", f"See `tideline site list`{nearest(run, list(known))}")
+        if not (known[run].over or unfinished):
+            raise Refused(f"Run {run} may continue: as far as the home knows, its last exchange has not come", GO_ON)
+    return [known[run] for run in dict.fromkeys(runs)]
+
+
+def confirm(chosen: Sequence[StoredRun], as_json: bool) -> None:
+    """Ask for confirmation. Raises Refused for any answer but yes."""
+    from tideline.cli.tables import show, table
+
     if as_json:
-        say_json({"file": str(out), "arrays": shapes})
-    else:
-        typer.echo(f"Wrote {out}: " + ", ".join(f"{key} {shape}" for key, shape in shapes.items()))
+        raise ConfigRefused("--json does not ask for confirmation", "Add --yes to forget the runs", path="yes")
+    rows = [[clean(each.run), "over" if each.over else "may go on", day(each.last), size(each.bytes)] for each in chosen]
+    show(table("", ["run", "state", "last written", "size"], rows, right=(3,)))
+    try:
+        wanted = typer.confirm("Forget them, with their models and pictures? You cannot undo this", err=True)
+    except typer.Abort:
+        wanted = False
+    if not wanted:
+        raise Refused("Nothing was forgotten: you did not confirm", "Answer y, or add --yes")
+
+
+def forget_all(home: Path, chosen: Sequence[StoredRun], as_json: bool) -> None:
+    """Forget runs and print which. Raises Refused, once the others are gone, if the agent works for one of them."""
+    from tideline_agent.home.runs import clear, forget
+
+    gone: list[StoredRun] = []
+    busy: list[Refused] = []
+    for each in chosen:
+        try:
+            forget(home, each.run)
+            gone.append(each)
+        except Refused as error:
+            busy.append(error)
+    clear(home)
+    freed = sum(each.bytes for each in gone)
+    if busy:
+        raise Refused("; ".join(error.what for error in busy), busy[0].todo, forgotten=len(gone), bytes=freed)
+    text = f"Forgot {counted(len(gone), 'run')}, {size(freed)}."
+    output({"forgotten": [each.run for each in gone], "bytes": freed}, as_json, text)

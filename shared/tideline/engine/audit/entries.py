@@ -1,24 +1,25 @@
-"""What the audit log is told of each event. Plain data without a secret: of tokens and keys there is the beginning of a hash."""
+"""The audit log's entry for each event: plain data without a secret. Of tokens and keys it has the beginning of a hash."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import threading
 from collections.abc import Collection, Iterable
-from typing import Any
 
+from tideline.core.errors import FederationError
 from tideline.core.run import ClientId
+from tideline.core.settings import Plain
 from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent
-from tideline.engine.model.api_keys import ApiKey
-from tideline.engine.model.clients import Client, Invite, Keys
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model.accounts import NAME, ApiKey, Client, Invite, Keys
+from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import RunRow, Status
-from tideline.engine.ports.runs import Advance
+from tideline.engine.ports.clock import Clock
+from tideline.engine.ports.journal import Advance, Journal
 
-MOST_FILES = 64  # of a message that are told one by one
+MOST_FILES = 64  # of a message that are listed one by one
 MOST_WORDS = 500  # characters of a reason
 HASH = 16  # characters by which a token or a key is known
 
@@ -37,19 +38,16 @@ def begun(at: float, chain: str) -> AuditEvent:
 
 
 def invited(invite: Invite, by: str, now: float) -> AuditEvent:
-    """A token was made."""
     details = {"invite": invite.token_hash[:HASH], "expires": invite.expires, "hold": invite.hold, "labels": dict(invite.labels)}
     return AuditEvent("invited", now, by, invite.name, details=details)
 
 
 def enrolled(client: Client, token_hash: str) -> AuditEvent:
-    """An agent used its token."""
     details = {"invite": token_hash[:HASH], "keys": shown(client.keys), "roles": list(client.roles)}
     return AuditEvent("enrolled", client.enrolled, client=client.name, details=details | {"standing": client.standing.value})
 
 
 def rotated(name: ClientId, keys: Keys, now: float) -> AuditEvent:
-    """A client has new keys."""
     return AuditEvent("rotated", now, client=name, details={"keys": shown(keys)})
 
 
@@ -59,26 +57,22 @@ def roles_changed(name: ClientId, before: Iterable[str], roles: Iterable[str], n
 
 
 def shown(keys: Keys) -> str:
-    """The fingerprint of a client's keys."""
     try:
         return fingerprint(bytes.fromhex(keys.sign), bytes.fromhex(keys.receive))
     except ValueError:
         return keys.sign[:HASH]
 
 
-def about_client(kind: str, name: ClientId, now: float, by: str, **details: Any) -> AuditEvent:
-    """A person decided something about a client."""
+def about_client(kind: str, name: ClientId, now: float, by: str, **details: Plain) -> AuditEvent:
     return AuditEvent(kind, now, by, name, details=details)
 
 
 def key_made(key: ApiKey) -> AuditEvent:
-    """Somebody was given a key of the people's door."""
     details = {"name": key.name, "id": key.id, "role": key.role.value, "expires": key.expires}
     return AuditEvent("key_made", key.created, key.created_by, details=details)
 
 
 def key_ended(name: str, now: float, by: str) -> AuditEvent:
-    """A key of the people's door opens nothing any more."""
     return AuditEvent("key_ended", now, by, details={"name": name})
 
 
@@ -88,26 +82,23 @@ def parts_swept(dropped: int, freed: int, by: str, now: float) -> AuditEvent:
 
 
 def run_started(row: RunRow, by: str) -> AuditEvent:
-    """A run was written."""
     details = {"method": row.method, "roster": dict(row.roster), "contract": row.spec.contract}
-    details |= {"weights": row.spec.weights} if row.spec.weights else {}
+    details |= {"weights": row.spec.initial_weights} if row.spec.initial_weights else {}
     return AuditEvent("run_started", row.created, by, run=row.id, details=details)
 
 
 def run_ended(row: RunRow, status: Status, cause: str, by: str, now: float) -> AuditEvent:
-    """A run stalled, failed or was cancelled."""
     return AuditEvent(f"run_{status.value}", now, by, run=row.id, details={"cursor": row.cursor, "cause": cause[:MOST_WORDS]})
 
 
 def run_resumed(row: RunRow, asked: Iterable[OrderRow], by: str, now: float) -> AuditEvent:
-    """A person opened a stalled run again."""
     return AuditEvent("run_resumed", now, by, run=row.id, details={"cursor": row.cursor, "sent": sent(asked)})
 
 
 def round_ended(step: Advance, late: Collection[str]) -> list[AuditEvent]:
     """A round was closed and the next one sent; with it, perhaps, the result was published."""
     closed = step.closed
-    details: dict[str, Any] = {"cursor": closed.cursor, "next": step.cursor, "folded": list(closed.folded), "late": list(late)}
+    details: dict[str, Plain] = {"cursor": closed.cursor, "next": step.cursor, "folded": list(closed.folded), "late": list(late)}
     made = [AuditEvent("round_closed", closed.closed, run=step.run, details=details | {"sent": sent(step.orders)})]
     if step.status is Status.COMPLETED:
         made.append(AuditEvent("run_completed", closed.closed, run=step.run, details={"result": listed(closed.state)}))
@@ -115,12 +106,10 @@ def round_ended(step: Advance, late: Collection[str]) -> list[AuditEvent]:
 
 
 def asked_again(row: OrderRow) -> AuditEvent:
-    """An order was offered once more under a new name."""
     return AuditEvent("asked_again", row.created, client=row.client, run=row.run, details=place(row) | {"sent": sent([row])})
 
 
 def replied(row: OrderRow, reply: Reply, now: float) -> AuditEvent:
-    """A client answered an order; `row` has the answer."""
     if row.status is OrderStatus.ANSWERED:
         details = place(row) | listed(reply.files) | sealed_for(reply.sealed)
         return AuditEvent("reply_accepted", now, client=row.client, run=row.run, details=details)
@@ -132,29 +121,67 @@ def replied(row: OrderRow, reply: Reply, now: float) -> AuditEvent:
     return AuditEvent(kind, now, client=row.client, run=row.run, details=place(row) | why)
 
 
-def sealed_for(envelopes: Iterable[Envelope]) -> dict[str, Any]:
+def sealed_for(envelopes: Iterable[Envelope]) -> dict[str, Plain]:
     """What a reply brought for other sites: each value's digest, its sealed file, and who can open it; nothing if none."""
-    details = [{"value": e.handle.digest, "file": [e.cipher, e.bytes], "to": sorted(e.keys)} for e in envelopes]
+    details: list[dict[str, Plain]] = [
+        {"value": e.handle.digest, "file": [e.cipher, e.bytes], "to": sorted(e.keys)} for e in envelopes
+    ]
     return {"sealed": details[:MOST_FILES], "sealed_count": len(details)} if details else {}
 
 
-def place(row: OrderRow) -> dict[str, Any]:
-    """Which order."""
+def place(row: OrderRow) -> dict[str, Plain]:
     return {"order": row.id, "cursor": row.cursor}
 
 
-def sent(orders: Iterable[OrderRow]) -> list[dict[str, Any]]:
-    """Who was sent what; whoever was sent the same stands together."""
+def sent(orders: Iterable[OrderRow]) -> list[dict[str, Plain]]:
     groups: dict[Files, list[str]] = {}
     for order in orders:
         groups.setdefault(order.files, []).append(order.client)
     return [{"to": sorted(to), **listed(files)} for files, to in groups.items()]
 
 
-def listed(files: Files) -> dict[str, Any]:
+def listed(files: Files) -> dict[str, Plain]:
     """Digests and sizes. Of many the root alone, which names the others, and a hash of the whole list."""
     if len(files) <= MOST_FILES:
         return {"files": [[digest, size] for digest, size in files]}
     text = json.dumps(files, separators=(",", ":"))
-    more = {"count": len(files), "bytes": sum(size for _, size in files), "listing": hashlib.sha256(text.encode()).hexdigest()}
-    return {"files": [list(files[0])], **more}
+    size, listing = sum(size for _, size in files), hashlib.sha256(text.encode()).hexdigest()
+    return {"files": [list(files[0])], "count": len(files), "bytes": size, "listing": listing}
+
+
+HOUR = 3600.0
+MOST = 60  # of one listener within an hour; the rest is counted, and the next entry has the number
+
+
+class Refusals:
+    """The refused sign-ins of one door. Any number of threads."""
+
+    def __init__(self, journal: Journal, clock: Clock, door: str) -> None:
+        self._journal, self._clock, self._door = journal, clock, door
+        self._lock = threading.Lock()
+        self._began, self._left_out = -math.inf, 0
+        self._seen: set[tuple[str, str, str]] = set()
+
+    def seen(self, who: str, address: str, why: str) -> AuditEvent | None:
+        """What is to be written of a refusal, if anything is. Blocks on nothing. who: the name that was claimed, or nothing."""
+        now, same = self._clock.now(), (who[:80], address, why)
+        with self._lock:
+            if not 0.0 <= now - self._began < HOUR:
+                self._began, self._seen = now, set()
+            if same in self._seen:
+                return None
+            if len(self._seen) >= MOST:
+                self._left_out += 1
+                return None
+            self._seen.add(same)
+            left_out, self._left_out = self._left_out, 0
+        details = {"door": self._door, "claimed": who[:80], "address": address, "what": why[:MOST_WORDS], "untold": left_out}
+        return AuditEvent("sign_in_refused", now, client=who if NAME.fullmatch(who) else "", details=details)
+
+    def write(self, event: AuditEvent) -> None:
+        """Write it. Where the journal is away it is counted as left out: a refusal needs no journal."""
+        try:
+            self._journal.record([event])
+        except FederationError:
+            with self._lock:
+                self._left_out += 1 + int(event.details["untold"])

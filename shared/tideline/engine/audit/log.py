@@ -12,7 +12,7 @@ from tideline.core.errors import ChainBroken
 from tideline.core.run import EMPTY
 
 START = "0" * 64  # stands for the hash before the first entry
-BEGUN = "log_begun"  # the first entry of a database
+BEGUN = "log_begun"  # the first entry of a database; what was done before is not recorded
 UNREADABLE = "unreadable"  # in `details`: what stands in the place of an entry and cannot be read, by field; written by nobody
 MOST_WORDS = 500  # characters of what is wrong with an entry
 KEEP = "Keep a copy of the database as it is, and compare it with a backup from before"
@@ -56,7 +56,6 @@ class About:
     since: float | None = None
 
     def fits(self, entry: Entry) -> bool:
-        """Whether an entry is one of them."""
         named = all(mine in ("", theirs) for mine, theirs in self._pairs(entry))
         return named and (self.since is None or entry.at >= self.since)
 
@@ -75,7 +74,6 @@ def canonical(entry: Entry) -> bytes:
 
 
 def hash_after(before: str, entry: Entry) -> str:
-    """What an entry's hash has to be behind this one."""
     return hashlib.sha256(bytes.fromhex(before) + canonical(entry)).hexdigest()
 
 
@@ -83,7 +81,15 @@ def chained(tip: Tip, events: Iterable[AuditEvent]) -> list[Entry]:
     """The deeds as the entries that follow a tip."""
     made: list[Entry] = []
     for event in events:
-        entry = Entry(event.kind, float(event.at), event.by, event.client, event.run, plain(event.details), tip.seq + 1)
+        entry = Entry(
+            kind=event.kind,
+            at=float(event.at),
+            by=event.by,
+            client=event.client,
+            run=event.run,
+            details=plain(event.details),
+            seq=tip.seq + 1,
+        )
         entry = Entry(**{**vars(entry), "hash": hash_after(tip.hash, entry)})
         made.append(entry)
         tip = Tip(entry.seq, entry.hash)
@@ -91,7 +97,6 @@ def chained(tip: Tip, events: Iterable[AuditEvent]) -> list[Entry]:
 
 
 def plain(details: Mapping[str, Any]) -> dict[str, Any]:
-    """Told data as they come back from JSON."""
     found: dict[str, Any] = json.loads(json.dumps(details, default=dict))
     return found
 
@@ -105,7 +110,6 @@ def follow(tip: Tip, entries: Iterable[Entry]) -> Tip:
 
 
 def check_next(tip: Tip, entry: Entry) -> None:
-    """Raises ChainBroken unless an entry is the one that follows."""
     wanted = tip.seq + 1
     if entry.seq != wanted:
         raise broken(wanted, f"is not where it belongs: entry {entry.seq} stands there", found=entry.seq)
@@ -126,7 +130,6 @@ def made_of(before: str, entry: Entry) -> str:
 
 
 def broken(entry: int, what: str, **context: object) -> ChainBroken:
-    """The refusal of an entry."""
     return ChainBroken(f"Entry {entry} {what[:MOST_WORDS]}", KEEP, entry=entry, **context)
 
 
@@ -134,36 +137,34 @@ def ends_at(last: Tip, tip: Tip) -> None:
     """Raises ChainBroken unless a chain that was followed to `last` is whole up to its tip."""
     if last != tip:
         wrong = last.seq if last.seq == tip.seq else min(last.seq, tip.seq) + 1
-        raise ChainBroken(
-            f"The log ends with entry {last.seq}, and its tip tells of entry {tip.seq} with hash {tip.hash[:12]}",
-            KEEP,
-            entry=wrong,
-            found=last.hash,
-            expected=tip.hash,
-        )
+        what = f"The log ends with entry {last.seq}, and its tip tells of entry {tip.seq} with hash {tip.hash[:12]}"
+        raise ChainBroken(what, KEEP, entry=wrong, found=last.hash, expected=tip.hash)
 
 
 def line_of(entry: Entry) -> str:
-    """An entry in a line of an export."""
     return json.dumps(asdict(entry), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def entry_of(row: Mapping[str, Any]) -> Entry:
     """An entry from plain data, whatever its hash. Raises TypeError, KeyError, ValueError and OverflowError for what is none."""
-    texts = {name: text_in(row[name]) for name in ("kind", "by", "client", "run", "hash")}
+    texts = {name: row[name] for name in ("kind", "by", "client", "run", "hash")}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise TypeError("not a text")
     seq, at = row["seq"], row["at"]
     if type(seq) is not int or type(at) not in (int, float) or not isinstance(row["details"], Mapping):
         raise ValueError("not an entry")
     if len(row) != len(texts) + 3:
         raise ValueError("not an entry")
-    return Entry(texts["kind"], float(at), texts["by"], texts["client"], texts["run"], dict(row["details"]), seq, texts["hash"])
-
-
-def text_in(value: object) -> str:
-    """A text. Raises TypeError."""
-    if not isinstance(value, str):
-        raise TypeError("not a text")
-    return value
+    return Entry(
+        kind=texts["kind"],
+        at=float(at),
+        by=texts["by"],
+        client=texts["client"],
+        run=texts["run"],
+        details=dict(row["details"]),
+        seq=seq,
+        hash=texts["hash"],
+    )
 
 
 def read_line(number: int, line: str) -> Entry:

@@ -3,43 +3,167 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
 import torch
 
-from tideline.archive.codec import Memo, Message, Rules, decode, decode_order, encode
+from tideline.archive.checks import Rules
+from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
-from tideline.core.algorithm import AnyAlgorithm, contract, nothing_of_note, rounds_of
-from tideline.core.errors import ConfigRefused, Diverged, Malformed, StepFailed
+from tideline.archive.reader import decode, decode_order, tensors_in
+from tideline.archive.writer import Memo, Message, encode
+from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, round_of, rounds_of
+from tideline.core.errors import ConfigRefused, DataRefused, Diverged, FederationError, Malformed, RosterRefused, StepFailed
 from tideline.core.handle import AnyHandle
-from tideline.core.phase import Each, Replies
+from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Table, Turn, folded
 from tideline.core.privacy import contract_digest
-from tideline.core.record import Nothing, Record
-from tideline.core.registry import Methods, resolve
-from tideline.core.run import ClientId, Digest, Roster, RunSpec, World, checked_world
+from tideline.core.record import Nothing, Record, Weights
+from tideline.core.run import EMPTY, ClientId, Digest, Roster, RunSpec, World, checked_world
 from tideline.core.settings import Settings, plain
-from tideline.engine.compute import advance
-from tideline.engine.compute.advance import Game, Turned
-from tideline.engine.compute.initial_weights import check_brought, read_brought
-from tideline.engine.model.compute import (
-    BeginRequest,
-    Checkpoint,
-    CheckRequest,
-    CloseRequest,
-    Draft,
-    DraftRequest,
-    MethodFacts,
-    MethodSummary,
-    NextRound,
-    RecordedRound,
-    SettingFacts,
-)
+from tideline.engine.model.experiment import weights_missing
+from tideline.engine.model.fold_report import checked_report
+from tideline.engine.model.orders import Purpose, seed_for
 from tideline.engine.model.runs import PhaseFact
+from tideline.engine.ports import compute
+from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, state_dict_in
+
+
+@dataclass(frozen=True)
+class Game:
+    """A run with its method resolved: everything that never changes while it is played."""
+
+    algorithm: AnyAlgorithm
+    config: Settings
+    world: World
+    plan: AnyPlan
+    roster: Roster
+    seed: int
+    threads: int = 1
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return self.algorithm.dims(self.config, self.world)
+
+
+@dataclass(frozen=True)
+class Turned:
+    """The state, the cursor that waits for replies (the plan's length when it has ended), and what each client is asked.
+
+    marks, groups, tables: what the fold that led here reports (core.phase.Folded).
+    """
+
+    state: Record
+    cursor: int
+    orders: Mapping[ClientId, Record]
+    marks: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    groups: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
+
+
+def begin(game: Game, weights: Weights | None = None) -> Turned:
+    """The first state, from the user's weights if there are any, and what is asked first. Raises RosterRefused, ConfigRefused."""
+    method = game.algorithm
+    assert weights is None or method.initial_weights is not None, "a run with initial weights is refused where none are taken"
+    with reproducible(seed_for(game.seed, Purpose.BEGIN, 0), game.threads) as rng, named("begin"):
+        given = (game.config, game.world, game.roster, rng)
+        if weights is None or method.initial_weights is None:
+            state: Record = method.begin(*given)
+        else:
+            state = method.initial_weights.begin(*given, weights)
+    return enter(game, state, 0)
+
+
+def enter(game: Game, state: Record, cursor: int) -> Turned:
+    """Ask onward until somebody is asked, or the plan ends. Phases without a step are computed on the way."""
+    while cursor < len(game.plan):
+        phase = game.plan[cursor]
+        if not phase.skip(state):
+            orders = ask(game, phase, state, cursor)
+            if orders:
+                return Turned(state, cursor, orders)
+            if phase.step is None:
+                state = fold(game, phase, state, cursor, Replies(EMPTY)).state
+        cursor += 1
+    return Turned(state, cursor, EMPTY)
+
+
+def close(game: Game, state: Record, cursor: int, replies: Replies[Record]) -> Turned:
+    folded = fold(game, game.plan[cursor], state, cursor, replies)
+    turned = enter(game, folded.state, cursor + 1)
+    return replace(turned, marks=folded.marks, groups=folded.groups, tables=folded.tables)
+
+
+def ask(game: Game, phase: AnyPhase, state: Record, cursor: int) -> Mapping[ClientId, Record]:
+    if phase.step is None:
+        return EMPTY
+    seed, half = seed_for(game.seed, Purpose.ASK, cursor), f"ask of {phase.name}"
+    with reproducible(seed, game.threads) as rng, named(half):
+        orders = phase.ask(state, turn(game, cursor, rng))
+    strangers = sorted(set(orders) - {m.id for m in game.roster})
+    if strangers:
+        raise RosterRefused(f"The phase {phase.name} asks {strangers[0]!r}, who is no member", "Ask members of turn.roster only")
+    if isinstance(orders, Each):
+        return Each(orders, later(orders, seed, half, game.threads))
+    return {client: orders[client] for client in sorted(orders)}
+
+
+def later(orders: Each[Record], seed: int, half: str, threads: int) -> Callable[[ClientId], Record]:
+    """A message that is made later, as it would have been in the `ask`: with its threads and seed, its errors named."""
+
+    def make(client: ClientId) -> Record:
+        with reproducible(seed, threads), named(half):
+            return orders[client]
+
+    return make
+
+
+def fold(game: Game, phase: AnyPhase, state: Record, cursor: int, replies: Replies[Record]) -> Folded[Record]:
+    with reproducible(seed_for(game.seed, Purpose.FOLD, cursor), game.threads) as rng, named(f"fold of {phase.name}"):
+        return checked_report(
+            folded(phase.fold(state, replies, turn(game, cursor, rng))), phase.name, [m.id for m in game.roster]
+        )
+
+
+def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn[Settings]:
+    return Turn(config=game.config, world=game.world, roster=game.roster, round=round_of(game.plan, cursor), rng=rng)
+
+
+@contextmanager
+def named(half: str) -> Iterator[None]:
+    """A foreign error of the coordinator's half becomes one that ends the run with a cause. It saw no site's data."""
+    try:
+        yield
+    except FederationError:
+        raise
+    except Exception as cause:
+        words = f"{type(cause).__name__}: {cause}"[:300]
+        raise StepFailed(f"The method's {half} raised {words}", "Mend the method, or begin again with other settings") from cause
+
+
+@contextmanager
+def reproducible(seed: int, threads: int, device: str = "cpu") -> Iterator[torch.Generator]:
+    """A fresh generator, torch's global ones forked and seeded alike, and a fixed number of threads (both change last digits).
+
+    On the CPU no other device is asked: that would load and probe its driver, at every turn.
+    """
+    before = torch.get_num_threads()
+    on_cpu = device == "cpu"
+    with torch.random.fork_rng(() if on_cpu else range(torch.cuda.device_count())):
+        seed_all = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
+        seed_all(seed)
+        torch.set_num_threads(threads)
+        try:
+            yield torch.Generator().manual_seed(seed)
+        finally:
+            torch.set_num_threads(before)
+
 
 LIVE_RUNS = 16  # runs whose state is held between checkpoints: nobody tells of one that was cancelled there
-Made = tuple[Checkpoint, tuple[RecordedRound, ...]]  # what a live state was computed from
+Made = tuple[compute.Checkpoint, tuple[compute.RecordedRound, ...]]  # what a live state was computed from
 
 
 class InlineCompute:
@@ -50,16 +174,15 @@ class InlineCompute:
         # The state of a run between checkpoints and the rounds that made it, so that a quiet round is not computed again.
         self._live: dict[str, tuple[Made, Record]] = {}
 
-    def methods(self) -> tuple[MethodSummary, ...]:
-        """Every method with its summary and source."""
+    def methods(self) -> tuple[compute.MethodSummary, ...]:
         found = [resolve(self._methods, name) for name, _ in self._methods]
-        return tuple(MethodSummary(a.name, a.summary, a.paper) for a in found)
+        return tuple(compute.MethodSummary(a.name, a.summary, a.paper) for a in found)
 
-    def describe(self, method: str, preset: str | None = None) -> MethodFacts:
+    def describe(self, method: str, preset: str | None = None) -> compute.MethodFacts:
         """One method's settings with their bounds, its presets, and the contract of its defaults or a preset."""
         algorithm = resolve(self._methods, method)
         clauses = contract(algorithm, algorithm.configure({}, preset))
-        return MethodFacts(
+        return compute.MethodFacts(
             name=algorithm.name,
             summary=algorithm.summary,
             paper=algorithm.paper,
@@ -70,70 +193,78 @@ class InlineCompute:
             contract=clauses,
             sentences=tuple(c.sentence() for c in clauses),
             claims=algorithm.claims,
-            weights=algorithm.supplied is not None,
+            weights=algorithm.initial_weights is not None,
             digest=contract_digest(clauses),
         )
 
-    def draft(self, asked: DraftRequest) -> Draft:
+    def draft(self, asked: compute.DraftRequest) -> compute.Draft:
         """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
         algorithm = resolve(self._methods, asked.method)
         settings, world, roster = algorithm.configure(asked.config, asked.preset), checked_world(asked.world), asked.roster
-        self.fits(algorithm, asked.weights)(settings, world, roster)
-        noted = algorithm.supplied.notes if asked.weights and algorithm.supplied else nothing_of_note
+        self.fits(algorithm, asked.initial_weights)(settings, world, roster)
+        notes = algorithm.notes(settings, world)
+        if asked.initial_weights and algorithm.initial_weights:
+            notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
         clauses = contract(algorithm, settings)
-        return Draft(
+        return compute.Draft(
             config=plain(settings),
             world=world,
             plan=facts_of(algorithm, settings),
             contract=clauses,
             digest=contract_digest(clauses),
             keeps=algorithm.memory is not Nothing,
-            notes=(*algorithm.notes(settings, world), *noted(settings, world, roster)),
+            notes=notes,
             kept=tuple(f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")),
             admins=algorithm.admins,
-            weights=Digest(asked.weights) if asked.weights else None,
-            weights_bytes=check_brought(self.parts, world, Digest(asked.weights)) if asked.weights else 0,
+            initial_weights=Digest(asked.initial_weights) if asked.initial_weights else None,
+            initial_weights_bytes=check_initial_weights(self.parts, world, Digest(asked.initial_weights))
+            if asked.initial_weights
+            else 0,
         )
 
     def fits(self, algorithm: AnyAlgorithm, weights: str | None) -> Callable[[Settings, World, Roster], None]:
         """What holds world and roster to the method, with weights or without. Raises ConfigRefused where it takes none."""
         if not weights:
             return algorithm.fits
-        if algorithm.supplied is None:
-            takers = [name for name, _ in self._methods if resolve(self._methods, name).supplied is not None]
+        if algorithm.initial_weights is None:
+            takers = [name for name, _ in self._methods if resolve(self._methods, name).initial_weights is not None]
             instead = f", or use one of: {', '.join(takers)}" if takers else ""
-            what = f"{algorithm.name} begins from no weights that a person brings"
+            what = f"{algorithm.name} takes no initial weights"
             raise ConfigRefused(what, f"Leave weights out{instead}", path="weights")
-        return algorithm.supplied.fits
+        return algorithm.initial_weights.fits
 
-    def begin(self, asked: BeginRequest) -> NextRound:
-        """The first state and the first orders."""
-        game, digest = self.game(asked.spec, asked.roster), asked.spec.weights
+    def begin(self, asked: compute.BeginRequest) -> compute.NextRound:
+        game, digest = self.game(asked.spec, asked.roster), asked.spec.initial_weights
         self.fits(game.algorithm, digest)(game.config, game.world, game.roster)
-        weights = read_brought(self.parts, game.world, digest) if digest else None
-        return self.encoded(game, advance.begin(game, weights), asked.keep)
+        weights = read_initial_weights(self.parts, game.world, digest) if digest else None
+        return self.encoded(game, begin(game, weights), asked.keep)
 
-    def close(self, asked: CloseRequest) -> NextRound:
-        """Fold the closing round; rounds since the checkpoint are computed again where their state is not at hand."""
+    def close(self, asked: compute.CloseRequest) -> compute.NextRound:
         game = self.game(asked.spec, asked.roster)
-        turned = advance.close(game, self.state_at(game, asked), asked.closing.cursor, self.replies(game, asked.closing))
+        turned = close(game, self.state_at(game, asked), asked.closing.cursor, self.replies(game, asked.closing))
         made = self.encoded(game, turned, asked.keep)
         if not made.state:
             self._live[asked.spec.id] = ((asked.checkpoint, (*asked.history, asked.closing)), turned.state)
             self._live = dict(list(self._live.items())[-LIVE_RUNS:])
         return made
 
-    def check(self, asked: CheckRequest) -> None:
-        """Hold a reply to its declaration. Raises Malformed errors."""
+    def check(self, asked: compute.CheckRequest) -> None:
         self.reply(self.game(asked.spec, ()), asked.cursor, asked.asked, asked.reply)
 
     def game(self, spec: RunSpec, roster: Roster) -> Game:
-        """A run with its method resolved."""
         algorithm = resolve(self._methods, spec.method)
         config = algorithm.configure(spec.config)
-        return Game(algorithm, config, spec.world, algorithm.plan(config), roster, spec.seed, spec.threads)
+        return Game(
+            algorithm=algorithm,
+            config=config,
+            world=spec.world,
+            plan=algorithm.plan(config),
+            roster=roster,
+            seed=spec.seed,
+            threads=spec.threads,
+        )
 
-    def state_at(self, game: Game, asked: CloseRequest) -> Record:
+    def state_at(self, game: Game, asked: compute.CloseRequest) -> Record:
         """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there."""
         made_by, live = self._live.pop(asked.spec.id, (None, None))
         # Another coordinator may have closed a round with other replies than were closed here: the journal's history decides.
@@ -141,22 +272,19 @@ class InlineCompute:
             return live
         state: Record = decode(game.algorithm.state, asked.checkpoint.state, self.parts)
         for past, expected in zip(asked.history, (*asked.history, asked.closing)[1:], strict=True):
-            turned = advance.close(game, state, past.cursor, self.replies(game, past))
+            turned = close(game, state, past.cursor, self.replies(game, past))
             self.compare(game, turned, expected)
             state = turned.state
         return state
 
-    def compare(self, game: Game, turned: Turned, expected: RecordedRound) -> None:
+    def compare(self, game: Game, turned: Turned, expected: compute.RecordedRound) -> None:
         """What a recomputed round asks must be what was asked. Raises Diverged."""
         asked = {c: m.digest for c, m in self.messages(game, turned, Memo()).items()}
         if turned.cursor != expected.cursor or asked != dict(expected.asked):
-            raise Diverged(
-                f"Round {expected.cursor} computed again differs from the recorded one",
-                "The machine's numerics changed (torch version, processor, threads); begin the run again",
-            )
+            what = f"Round {expected.cursor} computed again differs from the recorded one"
+            raise Diverged(what, "The machine's numerics changed (torch version, processor, threads); begin the run again")
 
-    def replies(self, game: Game, closing: RecordedRound) -> Replies[Record]:
-        """The recorded replies, each decoded when it is looked at."""
+    def replies(self, game: Game, closing: compute.RecordedRound) -> Replies[Record]:
         at, asked = closing.cursor, closing.asked
         load = {c: partial(self.reply, game, at, asked[c], reply) for c, reply in sorted(closing.replies.items())}
         return Replies(load, closing.metrics)
@@ -170,8 +298,7 @@ class InlineCompute:
         reply: Record = decode(step.gives, digest, self.parts, rules)
         return reply
 
-    def encoded(self, game: Game, turned: Turned, keep: bool) -> NextRound:
-        """A turn as files: state (if it is kept, or the last) and orders."""
+    def encoded(self, game: Game, turned: Turned, keep: bool) -> compute.NextRound:
         done = turned.cursor == len(game.plan)
         memo = Memo()
         try:
@@ -181,7 +308,7 @@ class InlineCompute:
             raise StepFailed(
                 f"What the method made cannot be kept or sent: {cause.what}", "Look at the sites' metrics, and begin again"
             ) from cause
-        return NextRound(
+        return compute.NextRound(
             cursor=turned.cursor,
             done=done,
             state=state.files if state else (),
@@ -208,27 +335,25 @@ class InlineCompute:
 
 
 def bare(handles: Iterable[AnyHandle]) -> tuple[AnyHandle, ...]:
-    """Handles as others know them."""
     return tuple(each.bare() for each in handles)
 
 
 def facts_of(algorithm: AnyAlgorithm, settings: Settings) -> tuple[PhaseFact, ...]:
-    """What is known of each place in a method's plan."""
     plan = algorithm.plan(settings)
     rounds = zip(plan, rounds_of(plan), strict=True)
-    return tuple(PhaseFact(p.name, p.step.name if p.step else "", r, p.floor, p.needs) for p, r in rounds)
+    return tuple(
+        PhaseFact(phase=p.name, step=p.step.name if p.step else "", round=r, floor=p.floor, needs=p.needs) for p, r in rounds
+    )
 
 
-def settings_of(config: type[Settings]) -> tuple[SettingFacts, ...]:
-    """A config's settings with their defaults, bounds, choices and sentences."""
+def settings_of(config: type[Settings]) -> tuple[compute.SettingFacts, ...]:
     return tuple(described(f) for f in dataclasses.fields(config))
 
 
-def described(setting: dataclasses.Field[Settings]) -> SettingFacts:
-    """One setting."""
+def described(setting: dataclasses.Field[Settings]) -> compute.SettingFacts:
     default = setting.default if setting.default_factory is dataclasses.MISSING else setting.default_factory()
     meta, choices = setting.metadata, setting.metadata.get("choices")
-    return SettingFacts(
+    return compute.SettingFacts(
         name=setting.name,
         type=str(setting.type),
         default=plain(default),
@@ -242,3 +367,41 @@ def described(setting: dataclasses.Field[Settings]) -> SettingFacts:
 def fingerprint(threads: int) -> str:
     """What equal bytes depend on: torch, the processor's instructions, the number of threads."""
     return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {threads} threads"
+
+
+def check_initial_weights(parts: Parts, world: World, digest: Digest) -> int:
+    """The file's bytes, if it is here and holds weights of the world's network. Raises ConfigRefused, with the path `weights`."""
+    try:
+        view = parts.view(digest)
+    except PartMissing:
+        raise weights_missing(digest) from None
+    try:
+        for _ in each_fitted(world, weights_in(world, view)):
+            pass  # each is copied, which shows that it can be, and let go
+    except Malformed as error:
+        raise refused(f"The weights cannot be read as a safetensors file: {error.what}", SAVE) from error
+    except DataRefused as error:
+        raise refused(f"Of the weights: {error.what}", error.todo) from error
+    except ConfigRefused as error:
+        raise refused(error.what, error.todo) from error
+    return len(view)
+
+
+def read_initial_weights(parts: Parts, world: World, digest: Digest) -> Weights:
+    """A copy of the file's weights, as the world's network has them. Raises PartMissing, and as the check."""
+    return fitted(world, weights_in(world, parts.view(digest)))
+
+
+def weights_in(world: World, view: memoryview) -> Weights:
+    """The tensors over a file's bytes, which are the network's by names and shapes, each plain and finite.
+
+    Their numbers are checked last: of one large tensor that takes several times its bytes, which no file of another network
+    is to cost. Raises Malformed, DataRefused, ConfigRefused.
+    """
+    weights = state_dict_in(tensors_in(view))
+    check_fit(world, weights)
+    return checked(weights)
+
+
+def refused(what: str, todo: str) -> ConfigRefused:
+    return ConfigRefused(what, todo, path="weights")

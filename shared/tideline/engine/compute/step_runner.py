@@ -6,22 +6,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
-from tideline.archive.codec import LAX, Rules, decode, decode_order, encode, files_of
+from tideline.archive.checks import LAX, MOST, Rules
 from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
-from tideline.archive.rules import MOST
-from tideline.core.algorithm import AnyAlgorithm, contract, round_of
-from tideline.core.data import Data, View
+from tideline.archive.reader import decode, decode_order, files_of
+from tideline.archive.writer import encode
+from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, round_of
 from tideline.core.errors import ContractRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record
-from tideline.core.registry import Methods, resolve
 from tideline.core.run import Digest, Role, RunId, World
 from tideline.core.settings import Settings, plain
-from tideline.core.step import AnyStep, Fetch, Outcome, Site
-from tideline.engine.compute.advance import reproducible
+from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
+from tideline.engine.compute.inline import reproducible
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
@@ -54,7 +53,19 @@ class StepRunner:
             view = step.view if step else View.TRAIN
             data = masked(guarded("that reads the data", site_data.view, view, role), view, role)
             fetch = self.fetching(algorithm, config, world, job)
-            site = Site(config, world, job.client, role, data, job.round, rng, self.device, fetch, tick, job.transfers)
+            site = Site(
+                config=config,
+                world=world,
+                me=job.client,
+                role=role,
+                data=data,
+                round=job.round,
+                rng=rng,
+                device=self.device,
+                fetch=fetch,
+                tick=tick,
+                transfers=job.transfers,
+            )
             if phase is None or step is None:
                 return self.join(algorithm, job, site, clauses)
             return self.step(algorithm, step, job, site, Maker(job.client, phase.name, job.round))
@@ -66,7 +77,6 @@ class StepRunner:
         return Done((), kept, labelled=site.data.labelled, contract=clauses)
 
     def step(self, algorithm: AnyAlgorithm, step: AnyStep, job: Job, site: Site[Settings], maker: Maker) -> Done:
-        """Decode the order and the memory, run, encode the reply and the memory."""
         assert job.message is not None
         sizes, parts = guarded("sizes", algorithm.dims, site.config, site.world), self.parts_of(job.run)
         order, rules = decode_order(step.takes, job.message, parts, Rules(sizes))
@@ -107,9 +117,8 @@ class StepRunner:
             kept: Record = decode(algorithm.memory, job.memory, self.parts_of(job.run), LAX)
             return kept
         except PartMissing as cause:
-            raise MemoryLost(
-                "This site's memory of the run is no longer whole", "Restore the agent's home directory, or begin the run again"
-            ) from cause
+            what = "This site's memory of the run is no longer whole"
+            raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from cause
 
     def site_data(self, world: World, role: Role) -> SiteData:
         """The site's data for a world, read once. Those of another world are let go before: memory holds one set of them."""
@@ -143,17 +152,14 @@ def masked(data: Data, view: View, role: Role) -> Data:
 
 
 def guarded(name: str, run: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
-    """Run a method's own code. A foreign error's words may hold data, so only its type is told."""
+    """Run a method's own code. A foreign error's words may hold data, so only its type is reported."""
     try:
         return run(*args, **given)
     except FederationError:
         raise
     except Exception as cause:
-        raise StepFailed(
-            f"The step {name} raised {type(cause).__name__}",
-            "See the agent's own log at that site for the details",
-            error=type(cause).__name__,
-        ) from cause
+        what = f"The step {name} raised {type(cause).__name__}"
+        raise StepFailed(what, "See the agent's own log at that site for the details", error=type(cause).__name__) from cause
 
 
 def declared(step: AnyStep, outcome: Outcome[Record, Record], memory: type[Record]) -> dict[str, float]:

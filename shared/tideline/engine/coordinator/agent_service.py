@@ -5,27 +5,26 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
-from tideline.archive.intake import MAX_PART_BYTES, STREAMS, Intake, chunk_size, chunks
 from tideline.archive.layout import named_handles, named_parts, parse
-from tideline.archive.parts import Upload
+from tideline.archive.parts import MAX_PART_BYTES, STREAMS, Intake, Upload, chunk_size, chunks
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, NotFound, Stale
-from tideline.core.run import ClientId, Digest, OrderId
-from tideline.engine.coordinator.briefs import brief_of, with_peers
+from tideline.core.notes import Level, Note
+from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.core.settings import Plain
 from tideline.engine.coordinator.part_store import PartStore
-from tideline.engine.model.compute import CheckRequest
-from tideline.engine.model.files import Arrivals
-from tideline.engine.model.orders import Failure, Order, OrderRow, OrderStatus, Receipt, Reply
-from tideline.engine.model.runs import JOIN, RunRow
+from tideline.engine.model.brief import brief_of, with_peers
+from tideline.engine.model.orders import Arrivals, Envelope, Failure, Order, OrderRow, OrderStatus, Receipt, Reply
+from tideline.engine.model.runs import FINAL, JOIN, RunRow
 from tideline.engine.peers.relay import check_envelopes, for_one, seals
 from tideline.engine.peers.sealing import ciphers
-from tideline.engine.ports.clock import Bell, Clock
-from tideline.engine.ports.compute import Compute
+from tideline.engine.ports.clock import SILENT, Bell, Clock, Meter
+from tideline.engine.ports.compute import CheckRequest, Compute
 from tideline.engine.ports.journal import Journal
-from tideline.engine.ports.meter import SILENT, Meter
 
 SILENT_SECONDS = 30.0  # ten beats of an agent that lives
 MOST_ORDERS = 10_000  # whose bytes are counted at once
@@ -58,27 +57,41 @@ class AgentService:
         """The client's open orders. The same order may be offered any number of times."""
         return self.news(client, frozenset())[0]
 
-    def news(self, client: ClientId, told: Set[OrderId]) -> tuple[tuple[Order, ...], frozenset[OrderId]]:
-        """The open orders of which a client has not been told, or has said nothing for a while: it may have lost one.
+    def news(self, client: ClientId, sent: Set[OrderId]) -> tuple[tuple[Order, ...], frozenset[OrderId]]:
+        """The open orders that were not sent to a client, or of which it has said nothing for a while: it may have lost one.
 
-        And the names of all that are open, which is what it has been told of then.
+        And the names of all that are open: from then on all of them were sent.
         """
         silent = self.clock.now() - SILENT_SECONDS
         rows = self.journal.open_orders(client)
-        offered = tuple(self.offer(row) for row in rows if row.id not in told or max(row.beat, row.created) < silent)
+        offered = tuple(self.offer(row) for row in rows if row.id not in sent or max(row.beat, row.created) < silent)
         return offered, frozenset(row.id for row in rows)
 
     def offer(self, row: OrderRow) -> Order:
         """An order as the agent sees it: seconds left instead of times, and only what concerns this client."""
         run = self.run(row)
-        fact = run.plan[row.cursor] if row.cursor >= 0 else None
-        names = (fact.phase, fact.step, fact.round) if fact else ("join", "join", 1)
-        left = max(run.deadline_at - self.clock.now(), 0.0)
+        fact = run.fact(row.cursor)
         brief = brief_of(run, run.roster[row.client], self.version)
         if seals(run.contract):
             brief = with_peers(brief, (each for each in self.journal.clients() if each.name in run.roster))
-        sealed = tuple(for_one(each, row.client) for each in self.journal.envelopes(row.run, row.sealed)) if row.sealed else ()
-        return Order(row.id, row.run, row.cursor, *names, row.files, row.seed, row.after, left, brief, sealed)
+        return Order(
+            id=row.id,
+            run=row.run,
+            cursor=row.cursor,
+            phase=fact.phase,
+            step=fact.step,
+            round=fact.round,
+            files=row.files,
+            seed=row.seed,
+            after=row.after,
+            seconds_left=max(run.deadline_at - self.clock.now(), 0.0),
+            brief=brief,
+            sealed=tuple(for_one(each, row.client) for each in self.envelopes(row)),
+        )
+
+    def envelopes(self, row: OrderRow) -> tuple[Envelope, ...]:
+        """The values of other sites that an order's message names."""
+        return self.journal.envelopes(row.run, row.sealed) if row.sealed else ()
 
     def fetch(
         self, client: ClientId, order: OrderId, wanted: Sequence[tuple[Digest, int]], streams: int = STREAMS
@@ -88,7 +101,7 @@ class AgentService:
         streams: how many such calls there may be at once.
         """
         row = self.open(client, order)
-        sizes = dict((*row.files, *ciphers(self.journal.envelopes(row.run, row.sealed) if row.sealed else ())))
+        sizes = dict((*row.files, *ciphers(self.envelopes(row))))
         for digest, _ in wanted:
             if digest not in sizes:
                 raise NotFound(f"Order {order[:8]} names no part {digest[:12]}")
@@ -96,7 +109,6 @@ class AgentService:
         return chunks(self.part_store.parts, wanted, chunk_size(total, streams))
 
     def sent(self, order: OrderId, nbytes: int) -> None:
-        """Count what went down."""
         with self._lock:
             count(self._down, order, nbytes)
         self.meter.sent(nbytes)
@@ -127,7 +139,7 @@ class AgentService:
         run = self.own(client, order).run
         with self._lock:
             count(self._up, order, intake.came)
-        self.part_store.keep(intake.whole, run, client)
+        self.part_store.commit(intake.whole, run, client)
         self.meter.received(intake.came)
 
     def report(self, client: ClientId, reply: Reply) -> Receipt:
@@ -139,7 +151,6 @@ class AgentService:
         return receipt
 
     def judge(self, row: OrderRow, reply: Reply) -> Receipt:
-        """What is said to a reply, once what it comes to is written."""
         if row.status in (OrderStatus.ANSWERED, OrderStatus.FAILED, OrderStatus.CANCELLED):
             return Receipt("stale")
         if reply.failure is not None:
@@ -158,7 +169,6 @@ class AgentService:
         return self.close(row, reply, OrderStatus.ANSWERED)
 
     def missing(self, row: OrderRow, reply: Reply) -> tuple[tuple[Digest, int], ...]:
-        """Which of a reply's files must be sent first."""
         return self.part_store.missing(tuple(dict.fromkeys((*reply.files, *ciphers(reply.sealed)))), row.run, row.client)
 
     def overtaken(self, row: OrderRow, reply: Reply) -> bool:
@@ -199,22 +209,20 @@ class AgentService:
     def check_metrics(self, row: OrderRow, reply: Reply) -> None:
         """Only finite metrics with a clause of their own are taken; a join has none."""
         run = self.run(row)
-        phase, step = (run.plan[row.cursor].phase, run.plan[row.cursor].step) if row.cursor >= 0 else ("join", "join")
-        declared = {c.field for c in run.contract if (c.phase, c.step) == (phase, step)} if row.cursor >= 0 else set()
+        fact = run.fact(row.cursor)
+        declared = {c.field for c in run.contract if row.cursor != JOIN and (c.phase, c.step) == (fact.phase, fact.step)}
         for name, value in reply.metrics.items():
             if f"metrics.{name}" not in declared:
-                raise Undeclared(f"The metric {name!r} is not declared by the step {step}")
+                raise Undeclared(f"The metric {name!r} is not declared by the step {fact.step}")
             if not math.isfinite(value):
                 raise NotFinite(f"The metric {name} is {value}")
 
     def refuse(self, row: OrderRow, reply: Reply, error: FederationError) -> Receipt:
-        """Record why a reply is no reply; the round lives on if the quorum does."""
         failure = Failure(error.kind, str(error))
         self.close(row, Reply(reply.order, failure=failure, refused=True), OrderStatus.FAILED)
         return Receipt("refused", error=failure)
 
     def close(self, row: OrderRow, reply: Reply, status: OrderStatus) -> Receipt:
-        """Write the answer; ring for the run."""
         with self._lock:
             down, up = self._down[row.id], self._up[row.id]
         after = self.journal.answer(row.id, reply, status, self.clock.now(), down, up, self.part_store.parts.has)
@@ -259,14 +267,12 @@ class AgentService:
         return row
 
     def open(self, client: ClientId, order: OrderId) -> OrderRow:
-        """The client's own order, if it waits for an answer. Raises Stale."""
         row = self.own(client, order)
         if row.status is not OrderStatus.OPEN:
             raise Stale(f"Order {order[:8]} is {row.status.value}")
         return row
 
     def run(self, row: OrderRow) -> RunRow:
-        """The order's run."""
         run = self.journal.run(row.run)
         assert run is not None, "orders refer to runs"
         return run
@@ -280,5 +286,85 @@ def count(tally: Counter[OrderId], order: OrderId, nbytes: int) -> None:
 
 
 def elsewhere(digest: Digest, here: int, there: int) -> Stale:
-    """The error for bytes that do not follow those that are here."""
     return Stale(f"Part {digest[:12]} is here up to {here}, and is sent from {there}", "Report again, then send")
+
+
+NOTE = "note"  # the kind of their events
+PER_CLIENT, PER_RUN = 30, 120  # notes a minute that are written; of either, what is only information gets half
+MINUTE = 60.0
+
+
+@dataclass
+class Minute:
+    """A run's minute: when it began, what was written of whom, and what was left out."""
+
+    began: float
+    written: Counter[ClientId] = field(default_factory=Counter)
+    left_out: Counter[ClientId] = field(default_factory=Counter)
+
+    def admits(self, client: ClientId, level: Level) -> bool:
+        """Whether one more may be written; counts it either way."""
+        share = 2 if level is Level.INFO else 1
+        admitted = self.written[client] < PER_CLIENT // share and self.written.total() < PER_RUN // share
+        (self.written if admitted else self.left_out)[client] += 1
+        return admitted
+
+
+class Notebook:
+    """Writes notes into the journal. Any number of threads; what is left out is reported when the minute is over."""
+
+    def __init__(self, agent_service: AgentService) -> None:
+        self.agent_service = agent_service
+        self._lock = threading.Lock()
+        self._minutes: dict[RunId, Minute] = {}
+
+    def take(self, client: ClientId, notes: Iterable[tuple[OrderId, Note]]) -> None:
+        """A client's notes on its own orders; those of orders that are gone with their runs are passed over.
+
+        Raises IdentityRefused for an order that is not its own.
+        """
+        self.flush()
+        for order, note in notes:
+            try:
+                row = self.agent_service.own(client, order)
+            except NotFound:
+                continue
+            run = self.agent_service.run(row)
+            if client not in run.roster:
+                raise IdentityRefused(f"{client} takes no part in run {row.run}")
+            if not self._over(run) and self._admitted(row, note):
+                self._write(row.run, note, {"client": row.client, "order": row.id, "cursor": row.cursor})
+
+    def overdue(self) -> bool:
+        """Whether a minute is over in which something was left out. Asks nobody."""
+        now = self.agent_service.clock.now()
+        return any(minute.left_out and now >= minute.began + MINUTE for minute in tuple(self._minutes.values()))
+
+    def flush(self) -> None:
+        """End the minutes that are over, and say what was left out in them."""
+        now = self.agent_service.clock.now()
+        with self._lock:
+            over = {run: minute for run, minute in self._minutes.items() if not 0 <= now - minute.began < MINUTE}
+            self._minutes = {run: minute for run, minute in self._minutes.items() if run not in over}
+        for run, minute in over.items():
+            if minute.left_out:
+                self._write(run, Note("left_out", {"count": minute.left_out.total()}), only(minute.left_out))
+
+    def _over(self, run: RunRow) -> bool:
+        """Whether a run has ended, and not just now: notes may come a little after the answers that ended it."""
+        return run.status in FINAL and self.agent_service.clock.now() >= (run.ended or 0.0) + MINUTE
+
+    def _admitted(self, row: OrderRow, note: Note) -> bool:
+        with self._lock:
+            minute = self._minutes.setdefault(row.run, Minute(self.agent_service.clock.now()))
+            return minute.admits(row.client, note.level)
+
+    def _write(self, run: RunId, note: Note, whose: dict[str, Plain]) -> None:
+        words: dict[str, Plain] = {"note": note.kind, "level": note.level.value, "what": note.sentence}
+        data = whose | words | {"numbers": dict(note.numbers), "words": dict(note.words)}
+        self.agent_service.journal.event(run, NOTE, data, self.agent_service.clock.now())
+        self.agent_service.bell.ring(f"run:{run}")
+
+
+def only(left_out: Counter[ClientId]) -> dict[str, Plain]:
+    return {"client": next(iter(left_out))} if len(left_out) == 1 else {}

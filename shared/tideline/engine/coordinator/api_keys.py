@@ -1,4 +1,4 @@
-"""Who asks at the people's door: admin keys of this coordinator, and keys in the journal, which all replicas share."""
+"""Who calls the HTTP API: admin keys of this coordinator, and keys in the journal, which all replicas share."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from datetime import UTC, datetime
 from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, NotFound, Refused, Unreachable
 from tideline.core.settings import nearest
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.model.api_keys import ApiKey, KeyRole
+from tideline.engine.model.accounts import NAME, ApiKey, KeyRole
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
 
-KNOWN_SECONDS = 5.0  # for so long a key that was good is good without a look at the journal
-LATELY_SECONDS = 3600.0  # for so long one is good where that is asked for, while the journal is away
+KNOWN_SECONDS = 5.0  # for so long a valid key is valid without reading the journal
+LATELY_SECONDS = 3600.0  # for so long it is where that is asked for, while the journal is away
 MISSED_SECONDS = 60.0  # and for so long after it did not answer it is not asked for such a key
 UNKNOWN_SECONDS = 1.0  # for so long a key that nobody knew is unknown: guessers cost a read a second, however many they are
 USED_SECONDS = 60.0  # when a key was last used is written to the minute
 LONGEST_SECONDS = 10 * 366 * 86400.0
-ADMIN = "admin"  # what the keys are called that lie in files; no key in the journal has this name
+ADMIN = "admin"  # the name of the keys in files; no key in the journal has this name
 PREFIX = "tidekey_"
 
 
@@ -42,7 +42,7 @@ ANYBODY = Caller()
 class ApiKeys:
     """The keys of a coordinator. Any number of threads.
 
-    admins   hashes of the keys that lie in files; None asks nobody for a key
+    admins   hashes of the keys in files; None: no key is needed
     """
 
     def __init__(self, journal: Journal, clock: Clock, admins: Collection[str] | None) -> None:
@@ -54,7 +54,7 @@ class ApiKeys:
         self._used: dict[str, float] = {}
 
     def at_once(self, key: str) -> Caller | None:
-        """The caller, where that can be told without a look at the journal. Blocks on nothing. Raises as `caller` does."""
+        """The caller, where that is known without reading the journal. Never blocks. Raises as `caller` does."""
         if self._admins is None:
             return ANYBODY
         hashed, now = hash_of(key), self._clock.now()
@@ -70,38 +70,32 @@ class ApiKeys:
     def caller(self, key: str, lately: bool = False) -> Caller:
         """The caller. Raises IdentityRefused for a key that is unknown, revoked or expired, and Unreachable.
 
-        lately: while the journal is away, a key is good that was so within the hour.
+        lately: while the journal is away, a key is valid that was so within the hour.
         """
-        told = self.at_once(key)
-        if told is not None:
-            return told
-        good = self._good_lately(key) if lately else None
-        if good is not None and self._missed_lately():
-            return good
+        if (caller := self.at_once(key)) is not None:
+            return caller
+        before = self._valid_lately(key) if lately else None
+        if before is not None and self._missed_at is not None and 0.0 <= self._clock.now() - self._missed_at < MISSED_SECONDS:
+            return before  # to ask a journal that was away a moment ago may take as long as a scrape may
         try:
-            found, now = self._looked_up(key), self._clock.now()
+            row, now = self._read(key), self._clock.now()
         except Unreachable:
             self._missed_at = self._clock.now()
-            if good is None:
+            if before is None:
                 raise
-            return good
-        if found is None:
+            return before
+        if row is None:
             raise unknown()
-        told = caller_of(found, key, now)
-        self._note(found, now)
-        return told
+        caller = caller_of(row, key, now)
+        self._note(row, now)
+        return caller
 
-    def _good_lately(self, key: str) -> Caller | None:
+    def _valid_lately(self, key: str) -> Caller | None:
         """The caller, as far as the last reading tells, if that is not long ago. Raises IdentityRefused."""
         found, now = self._known.get(hash_of(key)), self._clock.now()
         return None if found is None or not self._fresh(now, LATELY_SECONDS) else caller_of(found, key, now)
 
-    def _missed_lately(self) -> bool:
-        """Whether the journal was away a moment ago: to ask it may take as long as a scrape may."""
-        return self._missed_at is not None and 0.0 <= self._clock.now() - self._missed_at < MISSED_SECONDS
-
-    def _looked_up(self, key: str) -> ApiKey | None:
-        """A key as the journal has it, or had it a moment ago. Raises Unreachable."""
+    def _read(self, key: str) -> ApiKey | None:
         with self._lock:
             now = self._clock.now()
             if not self._fresh(now, UNKNOWN_SECONDS):
@@ -113,11 +107,18 @@ class ApiKeys:
         """A new key, shown once and kept hashed. Raises ConfigRefused; Refused where the name is taken."""
         check_key_name(name)
         if ttl is not None and not 0 < ttl <= LONGEST_SECONDS:
-            raise ConfigRefused(
-                f"A lifetime of {ttl:g} s is out of range", "Give between a second and ten years", path="ttl_seconds"
-            )
+            what = f"A lifetime of {ttl:g} s is out of range"
+            raise ConfigRefused(what, "Give between a second and ten years", path="ttl_seconds")
         key, now = PREFIX + (identity or Identity()).api_key, self._clock.now()
-        made = ApiKey(hash_of(key)[:16], name, hash_of(key), role, now, by, expires=None if ttl is None else now + ttl)
+        made = ApiKey(
+            id=hash_of(key)[:16],
+            name=name,
+            key_hash=hash_of(key),
+            role=role,
+            created=now,
+            created_by=by,
+            expires=None if ttl is None else now + ttl,
+        )
         if self._journal.add_key(made):
             self.forget()
             return key, made
@@ -127,16 +128,13 @@ class ApiKeys:
         return key, again
 
     def every(self) -> tuple[ApiKey, ...]:
-        """All keys that were ever made, the oldest first."""
         return self._journal.api_keys()
 
     def revoke(self, name: str, by: str = "") -> ApiKey:
         """End a key; one that is revoked already stays as it is. Raises NotFound."""
         if name == ADMIN:
-            raise Refused(
-                "The admin key lies in a file and cannot be revoked here",
-                "Delete HOME/admin.key and start the coordinator again: it makes a new one",
-            )
+            what = "The admin key is a file and cannot be revoked here"
+            raise Refused(what, "Delete HOME/admin.key and start the coordinator again: it makes a new one")
         self._journal.revoke_key(name, self._clock.now(), by)
         self.forget()
         known = self._journal.api_keys()
@@ -146,7 +144,6 @@ class ApiKeys:
         return max(found, key=lambda each: each.revoked or 0.0)
 
     def forget(self) -> None:
-        """Look at the journal again at the next call."""
         with self._lock:
             self._read_at, self._known = None, {}
 
@@ -167,7 +164,7 @@ class ApiKeys:
 
 
 def caller_of(key: ApiKey, secret: str, now: float) -> Caller:
-    """The holder of a key that is good. Raises IdentityRefused."""
+    """The holder of a valid key. Raises IdentityRefused."""
     if key.revoked is not None:
         raise IdentityRefused(f"The API key {key.name!r} was revoked on {day(key.revoked)}", "Ask an admin for a new one")
     if key.expires is not None and key.expires <= now:
@@ -176,7 +173,6 @@ def caller_of(key: ApiKey, secret: str, now: float) -> Caller:
 
 
 def unknown() -> IdentityRefused:
-    """The refusal of a key that nobody knows, or of none."""
     return IdentityRefused("The API key is missing or wrong", "Send the header Authorization: Bearer KEY")
 
 
@@ -186,13 +182,11 @@ def hash_of(key: str) -> str:
 
 
 def day(at: float) -> str:
-    """A moment as its day, UTC."""
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def check_key_name(name: str) -> None:
     """Names are 1 to 64 letters, digits, dots, dashes and underscores. Raises ConfigRefused."""
-    good = 0 < len(name) <= 64 and all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
-    if not good or name == ADMIN or name.startswith("."):
+    if name == ADMIN or not NAME.fullmatch(name):
         why = "is the name of the coordinator's own key" if name == ADMIN else "cannot name a key"
         raise ConfigRefused(f"{name[:80]!r} {why}", "Use up to 64 letters, digits, dots, dashes, underscores", path="name")

@@ -1,4 +1,4 @@
-"""Who is let in: invitations, enrolment, and what becomes of a client afterwards. Signatures are checked at the agents' door."""
+"""Who is admitted: invitations, enrolment, and what becomes of a client afterwards. Signatures are checked at the gRPC port."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tideline.core.run import ClientId, Role
 from tideline.core.settings import nearest
 from tideline.core.tokens import secret_of
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.model.clients import Client, Invite, Keys, Standing
+from tideline.engine.model.accounts import NAME, Client, Invite, Keys, Standing
 from tideline.engine.model.transitions import revocation
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
@@ -89,7 +89,6 @@ class Enrolment:
         return self.again(known, who)
 
     def usable(self, token: str, known: Client) -> bool:
-        """Whether a revoked client comes with a new invitation, for its own name."""
         invite = self.journal.invite(secret_hash(secret_of(token))) if token else None
         return invite is not None and not invite.used_by and invite.name == known.name
 
@@ -104,7 +103,6 @@ class Enrolment:
         return "invited"
 
     def first(self, token: str, who: Applicant) -> Client:
-        """A new agent with its token."""
         invite = self.fitting(token, who)
         client = newcomer(invite, who, self.clock.now())
         with self._changing(client.name):
@@ -113,29 +111,27 @@ class Enrolment:
         return client
 
     def fitting(self, token: str, who: Applicant) -> Invite:
-        """The invitation that lets an agent in. Raises IdentityRefused."""
         now, invite = self.clock.now(), self.invited(token)
         if invite.used_by:
             raise IdentityRefused(f"The token was used by {invite.used_by!r}", "A token serves once; ask for a new one")
         if invite.expires <= now:
             raise IdentityRefused(f"The token expired {now - invite.expires:.0f} s ago", "Ask for a new one: tideline invite")
         if invite.name and invite.name != who.name:
-            raise IdentityRefused(
-                f"The token is for {invite.name!r}, not {who.name!r}", f"Start the agent with --name {invite.name}"
-            )
+            what = f"The token is for {invite.name!r}, not {who.name!r}"
+            raise IdentityRefused(what, f"Start the agent with --name {invite.name}")
         return invite
 
     def again(self, known: Client, who: Applicant) -> Client:
         """An enrolled agent that came back."""
         self.same(known, who)
         self.journal.saw(known.name, self.clock.now(), who.version, who.roles)
-        return self.look(known.name)
+        return self.read(known.name)
 
     def same(self, known: Client, who: Applicant) -> None:
         """Raises IdentityRefused for an agent that is not the one that enrolled, or that was revoked."""
         if known.standing is Standing.REVOKED:
             raise barred(known)
-        if not same_keys(known.keys, who.keys):
+        if not hmac.compare_digest(known.keys.sign + known.keys.receive, who.keys.sign + who.keys.receive):
             raise IdentityRefused(
                 f"The name {known.name!r} belongs to another agent",
                 "Start with the home directory that enrolled under this name, or enrol under another name",
@@ -161,7 +157,7 @@ class Enrolment:
         found = known.get(who)
         return self._read_one(who) if found is None and who in known else found
 
-    def look(self, name: str, anew: bool = True) -> Client:
+    def read(self, name: str, anew: bool = True) -> Client:
         """A client's row; anew: from the journal, whatever was read before. Raises IdentityRefused for a name that nobody has."""
         found = (None if anew else self.recent(name)) or self._read_one(ClientId(name))
         if found is None:
@@ -169,7 +165,6 @@ class Enrolment:
         return found
 
     def _read_one(self, name: ClientId) -> Client | None:
-        """A client's row from the journal."""
         before = self._changes
         found = self.journal.client(name)
         with self._turn:
@@ -182,11 +177,9 @@ class Enrolment:
         return not self._fresh(AHEAD_SECONDS)
 
     def read_ahead(self) -> None:
-        """Read everybody's rows while the old ones are still good."""
         self._refresh(AHEAD_SECONDS)
 
     def _refresh(self, due: float = FRESH_SECONDS) -> None:
-        """Read everybody's rows, if that is due."""
         if self._fresh(due):
             return
         with self._reading:
@@ -213,19 +206,17 @@ class Enrolment:
     def _fresh(self, seconds: float = FRESH_SECONDS) -> bool:
         return 0.0 <= self.clock.now() - self._read < seconds
 
-    # What a person decides
+    # What users decide
 
     def approve(self, name: str, by: str = "") -> Client:
         """Let a pending client work; one that is approved stays so. Raises NotFound, Refused for a revoked one."""
-        known = self.find(name)
-        if known.standing is Standing.REVOKED:
-            raise Refused(f"{name} was {revocation(known)}", f"Invite it again: tideline invite --name {name}")
+        known = self.find_admitted(name)
         with self._changing(known.name):
             self.journal.approve(known.name, by, self.clock.now())
         return self.find(name)
 
     def revoke(self, name: str, reason: str, by: str = "") -> tuple[Client, tuple[str, ...]]:
-        """Let a client in no more: its row, and the runs in which it was asked for something. Twice is as good as once."""
+        """Stop admitting a client: its row, and the runs in which it was asked for something. Twice is as good as once."""
         known = self.find(name)
         with self._changing(known.name):
             ended = self.journal.revoke(known.name, " ".join(reason.split())[:1000], self.clock.now(), by)
@@ -233,15 +224,19 @@ class Enrolment:
 
     def ask_rotation(self, name: str, by: str = "") -> Client:
         """Ask a client for new keys at its next sign of life. Raises NotFound, Refused for one that is revoked."""
-        known = self.find(name)
-        if known.standing is Standing.REVOKED:
-            raise Refused(f"{name} was {revocation(known)}", f"Invite it again: tideline invite --name {name}")
+        known = self.find_admitted(name)
         with self._changing(known.name):
             self.journal.ask_rotation(known.name, by, self.clock.now())
         return self.find(name)
 
+    def find_admitted(self, name: str) -> Client:
+        """A client by name that is not revoked. Raises NotFound, Refused."""
+        known = self.find(name)
+        if known.standing is Standing.REVOKED:
+            raise Refused(f"{name} was {revocation(known)}", f"Invite it again: tideline invite --name {name}")
+        return known
+
     def find(self, name: str) -> Client:
-        """A client by name. Raises NotFound."""
         known = self.journal.client(name)
         if known is None:
             names = [each.name for each in self.journal.clients()]
@@ -250,7 +245,6 @@ class Enrolment:
 
 
 def newcomer(invite: Invite, who: Applicant, now: float) -> Client:
-    """The row of a client that enrols."""
     return Client(
         name=ClientId(who.name),
         roles=who.roles,
@@ -269,20 +263,13 @@ def admitted(known: Client) -> Client:
     if known.standing is Standing.REVOKED:
         raise barred(known)
     if known.standing is Standing.PENDING:
-        raise IdentityRefused(
-            f"{known.name!r} waits for approval", f"Compare its fingerprint, then: tideline clients approve {known.name}"
-        )
+        what = f"{known.name!r} waits for approval"
+        raise IdentityRefused(what, f"Compare its fingerprint, then: tideline clients approve {known.name}")
     return known
 
 
 def barred(known: Client) -> IdentityRefused:
-    """The refusal of a revoked client."""
     return IdentityRefused(f"{known.name!r} was {revocation(known)}", "Ask whoever runs the coordinator for a new invitation")
-
-
-def same_keys(one: Keys, other: Keys) -> bool:
-    """Whether two pairs of public keys are the same."""
-    return hmac.compare_digest(one.sign + one.receive, other.sign + other.receive)
 
 
 def secret_hash(secret: str) -> str:
@@ -292,11 +279,9 @@ def secret_hash(secret: str) -> str:
 
 def check_client_name(name: str, empty: bool = True) -> None:
     """Names are 1 to 64 letters, digits, dots, dashes and underscores (or empty, in an invite that lets the client choose)."""
-    good = all(c.isascii() and (c.isalnum() or c in "._-") for c in name) and (empty or name) and len(name) <= 64
-    if not good or name.startswith("."):
-        raise ConfigRefused(
-            f"{name[:80]!r} cannot name a client", "Use up to 64 letters, digits, dots, dashes, underscores", path="name"
-        )
+    if not (NAME.fullmatch(name) or (empty and not name)):
+        what = f"{name[:80]!r} cannot name a client"
+        raise ConfigRefused(what, "Use up to 64 letters, digits, dots, dashes, underscores", path="name")
 
 
 def check_applicant(token: str, who: Applicant) -> None:
@@ -305,15 +290,11 @@ def check_applicant(token: str, who: Applicant) -> None:
     check_receives(who.keys)
     odd = next((role for at, role in enumerate(who.roles) if role not in tuple(Role) or role in who.roles[:at]), None)
     if odd is not None:
-        raise Malformed(
-            f"The enrolment names a role that there is not, or one twice: {odd[:40]!r}",
-            f"Name some of {', '.join(Role)}, each once",
-        )
+        what = f"The enrolment names a role that there is not, or one twice: {odd[:40]!r}"
+        raise Malformed(what, f"Name some of {', '.join(Role)}, each once")
     if len(who.version) > MOST_VERSION or not who.version.isprintable():
-        raise Malformed(
-            f"The enrolment's version has {len(who.version)} characters, or some that cannot be printed",
-            f"Send at most {MOST_VERSION} that can",
-        )
+        what = f"The enrolment's version has {len(who.version)} characters, or some that cannot be printed"
+        raise Malformed(what, f"Send at most {MOST_VERSION} that can")
     if len(token) > MOST_SECRET:
         raise Malformed(f"The enrolment's token has {len(token)} characters", f"Send at most {MOST_SECRET}")
 

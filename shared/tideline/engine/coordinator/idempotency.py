@@ -1,4 +1,4 @@
-"""Idempotency records: what a person asks for under a key is done once, however often it is sent and whoever dies meanwhile.
+"""Idempotency records: what a user asks for under a key is done once, however often it is sent and whoever dies meanwhile.
 
 reserve   the key, and a random seed with it
 do        what was asked for, under names that come from the seed: who tries again finds what was done
@@ -11,16 +11,13 @@ import base64
 import hashlib
 import hmac
 import secrets
-import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from tideline.core.errors import Unreachable
 from tideline.core.run import RunId
-from tideline.engine.model.idempotency import Answer, IdempotencyRecord
 from tideline.engine.model.runs import RunRow
-from tideline.engine.ports.journal import Journal
+from tideline.engine.ports.journal import IdempotencyRecord, Journal
 
 KEPT_SECONDS = 86400.0  # whoever asks again does so within a day; a key that is older may be used anew
 
@@ -43,7 +40,6 @@ class Identity:
 
     @property
     def run(self) -> RunId:
-        """The id of the run that is started."""
         return RunId(hashlib.sha256(f"run {self.seed}".encode()).hexdigest()[:12])
 
     @property
@@ -70,7 +66,7 @@ def last_seen(journal: Journal, identity: Identity | None, runs: Iterable[RunRow
 def done_since(journal: Journal, seen: Mapping[str, int], cause: str) -> frozenset[str]:
     """The runs whose status was changed for this cause after what was seen: by an earlier try, or beside it."""
     causes = {run: [event.data.get("cause") for event in journal.events(RunId(run), seq)] for run, seq in seen.items()}
-    return frozenset(run for run, told in causes.items() if cause in told)
+    return frozenset(run for run, known in causes.items() if cause in known)
 
 
 def free(known: IdempotencyRecord, wanted: IdempotencyRecord, over: str) -> bool:
@@ -79,49 +75,5 @@ def free(known: IdempotencyRecord, wanted: IdempotencyRecord, over: str) -> bool
 
 
 def overtaken() -> Unreachable:
-    """The refusal of a worker whom another has taken for dead. Whoever sends the call again is told what the other did."""
+    """The refusal of a worker whom another has taken for dead. Who sends the call again gets the other's answer."""
     return Unreachable("This call was taken up by another try of it meanwhile", "Send it again")
-
-
-class MemoryIdempotency:
-    """A journal's idempotency records, in a dictionary."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._errands: dict[str, IdempotencyRecord] = {}
-        self._errands_lock = threading.Lock()
-
-    def reserve(self, idempotency_record: IdempotencyRecord, over: str = "") -> IdempotencyRecord:
-        with self._errands_lock:
-            self._errands = {k: e for k, e in self._errands.items() if e.made >= idempotency_record.made - KEPT_SECONDS}
-            known = self._errands.setdefault(idempotency_record.key, idempotency_record)
-            if free(known, idempotency_record, over):
-                known = self._errands[idempotency_record.key] = replace(known, worker=idempotency_record.worker)
-            return known
-
-    def choose(self, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
-        with self._errands_lock:
-            known = self._errands[key]
-            if known.chosen is None:
-                known = self._errands[key] = replace(known, chosen=dict(plan))
-            return known.chosen or {}
-
-    def conclude(self, key: str, worker: str, answer: Answer) -> Answer:
-        with self._errands_lock:
-            known = self._errands.get(key)
-            if known is not None and known.answer is not None:
-                return known.answer
-            self._errands[key] = replace(self._held(key, worker), answer=answer, worker="")
-            return answer
-
-    def leave(self, key: str, worker: str) -> None:
-        with self._errands_lock:
-            known = self._errands.get(key)
-            if known is not None and known.worker == worker:
-                self._errands[key] = replace(known, worker="")
-
-    def _held(self, key: str, worker: str) -> IdempotencyRecord:
-        known = self._errands.get(key)
-        if known is None or known.worker != worker:
-            raise overtaken()
-        return known

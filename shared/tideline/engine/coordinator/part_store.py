@@ -14,19 +14,14 @@ from tideline.archive.parts import Parts, Upload
 from tideline.core.errors import ConfigRefused, FederationError
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.audit import entries
-from tideline.engine.coordinator.initial_weights import WHOSE
-from tideline.engine.model.files import Files
+from tideline.engine.model.experiment import UPLOADER
+from tideline.engine.model.orders import Files
 from tideline.engine.ports.clock import Clock
-from tideline.engine.ports.journal import Journal
-from tideline.engine.ports.parts import MOST_DROPPED
+from tideline.engine.ports.journal import MOST_DROPPED, Journal
 
 MARKER_BYTES = 32
 SLOW_SECONDS = 2.0  # a collection that takes longer is followed by a smaller one
 GRACE_SECONDS = 3600.0  # how long a part that nothing refers to yet may wait for the report that names it
-
-
-def silent(why: str) -> None:
-    """Tell nobody."""
 
 
 class PartStore:
@@ -38,20 +33,20 @@ class PartStore:
     a scheduler's round is closed again.
 
     pause  seconds between two collections of `tidy`
-    tell   is told why a collection failed
+    report is called with the reason of a collection that failed
     """
 
     def __init__(
-        self, parts: Parts, journal: Journal, clock: Clock, pause: float = 0.0, tell: Callable[[str], None] = silent
+        self, parts: Parts, journal: Journal, clock: Clock, pause: float = 0.0, report: Callable[[str], None] | None = None
     ) -> None:
         self.parts, self.journal, self.clock = parts, journal, clock
-        self.pause, self._tell = pause, tell
+        self.pause, self._report = pause, report
         self._lock = threading.Lock()
         self._tidied = -math.inf
-        self._told = ""
+        self._failure = ""
         self._most = MOST_DROPPED
 
-    def keep(self, uploads: Sequence[Upload], run: RunId, client: ClientId) -> None:
+    def commit(self, uploads: Sequence[Upload], run: RunId, client: ClientId) -> None:
         """Commit finished uploads and note them, all of a message at once."""
         digests = [upload.commit() for upload in uploads]
         self.parts.sync(digests)
@@ -68,16 +63,15 @@ class PartStore:
         return self.parts.upload(digest, size, sender(run, client))
 
     def offset(self, digest: Digest, size: int, run: RunId, client: ClientId) -> int:
-        """How much of a part an earlier, cut upload left."""
         return min(self.parts.arrived(digest, sender(run, client)), size)
 
-    def shelve(self, digest: Digest, size: int) -> Upload:
-        """Take in weights that a person brings. Two that send the same do not meet: each has a place of its own."""
+    def upload_initial_weights(self, digest: Digest, size: int) -> Upload:
+        """Take in weights that a user gives. Two that send the same do not meet: each has a place of its own."""
         return self.parts.upload(digest, size, f"-weights-{secrets.token_hex(8)}")
 
-    def shelved(self, digest: Digest) -> bool:
-        """Whether weights of a person's are here; their collection is put off, so that a run may name them."""
-        return not self.missing(((digest, 0),), *WHOSE)
+    def has_initial_weights(self, digest: Digest) -> bool:
+        """Whether a user's weights are here; their collection is put off, so that a run may name them."""
+        return not self.missing(((digest, 0),), *UPLOADER)
 
     def probe(self, data: bytes) -> tuple[bytes, float]:
         """Write a part, read it and drop it: its bytes as they came back, and the seconds that it took. Raises StorageFull.
@@ -117,19 +111,18 @@ class PartStore:
         What went stands in the audit log, also if the sweep failed behind it. `by`: who asked, as the log tells.
         """
         self.parts.recover(self.clock.now() - GRACE_SECONDS)
-        lying, marker = self.parts.lying(), self.journal.marker()
-        found = self.journal.adopt({digest: told.written for digest, told in lying.items() if digest != marker})
+        inventory, marker = self.parts.inventory(), self.journal.marker()
+        found = self.journal.adopt({digest: part.written for digest, part in inventory.items() if digest != marker})
         gone = set[Digest]()
         try:
             self._collect_into(gone)
         finally:
-            swept = left({digest: told.size for digest, told in lying.items()}, gone, found)
+            swept = left({digest: part.size for digest, part in inventory.items()}, gone, found)
             if swept.dropped:
                 self.journal.record([entries.parts_swept(swept.dropped, swept.freed, by, self.clock.now())])
         return swept
 
     def collect(self) -> int:
-        """Forget the parts that nothing refers to any more; how many."""
         gone = set[Digest]()
         self._collect_into(gone)
         return len(gone)
@@ -182,7 +175,7 @@ class PartStore:
     def tidy(self, at_once: bool = False) -> None:
         """Collect if `pause` seconds have passed since the last time, or at once. A store that fails disturbs nobody.
 
-        Why it fails is told once, until it fails otherwise or works again; the next call tries again, a pause later.
+        A reason is reported once, until there is another or it works again; the next call tries again, a pause later.
         """
         if not self._due(at_once):
             return
@@ -192,9 +185,9 @@ class PartStore:
         except (FederationError, OSError) as error:
             why = str(error)
         with self._lock:
-            told, self._told = self._told, why
-        if why and why != told:
-            self._tell(why)
+            before, self._failure = self._failure, why
+        if why and why != before and self._report:
+            self._report(why)
 
     def _due(self, at_once: bool) -> bool:
         """Whether it is time to collect; then it has just been done. A clock that was set back makes nobody wait."""
@@ -216,12 +209,16 @@ class Swept:
     freed: int
 
 
-def left(lying: Mapping[Digest, int], gone: Collection[Digest], found: int) -> Swept:
-    """What a sweep left of the parts that lay there."""
-    kept = [size for digest, size in lying.items() if digest not in gone]
-    return Swept(len(kept), sum(kept), found, len(lying) - len(kept), sum(lying.values()) - sum(kept))
+def left(inventory: Mapping[Digest, int], gone: Collection[Digest], found: int) -> Swept:
+    kept = [size for digest, size in inventory.items() if digest not in gone]
+    return Swept(
+        kept=len(kept),
+        bytes=sum(kept),
+        found=found,
+        dropped=len(inventory) - len(kept),
+        freed=sum(inventory.values()) - sum(kept),
+    )
 
 
 def sender(run: RunId, client: ClientId) -> str:
-    """What tells a client's uploads in a run from others of the same part."""
     return f"-{run}-{client}"

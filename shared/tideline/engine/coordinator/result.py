@@ -1,21 +1,19 @@
-"""What a person reads: one schema for `simulate --json`, `run show --json` and the demonstration's result.json."""
+"""What users read: one schema for `simulate --json`, `run show --json` and the demonstration's result.json."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tideline.core.phase import Table
-from tideline.core.privacy import to_json
-from tideline.core.run import ClientId, RunId, plain_world
+from tideline.core.privacy import Clause, Contract, Exposure, to_json
+from tideline.core.run import ClientId, Role, RunId, plain_world
 from tideline.core.settings import plain
-from tideline.engine.coordinator.generalization import generalization
-from tideline.engine.coordinator.progress import newest, progress_of, waits_for
-from tideline.engine.coordinator.scheduler import waiting_of
+from tideline.engine.coordinator.scheduler import newest, progress_of, waiting_of, waits_for
 from tideline.engine.model.orders import OrderRow, OrderStatus
-from tideline.engine.model.runs import OPEN, RoundRow, RunRow, Status
-from tideline.engine.peers.distrust import notes
+from tideline.engine.model.runs import JOIN, OPEN, RoundRow, RunRow, Status
+from tideline.engine.peers.relay import notes
 from tideline.engine.ports.journal import Journal
 
 Orders = tuple[OrderRow, ...]
@@ -24,8 +22,7 @@ Orders = tuple[OrderRow, ...]
 def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False, admins: bool = True) -> dict[str, Any]:
     """A run's result, or as much as there is of it. Keys: docs/result.md.
 
-    history: with every metric that was ever told. admins: with the tables that are for admins; a door says what the key that
-    asks may see, and who owns the journal sees all.
+    history: with every metric that sites reported. admins: with the tables that are for admins; who owns the journal sees all.
     """
     run = journal.run(run_id)
     assert run is not None
@@ -42,7 +39,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "config": dict(run.spec.config),
         "world": plain_world(run.spec.world),
         "seed": run.spec.seed,
-        "weights": run.spec.weights,
+        "weights": run.spec.initial_weights,
         "rounds": run.spec.config.get("rounds"),
         "notes": [*run.spec.notes, *notes({"phases": closed, "clients": clients})],
         "status": run.status.value,
@@ -59,7 +56,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "phases": closed,
         "groups": groups(closed),
         "curve": curve(run, orders),
-        "history": told(run, orders) if history else None,
+        "history": measured(run, orders) if history else None,
         "contract": to_json(run.contract),
     }
 
@@ -97,11 +94,10 @@ def client(run: RunRow, name: ClientId, own: Orders, theirs: Orders) -> dict[str
 
 
 def failure(run: RunRow, order: OrderRow) -> dict[str, Any]:
-    """Why an order has no reply in the fold."""
-    fact = run.plan[order.cursor] if order.cursor >= 0 else None
+    fact = run.fact(order.cursor)
     return {
-        "phase": fact.phase if fact else "join",
-        "round": fact.round if fact else 1,
+        "phase": fact.phase,
+        "round": fact.round,
         "attempt": order.attempt,
         "kind": order.failure.kind if order.failure else "Late" if order.answered is not None else "Silent",
         "what": order.failure.what if order.failure else "no answer before the round closed",
@@ -109,7 +105,6 @@ def failure(run: RunRow, order: OrderRow) -> dict[str, Any]:
 
 
 def last_metrics(orders: Orders) -> dict[str, float]:
-    """The newest value of each metric."""
     found: dict[str, float] = {}
     for order in sorted(orders, key=lambda o: (o.cursor, o.attempt)):
         if order.status is OrderStatus.ANSWERED:
@@ -121,25 +116,25 @@ def phases(journal: Journal, run: RunRow, orders: Mapping[int, Orders], admins: 
     """The closed rounds, with the traffic of all attempts. orders: by cursor; admins: with the tables that are for them."""
     return [
         {"name": r.phase, "round": r.round, "seconds": r.closed - r.opened, "replies": len(r.folded), "clients": list(r.folded)}
-        | {"marks": plain(r.marks), "groups": plain(r.groups), "tables": plain(tables_for(r, admins))}
+        | {"marks": plain(r.marks), "groups": plain(r.groups), "tables": tables_for(r, admins)}
         | traffic(orders.get(r.cursor, ()))
         for r in journal.rounds(run.id)
     ]
 
 
-def tables_for(closed: RoundRow, admins: bool) -> dict[str, Table]:
-    """A round's tables, as far as they are shown: to admins all of them."""
-    return {name: table for name, table in closed.tables.items() if admins or not table.admins}
+def tables_for(closed: RoundRow, admins: bool) -> dict[str, Any]:
+    """The tables of a round that are shown: to admins, all of them. `admins` and `drawn` are there where they say something."""
+    shown = {name: plain(table) for name, table in closed.tables.items() if admins or not table.admins}
+    return {name: {key: value for key, value in table.items() if value not in (False, "")} for name, table in shown.items()}
 
 
 def groups(closed: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The last grouping that a closed round told; None where none did. Whoever knows the domains adds how well it fits."""
-    told = [phase["groups"] for phase in closed if phase["groups"]]
-    return {"last": told[-1], "adjusted_rand_index": None} if told else None
+    """The last grouping that a closed round reported; None where none did. Whoever knows the domains adds how well it fits."""
+    groupings = [phase["groups"] for phase in closed if phase["groups"]]
+    return {"last": groupings[-1], "adjusted_rand_index": None} if groupings else None
 
 
 def traffic(orders: Orders) -> dict[str, int]:
-    """How many clients were asked in a round, and the bytes that this took."""
     return {
         "asked": len({o.client for o in orders}),
         "bytes_down": sum(o.bytes_down for o in orders),
@@ -148,7 +143,6 @@ def traffic(orders: Orders) -> dict[str, int]:
 
 
 def curve(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
-    """Accuracy over the rounds, a point per site and scoring."""
     return [
         place(run, o) | {"accuracy": o.metrics["accuracy"]}
         for o in orders
@@ -156,13 +150,12 @@ def curve(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
     ]
 
 
-def told(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
+def measured(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
     """Everything that sites measured, an entry per answered order."""
     return [place(run, o) | {"metrics": dict(o.metrics)} for o in orders if o.status is OrderStatus.ANSWERED and o.metrics]
 
 
 def place(run: RunRow, order: OrderRow) -> dict[str, Any]:
-    """Who was asked, and where in the plan."""
     fact = run.plan[order.cursor]
     return {"client": order.client, "phase": fact.phase, "round": fact.round, "cursor": order.cursor}
 
@@ -183,8 +176,73 @@ def awaited(journal: Journal, run: RunRow, now: float) -> list[dict[str, Any]]:
 
 
 def waits(journal: Journal, run: RunRow, now: float) -> str:
-    """What an open run waits for, in words."""
     if run.status not in OPEN:
         return ""
     latest = newest(journal.orders(run.id, run.cursor))
     return waits_for(progress_of(latest), waiting_of(run), run.deadline_at - now)
+
+
+ACCURACY = re.compile(r"accuracy(_\w+)?|source_only")  # metrics that a site tells only of rows whose labels it has
+METRIC = "metrics."
+SCORES = (Exposure.METRIC, Exposure.COUNT)  # all that a scoring sends: accuracies, and counts of rows by confidence
+Step = tuple[str, str]  # of a phase of this name, the step of that name
+
+
+def generalization(
+    run: RunRow, clients: Iterable[Mapping[str, Any]], orders: Mapping[ClientId, tuple[OrderRow, ...]]
+) -> dict[str, Any] | None:
+    """Mean accuracies in [0, 1] over the scored sites that taught, and over the unseen targets; None unless there are both.
+
+    clients: the result's lines. orders: of each site.
+    """
+    labelled = {m.id for m in run.members if m.labelled}
+    scorings = scorings_of(run.contract)
+    own, unseen = [], []
+    for client in clients:
+        name, asked = client["name"], orders.get(client["name"], ())
+        if client["accuracy"] is None:
+            continue
+        if client["role"] == Role.TARGET:
+            unseen += [client["accuracy"]] if only_scored(run, asked, scorings) else []
+        elif name in labelled and taught(run, asked, scorings):
+            own.append(client["accuracy"])
+    return {"id": mean(own), "ood": mean(unseen)} if own and unseen else None
+
+
+def mean(accuracies: list[float]) -> dict[str, Any]:
+    return {"accuracy": sum(accuracies) / len(accuracies), "sites": len(accuracies)}
+
+
+def scorings_of(contract: Contract) -> frozenset[Step]:
+    """The steps that declare an accuracy, and nothing that is more than a number or a count."""
+    fields: dict[Step, list[Clause]] = {}
+    for clause in contract:
+        fields.setdefault((clause.phase, clause.step), []).append(clause)
+    scored = {step for step, clauses in fields.items() if any(map(tells_accuracy, clauses))}
+    return frozenset(step for step in scored if all(c.exposure in SCORES for c in fields[step]))
+
+
+def tells_accuracy(clause: Clause) -> bool:
+    """Whether a clause is of a metric that needs labels."""
+    return clause.field.startswith(METRIC) and ACCURACY.fullmatch(clause.field.removeprefix(METRIC)) is not None
+
+
+def only_scored(run: RunRow, orders: Iterable[OrderRow], scorings: frozenset[Step]) -> bool:
+    """Whether a target was asked for scores alone, and gave some each time.
+
+    An accuracy needs labels, and a target sees none of its training rows: a step that tells one looked at held-out rows.
+    """
+    asked = [o for o in orders if o.cursor != JOIN]
+    answered = [o for o in asked if o.status is OrderStatus.ANSWERED]
+    return all(step_of(run, o) in scorings for o in asked) and all(any(map(ACCURACY.fullmatch, o.metrics)) for o in answered)
+
+
+def taught(run: RunRow, orders: Iterable[OrderRow], scorings: frozenset[Step]) -> bool:
+    """Whether a site gave something beside scores."""
+    given = (o for o in orders if o.cursor != JOIN and o.status is OrderStatus.ANSWERED)
+    return any(step_of(run, o) not in scorings for o in given)
+
+
+def step_of(run: RunRow, order: OrderRow) -> Step:
+    fact = run.plan[order.cursor]
+    return fact.phase, fact.step

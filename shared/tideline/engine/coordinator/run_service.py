@@ -1,56 +1,57 @@
-"""What people ask of the coordinator: start, look, cancel, resume. Who is let in stands in `enrolment`."""
+"""What users ask of the coordinator: start, read, cancel and resume runs. `enrolment` admits agents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tideline.core.errors import NotFound, Refused, RosterRefused
 from tideline.core.run import ClientId, Digest, Member, Role, RunId, RunSpec
 from tideline.core.settings import Plain, nearest
-from tideline.engine.coordinator import initial_weights
-from tideline.engine.coordinator.briefs import check_room
-from tideline.engine.coordinator.enrolment import Enrolment, check_client_name, secret_hash
+from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
-from tideline.engine.coordinator.progress import newest
-from tideline.engine.model.clients import Client, Keys, Standing
-from tideline.engine.model.compute import Draft, DraftRequest
-from tideline.engine.model.experiment import Experiment, Reference, read_experiment
-from tideline.engine.model.orders import OrderRow, OrderStatus
+from tideline.engine.coordinator.scheduler import newest
+from tideline.engine.model.accounts import Client, Keys, Standing
+from tideline.engine.model.brief import check_room
+from tideline.engine.model.experiment import (
+    UPLOADER,
+    Experiment,
+    Reference,
+    check_weights_digest,
+    read_experiment,
+    weights_missing,
+)
+from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, new_order, order_id, seed_for
 from tideline.engine.model.runs import JOIN, OPEN, RunRow, Status
-from tideline.engine.model.seeds import Purpose, order_id, seed_for
 from tideline.engine.model.transitions import revocation
 from tideline.engine.peers.relay import check_keys, seals
 from tideline.engine.ports.clock import Bell, Clock
-from tideline.engine.ports.compute import Compute
-from tideline.engine.ports.journal import Journal
-from tideline.engine.ports.runs import anything
+from tideline.engine.ports.compute import Compute, Draft, DraftRequest
+from tideline.engine.ports.journal import Journal, Present, all_present
 
 CANCELLED, RESUMED = "cancelled by a person", "resumed by a person"
 
 
 class RunService:
-    """The people's side of the agent service. What an earlier try of a request has done, a later one of the same identity leaves.
+    """The service for users. What an earlier try of a request has done, a later one of the same identity leaves.
 
     here  whether a part's bytes are in the store: asked of weights that a run names
     """
 
-    def __init__(
-        self, journal: Journal, compute: Compute, bell: Bell, clock: Clock, here: Callable[[Digest], bool] = anything
-    ) -> None:
+    def __init__(self, journal: Journal, compute: Compute, bell: Bell, clock: Clock, here: Present = all_present) -> None:
         self.journal, self.compute, self.bell, self.clock, self.here = journal, compute, bell, clock, here
-        self.people = Enrolment(journal, clock)
-        self.invite, self.invited = self.people.invite, self.people.invited
+        self.enrolment = Enrolment(journal, clock)
+        self.invite, self.invited = self.enrolment.invite, self.enrolment.invited
 
     def approve(self, name: str, by: str = "") -> Client:
         """Let a pending client work. Raises NotFound, Refused."""
-        client = self.people.approve(name, by)
+        client = self.enrolment.approve(name, by)
         self.bell.ring(f"client:{name}")
         return client
 
     def revoke(self, name: str, reason: str = "", by: str = "") -> Client:
-        """Let a client in no more, and end what it was asked for. Raises NotFound."""
-        client, runs = self.people.revoke(name, reason, by)
+        """Revoke a client, and end what it was asked for. Raises NotFound."""
+        client, runs = self.enrolment.revoke(name, reason, by)
         for topic in (f"client:{name}", *(f"run:{run}" for run in runs)):
             self.bell.ring(topic)
         return client
@@ -60,7 +61,7 @@ class RunService:
 
         handover: the old keys' signature of the new ones, if the client gave one.
         """
-        self.people.rekey(known, keys, handover)
+        self.enrolment.rekey(known, keys, handover)
         self.bell.ring(f"client:{known.name}")
 
     def start(self, given: Mapping[str, Plain], identity: Identity | None = None) -> RunId:
@@ -70,11 +71,13 @@ class RunService:
         if identity.idempotency_record and self.journal.run(run):
             return self.started(run)
         experiment = read_experiment(given)
-        self.check_brought(experiment.weights)
+        self.check_initial_weights(experiment.weights)
         roster = self.roster(experiment)
         main = self.draft(run, experiment, roster)
         rows = [main]
-        if experiment.reference is not None and not tells_source_only(main):
+        # A run whose own plan scores the source-only model needs no second run.
+        scored = any(clause.field == "metrics.source_only" for clause in main.contract)
+        if experiment.reference is not None and not scored:
             sibling = self.sibling(RunId(f"{run}-ref"), experiment, main, roster)
             main = replace(main, reference=sibling.id)
             rows = [main, replace(sibling, reference_of=run)]
@@ -82,21 +85,19 @@ class RunService:
         return self.started(run)
 
     def write(self, identity: Identity, rows: list[RunRow], orders: list[OrderRow]) -> None:
-        """Write new runs. What another try has written meanwhile stays as it is."""
         if identity.idempotency_record:
             self.journal.create_once(identity.idempotency_record, identity.worker, rows, orders, identity.by, self.here)
         else:
             self.journal.create(rows, orders, identity.by, self.here)
 
-    def check_brought(self, weights: str) -> None:
+    def check_initial_weights(self, weights: str) -> None:
         """The file that a run is to begin from was uploaded and is here; its collection is put off. Raises ConfigRefused."""
-        initial_weights.check_name(weights)
+        check_weights_digest(weights)
         digest = Digest(weights)
-        if weights and not (self.journal.held(((digest, 0),), *initial_weights.WHOSE, self.clock.now()) and self.here(digest)):
-            raise initial_weights.gone(weights)
+        if weights and not (self.journal.held(((digest, 0),), *UPLOADER, self.clock.now()) and self.here(digest)):
+            raise weights_missing(weights)
 
     def started(self, run: RunId) -> RunId:
-        """A run that is there; an earlier try may have died before it rang."""
         self.ring(self.with_reference(run))
         return run
 
@@ -109,23 +110,20 @@ class RunService:
             raise type(error)(f"The reference: {error.what}", error.todo, **{**error.context, "path": path}) from error
 
     def ring(self, rows: list[RunRow]) -> None:
-        """Wake the clients that a run asks for, and its scheduler."""
         for row in rows:
             self.bell.ring(f"run:{row.id}")
             for client in row.roster:
                 self.bell.ring(f"client:{client}")
 
     def roster(self, experiment: Experiment) -> dict[ClientId, Role]:
-        """Who takes part, by name and by label."""
         roster = {ClientId(name): role for name, role in experiment.roster.items()}
         for i, selector in enumerate(experiment.select):
             labelled = [c for c in self.journal.clients() if dict(selector.labels).items() <= dict(c.labels).items()]
             found = [c for c in labelled if c.standing is Standing.APPROVED]
             if not found:
                 who = "approved" if labelled else "enrolled"
-                raise RosterRefused(
-                    f"No {who} client has the labels {dict(selector.labels)}", "See /clients", path=f"select[{i}]"
-                )
+                what = f"No {who} client has the labels {dict(selector.labels)}"
+                raise RosterRefused(what, "See /clients", path=f"select[{i}]")
             roster = {c.name: selector.role for c in found} | roster  # a name that is written out keeps its role
         if not roster:
             raise RosterRefused("The experiment names no client", "Add roster: {NAME: source, ...} or select", path="roster")
@@ -148,7 +146,6 @@ class RunService:
             )
 
     def draft(self, run: RunId, experiment: Experiment, roster: Mapping[ClientId, Role]) -> RunRow:
-        """The run's row, if the method can use what was asked for."""
         assumed = tuple(Member(name, role, labelled=role is not Role.TARGET) for name, role in sorted(roster.items()))
         made = self.compute.draft(
             DraftRequest(
@@ -157,7 +154,7 @@ class RunService:
                 config=experiment.config,
                 world=experiment.world,
                 roster=assumed,
-                weights=experiment.weights,
+                initial_weights=experiment.weights,
             )
         )
         if seals(made.contract):
@@ -204,7 +201,6 @@ class RunService:
         self.ring(resumed or rows)
 
     def with_reference(self, run: RunId) -> list[RunRow]:
-        """A run, and the run that it is compared with."""
         row = self.find(run)
         return [row] if row.reference is None else [row, self.find(row.reference)]
 
@@ -222,13 +218,11 @@ class RunService:
     def next_attempt(self, order: OrderRow, now: float) -> OrderRow:
         """The same order once more: same seed, new name."""
         attempt = order.attempt + 1
-        name = order_id(order.run, order.cursor, order.client, attempt)
         after = self.journal.last_answer(order.run, order.client)
-        row = OrderRow(name, order.run, order.cursor, attempt, order.client, order.files, order.seed, after, now)
-        return replace(row, sealed=order.sealed)
+        row = new_order(order.run, order.cursor, order.client, order.files, order.seed, after, now)
+        return replace(row, id=order_id(order.run, order.cursor, order.client, attempt), attempt=attempt, sealed=order.sealed)
 
     def find(self, run: RunId) -> RunRow:
-        """A run by id. Raises NotFound."""
         row = self.journal.run(run)
         if row is None:
             raise NotFound(f"There is no run {run!r}", f"See the list of runs{nearest(run, self.journal.run_ids())}")
@@ -236,25 +230,11 @@ class RunService:
 
 
 def joins(row: RunRow, now: float) -> list[OrderRow]:
-    """The orders of the exchange before the first phase."""
-    return [
-        OrderRow(
-            order_id(row.id, JOIN, client, 1),
-            row.id,
-            JOIN,
-            1,
-            client,
-            (),
-            seed_for(row.spec.seed, Purpose.PREPARE, JOIN, client),
-            JOIN - 1,
-            now,
-        )
-        for client in row.roster
-    ]
+    seeds = {client: seed_for(row.spec.seed, Purpose.PREPARE, JOIN, client) for client in row.roster}
+    return [new_order(row.id, JOIN, client, (), seed, JOIN - 1, now) for client, seed in seeds.items()]
 
 
 def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
-    """A run as it was asked for, once its draft is made."""
     return RunSpec(
         id=run,
         method=experiment.method,
@@ -269,8 +249,8 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         admins=made.admins,
         checkpoint_every=experiment.checkpoint_every,
         threads=experiment.threads,
-        weights=made.weights,
-        weights_bytes=made.weights_bytes,
+        initial_weights=made.initial_weights,
+        initial_weights_bytes=made.initial_weights_bytes,
     )
 
 
@@ -288,11 +268,3 @@ def reference_of(experiment: Experiment, main: RunRow, compute: Compute) -> Expe
     config = {**shared, **roles, **reference.config}
     same = replace(experiment, method=reference.method, preset=None, reference=None)
     return replace(same, name=f"{main.name} reference", config=config, weights=weights)
-
-
-def tells_source_only(run: RunRow) -> bool:
-    """Whether the run's own plan scores the source-only model, so that no second run is needed."""
-    return any(clause.field == "metrics.source_only" for clause in run.contract)
-
-
-__all__ = ["RunService", "check_client_name", "secret_hash"]

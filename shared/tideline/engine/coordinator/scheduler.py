@@ -1,26 +1,102 @@
-"""Moves runs forward: looks at the journal, and closes what is ready. Everything it knows, it reads; a restart is a no-op."""
+"""Moves runs forward: reads the journal, and closes what is ready. Everything it knows, it reads; a restart is a no-op."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from tideline.core.errors import Diverged, FederationError, Overtaken, StepFailed, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest, Member, Roster, RunId, Waiting
 from tideline.engine.coordinator.part_store import PartStore
-from tideline.engine.coordinator.progress import Expired, Progress, Verdict, newest, note, progress_of, verdict
-from tideline.engine.model.compute import BeginRequest, Checkpoint, CloseRequest, NextRound, RecordedRound
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderRow, OrderStatus
-from tideline.engine.model.runs import FINAL, JOIN, OPEN, RoundRow, RunRow, Status
-from tideline.engine.model.seeds import Purpose, order_id, seed_for
-from tideline.engine.peers.distrust import shut_out
-from tideline.engine.ports.clock import Bell, Clock
-from tideline.engine.ports.compute import Compute
-from tideline.engine.ports.journal import Journal
-from tideline.engine.ports.meter import SILENT, Meter
-from tideline.engine.ports.runs import Advance
+from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, new_order, seed_for
+from tideline.engine.model.runs import FINAL, JOIN, OPEN, Lease, RoundRow, RunRow, Status
+from tideline.engine.peers.relay import shut_out
+from tideline.engine.ports.clock import SILENT, Bell, Clock, Meter
+from tideline.engine.ports.compute import BeginRequest, Checkpoint, CloseRequest, Compute, NextRound, RecordedRound
+from tideline.engine.ports.journal import Advance, Journal
+
+
+class Verdict(StrEnum):
+    """What to do with an open round."""
+
+    WAIT = "wait"
+    CLOSE = "close"
+    STALL = "stall"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Who of the asked is still awaited, who has answered and who has failed, with the reason."""
+
+    waiting: frozenset[ClientId] = frozenset()
+    answered: frozenset[ClientId] = frozenset()
+    failed: tuple[tuple[ClientId, str], ...] = ()
+
+    @property
+    def asked(self) -> int:
+        return len(self.waiting) + len(self.answered) + len(self.failed)
+
+
+def verdict(progress: Progress, rules: Waiting, floor: int | None = None, expired: bool = False) -> Verdict:
+    """Close at the target, or when nobody is awaited any more or time is up and the quorum is there; else stall."""
+    target = progress.asked if rules.target_replies is None else min(rules.target_replies, progress.asked)
+    have = len(progress.answered)
+    if have >= target and have >= quorum(progress, rules, floor):
+        return Verdict.CLOSE
+    if progress.waiting and not expired:
+        return Verdict.WAIT
+    return Verdict.CLOSE if have >= quorum(progress, rules, floor) else Verdict.STALL
+
+
+def quorum(progress: Progress, rules: Waiting, floor: int | None) -> int:
+    """The least number of replies that a round may close with: the run's rule, never less than the phase's floor.
+
+    A phase whose floor is 0 may close without any, where the run's rule says how few will do.
+    """
+    if floor == 0 and rules.min_replies is not None:
+        return 0
+    least = rules.min_replies if rules.min_replies is not None else rules.target_replies
+    wanted = progress.asked if least is None else min(least, progress.asked)
+    return max(wanted, floor or 0)
+
+
+def progress_of(orders: Iterable[OrderRow]) -> Progress:
+    """The progress that the newest order of each client tells."""
+    latest = newest(orders)
+    return Progress(
+        frozenset(o.client for o in latest if o.status is OrderStatus.OPEN),
+        frozenset(o.client for o in latest if o.status is OrderStatus.ANSWERED),
+        tuple(sorted((o.client, reason(o)) for o in latest if o.status not in (OrderStatus.OPEN, OrderStatus.ANSWERED))),
+    )
+
+
+def newest(orders: Iterable[OrderRow]) -> tuple[OrderRow, ...]:
+    latest: dict[ClientId, OrderRow] = {}
+    for order in sorted(orders, key=lambda o: (o.client, o.attempt)):
+        latest[order.client] = order
+    return tuple(latest.values())
+
+
+def reason(order: OrderRow) -> str:
+    return order.failure.what if order.failure else f"no answer ({order.status.value})"
+
+
+def waits_for(progress: Progress, rules: Waiting, seconds_left: float) -> str:
+    if not progress.waiting:  # seen for a moment, or until another replica takes over from the one that conducted the run
+        return f"all {progress.asked} sites have answered; waiting for a coordinator to close the round"
+    names = ", ".join(sorted(progress.waiting))
+    return f"waiting for {len(progress.waiting)} of {progress.asked} sites ({names}); gives up in {duration(seconds_left)}"
+
+
+def duration(seconds: float) -> str:
+    for size, word in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {word}"
+    return f"{max(seconds, 0):.0f} s"
+
 
 MOST_NAMED = 10  # sites in a cause
 
@@ -35,10 +111,10 @@ class Scheduler:
         self.meter = meter
 
     def turn(self, run_id: RunId, token: int | None = None) -> float | None:
-        """Close every round that is ready. The time at which to look again at the latest; None when the run is not open.
+        """Close every round that is ready. The time of the next call at the latest; None when the run is not open.
 
         token: of the caller's lease on the run, held against the newest in each write's own transaction; None where there
-        is no other coordinator. Raises Overtaken: leave the run alone; Unreachable and StorageFull: look again later.
+        is no other coordinator. Raises Overtaken: leave the run alone; Unreachable and StorageFull: call it again later.
         """
         while True:
             run = self.journal.run(run_id)
@@ -54,7 +130,6 @@ class Scheduler:
                 self.try_close(run, orders, token)
 
     def asked(self, run: RunRow) -> tuple[OrderRow, ...]:
-        """The round's orders. Whoever was revoked since the run began is not waited for, whichever round asks for it."""
         orders = self.journal.orders(run.id, run.cursor)
         waiting = {o.client for o in orders if o.status is OrderStatus.OPEN}
         barred = waiting & self.journal.revoked() if waiting else frozenset()
@@ -63,15 +138,11 @@ class Scheduler:
         return self.journal.orders(run.id, run.cursor) if barred else orders
 
     def judge(self, run: RunRow, orders: tuple[OrderRow, ...]) -> tuple[Verdict, Progress]:
-        """Whether the round is ready, and who has answered."""
         progress = progress_of(orders)
         rules, floor = waiting_of(run), floor_of(run)
-        if self.clock.now() >= run.deadline_at:
-            return note(progress, Expired(), rules, floor)[1], progress
-        return verdict(progress, rules, floor), progress
+        return verdict(progress, rules, floor, expired=self.clock.now() >= run.deadline_at), progress
 
     def stall(self, run: RunRow, progress: Progress, token: int | None) -> None:
-        """Too few answers: the run waits for a person, with the reasons."""
         reasons = [f"{client}: {why}" for client, why in progress.failed]
         reasons += [f"{client}: no answer in time" for client in sorted(progress.waiting)]
         came = f"{len(progress.answered)} of {progress.asked} sites answered{lacking(run, progress)}"
@@ -80,7 +151,6 @@ class Scheduler:
         self.bell.ring(f"run:{run.id}")
 
     def try_close(self, run: RunRow, orders: tuple[OrderRow, ...], token: int | None) -> None:
-        """Close the round, or end the run with the reason why it cannot be closed."""
         answered = [o for o in newest(orders) if o.status is OrderStatus.ANSWERED]
         try:
             ended = self.close(run, answered, token)
@@ -96,22 +166,26 @@ class Scheduler:
         """Raises Unreachable where the parts as a whole are away, such as a disk that is not mounted: that is no run's fault."""
         marker = self.journal.marker()
         if marker is not None and not self.part_store.parts.has(marker):
-            raise Unreachable(
-                "The coordinator's parts are away", "Bring them back; the round is closed again by itself"
-            ) from error
+            what = "The coordinator's parts are away"
+            raise Unreachable(what, "Bring them back; the round is closed again by itself") from error
 
     def close(self, run: RunRow, answered: list[OrderRow], token: int | None) -> bool:
         """One fold and one transaction; whether the run has ended with it."""
         rounds = self.journal.rounds(run.id)
         joined = run.cursor == JOIN
-        members = self.members(run, answered) if joined else run.members
-        keep = joined or self.checkpoint_due(run, rounds)
+        members = run.members
+        if joined:  # the roster is frozen: what each site said when it joined
+            members = tuple(Member(o.client, run.roster[o.client], bool(o.facts["labelled"])) for o in answered)
+        since = sum(1 for _ in itertools.takewhile(lambda r: not r.state, reversed(rounds)))  # the last checkpoint
+        keep = joined or since + 1 >= run.spec.checkpoint_every
         if joined:
             made = self.compute.begin(BeginRequest(run.spec, members, keep))
         else:
             checkpoint, history = self.history(run, rounds)
             closing = self.closing(run, run.cursor, answered)
-            made = self.compute.close(CloseRequest(run.spec, members, checkpoint, history, closing, keep))
+            made = self.compute.close(
+                CloseRequest(spec=run.spec, roster=members, checkpoint=checkpoint, history=history, closing=closing, keep=keep)
+            )
         step = replace(self.advance(run, rounds, answered, made, members), token=token)
         if self.journal.advance(step, self.part_store.parts.has):
             for order in step.orders:
@@ -120,93 +194,69 @@ class Scheduler:
             self.meter.closed(run, step.closed)
         return step.status in FINAL
 
-    def members(self, run: RunRow, joined: list[OrderRow]) -> Roster:
-        """The roster as it is frozen: what each site said when it joined."""
-        return tuple(Member(o.client, run.roster[o.client], bool(o.facts["labelled"])) for o in joined)
-
-    def checkpoint_due(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> bool:
-        """Whether the state after this round is kept."""
-        since = len(list(itertools.takewhile(lambda r: not r.state, reversed(rounds))))
-        return since + 1 >= run.spec.checkpoint_every
-
     def history(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> tuple[Checkpoint, tuple[RecordedRound, ...]]:
-        """The last checkpoint, and the rounds closed since."""
         last = max(i for i, r in enumerate(rounds) if r.state)
         past = tuple(self.recorded(run, r) for r in rounds[last + 1 :])
         return Checkpoint(rounds[last].next_cursor, rounds[last].state[0][0]), past
 
     def recorded(self, run: RunRow, closed: RoundRow) -> RecordedRound:
-        """A closed round's replies: those that were folded then."""
         orders = newest(self.journal.orders(run.id, closed.cursor))
         return self.closing(run, closed.cursor, [o for o in orders if o.client in closed.folded], closed.asked)
 
     def closing(
         self, run: RunRow, cursor: int, answered: list[OrderRow], asked: Mapping[ClientId, Digest] | None = None
     ) -> RecordedRound:
-        """A round's replies."""
         if asked is None:
             asked = {o.client: m for o in newest(self.journal.orders(run.id, cursor)) if (m := o.message)}
         replies, metrics = {o.client: o.reply[0][0] for o in answered}, {o.client: o.metrics for o in answered}
         return RecordedRound(cursor, asked, replies, metrics)
 
     def advance(
-        self,
-        run: RunRow,
-        rounds: tuple[RoundRow, ...],
-        answered: list[OrderRow],
-        made: NextRound,
-        members: Roster,
+        self, run: RunRow, rounds: tuple[RoundRow, ...], answered: list[OrderRow], made: NextRound, members: Roster
     ) -> Advance:
-        """What the transaction writes."""
         now = self.clock.now()
         asked = newest(self.journal.orders(run.id, run.cursor))
         closed = self.closed(run, answered, asked, made, now)
-        orders = tuple(
-            replace(self.order(run, made.cursor, c, files, now), sealed=made.handles.get(c, ()))
-            for c, files in made.orders.items()
-        )
+        orders = []
+        for client, files in made.orders.items():
+            seed = seed_for(run.spec.seed, Purpose.STEP, made.cursor, client)
+            order = new_order(run.id, made.cursor, client, files, seed, self.journal.last_answer(run.id, client), now)
+            orders.append(replace(order, sealed=made.handles.get(client, ())))
         kept = [r.next_cursor for r in (*rounds, closed) if r.state]
         final = made.done
         return Advance(
-            run.id,
-            run.cursor,
-            closed,
-            orders,
-            made.cursor,
-            now + waiting_of(run).deadline,
-            Status.COMPLETED if final else Status.RUNNING,
-            closed.state[0][0] if final else None,
-            members if run.cursor == JOIN else None,
-            made.fingerprint if run.cursor == JOIN else None,
-            kept[-2] if len(kept) > 1 else JOIN,
+            run=run.id,
+            from_cursor=run.cursor,
+            closed=closed,
+            orders=tuple(orders),
+            cursor=made.cursor,
+            deadline_at=now + waiting_of(run).deadline,
+            status=Status.COMPLETED if final else Status.RUNNING,
+            state_digest=closed.state[0][0] if final else None,
+            members=members if run.cursor == JOIN else None,
+            fingerprint=made.fingerprint if run.cursor == JOIN else None,
+            keep_from=kept[-2] if len(kept) > 1 else JOIN,
             sealed=made.sealed,
             without=shut_out(asked),
         )
 
     def closed(self, run: RunRow, answered: list[OrderRow], asked: Sequence[OrderRow], made: NextRound, now: float) -> RoundRow:
-        """The round's record."""
-        fact = run.plan[run.cursor] if run.cursor >= 0 else None
+        fact = run.fact(run.cursor)
         return RoundRow(
-            run.id,
-            run.cursor,
-            fact.phase if fact else "join",
-            fact.round if fact else 1,
-            run.opened,
-            now,
-            tuple(o.client for o in answered),
-            made.cursor,
-            made.state,
-            {o.client: m for o in asked if (m := o.message)},
-            made.marks,
-            made.groups,
-            made.tables,
+            run=run.id,
+            cursor=run.cursor,
+            phase=fact.phase,
+            round=fact.round,
+            opened=run.opened,
+            closed=now,
+            folded=tuple(o.client for o in answered),
+            next_cursor=made.cursor,
+            state=made.state,
+            asked={o.client: m for o in asked if (m := o.message)},
+            marks=made.marks,
+            groups=made.groups,
+            tables=made.tables,
         )
-
-    def order(self, run: RunRow, cursor: int, client: ClientId, files: Files, now: float) -> OrderRow:
-        """A new order, first attempt."""
-        seed = seed_for(run.spec.seed, Purpose.STEP, cursor, client)
-        after = self.journal.last_answer(run.id, client)
-        return OrderRow(order_id(run.id, cursor, client, 1), run.id, cursor, 1, client, files, seed, after, now)
 
     def fail(self, run: RunRow, error: FederationError, token: int | None = None, folded: Sequence[ClientId] = ()) -> None:
         """End a run that cannot go on. folded: whose replies were at hand."""
@@ -243,7 +293,86 @@ def suspects(folded: Sequence[ClientId]) -> str:
 
 
 def place(run: RunRow) -> str:
-    """Where a run is, in words."""
     if 0 <= run.cursor < len(run.plan):
         return f"Round {run.plan[run.cursor].round} of {run.plan[run.cursor].phase}"
     return "Gathering the sites"
+
+
+BEATS = 3  # signs of life within a lease's time
+
+
+class Leases:
+    """Keeps the leases of one holder. Any number of threads.
+
+    No clock is compared with another's: a lease ends for an observer who has seen no sign of life for its time by a clock of
+    his own. Somebody who was frozen for longer finds out by his next write, which is refused. A holder's name belongs to one
+    process at a time, so that one that was killed takes its runs up again at once.
+    """
+
+    def __init__(
+        self, journal: Journal, clock: Clock, holder: str, seconds: float, taken: Callable[[Lease], None] | None = None
+    ) -> None:
+        self.journal, self.clock, self.holder, self.seconds, self.taken = journal, clock, holder, seconds, taken
+        self._lock = threading.Lock()
+        self._held: dict[RunId, Lease] = {}
+        self.elsewhere = False  # whether others conduct open runs, as of the last look
+        self._seen: dict[RunId, tuple[Lease, float]] = {}  # of others, and since when it has been as it is
+
+    def poll(self) -> frozenset[RunId]:
+        """Give a sign of life for what is held, take what is free; every run that is held now. Call it every `pause` seconds."""
+        with self._lock:
+            self._held = by_run(self.journal.renew(self._held.values()))
+            found = self.journal.leases()
+            self._held = {lease.run: self._held[lease.run] for lease in found if lease.run in self._held}
+            self._claim(found)
+            self._seen = {lease.run: self._seen[lease.run] for lease in found if lease.run in self._seen}
+            self.elsewhere = any(lease.run not in self._held for lease in found)
+            return frozenset(self._held)
+
+    def take(self, run: RunId) -> int | None:
+        """The token of a run's lease, taken now if it is free; None while another holds it, or if the run is not open."""
+        known = self._held.get(run)  # without the lock, which is held for as long as all leases are looked at
+        if known is not None:
+            return known.token
+        with self._lock:
+            if run not in self._held:
+                self._claim(self.journal.leases(run))
+            return self._held[run].token if run in self._held else None
+
+    def lose(self, run: RunId) -> None:
+        with self._lock:
+            self._held.pop(run, None)
+
+    def close(self) -> None:
+        """Leave every run to the others, who need not wait."""
+        with self._lock:
+            self.journal.release(self._held.values())
+            self._held = {}
+
+    @property
+    def pause(self) -> float:
+        return self.seconds / BEATS
+
+    def _claim(self, found: Iterable[Lease]) -> None:
+        free = [lease for lease in found if lease.run not in self._held and self._free(lease)]
+        if free:
+            claimed = by_run(self.journal.claim(free, self.holder, self.seconds))
+            self._held |= claimed
+            for lease in free:
+                if self.taken and lease.run in claimed and lease.holder not in ("", self.holder):
+                    self.taken(lease)
+
+    def _free(self, lease: Lease) -> bool:
+        """Nobody's, our own from before, or one whose holder has been silent for its time."""
+        if lease.holder in ("", self.holder):
+            return True
+        now = self.clock.now()
+        known, since = self._seen.get(lease.run, (None, now))
+        if known != lease:
+            since = now
+        self._seen[lease.run] = (lease, since)
+        return now - since > lease.seconds
+
+
+def by_run(leases: Iterable[Lease]) -> dict[RunId, Lease]:
+    return {lease.run: lease for lease in leases}

@@ -1,14 +1,28 @@
-"""What an order says of its run."""
+"""What an order says of its run: a Brief, and the same as plain data, of which an agent reads no more than MOST_BRIEF characters.
+
+Where sites seal for each other it names all of them: their keys, and the signatures by which they came to them. These handovers
+are what grows, with each rotation of each site. Of all clients the newest are named, as many of each as fit for
+all; a site that has not seen a peer for so many rotations asks its owner.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import bisect
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypedDict, cast
 
-from tideline.core.privacy import Contract
-from tideline.core.run import EMPTY, ClientId, Role, World
+from tideline.core.errors import Malformed, RosterRefused
+from tideline.core.privacy import Contract, from_json, to_json
+from tideline.core.run import EMPTY, MOST_THREADS, ClientId, Role, World, plain_world, world_in
 from tideline.core.settings import Plain
-from tideline.engine.model.clients import Peer
+from tideline.core.signing import KEY_BYTES
+from tideline.engine.model.accounts import NAME, Client, Handover, Keys, Peer
+from tideline.engine.model.orders import Order
+from tideline.engine.model.runs import JOIN, RunRow
+from tideline.engine.model.transitions import MOST_HANDOVERS
 
 
 @dataclass(frozen=True)
@@ -30,3 +44,142 @@ class Brief:
     role: Role
     version: str = ""
     peers: Mapping[ClientId, Peer] = field(default_factory=lambda: EMPTY)
+
+
+DISTRUST = "The coordinator is of another version, or is not to be trusted"
+
+
+def peers_in(brief: Mapping[str, Plain]) -> dict[ClientId, Peer]:
+    try:
+        return {ClientId(client_name(name)): peer_in(peer) for name, peer in dict(brief.get("peers", {})).items()}  # type: ignore[arg-type]
+    except (AttributeError, KeyError, TypeError, ValueError) as cause:
+        raise Malformed(f"The order's peers cannot be understood ({type(cause).__name__})", DISTRUST) from None
+
+
+def client_name(name: str) -> str:
+    """A name that clients can have. Raises ValueError for others: it is shown to users, in a command too."""
+    if not NAME.fullmatch(name):
+        raise ValueError("no name of a client")
+    return name
+
+
+def peer_in(peer: Mapping[str, Any]) -> Peer:
+    handovers = peer["handovers"][-MOST_HANDOVERS:]
+    return Peer(keys_in(peer), tuple(Handover(keys_in(each), str(each["signature"])) for each in handovers))
+
+
+def keys_in(pair: Mapping[str, Any]) -> Keys:
+    """Public keys. Raises ValueError for what is none."""
+    sign, receive = (bytes.fromhex(pair[name]) for name in ("sign", "receive"))
+    if len(sign) != KEY_BYTES or len(receive) != KEY_BYTES:
+        raise ValueError(f"a key has {KEY_BYTES} bytes")
+    return Keys(sign.hex(), receive.hex())
+
+
+class PlainBrief(TypedDict):
+    """A brief as plain data, beside `version` and `peers`."""
+
+    method: str
+    config: Mapping[str, Plain]
+    world: Mapping[str, Plain]
+    threads: int
+    keeps: bool
+    contract: list[Mapping[str, Plain]]
+    role: str
+
+
+# As what its keys are held to.
+KINDS: Mapping[str, type] = {"method": str, "config": dict, "world": dict, "threads": int, "keeps": bool, "contract": list}
+MOST_BRIEF = 1 << 20  # characters; read, they take twenty times as much
+MOST_SITES = 3500  # that a value can be sealed to: their keys and signatures, by the longest names, are a reply of a MiB
+SPARE = 4096  # of them, for what an order says beside what a run's row tells
+HEX_KEY, HEX_SIGNATURE = "0" * 64, "0" * 128
+BARE = {"sign": HEX_KEY, "receive": HEX_KEY, "handovers": []}
+HANDOVER_CHARS = len(json.dumps({"sign": HEX_KEY, "receive": HEX_KEY, "signature": HEX_SIGNATURE})) + len(", ")
+
+
+def brief_of(run: RunRow, role: Role, version: str = "") -> dict[str, Plain]:
+    """What an order says of its run to a site with this role."""
+    return {
+        "method": run.spec.method,
+        "world": plain_world(run.spec.world),
+        "threads": run.spec.threads,
+        "keeps": run.spec.keeps,
+        "config": {name: value for name, value in run.spec.config.items() if name not in run.spec.kept},
+        "contract": to_json(run.contract),
+        "role": role.value,
+        "version": version,
+    }
+
+
+def brief_in(order: Order) -> Brief:
+    """What an order says of its run. Raises Malformed for what no coordinator of ours says; ContractRefused, ConfigRefused."""
+    odd = [key for key, kind in KINDS.items() if type(order.brief.get(key)) is not kind]
+    if order.brief.get("role") not in tuple(Role):
+        odd.append("role")
+    brief = cast(PlainBrief, order.brief)
+    if "threads" not in odd and not 1 <= brief["threads"] <= MOST_THREADS:
+        odd.append("threads")
+    if order.cursor < JOIN:
+        odd.append("place")
+    if odd:
+        raise Malformed(f"Order {order.id[:8]} does not say what it asks for: its {odd[0]} is missing or wrong", DISTRUST)
+    return Brief(
+        method=brief["method"],
+        config=brief["config"],
+        world=world_in(brief["world"]),
+        threads=brief["threads"],
+        keeps=brief["keeps"],
+        contract=from_json(brief["contract"]),
+        role=Role(brief["role"]),
+        version=str(order.brief.get("version", "?")),
+        peers=peers_in(order.brief),
+    )
+
+
+def with_peers(brief: Mapping[str, Plain], clients: Iterable[Client]) -> dict[str, Plain]:
+    known = list(clients)
+    room = MOST_BRIEF - chars({**brief, "peers": {}})
+    most = most_handovers(known, room)
+    return {**brief, "peers": {each.name: plain_peer(each, most) for each in known}}
+
+
+def most_handovers(clients: Sequence[Client], room: int) -> int:
+    """How many handovers of each client fit into so many characters, if all have as many; no less than 0."""
+    names = sum(bare_chars(each.name) for each in clients)
+    counts = [len(handed_over(each)) for each in clients]
+
+    def too_many(most: int) -> bool:
+        return names + HANDOVER_CHARS * sum(min(most, count) for count in counts) > room
+
+    return max(bisect.bisect_left(range(MOST_HANDOVERS + 1), True, key=too_many) - 1, 0)
+
+
+def plain_peer(client: Client, most: int = MOST_HANDOVERS) -> dict[str, Plain]:
+    """A client that has keys, as its peers know it: these, and so many of its newest handovers, the newest last."""
+    newest = handed_over(client)[-most:] if most else ()
+    handovers = [{**asdict(each.keys), "signature": each.signature} for each in newest]
+    return {**asdict(client.keys), "handovers": handovers}
+
+
+def handed_over(client: Client) -> tuple[Handover, ...]:
+    """A client's handovers that are signed: the first keys that it had follow from none."""
+    return tuple(each for each in client.handovers if each.signature)
+
+
+def check_room(run: RunRow) -> None:
+    """Raises RosterRefused for more sites than an order can tell each other's bare keys of, or a reply can seal one value to."""
+    room = MOST_BRIEF - chars({**brief_of(run, max(Role, key=len)), "peers": {}}) - SPARE
+    sizes = list(itertools.accumulate(map(bare_chars, sorted(run.roster))))
+    fits = min(bisect.bisect_right(sizes, room), MOST_SITES)
+    if fits < len(sizes):
+        what = f"The keys of {len(sizes)} sites, which seal for each other, do not fit into an order: {fits} of them do"
+        raise RosterRefused(what, f"Name at most {fits} sites", path="roster")
+
+
+def bare_chars(name: str) -> int:
+    return len(json.dumps(name)) + len(": ") + chars(BARE) + len(", ")
+
+
+def chars(data: Mapping[str, Plain]) -> int:
+    return len(json.dumps(data))

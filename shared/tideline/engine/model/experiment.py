@@ -1,12 +1,18 @@
-"""What a person writes to start a run. The same value from YAML, JSON and code; every mistake is answered with its place."""
+"""What a user writes to start a run, the same from YAML, JSON and code: errors name the place. And its initial weights, a file
+that is named by its digest.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tideline.core.run import EMPTY, MOST_THREADS, Role, Waiting, World
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import EMPTY, MOST_THREADS, ClientId, Role, RunId, Waiting, World
 from tideline.core.settings import Plain, parse, setting
+from tideline.engine.model.orders import Files
+from tideline.engine.model.runs import JOIN, RunRow
 
 
 @dataclass(frozen=True)
@@ -47,23 +53,25 @@ class DealData:
     dirichlet  client-1 to client-N, of which some have labels for most of their rows and the others, targets, for none
     """
 
-    folder: str = setting(doc="a data folder with all domains, each labelled")
-    rule: str = setting("leave-out", choices=("leave-out", "dirichlet"), doc="how rows are dealt")
-    clients: int | None = setting(None, low=2, doc="how many clients, N")
-    seed: int | None = setting(None, low=0, high=2**62, doc="of the deal; same seed, same rows")
-    share: float | None = setting(None, low=0.001, high=0.999, doc="of each client's rows that are held out")
-    leave_out: str | None = setting(None, doc="the domain that no client has; the site `unseen` is scored by all of it")
-    domains: int | None = setting(None, low=1, doc="source domains of each client, d")
-    shots: int | None = setting(None, low=0, doc="rows of the left-out domain that join each client's training rows")
-    labelled: int | None = setting(None, low=1, doc="how many clients have labels")
+    folder: str = setting(doc="A data folder with all domains, each row labelled.")
+    rule: str = setting("leave-out", choices=("leave-out", "dirichlet"), doc="How rows are dealt.")
+    clients: int | None = setting(None, low=2, doc="Number of clients, N. [dirichlet: 10]")
+    seed: int | None = setting(None, low=0, high=2**62, doc="Random seed. The same seed gives the same rows. [default: 0]")
+    share: float | None = setting(None, low=0.001, high=0.999, doc="Share of each client's rows to hold out. [default: 0.1]")
+    leave_out: str | None = setting(None, doc="leave-out: the domain that no client has, and on which `unseen` is scored.")
+    domains: int | None = setting(None, low=1, doc="leave-out: number of source domains of each client, d.")
+    shots: int | None = setting(None, low=0, doc="leave-out: rows of that domain in each client's training. [default: 0]")
+    labelled: int | None = setting(None, low=1, doc="dirichlet: number of clients with labels. [default: 5]")
     case: str | None = setting(
-        None, choices=("single", "mixed", "split"), doc="whether clients have one domain, all, or one each"
+        None,
+        choices=("single", "mixed", "split"),
+        doc="dirichlet: single, mixed or split: one domain for all clients, all, or one each.",
     )
-    take: tuple[str, ...] | None = setting(None, doc="the domains that are dealt")
-    classes: int | None = setting(None, low=2, doc="classes of each client")
-    alpha: float | None = setting(None, low=0.1, doc="concentration of the mixes of classes")
-    scale: float | None = setting(None, doc="of all numbers of rows")
-    role: Role | None = setting(None, doc="of the clients that have labels: source or peer")
+    take: tuple[str, ...] | None = setting(None, doc="dirichlet: a domain to deal. Repeatable. [default: all]")
+    classes: int | None = setting(None, low=2, doc="dirichlet: number of classes of each client. [default: 4, or all]")
+    alpha: float | None = setting(None, low=0.1, doc="dirichlet: concentration of the class mixes. [default: 5]")
+    scale: float | None = setting(None, doc="dirichlet: factor on all numbers of rows. [default: 1]")
+    role: Role | None = setting(None, doc="dirichlet: role of the clients with labels: source or peer. [default: source]")
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class Experiment:
     """A method, a world, who takes part, and how long to wait."""
 
     method: str = setting(doc="the method's name, see `tideline methods`")
-    name: str = setting("", doc="a name for people")
+    name: str = setting("", doc="a name for users")
     preset: str | None = setting(None, doc="one of the method's presets; `config` overrides it")
     config: Mapping[str, Plain] = setting(EMPTY, doc="the method's settings, see `tideline contract NAME`")
     world: World = field(default_factory=World, metadata={"doc": "what all members agree on"})
@@ -84,9 +92,37 @@ class Experiment:
     reference: Reference | None = setting(None, doc="a run to compare with")
     checkpoint_every: int = setting(1, low=1, doc="closed rounds between kept states")
     threads: int = setting(1, low=1, high=MOST_THREADS, doc="torch threads of a step; changes last digits")
-    weights: str = setting("", doc="begin from these weights: the SHA-256 of a file that was uploaded", late=True)
+    weights: str = setting("", doc="begin from these weights: the SHA-256 of a file that was uploaded")
 
 
 def read_experiment(given: Mapping[str, Plain]) -> Experiment:
     """An experiment from plain data. Raises ConfigRefused with `context["path"]`."""
     return parse(Experiment, given)
+
+
+# Uploads of initial weights are recorded under these names, beside those of sites. No run has this name.
+UPLOADER = RunId("weights"), ClientId("people")
+WEIGHTS_CURSOR = JOIN - 1  # of a run's reference to its initial weights: before its first state
+DIGEST = re.compile("[0-9a-f]{64}")
+UPLOAD = "Upload the file with PUT /weights/{digest}, or start the run with `tideline run start`, which does that"
+
+
+def check_weights_digest(weights: str) -> None:
+    """Raises ConfigRefused for what names no file that was uploaded. Nothing: a run without weights."""
+    if weights and not DIGEST.fullmatch(weights):
+        what = f"weights is {weights[:80]!r}; it should be the SHA-256 of a file that was uploaded, 64 hexadecimal digits"
+        raise ConfigRefused(what, UPLOAD, path="weights")
+
+
+def weights_missing(weights: str) -> ConfigRefused:
+    """The refusal of a file that is not here: never uploaded, or collected since."""
+    return ConfigRefused(
+        f"There are no weights {weights[:12]} here: they were not uploaded, or nothing needed them for an hour and they are gone",
+        UPLOAD,
+        path="weights",
+    )
+
+
+def initial_weights_of(run: RunRow) -> Files:
+    """The file that a run begins from, with its bytes; nothing for a run that brings none."""
+    return ((run.spec.initial_weights, run.spec.initial_weights_bytes),) if run.spec.initial_weights else ()

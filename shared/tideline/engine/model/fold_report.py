@@ -16,7 +16,7 @@ MOST_LETTERS = 200  # of a name: of a group, a table, a row or a column
 SHOWN = 40  # letters of a wrong name in an error
 
 
-def checked(given: Folded[Any], phase: str, members: Collection[ClientId]) -> Folded[Any]:
+def checked_report(given: Folded[Any], phase: str, members: Collection[ClientId]) -> Folded[Any]:
     """The same with plain names and floats, and without groups that have no members. Raises StepFailed for what is not kept.
 
     members: of the run.
@@ -38,15 +38,11 @@ def apart(groups: Mapping[str, tuple[ClientId, ...]], whose: str, members: Colle
     for name, clients in groups.items():
         for client in clients:
             if client not in known:
-                raise StepFailed(
-                    f"{whose} puts {client!r:.{SHOWN}}, who is no member, into the group {name!r}",
-                    "Group members of turn.roster only",
-                )
+                what = f"{whose} puts {client!r:.{SHOWN}}, who is no member, into the group {name!r}"
+                raise StepFailed(what, "Group members of turn.roster only")
             if client in seen:
-                raise StepFailed(
-                    f"{whose} puts {client!r} into the group {seen[client]!r} and into {name!r}",
-                    "Put a client into one group at most",
-                )
+                what = f"{whose} puts {client!r} into the group {seen[client]!r} and into {name!r}"
+                raise StepFailed(what, "Put a client into one group at most")
             seen[client] = name
 
 
@@ -78,10 +74,8 @@ def table(given: Table, whose: str, name: str) -> Table:
         raise StepFailed(f"{place} has {given.drawn!r:.{SHOWN}} as drawn", f"Say one of: {', '.join(map(repr, DRAWN))}")
     height, width = len(given.rows), len(given.columns)
     if not height or not width or len(given.values) != height or any(len(line) != width for line in given.values):
-        raise StepFailed(
-            f"{place} of {height} rows and {width} columns has not a value for each of them",
-            "Give a tuple of values for each row",
-        )
+        what = f"{place} of {height} rows and {width} columns has not a value for each of them"
+        raise StepFailed(what, "Give a tuple of values for each row")
     rows, columns = headed(given.rows, f"{place}: a row"), headed(given.columns, f"{place}: a column")
     values = tuple(tuple(map(float, line)) for line in given.values)
     for row, line in zip(rows, values, strict=True):
@@ -90,11 +84,10 @@ def table(given: Table, whose: str, name: str) -> Table:
                 raise StepFailed(
                     f"{place} has {value} in the row {row!r}, column {column!r}", "Leave out what has no finite value"
                 )
-    return Table(rows, columns, values, given.admins, given.drawn)
+    return Table(rows=rows, columns=columns, values=values, admins=given.admins, drawn=given.drawn)
 
 
 def headed(heads: Iterable[str], what: str) -> tuple[str, ...]:
-    """Names of rows or columns, each once. Raises StepFailed."""
     found = tuple(named(each, what) for each in heads)
     twice = [name for name, times in Counter(found).items() if times > 1]
     if twice:
@@ -113,15 +106,19 @@ def named(name: Any, what: str) -> str:
 
 
 def groups_in(data: Mapping[str, Iterable[str]] | None) -> dict[str, tuple[ClientId, ...]]:
-    """Clients by word, of marks and of groups, from plain data. None: nothing was told."""
+    """Clients by word, of marks and of groups, from plain data. None: there are none."""
     return {name: tuple(ClientId(client) for client in clients) for name, clients in (data or {}).items()}
 
 
 def tables_in(data: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Table]:
-    """Tables from plain data. None: nothing was told. Data of before there were late settings have none of them."""
+    """Tables from plain data. None: there are none."""
     return {
         n: Table(
-            tuple(t["rows"]), tuple(t["columns"]), tuple(map(tuple, t["values"])), t.get("admins", False), t.get("drawn", "")
+            rows=tuple(t["rows"]),
+            columns=tuple(t["columns"]),
+            values=tuple(map(tuple, t["values"])),
+            admins=t.get("admins", False),
+            drawn=t.get("drawn", ""),
         )
         for n, t in (data or {}).items()
     }

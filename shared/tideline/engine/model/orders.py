@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,8 +11,25 @@ from enum import StrEnum
 from tideline.core.handle import AnyHandle
 from tideline.core.run import EMPTY, ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Files
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A sealed value on its way: the digest and bytes of its sealed file; the content key sealed to each reader, and the holder's
+    signature of what each is handed (hexadecimal both). An order has those of its own client alone.
+    """
+
+    handle: AnyHandle
+    cipher: Digest
+    bytes: int
+    keys: Mapping[ClientId, str]
+    signatures: Mapping[ClientId, str]
+
+
+Files = tuple[tuple[Digest, int], ...]  # (digest, bytes), the root first
+
+
+Arrivals = tuple[tuple[Digest, int, int], ...]  # (digest, bytes, offset from which it is sent)
 
 
 class OrderStatus(StrEnum):
@@ -58,8 +77,13 @@ class OrderRow:
 
     @property
     def message(self) -> Digest | None:
-        """The root of what is asked."""
         return self.files[0][0] if self.files else None
+
+
+def new_order(run: RunId, cursor: int, client: ClientId, files: Files, seed: int, after: int, now: float) -> OrderRow:
+    """An order, offered for the first time."""
+    name = order_id(run, cursor, client, 1)
+    return OrderRow(id=name, run=run, cursor=cursor, attempt=1, client=client, files=files, seed=seed, after=after, created=now)
 
 
 @dataclass(frozen=True)
@@ -106,3 +130,27 @@ class Receipt:
     verdict: str  # accepted | missing | refused | stale | late
     missing: tuple[tuple[Digest, int], ...] = ()
     error: Failure | None = None
+
+
+class Purpose(StrEnum):
+    """What a generator is for. Two purposes never share a stream."""
+
+    BEGIN = "begin"
+    PREPARE = "settle"
+    ASK = "ask"
+    STEP = "step"
+    FOLD = "tell"
+
+
+def seed_for(run_seed: int, purpose: Purpose, cursor: int, client: str = "") -> int:
+    """A seed below 2**63. Attempts and run ids do not enter, so a repeated order gives the same bytes."""
+    return int(hashed("seed", run_seed, purpose.value, cursor, client)[:16], 16) >> 1
+
+
+def order_id(run: RunId, cursor: int, client: ClientId, attempt: int) -> OrderId:
+    """The order's name: the same order, asked for again after a crash, has the same name."""
+    return OrderId(hashed("order", run, cursor, client, attempt)[:32])
+
+
+def hashed(*values: object) -> str:
+    return hashlib.sha256(json.dumps(values, separators=(",", ":"), ensure_ascii=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Runs: what was asked for, how far each is, its closed rounds, who conducts it, what happened."""
+"""Runs: what was asked for, how far each is, its closed rounds, who schedules it, what happened."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tideline.core.phase import Table
 from tideline.core.privacy import Contract
 from tideline.core.run import EMPTY, ClientId, Digest, Role, Roster, RunId, RunSpec
 from tideline.core.settings import Plain
-from tideline.engine.model.files import Files
+from tideline.engine.model.orders import Files
 
-JOIN = -1  # the cursor of the exchange before the first phase: a site looks at the contract and settles
+JOIN = -1  # the cursor of the exchange before the first phase: a site checks the contract and makes its first memory
 
 
 class Status(StrEnum):
-    """Where a run is. The first two are open; a stalled run waits for a person; the rest are final."""
+    """Where a run is. The first two are open; a stalled run waits for a user; the rest are final."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -41,6 +41,9 @@ class PhaseFact:
     round: int
     floor: int | None = None
     needs: str = ""
+
+
+JOINING = PhaseFact("join", "join", 1)
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,10 @@ class RunRow:
     reference: RunId | None = None
     reference_of: RunId | None = None
 
+    def fact(self, cursor: int) -> PhaseFact:
+        """What is known of an exchange; the one at JOIN is the join."""
+        return JOINING if cursor == JOIN else self.plan[cursor]
+
 
 @dataclass(frozen=True)
 class Headline:
@@ -86,9 +93,8 @@ class Headline:
 
 
 def headline(row: RunRow) -> Headline:
-    """A run's row in one line."""
-    told = {field.name: getattr(row, field.name) for field in fields(Headline) if field.name != "of"}
-    return Headline(**told, of=len(row.plan))
+    shared = {field.name: getattr(row, field.name) for field in fields(Headline) if field.name != "of"}
+    return Headline(**shared, of=len(row.plan))
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ class Lease:
 class RoundRow:
     """A closed round: whose replies were folded, and the state afterwards where it was checkpointed.
 
-    marks, groups, tables: what the fold told people (core.phase.Folded).
+    marks, groups, tables: what the fold reports (core.phase.Folded).
     """
 
     run: RunId
@@ -129,7 +135,7 @@ class RoundRow:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that a person may want to know, in order, for one run."""
+    """Something that a user may want to know, in order, for one run."""
 
     run: RunId
     seq: int

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest
-from tideline.core.settings import plain
-from tideline.engine.model.clients import Client, Handover, Keys
+from tideline.core.settings import Plain, plain
+from tideline.engine.model.accounts import Client, Handover, Keys
 from tideline.engine.model.orders import Failure, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, Lease, RunRow
-from tideline.engine.ports.runs import Advance
+from tideline.engine.ports.journal import Advance
 
 MOST_HANDOVERS = 64  # of a client that are kept
 REMEMBERED_SECONDS = 86400.0  # for so long it is known that a part was dropped
@@ -33,7 +32,6 @@ def present(doubtful: Iterable[Digest], here: Callable[[Digest], bool]) -> None:
 
 
 def advanced(row: RunRow, step: Advance) -> RunRow:
-    """A run's row after a closed round."""
     return replace(
         row,
         cursor=step.cursor,
@@ -50,7 +48,6 @@ def advanced(row: RunRow, step: Advance) -> RunRow:
 
 
 def answered(row: OrderRow, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderRow:
-    """An order's row with its reply."""
     return replace(
         row,
         status=status,
@@ -69,34 +66,30 @@ def rekeyed(known: Client, keys: Keys, handover: str = "") -> Client:
     """A client's row with new keys: nothing that it had shows who it is any more, but for the old keys' signature of these."""
     changed = replace(known, sign_key=keys.sign, receive_key=keys.receive, rotate=False)
     before = known.handovers or (Handover(known.keys, ""),)
-    # Without a signature the line is cut: whoever knows the keys before must be told by a person.
+    # Without a signature the line is cut: an owner must say that the new keys are right.
     handovers = (*before, Handover(keys, handover))[-MOST_HANDOVERS:] if handover else ()
     return replace(changed, handovers=handovers)
 
 
 def day(seconds: float) -> str:
-    """A time for people."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def revocation(known: Client) -> str:
-    """That a client is revoked, when and why, in words."""
     return f"revoked on {day(known.revoked or 0.0)}{': ' if known.reason else ''}{known.reason}"
 
 
 def revoked_reply(row: OrderRow, known: Client) -> Reply:
-    """What stands in for a revoked client's reply."""
     return Reply(row.id, failure=Failure("Revoked", f"{known.name} was {revocation(known)}"))
 
 
-def closed_event(step: Advance) -> dict[str, Any]:
-    """What people are told of a closed round."""
+def closed_event(step: Advance) -> dict[str, Plain]:
     closed = step.closed
-    more: dict[str, Any] = {} if step.token is None else {"token": step.token}
+    more: dict[str, Plain] = {} if step.token is None else {"token": step.token}
     if closed.marks:
         more["marks"] = plain(closed.marks)
     if step.without:
-        more["without"] = dict(step.without)
+        more["without"] = {str(name): kind for name, kind in step.without.items()}
     return more | {
         "phase": closed.phase,
         "round": closed.round,
@@ -106,19 +99,17 @@ def closed_event(step: Advance) -> dict[str, Any]:
     }
 
 
-def reply_event(row: OrderRow, reply: Reply) -> dict[str, Any]:
-    """What people are told of a reply."""
-    told: dict[str, Any] = {"client": row.client, "cursor": row.cursor, "metrics": dict(reply.metrics)}
+def reply_event(row: OrderRow, reply: Reply) -> dict[str, Plain]:
+    data: dict[str, Plain] = {"client": row.client, "cursor": row.cursor, "metrics": dict(reply.metrics)}
     if reply.failure:
-        told |= {"kind": reply.failure.kind, "what": reply.failure.what}
-    return told
+        data |= {"kind": reply.failure.kind, "what": reply.failure.what}
+    return data
 
 
-def late_event(row: OrderRow) -> dict[str, Any]:
-    """What people are told of a reply that turned out to be late."""
+def late_event(row: OrderRow) -> dict[str, Plain]:
     return reply_event(row, Reply(row.id, metrics=row.metrics))
 
 
-def told_by(data: Mapping[str, Any], by: str) -> dict[str, Any]:
+def with_author(data: Mapping[str, Plain], by: str) -> dict[str, Plain]:
     """An event's data, with the name of who asked for it, if somebody did."""
     return {**data, "by": by} if by else dict(data)

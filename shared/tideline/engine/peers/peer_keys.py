@@ -16,7 +16,7 @@ from tideline.archive import sealing
 from tideline.core.errors import PeerRefused
 from tideline.core.run import ClientId
 from tideline.core.signing import FINGERPRINT_DIGITS, fingerprint, handover_bytes
-from tideline.engine.model.clients import Handover, Keys, Peer
+from tideline.engine.model.accounts import Handover, Keys, Peer
 
 MOST_FORMER = 8  # keys that are remembered beside those of today: a peer's to believe, a site's own to open with
 FORMER_SECONDS = 7 * 86400.0  # for so long a peer's former keys are believed, from when others were first seen in their place
@@ -35,7 +35,6 @@ class Former:
         return None if self.replaced is None else self.replaced + FORMER_SECONDS
 
     def believed(self, now: float) -> bool:
-        """Whether what they signed is believed still. A clock that was set far back gives them no more time."""
         return self.replaced is None or abs(now - self.replaced) < FORMER_SECONDS
 
 
@@ -52,7 +51,6 @@ class Pin:
     since: str = ""
 
     def believed(self, now: float) -> tuple[Keys, ...]:
-        """The keys whose signatures count."""
         return (*((self.keys,) if self.keys else ()), *(each.keys for each in self.former if each.believed(now)))
 
 
@@ -68,7 +66,6 @@ class Pins(Protocol):
 
         Nobody else changes any meanwhile. Where `work` raises, nothing is changed.
         """
-        ...
 
 
 class MemoryPins:
@@ -96,12 +93,10 @@ class Own:
 
     @property
     def public(self) -> Keys:
-        """What others know it by."""
         return Keys(*(key.hex() for key in sealing.public_keys(self.sign, self.receive[0])))
 
 
 def fresh() -> Own:
-    """New keys."""
     sign, receive = sealing.new_keys()
     return Own(sign, (receive,))
 
@@ -139,7 +134,7 @@ def follow(name: str, pin: Pin | None, peer: Peer, now: float) -> Pin:
         return Pin(receiving(name, peer.keys), shown(peer.keys))
     path = line(name, pin.keys, peer.handovers) if pin.keys else ()
     if not path or path[-1] != peer.keys:
-        raise outgrown(name, pin, peer.keys) if short(pin) else stranger(name, pin, peer.keys)
+        raise stranger(name, pin, peer.keys)
     former = (*dated(pin.former, now), *(Former(keys, now) for keys in path[:-1]))
     return Pin(receiving(name, peer.keys), shown(peer.keys), former[-MOST_FORMER:])
 
@@ -172,44 +167,21 @@ def receiving(name: str, keys: Keys) -> Keys:
 
 
 def stranger(name: str, pin: Pin, keys: Keys) -> PeerRefused:
-    """The refusal of keys that nobody vouches for."""
-    return PeerRefused(
-        f"{name} is shown with other keys ({shown(keys)}) than this site knows it by ({pin.fingerprint})",
-        asked(name, keys),
-        peer=name,
-        known=pin.fingerprint,
-        shown=shown(keys),
-    )
-
-
-def outgrown(name: str, pin: Pin, keys: Keys) -> PeerRefused:
-    """The refusal where the owner named a fingerprint that is too short: of all keys it may be that of others, too."""
-    what = f"This site was told to trust {name} by {len(digits(pin))} digits ({pin.fingerprint}), which are too few by now"
-    return PeerRefused(what, asked(name, keys), peer=name, known=pin.fingerprint, shown=shown(keys))
-
-
-def asked(name: str, keys: Keys) -> str:
-    """What the owner does about keys that the site does not know."""
-    return f"Ask {name}'s owner for its fingerprint; if it is the one shown: tideline site trust {name} '{shown(keys)}'"
-
-
-def short(pin: Pin) -> bool:
-    """Whether a pin is a fingerprint as they were: half as long."""
-    return pin.keys is None and len(digits(pin)) < FINGERPRINT_DIGITS
-
-
-def digits(pin: Pin) -> str:
-    """A pin's fingerprint without its spaces."""
-    return pin.fingerprint.replace(" ", "")
+    """The refusal of keys that do not follow from those pinned. A fingerprint of the old length may be of other keys, too."""
+    digits = pin.fingerprint.replace(" ", "")
+    if pin.keys is None and len(digits) < FINGERPRINT_DIGITS:
+        what = f"This site trusts {name} by {len(digits)} digits ({pin.fingerprint}), which are too few by now"
+    else:
+        what = f"{name} is shown with other keys ({shown(keys)}) than this site knows it by ({pin.fingerprint})"
+    todo = f"Ask {name}'s owner for its fingerprint; if it is the one shown: tideline site trust {name} '{shown(keys)}'"
+    return PeerRefused(what, todo, peer=name, known=pin.fingerprint, shown=shown(keys))
 
 
 def shown(keys: Keys) -> str:
-    """The fingerprint of public keys."""
     return fingerprint(*raw(keys))
 
 
 def raw(keys: Keys) -> tuple[bytes, bytes]:
-    """Public keys as bytes: to sign, to receive."""
     return bytes.fromhex(keys.sign), bytes.fromhex(keys.receive)
 
 

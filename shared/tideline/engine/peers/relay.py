@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tideline.archive import sealing
-from tideline.archive.errors import Undeclared
-from tideline.core.errors import RosterRefused
+from tideline.archive.errors import SealBroken, Undeclared
+from tideline.core.errors import PeerRefused, RosterRefused
 from tideline.core.handle import AnyHandle
 from tideline.core.privacy import TO_PEERS, Contract
 from tideline.core.run import ClientId, RunId
-from tideline.engine.model.clients import Client
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.orders import OrderRow, Reply
+from tideline.engine.model.accounts import Client
+from tideline.engine.model.orders import Envelope, OrderRow, Reply
 from tideline.engine.model.runs import RunRow
 from tideline.engine.peers.peer_keys import hex_or_none, raw
 from tideline.engine.peers.sealing import about, handed
@@ -25,7 +25,6 @@ def seals(contract: Contract) -> bool:
 
 
 def for_one(envelope: Envelope, client: ClientId) -> Envelope:
-    """An envelope with what one reader is handed, and no more."""
     keys, signatures = ({client: all_of[client]} if client in all_of else {} for all_of in (envelope.keys, envelope.signatures))
     return replace(envelope, keys=keys, signatures=signatures)
 
@@ -42,11 +41,11 @@ def check_keys(clients: Iterable[Client]) -> None:
 def check_envelopes(row: OrderRow, run: RunRow, reply: Reply, named: Sequence[AnyHandle], client: Client | None) -> None:
     """A reply brings, for each handle that it names, one envelope that its readers will accept. Raises Malformed errors.
 
-    They would refuse others themselves; refused here, the fault is told where it lies.
+    They would refuse others themselves; refused here, the fault is reported where it is.
     """
     fact = run.plan[row.cursor]
-    brought = [each.handle for each in reply.sealed]
-    if set(brought) != set(named) or len(set(brought)) != len(brought):
+    given = [each.handle for each in reply.sealed]
+    if set(given) != set(named) or len(set(given)) != len(given):
         raise Undeclared("The reply's sealed values are not those that its root names")
     for envelope in reply.sealed:
         handle = envelope.handle
@@ -71,16 +70,43 @@ def check_envelope(run: RunId, envelope: Envelope, roster: Mapping[ClientId, str
         raise sealing.by_holder(what, f"it is signed for {more[0][:64]}, who is no reader of it")
     # It may have been signed before the client's keys were rotated, and be reported after that.
     known = [client.keys, *(each.keys for each in client.handovers)] if client else []
-    check_signatures(run, envelope, [hex_or_none(keys.sign) for keys in known if keys])
-
-
-def check_signatures(run: RunId, envelope: Envelope, signers: Iterable[bytes]) -> None:
-    """One of these keys signed all that is handed out. Raises SealBroken with the reader for whom none did."""
-    for reader in sorted(envelope.keys):
+    signers = [hex_or_none(keys.sign) for keys in known if keys]
+    for reader in sorted(envelope.keys):  # one of the keys signed for all of them
         mine, signature = handed(run, envelope, reader), hex_or_none(envelope.signatures.get(reader, ""))
         signers = [key for key in signers if sealing.signed_by(mine, signature, [key])]
         if not signers:
             raise sealing.by_holder(mine.about, f"{mine.about.holder} has not signed it for {reader}")
 
 
-__all__ = ["check_envelopes", "check_keys", "for_one", "seals"]
+KINDS = (SealBroken.__name__, PeerRefused.__name__)
+Plain = Mapping[str, Any]
+
+
+def shut_out(orders: Iterable[OrderRow]) -> dict[ClientId, str]:
+    """Of a round's newest orders: each site that has failed for such a reason, and the error's kind."""
+    return {o.client: o.failure.kind for o in orders if o.failure is not None and o.failure.kind in KINDS}
+
+
+def notes(result: Plain) -> Iterator[str]:
+    """A sentence for each site that closed rounds went on without: the last of them. result: its `phases` and `clients`."""
+    folded = {(phase["name"], phase["round"]): phase["clients"] for phase in result.get("phases", ()) if "clients" in phase}
+    for client in result["clients"]:
+        name = client["name"]
+        failures = [each for each in client["failures"] if each["kind"] in KINDS]
+        if missed := [each for each in failures if name not in folded.get(place(each), (name,))]:
+            yield note(name, missed)
+
+
+def note(name: str, failures: list[Plain]) -> str:
+    last, more = failures[-1], len({place(each) for each in failures}) - 1
+    before = f", and {more} {'round' if more == 1 else 'rounds'} before it," if more else ""
+    return f"Round {last['round']} of {last['phase']}{before} closed without {name}. {last['kind']}: {last['what']}"
+
+
+def place(failure: Plain) -> tuple[str, int]:
+    return failure["phase"], failure["round"]
+
+
+def without(sites: Mapping[str, str]) -> str:
+    names = ", ".join(f"{name} ({kind})" for name, kind in sorted(sites.items()))
+    return f", without {names}" if names else ""

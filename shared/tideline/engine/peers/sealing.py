@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from tideline.archive import sealing
 from tideline.archive.errors import SealBroken
@@ -14,61 +13,18 @@ from tideline.archive.layout import check_digest, named_handles, parse
 from tideline.archive.parts import Parts
 from tideline.archive.sealing import About, Handed
 from tideline.core.errors import Malformed, PeerRefused
-from tideline.core.handle import AnyHandle
+from tideline.core.handle import AnyHandle, Handle
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.core.settings import Plain
-from tideline.core.signing import KEY_BYTES
-from tideline.engine.model.clients import Handover, Keys, Peer
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import Order
-from tideline.engine.model.transitions import MOST_HANDOVERS
+from tideline.engine.model.accounts import Peer
+from tideline.engine.model.brief import DISTRUST
+from tideline.engine.model.orders import Envelope, Files, Order
 from tideline.engine.peers.peer_keys import Known, Own, PeerKeys, Pin, hex_or_none, raw
 
-NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
-DISTRUST = "The coordinator is of another version, or is not to be trusted"
 UNSIGNED = "An older version sealed it, or somebody on the way took that out. Begin the run again, with one version at all sites"
 
 
-def peers_in(brief: Mapping[str, Plain]) -> dict[ClientId, Peer]:
-    """The peers that an order's brief names. Raises Malformed."""
-    try:
-        return {ClientId(named(name)): peer_in(told) for name, told in dict(brief.get("peers", {})).items()}  # type: ignore[arg-type]
-    except (AttributeError, KeyError, TypeError, ValueError) as cause:
-        raise Malformed(
-            f"The order tells of peers in a way that cannot be understood ({type(cause).__name__})", DISTRUST
-        ) from None
-
-
-def named(name: str) -> str:
-    """A client's name, as the coordinator lets clients have. Raises ValueError: it is shown to people, in a command too."""
-    if not NAME.fullmatch(name):
-        raise ValueError("no name of a client")
-    return name
-
-
-def peer_in(told: Mapping[str, Any]) -> Peer:
-    """One peer. Raises ValueError and the like for what is none."""
-    handovers = told["handovers"][-MOST_HANDOVERS:]
-    return Peer(keys_in(told), tuple(Handover(keys_in(each), str(each["signature"])) for each in handovers))
-
-
-def keys_in(told: Mapping[str, Any]) -> Keys:
-    """Public keys. Raises ValueError for others."""
-    return Keys(hexadecimal(told["sign"], KEY_BYTES), hexadecimal(told["receive"], KEY_BYTES))
-
-
-def hexadecimal(text: str, size: int) -> str:
-    """So many bytes in hexadecimal. Raises ValueError."""
-    found = bytes.fromhex(text)
-    if len(found) != size:
-        raise ValueError(f"{size} bytes are wanted")
-    return found.hex()
-
-
 def about(run: RunId, handle: AnyHandle) -> About:
-    """What a handle's value is, for who seals, signs or opens it."""
-    return About(run, handle.holder, handle.phase, handle.round, handle.digest, handle.size)
+    return About(run=run, holder=handle.holder, phase=handle.phase, round=handle.round, digest=handle.digest, size=handle.size)
 
 
 def seal(
@@ -94,11 +50,12 @@ def addressed(handle: AnyHandle, peers: Mapping[ClientId, Peer]) -> tuple[Client
 
 
 def seal_one(run: RunId, handle: AnyHandle, readers: Mapping[ClientId, Peer], parts: Parts, own: Own) -> Envelope:
-    """Seal one value."""
     what, key = about(run, handle), sealing.new_key()
     cipher = parts.put(sealing.Sealing(parts.view(Digest(handle.digest)), key, what))
     keys = {name: sealed_to(name, key, peer).hex() for name, peer in sorted(readers.items())}
-    return signed(run, Envelope(handle.bare(), cipher, sealing.sealed_size(handle.size), keys, {}), own)
+    return signed(
+        run, Envelope(handle=handle.bare(), cipher=cipher, bytes=sealing.sealed_size(handle.size), keys=keys, signatures={}), own
+    )
 
 
 def signed(run: RunId, envelope: Envelope, own: Own) -> Envelope:
@@ -117,32 +74,28 @@ def sealed_to(name: ClientId, key: bytes, peer: Peer) -> bytes:
     try:
         return sealing.seal_key(key, raw(peer.keys)[1])
     except ValueError as cause:
-        raise PeerRefused(
-            f"Nothing can be sealed to {name}: {cause}", f"Have it make new keys: tideline clients rotate {name}"
-        ) from None
+        what = f"Nothing can be sealed to {name}: {cause}"
+        raise PeerRefused(what, f"Have it make new keys: tideline clients rotate {name}") from None
 
 
 def ciphers(envelopes: Iterable[Envelope]) -> Files:
-    """The sealed files of envelopes."""
     return tuple(dict.fromkeys((each.cipher, each.bytes) for each in envelopes))
 
 
 def plaintexts(envelopes: Iterable[Envelope]) -> Files:
-    """The values' own files, as they lie at who has opened them."""
     return tuple(dict.fromkeys((Digest(each.handle.digest), each.handle.size) for each in envelopes))
 
 
 def handed(run: RunId, envelope: Envelope, reader: ClientId) -> Handed:
-    """What a reader is handed of a value."""
     return Handed(about(run, envelope.handle), envelope.cipher, reader, hex_or_none(envelope.keys.get(reader, "")))
 
 
 def complete(order: Order, root: memoryview) -> None:
     """An order brings an envelope for each handle that its message names, and no others. Raises SealBroken, Malformed."""
-    named, brought = set(named_handles(parse(root))), {each.handle for each in order.sealed}
-    if lacking := sorted(named - brought, key=str):
+    named, given = set(named_handles(parse(root))), {each.handle for each in order.sealed}
+    if lacking := sorted(named - given, key=str):
         raise sealing.on_the_way(about(order.run, lacking[0]), "the order names it and does not bring it")
-    if more := sorted(brought - named, key=str):
+    if more := sorted(given - named, key=str):
         raise Malformed(f"The order brings a value of {more[0].holder} that it does not name", DISTRUST)
 
 
@@ -225,4 +178,32 @@ def content_key(mine: Handed, own: Own) -> bytes:
     return key
 
 
-__all__ = ["seal", "unseal", "vouched"]
+M = TypeVar("M")
+
+
+def sealed_out(envelope: Envelope, message: M) -> M:
+    """A sealed value in a new message, which has the fields of federation.proto's Sealed."""
+    made: Any = message
+    handle = envelope.handle
+    made.digest, made.size, made.holder = handle.digest, handle.size, handle.holder
+    made.phase, made.round = handle.phase, handle.round
+    made.cipher.digest, made.cipher.size = envelope.cipher, envelope.bytes
+    made.keys.update({name: bytes.fromhex(key) for name, key in envelope.keys.items()})
+    made.signatures.update({name: bytes.fromhex(signature) for name, signature in envelope.signatures.items()})
+    return message
+
+
+def sealed_in(message: Any) -> Envelope:
+    handle: Handle[Any] = Handle(
+        digest=message.digest,
+        size=int(message.size),
+        holder=ClientId(message.holder),
+        phase=message.phase,
+        round=int(message.round),
+    )
+    keys, signatures = (
+        {ClientId(name): text.hex() for name, text in by_reader.items()} for by_reader in (message.keys, message.signatures)
+    )
+    return Envelope(
+        handle=handle, cipher=Digest(message.cipher.digest), bytes=int(message.cipher.size), keys=keys, signatures=signatures
+    )

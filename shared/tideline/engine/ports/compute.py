@@ -2,18 +2,161 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from tideline.engine.model.compute import (
-    BeginRequest,
-    CheckRequest,
-    CloseRequest,
-    Draft,
-    DraftRequest,
-    MethodFacts,
-    MethodSummary,
-    NextRound,
-)
+from tideline.core.handle import AnyHandle
+from tideline.core.phase import Table
+from tideline.core.privacy import Contract
+from tideline.core.run import EMPTY, ClientId, Digest, Role, Roster, RunSpec, World
+from tideline.core.settings import Plain
+from tideline.engine.model.orders import Files
+from tideline.engine.model.runs import PhaseFact
+
+
+@dataclass(frozen=True)
+class MethodSummary:
+    """A method in one line."""
+
+    name: str
+    summary: str
+    paper: str
+
+
+@dataclass(frozen=True)
+class SettingFacts:
+    """A setting of a method. low, high: inclusive bounds; choices: all the values that it may have."""
+
+    name: str
+    type: str
+    default: Plain
+    low: float | None
+    high: float | None
+    choices: tuple[Plain, ...] | None
+    doc: str
+
+
+@dataclass(frozen=True)
+class MethodFacts:
+    """A method with its settings, and the contract of its defaults or of a preset.
+
+    sentences: the clauses in words. claims: what is and is not claimed beyond them. weights: whether it takes initial weights.
+    """
+
+    name: str
+    summary: str
+    paper: str
+    settings: tuple[SettingFacts, ...]
+    presets: Mapping[str, Mapping[str, Plain]]
+    cast: tuple[Role, ...]
+    network: str
+    contract: Contract
+    sentences: tuple[str, ...]
+    claims: tuple[str, ...]
+    weights: bool
+    digest: Digest
+
+
+@dataclass(frozen=True)
+class DraftRequest:
+    """An experiment to be checked before anybody is asked. initial_weights: their digest, or nothing."""
+
+    method: str
+    preset: str | None
+    config: Mapping[str, Plain]
+    world: World
+    roster: Roster
+    initial_weights: str = ""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A checked experiment: all settings, the plan's facts, the contract. The names are those of RunSpec."""
+
+    config: Mapping[str, Plain]
+    world: World
+    plan: tuple[PhaseFact, ...]
+    contract: Contract
+    digest: Digest
+    keeps: bool
+    notes: tuple[str, ...]
+    kept: tuple[str, ...]
+    admins: bool
+    initial_weights: Digest | None = None
+    initial_weights_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class BeginRequest:
+    """A run whose sites have joined. keep: whether the first state is written."""
+
+    spec: RunSpec
+    roster: Roster
+    keep: bool
+
+
+@dataclass(frozen=True)
+class RecordedRound:
+    """A round as the journal has it: the digests of what each client was asked, and of what those answered that are folded."""
+
+    cursor: int
+    asked: Mapping[ClientId, Digest]
+    replies: Mapping[ClientId, Digest]
+    metrics: Mapping[ClientId, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A state that was kept, and the cursor that it waits at."""
+
+    cursor: int
+    state: Digest
+
+
+@dataclass(frozen=True)
+class CloseRequest:
+    """A round to be folded. history: the rounds since the checkpoint. keep: whether the state after it is written."""
+
+    spec: RunSpec
+    roster: Roster
+    checkpoint: Checkpoint
+    history: tuple[RecordedRound, ...]
+    closing: RecordedRound
+    keep: bool
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """A reply to be held to its declaration. asked, reply: the roots of the order's message and of the reply's."""
+
+    spec: RunSpec
+    cursor: int
+    asked: Digest
+    reply: Digest
+
+
+@dataclass(frozen=True)
+class NextRound:
+    """What comes after a fold: the cursor that waits for replies, and what each client is asked.
+
+    done         whether the plan has ended
+    state        files of the state, where it is kept or the last; `sealed`: the values for peers that it names
+    orders       the files of each client's message; `handles`: the values for peers that it names
+    marks, groups, tables   what the fold reports (core.phase.Folded)
+    fingerprint  what equal bytes depend on: torch, processor, threads
+    """
+
+    cursor: int
+    done: bool
+    state: Files
+    sealed: tuple[AnyHandle, ...]
+    orders: Mapping[ClientId, Files]
+    handles: Mapping[ClientId, tuple[AnyHandle, ...]]
+    fingerprint: str
+    marks: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    groups: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
+    tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
 
 
 class Compute(Protocol):
@@ -21,24 +164,18 @@ class Compute(Protocol):
 
     def methods(self) -> tuple[MethodSummary, ...]:
         """Every method."""
-        ...
 
     def describe(self, method: str, preset: str | None = None) -> MethodFacts:
         """One method, with the contract of its defaults or of a preset. Raises NotFound, ConfigRefused."""
-        ...
 
     def draft(self, asked: DraftRequest) -> Draft:
         """Check an experiment. Raises Refused errors with `context["path"]`."""
-        ...
 
     def begin(self, asked: BeginRequest) -> NextRound:
         """The first state and the first orders."""
-        ...
 
     def close(self, asked: CloseRequest) -> NextRound:
         """Fold a round. Raises StepFailed, Diverged."""
-        ...
 
     def check(self, asked: CheckRequest) -> None:
         """Hold a reply to its declaration. Raises Malformed errors."""
-        ...

@@ -2,13 +2,300 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from tideline.engine.ports.accounts import Accounts
-from tideline.engine.ports.audit import AuditLog
-from tideline.engine.ports.idempotency import Idempotency
-from tideline.engine.ports.parts import PartRecords
-from tideline.engine.ports.runs import Runs
+from tideline.core.handle import AnyHandle
+from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Roster, RunId
+from tideline.core.settings import Plain
+from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
+from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
+from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
+
+MOST_DROPPED = 64  # parts of one collection: their bytes are put aside while their rows are locked
+
+
+Present = Callable[[Digest], bool]  # whether a part's bytes are in the store
+
+
+def all_present(digest: Digest) -> bool:
+    """Every part is in the store."""
+    return True
+
+
+@dataclass(frozen=True)
+class Advance:
+    """One closed round and what comes next, written in one transaction.
+
+    sealed: the values for peers that the new state names, where it is kept. without: the sites whose failure is one of trust
+    (`shut_out`), with its kind.
+    """
+
+    run: RunId
+    from_cursor: int
+    closed: RoundRow
+    orders: tuple[OrderRow, ...]
+    cursor: int
+    deadline_at: float
+    status: Status
+    state_digest: Digest | None = None
+    members: Roster | None = None
+    fingerprint: str | None = None
+    keep_from: int = 0  # the cursor before which replies and checkpoints are collected
+    token: int | None = None  # of the writer's lease; none: nobody else conducts
+    sealed: tuple[AnyHandle, ...] = ()
+    without: Mapping[ClientId, str] = field(default_factory=lambda: EMPTY)
+
+    @property
+    def digests(self) -> frozenset[Digest]:
+        """Every part that it refers to."""
+        return frozenset(digest for files in (self.closed.state, *(o.files for o in self.orders)) for digest, _ in files)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a user got. It has no secret (see engine.coordinator.idempotency)."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: str
+
+
+@dataclass(frozen=True)
+class IdempotencyRecord:
+    """What a user asked for under a key: sent again, it is not done again. Forgotten a day after it was `made`.
+
+    key     a hash of the key               asked    a hash of all that was asked for
+    seed    what the effect is named after  worker   who is at it; empty: nobody
+    chosen  what the first try went by, and every later one does
+    """
+
+    key: str
+    asked: str
+    seed: str
+    made: float
+    worker: str = ""
+    chosen: Mapping[str, int] | None = None
+    answer: Answer | None = None
+
+
+class Runs(Protocol):
+    """Runs, their rounds, orders, leases and events."""
+
+    def tally(self) -> Tally:
+        """How much there is of everything."""
+
+    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present) -> None:
+        """Write new runs and their first orders. `by`: who asked, as the event tells; so in `set_status` and `reopen`.
+
+        A run refers to the weights that it begins from until its first state is kept; they may wait for another run from then
+        on as if they had been uploaded now. `here`: as in `advance`. Raises ConfigRefused if they are not here.
+        """
+
+    def run(self, run: RunId) -> RunRow | None: ...
+
+    def run_ids(self) -> tuple[RunId, ...]:
+        """Every run, the oldest first; of one age, by id."""
+
+    def headlines(self, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
+        """The runs in that order, at most so many. `after`: those that follow this run; none follow one that is not there."""
+
+    def set_status(
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None, by: str = ""
+    ) -> bool:
+        """Change a run's status if it is one of `among`. A final status cancels what is open. `token`: as in `advance`."""
+
+    def reopen(
+        self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow], by: str = ""
+    ) -> bool:
+        """Open a stalled run again, with a new deadline and new attempts of orders; False if it is not stalled."""
+
+    def advance(self, step: Advance, here: Present = all_present) -> bool:
+        """Write a closed round if the run is still open at `from_cursor`; False if somebody else was first.
+
+        An answer of one who is not among the folded came while they were folded: it is late from here on.
+        `here` is asked of the parts that the step refers to and that were dropped within the last day, once no collection
+        can take them any more: who wrote the step may have seen one before. Of all others its writer has seen the bytes safe.
+        Raises Overtaken if the step's token is not the newest of the run's lease, and Unreachable if a part is not here.
+        """
+
+    def leases(self, run: RunId | None = None) -> tuple[Lease, ...]:
+        """The leases of all open runs, or of this one if it is open."""
+
+    def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
+        """Take those leases that are still as they were seen; they come back with their next token."""
+
+    def renew(self, held: Iterable[Lease]) -> tuple[Lease, ...]:
+        """A sign of life for each lease whose token is still the newest: these, as they are now.
+
+        Waits for nobody: a lease that a scheduler's write holds just now lives without one.
+        """
+
+    def release(self, held: Iterable[Lease]) -> None:
+        """Leave leases, those whose token is still the newest, to whoever comes."""
+
+    def rounds(self, run: RunId) -> tuple[RoundRow, ...]: ...
+
+    def order(self, order: OrderId) -> OrderRow | None: ...
+
+    def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]: ...
+
+    def open_orders(self, client: ClientId) -> tuple[OrderRow, ...]: ...
+
+    def last_answer(self, run: RunId, client: ClientId) -> int:
+        """The cursor of the last reply that this client gave (late ones count: the work was done), or JOIN - 1."""
+
+    def answer(
+        self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
+    ) -> OrderStatus | None:
+        """Record the first answer to an order: the order's status afterwards, or None if a part that it needs is gone.
+
+        An expired order stays expired. CANCELLED: the order was settled before, and nothing changes. `here`: as in `advance`.
+        """
+
+    def envelopes(self, run: RunId, handles: Collection[AnyHandle]) -> tuple[Envelope, ...]:
+        """The sealed values of a run that these handles name and that are still kept.
+
+        They are kept from the reply that brings them on, as long as a state that is kept, or an answer since, names them.
+        """
+
+    def reissue(self, orders: Iterable[OrderRow]) -> None:
+        """Offer orders again under new names. One whose name is known, or whose run has ended, is left as it is."""
+
+    def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
+        """Note progress; gives those of the orders that are no longer open."""
+
+    def event(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None: ...
+
+    def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]: ...
+
+
+class Accounts(Protocol):
+    """Invitations, agents, and the API keys of users."""
+
+    def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
+        """Write an invite; one that is there already stays as it is."""
+
+    def invite(self, token_hash: str) -> Invite | None: ...
+
+    def enrol(self, token_hash: str, client: Client) -> bool:
+        """Use an unused invite and add the client, both or neither. Only a revoked client of that name is replaced."""
+
+    def client(self, name: str) -> Client | None: ...
+
+    def clients(self) -> tuple[Client, ...]: ...
+
+    def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
+        """Note that a client lives. A version and roles that it sent replace those known; other roles stand in the log."""
+
+    def saw_all(self, names: Collection[ClientId], now: float) -> None:
+        """Note of many at once that they live."""
+
+    def rekey(self, name: ClientId, before: str, keys: Keys, now: float = 0.0, handover: str = "") -> bool:
+        """Give a client new keys, if its key to sign is still `before`.
+
+        handover: the signature by which the old keys vouch for the new ones; without it nobody who knows the old ones follows.
+        """
+
+    def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
+        """Approve a pending client. False if it is not pending."""
+
+    def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
+        """Note that a client is asked for new keys."""
+
+    def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
+        """Revoke a client, and end its open orders as failed; these, as they are then.
+
+        One that is revoked keeps its date and its reason, and orders that came since are ended.
+        """
+
+    def revoked(self) -> frozenset[ClientId]:
+        """Who is revoked."""
+
+    def add_key(self, key: ApiKey) -> bool:
+        """Write a key; False where its id is known, or another key has the name that is not revoked."""
+
+    def api_keys(self) -> tuple[ApiKey, ...]:
+        """Every key, the oldest first; of one age, by id."""
+
+    def revoke_key(self, name: str, now: float, by: str = "") -> bool:
+        """Revoke the key of this name; False where none is good."""
+
+    def used_key(self, key_id: str, now: float) -> None:
+        """Note that a key was used; a later time that is known stays."""
+
+
+class PartRecords(Protocol):
+    """What is known of the parts in the store: who refers to them, and whose they are."""
+
+    def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
+        """Note parts that a client pushed for a run: they may wait for the report that names them."""
+
+    def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
+        """Which of the files are here and this client's own in this run; their collection is put off.
+
+        What only others hold counts as missing: else a client could learn what others sent, and bytes would depend on arrival.
+        """
+
+    def collect(
+        self, before: float, drop: Callable[[Collection[Digest]], object] = lambda digests: None, most: int = MOST_DROPPED
+    ) -> tuple[Digest, ...]:
+        """Forget some parts that nothing refers to, at most so many: those that lost their last reference at once, others if
+        untouched since `before`. Some more are left unless nothing comes back.
+
+        A part that is pushed or asked for (`held`) after its last reference is written counts as one of the others.
+        `drop` is called with those parts while nobody can refer to them, and must be able to bring their bytes back: the
+        transaction may fail after it. Then it may be called again, with others, or not again: only what is returned is gone.
+        """
+
+    def adopt(self, found: Mapping[Digest, float]) -> int:
+        """Note parts that lie in the store (with the time they were written) and that nobody has noted; how many."""
+
+    def marker(self, ours: Digest | None = None) -> Digest | None:
+        """The part that marks this journal's store of parts: `ours` if it is given and none was known."""
+
+
+class Idempotency(Protocol):
+    """Calls with an idempotency key: what was asked, what was chosen, what came of it."""
+
+    def reserve(self, idempotency_record: IdempotencyRecord, over: str = "") -> IdempotencyRecord:
+        """The idempotency record that stands under a key: this one if there was none.
+
+        If it asks for the same, and its worker is nobody or still `over`, it becomes this one's worker's.
+        Idempotency records that are a day older than this one are forgotten.
+        """
+
+    def choose(self, key: str, plan: Mapping[str, int]) -> Mapping[str, int]:
+        """Write what an idempotency record goes by, unless that was chosen before; what was chosen."""
+
+    def create_once(
+        self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present
+    ) -> None:
+        """As `create`, as this worker of an idempotency record; if the first run is there already, nothing is written.
+
+        Raises Unreachable if the idempotency record is another worker's by now: that one does it.
+        """
+
+    def conclude(self, key: str, worker: str, answer: Answer) -> Answer:
+        """Write what a record came to, unless that was written before; what was written. Raises as `create_once` does."""
+
+    def leave(self, key: str, worker: str) -> None:
+        """Leave an idempotency record without an answer to whoever comes, if it is still this worker's."""
+
+
+class AuditLog(Protocol):
+    """The audit log. What a method of the other ports does is recorded in the same transaction."""
+
+    def record(self, events: Iterable[AuditEvent]) -> None:
+        """Write into the audit log what changes nothing else."""
+
+    def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
+        """Entries of the audit log with a higher number, in order, at most so many."""
+
+    def audit_tip(self) -> Tip:
+        """The last entry of the audit log."""
 
 
 class Journal(Runs, Accounts, PartRecords, Idempotency, AuditLog, Protocol):

@@ -7,16 +7,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tideline.archive.parts import Parts
-from tideline.core.data import Data, View
 from tideline.core.handle import AnyHandle
 from tideline.core.privacy import Contract
 from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, World
 from tideline.core.settings import Plain
-from tideline.core.step import Transfers
+from tideline.core.step import Data, Transfers, View
 from tideline.engine.model.brief import Brief
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Arrivals, Files
-from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Envelope, Files, Order, Receipt, Reply
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,6 @@ class Pool(Protocol):
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """Run a step. Raises FederationError (StepFailed, Refused, Malformed, Cancelled)."""
-        ...
 
 
 class SiteData(Protocol):
@@ -95,13 +91,11 @@ class Vault(Protocol):
 
     def head(self, run: RunId) -> Head | None: ...
     def commit(self, run: RunId, head: Head) -> None: ...
-    def keep(self, run: RunId, files: Files) -> None:
+    def collect(self, run: RunId, files: Files) -> None:
         """Collect the parts that neither a head nor these files name."""
-        ...
 
     def note(self, run: RunId, brief: Mapping[str, Plain]) -> None:
         """Remember what the run is (its orders' brief), so that the site's owner can read its memory."""
-        ...
 
 
 class Link(Protocol):
@@ -109,10 +103,8 @@ class Link(Protocol):
 
     def fetch(self, order: Order, files: Files, parts: Parts) -> None:
         """Bring the order's files that are lacking into `parts`; each goes on behind what an earlier, cut try left."""
-        ...
 
     def push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
         """Send parts of a reply, each from its offset on. They are kept on disk there when this returns."""
-        ...
 
     def report(self, order: Order, reply: Reply) -> Receipt: ...

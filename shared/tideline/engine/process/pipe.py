@@ -22,18 +22,22 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import IO, Any
+from typing import IO, Any, Generic, TypeVar, cast
 
 import tideline.archive.errors  # noqa: F401 - its classes are found below FederationError
-from tideline.core.errors import Cancelled, FederationError, StepFailed
+from tideline.core.errors import Cancelled, FederationError, NotFound, StepFailed
+from tideline.core.settings import Plain, parse, plain, read
 from tideline.core.step import no_tick
-from tideline.engine.process.malloc import CRUNCHING_BYTES, keep_freed_memory
-from tideline.engine.process.open_files import open_many_files
+from tideline.engine.ports import compute
+from tideline.engine.ports.site import Done, Job
+from tideline.engine.process.resources import CRUNCHING_BYTES, keep_freed_memory, open_many_files
 
 Tick = Callable[[float], None]
-Serve = Callable[[str, Mapping[str, Any], Tick], Mapping[str, Any]]
-Calls = queue.SimpleQueue[Mapping[str, Any]]
+Frame = Mapping[str, Any]  # JSON: a call, what it is made with, and its answer
+Serve = Callable[[str, Frame, Tick], Frame]
+Calls = queue.SimpleQueue[Frame]
 MAX_FRAME = 256 << 20
 BEAT_SECONDS = 5.0
 NO_LANES: Mapping[str, Set[str]] = MappingProxyType({})
@@ -67,12 +71,11 @@ def read_frame(stream: IO[bytes]) -> Any | None:
 
 
 def to_plain(error: FederationError) -> dict[str, Any]:
-    """An error as plain data."""
     context = {k: v for k, v in error.context.items() if isinstance(v, (str, int, float, bool, list, type(None)))}
     return {"kind": error.kind, "what": error.what, "todo": error.todo, "context": context}
 
 
-def from_plain(raw: Mapping[str, Any]) -> FederationError:
+def from_plain(raw: Frame) -> FederationError:
     """The error again, of its own class where this version knows it."""
     known = {c.__name__: c for c in family(FederationError)}
     made = known.get(raw["kind"], FederationError)
@@ -80,7 +83,6 @@ def from_plain(raw: Mapping[str, Any]) -> FederationError:
 
 
 def family(root: type[FederationError]) -> list[type[FederationError]]:
-    """A class and everything below it."""
     return [root] + [each for child in root.__subclasses__() for each in family(child)]
 
 
@@ -114,9 +116,7 @@ class Child:
                 self._running = Running(self._command, self._env, self._silence)
             return self._running
 
-    def call(
-        self, name: str, payload: Mapping[str, Any], tick: Tick = no_tick, lane: str = "", limit: float | None = None
-    ) -> dict[str, Any]:
+    def call(self, name: str, payload: Frame, tick: Tick = no_tick, lane: str = "", limit: float | None = None) -> dict[str, Any]:
         """Call and wait. Raises what the child raised, ChildDied if it ended or hung, Cancelled if `kill` ended it.
 
         limit: seconds after which the process is ended whatever it does, and the call raises TookTooLong.
@@ -140,7 +140,6 @@ class Child:
         return done
 
     def kill(self) -> None:
-        """End the process at once; a call in progress raises Cancelled."""
         self._killed = True
         self.end_hung()
 
@@ -151,13 +150,11 @@ class Child:
             running.process.kill()
 
     def close(self) -> None:
-        """End the process for good and let go of its pipes; a call in progress raises Cancelled."""
         with self._starting:
             self._closed = True
             self._reap()
 
     def _reap(self) -> None:
-        """End the process, if there is one."""
         running, self._running = self._running, None
         if running is not None:
             running.close()
@@ -178,7 +175,7 @@ class Running:
         for thread in self._threads:
             thread.start()
 
-    def ask(self, name: str, payload: Mapping[str, Any], tick: Tick, limit: float | None) -> Mapping[str, Any]:
+    def ask(self, name: str, payload: Frame, tick: Tick, limit: float | None) -> Frame:
         """One call's answer. Raises EOFError if the process ends before, TookTooLong, and what `tick` raises."""
         number, answers = next(self._numbers), queue.SimpleQueue[Any]()
         with self._lock:
@@ -196,7 +193,7 @@ class Running:
             with self._lock:
                 del self._waiting[number]
 
-    def _answer(self, name: str, answers: queue.SimpleQueue[Any], tick: Tick, limit: float | None) -> Mapping[str, Any]:
+    def _answer(self, name: str, answers: queue.SimpleQueue[Any], tick: Tick, limit: float | None) -> Frame:
         until = None if limit is None else time.monotonic() + limit
         while True:
             try:
@@ -206,8 +203,8 @@ class Running:
             if frame is None:
                 raise EOFError
             if "tick" not in frame:
-                told: Mapping[str, Any] = frame
-                return told
+                answer: Frame = frame
+                return answer
             tick(frame["tick"])
 
     def _watch(self) -> None:
@@ -240,12 +237,10 @@ class Running:
                     answers.put(None)
 
     def end(self) -> None:
-        """End the process."""
         self.process.kill()
         self.process.wait()
 
     def ending(self) -> str:
-        """How it ended, in words."""
         code = self.process.wait()
         if self._garbled:
             return "answered what is no answer"
@@ -254,7 +249,6 @@ class Running:
         return f"ended by signal {-code}" if code < 0 else f"ended with code {code}"
 
     def close(self) -> None:
-        """End the process and let go of its pipes."""
         self.end()
         for thread in self._threads:
             thread.join(BEAT_SECONDS)
@@ -288,8 +282,7 @@ class Out:
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._lock = stream, threading.Lock()
 
-    def write(self, frame: Mapping[str, Any]) -> None:
-        """One frame."""
+    def write(self, frame: Frame) -> None:
         with self._lock:
             write_frame(self._stream, frame)
 
@@ -316,16 +309,17 @@ def answer_all(handle: Serve, calls: Calls, out: Out) -> None:
         os._exit(1)
 
 
-def answer_one(handle: Serve, frame: Mapping[str, Any], out: Out) -> None:
-    """Answer a call, or say that its answer cannot be told: what a method gives may be no JSON, or more than there is memory."""
-    told = answer(handle, frame, out.tick(frame["id"]))
+def answer_one(handle: Serve, frame: Frame, out: Out) -> None:
+    """Answer a call, or say that its answer cannot be sent: what a method gives may be no JSON, or more than there is memory."""
+    result = answer(handle, frame, out.tick(frame["id"]))
     try:
-        out.write({"id": frame["id"], **told})
+        out.write({"id": frame["id"], **result})
     except OSError:
         raise  # the parent is gone
     except Exception as error:  # noqa: BLE001 - the process must answer; the trace stays in the local log
         log_cause(error)
-        out.write({"id": frame["id"], "error": to_plain(no_answer(frame, type(error).__name__))})
+        what = f"The answer to {frame['call']} cannot be sent: {type(error).__name__}"
+        out.write({"id": frame["id"], "error": to_plain(StepFailed(what, "See the log of that process"))})
 
 
 def listen(lanes: Mapping[str, Calls], lane_of: Mapping[str, str]) -> None:
@@ -336,7 +330,7 @@ def listen(lanes: Mapping[str, Calls], lane_of: Mapping[str, str]) -> None:
     os._exit(0)
 
 
-def answer(handle: Serve, frame: Mapping[str, Any], tick: Tick) -> dict[str, Any]:
+def answer(handle: Serve, frame: Frame, tick: Tick) -> dict[str, Any]:
     """One call's answer. A foreign error's words may hold data: only its type leaves; the rest goes to the local log."""
     try:
         return {"done": handle(frame["call"], frame["payload"], tick)}
@@ -350,14 +344,50 @@ def answer(handle: Serve, frame: Mapping[str, Any], tick: Tick) -> dict[str, Any
         return {"error": to_plain(StepFailed(f"{frame['call']} raised {type(error).__name__}", "See the log of that process"))}
 
 
-def no_answer(frame: Mapping[str, Any], kind: str) -> StepFailed:
-    """The error for an answer that cannot be written."""
-    return StepFailed(f"The answer to {frame['call']} cannot be told: {kind}", "See the log of that process")
-
-
 def log_cause(error: BaseException) -> None:
     """The whole story, to standard error, for whoever runs this process."""
     import traceback
 
     if not isinstance(error, FederationError) or error.__cause__ is not None:
         traceback.print_exception(error)
+
+
+T = TypeVar("T")
+GIVES = "gives"
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """A call by name: the types of what it takes, by their names, and of what it gives."""
+
+    name: str
+    takes: Frame
+    gives: Any
+
+    def result(self, answer: Mapping[str, Plain]) -> T:
+        return cast(T, None if self.gives is None else read(self.gives, answer[GIVES], self.name))
+
+
+METHODS = Call[tuple[compute.MethodSummary, ...]]("methods", {}, tuple[compute.MethodSummary, ...])
+DESCRIBE = Call[compute.MethodFacts]("describe", {"method": str, "preset": str | None}, compute.MethodFacts)
+DRAFT = Call[compute.Draft]("draft", {"asked": compute.DraftRequest}, compute.Draft)
+BEGIN = Call[compute.NextRound]("begin", {"asked": compute.BeginRequest}, compute.NextRound)
+CLOSE = Call[compute.NextRound]("close", {"asked": compute.CloseRequest}, compute.NextRound)
+CHECK = Call[None]("check", {"asked": compute.CheckRequest}, None)
+CALLS: Mapping[str, Call[Any]] = {call.name: call for call in (METHODS, DESCRIBE, DRAFT, BEGIN, CLOSE, CHECK)}
+
+
+def answered(compute: compute.Compute, name: str, payload: Mapping[str, Plain]) -> Mapping[str, Plain]:
+    """A call made of plain data, and its result as plain data. Raises NotFound for an unknown one, else what the call raises."""
+    if name not in CALLS:
+        raise NotFound(f"The worker has no call {name!r}")
+    given = {key: read(kind, payload[key], key) for key, kind in CALLS[name].takes.items()}
+    return {GIVES: plain(getattr(compute, name)(**given))}
+
+
+def job_in(raw: Mapping[str, Plain]) -> Job:
+    return parse(Job, raw, "job")
+
+
+def done_in(raw: Mapping[str, Plain]) -> Done:
+    return parse(Done, raw, "done")

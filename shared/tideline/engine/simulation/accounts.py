@@ -1,29 +1,48 @@
-"""A journal's people within a process: invites and clients."""
+"""A journal's clients, API keys, idempotency records and audit log within a process."""
 
 from __future__ import annotations
 
+import secrets
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from tideline.core.run import ClientId
 from tideline.engine.audit import entries
-from tideline.engine.model.clients import Client, Invite, Keys, Standing
+from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip, chained
+from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtaken
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Standing
 from tideline.engine.model.transitions import rekeyed
-from tideline.engine.simulation.audit import MemoryAudit
+from tideline.engine.ports.journal import Answer, IdempotencyRecord
 
 
-class MemoryPeople(MemoryAudit):
-    """Invites and clients, in dictionaries."""
+class MemoryAccounts:
+    """Dictionaries, and a list of entries. One lock makes each method a transaction."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._people_lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._entries: list[Entry] = chained(Tip(), [entries.begun(0.0, secrets.token_hex(8))])
         self._invites: dict[str, Invite] = {}
         self._clients: dict[ClientId, Client] = {}
+        self._keys: dict[str, ApiKey] = {}
+        self._records: dict[str, IdempotencyRecord] = {}
+
+    def record(self, events: Iterable[AuditEvent]) -> None:
+        with self._lock:
+            last = self._entries[-1]
+            self._entries += chained(Tip(last.seq, last.hash), events)
+
+    def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
+        with self._lock:
+            found = [entry for entry in self._entries if entry.seq > after and about.fits(entry)]
+        return tuple(found[:limit])
+
+    def audit_tip(self) -> Tip:
+        with self._lock:
+            return Tip(self._entries[-1].seq, self._entries[-1].hash)
 
     def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
-        with self._people_lock:
+        with self._lock:
             if invite.token_hash not in self._invites:
                 self._invites[invite.token_hash] = invite
                 self.record([entries.invited(invite, by, now)])
@@ -32,7 +51,7 @@ class MemoryPeople(MemoryAudit):
         return self._invites.get(token_hash)
 
     def enrol(self, token_hash: str, client: Client) -> bool:
-        with self._people_lock:
+        with self._lock:
             invite, known = self._invites.get(token_hash), self._clients.get(client.name)
             taken = known is not None and known.standing is not Standing.REVOKED
             if invite is None or invite.used_by or taken:
@@ -46,11 +65,11 @@ class MemoryPeople(MemoryAudit):
         return self._clients.get(ClientId(name))
 
     def clients(self) -> tuple[Client, ...]:
-        with self._people_lock:
+        with self._lock:
             return tuple(self._clients[n] for n in sorted(self._clients))
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
-        with self._people_lock:
+        with self._lock:
             if name in self._clients:
                 old = self._clients[name]
                 self._clients[name] = replace(old, seen=now, version=version or old.version, roles=roles or old.roles)
@@ -62,7 +81,7 @@ class MemoryPeople(MemoryAudit):
             self.saw(name, now)
 
     def rekey(self, name: ClientId, before: str, keys: Keys, now: float = 0.0, handover: str = "") -> bool:
-        with self._people_lock:
+        with self._lock:
             known = self._clients.get(name)
             if known is None or known.sign_key != before:
                 return False
@@ -71,7 +90,7 @@ class MemoryPeople(MemoryAudit):
             return True
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
-        with self._people_lock:
+        with self._lock:
             known = self._clients.get(name)
             if known is None or known.standing is not Standing.PENDING:
                 return False
@@ -80,20 +99,80 @@ class MemoryPeople(MemoryAudit):
             return True
 
     def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
-        with self._people_lock:
+        with self._lock:
             if name in self._clients and not self._clients[name].rotate:
                 self._clients[name] = replace(self._clients[name], rotate=True)
                 self.record([entries.about_client("rotation_asked", name, now, by)])
 
     def revoked(self) -> frozenset[ClientId]:
-        with self._people_lock:
+        with self._lock:
             return frozenset(name for name, known in self._clients.items() if known.standing is Standing.REVOKED)
 
     def _revoke(self, name: ClientId, reason: str, now: float, by: str) -> Client | None:
         """The client as it is revoked; one that was revoked before stays as it is."""
-        with self._people_lock:
+        with self._lock:
             known = self._clients.get(name)
             if known is not None and known.standing is not Standing.REVOKED:
                 known = self._clients[name] = replace(known, standing=Standing.REVOKED, revoked=now, reason=reason)
                 self.record([entries.about_client("revoked", name, now, by, reason=reason[: entries.MOST_WORDS])])
             return known
+
+    def add_key(self, key: ApiKey) -> bool:
+        with self._lock:
+            taken = any(k.id == key.id or (k.name == key.name and k.revoked is None) for k in self._keys.values())
+            if not taken:
+                self._keys[key.id] = key
+                self.record([entries.key_made(key)])
+            return not taken
+
+    def api_keys(self) -> tuple[ApiKey, ...]:
+        with self._lock:
+            return tuple(sorted(self._keys.values(), key=lambda k: (k.created, k.id)))
+
+    def revoke_key(self, name: str, now: float, by: str = "") -> bool:
+        with self._lock:
+            found = [k for k in self._keys.values() if k.name == name and k.revoked is None]
+            self._keys.update({k.id: replace(k, revoked=now) for k in found})
+            self.record([entries.key_ended(name, now, by)] if found else [])
+            return bool(found)
+
+    def used_key(self, key_id: str, now: float) -> None:
+        with self._lock:
+            known = self._keys.get(key_id)
+            if known is not None and (known.last_used is None or known.last_used < now):
+                self._keys[key_id] = replace(known, last_used=now)
+
+    def reserve(self, idempotency_record: IdempotencyRecord, over: str = "") -> IdempotencyRecord:
+        with self._lock:
+            self._records = {k: e for k, e in self._records.items() if e.made >= idempotency_record.made - KEPT_SECONDS}
+            known = self._records.setdefault(idempotency_record.key, idempotency_record)
+            if free(known, idempotency_record, over):
+                known = self._records[idempotency_record.key] = replace(known, worker=idempotency_record.worker)
+            return known
+
+    def choose(self, key: str, plan: Mapping[str, int]) -> Mapping[str, int]:
+        with self._lock:
+            known = self._records[key]
+            if known.chosen is None:
+                known = self._records[key] = replace(known, chosen=dict(plan))
+            return known.chosen or {}
+
+    def conclude(self, key: str, worker: str, answer: Answer) -> Answer:
+        with self._lock:
+            known = self._records.get(key)
+            if known is not None and known.answer is not None:
+                return known.answer
+            self._records[key] = replace(self._held(key, worker), answer=answer, worker="")
+            return answer
+
+    def leave(self, key: str, worker: str) -> None:
+        with self._lock:
+            known = self._records.get(key)
+            if known is not None and known.worker == worker:
+                self._records[key] = replace(known, worker="")
+
+    def _held(self, key: str, worker: str) -> IdempotencyRecord:
+        known = self._records.get(key)
+        if known is None or known.worker != worker:
+            raise overtaken()
+        return known

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from tideline.archive.intake import Intake, chunk_size, chunks, commit
-from tideline.archive.parts import MemoryParts, Parts
+from tideline.archive.parts import Intake, MemoryParts, Parts, chunk_size, chunks, commit
 from tideline.core.run import ClientId, RunId
+from tideline.core.settings import Plain
 from tideline.engine.coordinator.agent_service import AgentService
-from tideline.engine.model.files import Arrivals, Files
-from tideline.engine.model.orders import Order, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.ports.site import Head
-from tideline.engine.site.vault_parts import collect
+from tideline.engine.site.agent import collect
 
 
 class ManualClock:
@@ -25,7 +23,6 @@ class ManualClock:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         self._now += seconds
 
 
@@ -46,7 +43,7 @@ class MemoryVault:
         self._open = open_parts
         self._parts: dict[RunId, Parts] = {}
         self._heads: dict[RunId, Head] = {}
-        self.briefs: dict[RunId, dict[str, Any]] = {}
+        self.briefs: dict[RunId, dict[str, Plain]] = {}
 
     def parts(self, run: RunId) -> Parts:
         if run not in self._parts:
@@ -59,10 +56,10 @@ class MemoryVault:
     def commit(self, run: RunId, head: Head) -> None:
         self._heads[run] = head
 
-    def keep(self, run: RunId, files: Files) -> None:
+    def collect(self, run: RunId, files: Files) -> None:
         collect(self.parts(run), self._heads.get(run), files)
 
-    def note(self, run: RunId, brief: Mapping[str, Any]) -> None:
+    def note(self, run: RunId, brief: Mapping[str, Plain]) -> None:
         self.briefs[run] = dict(brief)
 
 

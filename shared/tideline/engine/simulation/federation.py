@@ -9,19 +9,20 @@ from typing import Any
 
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import Buffer, MemoryParts, Parts
+from tideline.core.algorithm import Methods
 from tideline.core.privacy import DEFAULT_POLICY, Policy
-from tideline.core.registry import Methods
 from tideline.core.run import ClientId, Digest, Role, RunId
+from tideline.core.settings import Plain
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.coordinator.initial_weights import WHOSE
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Scheduler
-from tideline.engine.model.clients import Client
+from tideline.engine.model.accounts import Client
+from tideline.engine.model.experiment import UPLOADER
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import OPEN
 from tideline.engine.ports.site import OpenSiteData
@@ -48,28 +49,39 @@ class Federation:
         self.parts = store(home, "coordinator")
         self.part_store = PartStore(self.parts, self.journal, self.clock)
         self.compute = InlineCompute(self.parts, methods)
-        self.agent_service = AgentService(self.journal, self.part_store, self.compute, self.bell, self.clock)
-        self.run_service = RunService(self.journal, self.compute, self.bell, self.clock, self.parts.has)
-        self.scheduler = Scheduler(self.journal, self.part_store, self.compute, self.bell, self.clock)
+        self.agent_service = AgentService(
+            journal=self.journal, part_store=self.part_store, compute=self.compute, bell=self.bell, clock=self.clock
+        )
+        self.run_service = RunService(
+            journal=self.journal, compute=self.compute, bell=self.bell, clock=self.clock, here=self.parts.has
+        )
+        self.scheduler = Scheduler(
+            journal=self.journal, part_store=self.part_store, compute=self.compute, bell=self.bell, clock=self.clock
+        )
         self.agents = {ClientId(n): self.agent(ClientId(n), site, methods, home, device) for n, site in sorted(sites.items())}
 
     def agent(self, name: ClientId, site: SimSite, methods: Methods, home: Path | None, device: str) -> Agent:
-        """A site's agent, enrolled."""
         peer_keys = new_peer_keys()
         who = Applicant(name, tuple(Role), "simulated", keys=peer_keys.own().public)
-        client: Client = self.run_service.people.admit(self.run_service.invite(name, {}, 60.0), who)
+        client: Client = self.run_service.enrolment.admit(self.run_service.invite(name, {}, 60.0), who)
         vault = MemoryVault(lambda run: store(home, f"site-{name}/{run}"))
         pool = StepRunner(methods, vault.parts, site.open_site_data, device)
-        return Agent(client.name, LocalLink(client.name, self.agent_service), vault, pool, site.policy, peer_keys=peer_keys)
+        return Agent(
+            name=client.name,
+            link=LocalLink(client.name, self.agent_service),
+            vault=vault,
+            pool=pool,
+            policy=site.policy,
+            peer_keys=peer_keys,
+        )
 
     def bring(self, buffers: Sequence[Buffer]) -> Digest:
         """Take in a file of weights, the joined buffers; what an experiment calls it."""
         digest = self.parts.put(buffers)
-        self.journal.add_parts([digest], *WHOSE, self.clock.now())
+        self.journal.add_parts([digest], *UPLOADER, self.clock.now())
         return digest
 
-    def start(self, experiment: Mapping[str, Any]) -> RunId:
-        """Start an experiment on the sites."""
+    def start(self, experiment: Mapping[str, Plain]) -> RunId:
         return self.run_service.start(experiment)
 
     def run(
@@ -98,31 +110,27 @@ class Federation:
         self.clock.advance(max(min(ends) - self.clock.now(), 0.0))
 
     def turn(self, runs: list[RunId]) -> bool:
-        """Let the scheduler look at the runs; whether one is still open."""
         for each in runs:
             self.scheduler.turn(each)
         return any(self.run_service.find(each).status in OPEN for each in runs)
 
     def waiting(self) -> Iterator[Order]:
-        """Every open order, by client."""
         for name in self.agents:
             yield from self.agent_service.orders(name)
 
     def handle(self, order: Order) -> None:
-        """Let the order's site live it."""
         row = self.journal.order(order.id)
         assert row is not None
         self.agents[row.client].handle(order)
 
 
 def store(home: Path | None, name: str) -> Parts:
-    """Parts in memory, or in a folder that need not survive a power cut."""
     return MemoryParts() if home is None else FolderParts(home / name, durable=False)
 
 
 def simulate(
     methods: Methods,
-    experiment: Mapping[str, Any],
+    experiment: Mapping[str, Plain],
     sites: Mapping[str, SimSite],
     home: Path | None = None,
     watch: Watch | None = None,

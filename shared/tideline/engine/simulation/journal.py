@@ -2,47 +2,29 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from tideline.core.handle import Handle
+from tideline.core.handle import AnyHandle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.core.settings import Plain
 from tideline.engine.audit import entries
-from tideline.engine.coordinator import initial_weights
-from tideline.engine.coordinator.idempotency import MemoryIdempotency
-from tideline.engine.model.clients import Standing
-from tideline.engine.model.envelopes import Envelope
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
+from tideline.engine.model import transitions
+from tideline.engine.model.accounts import Standing
+from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
+from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Event, Headline, Lease, RoundRow, RunRow, Status, Tally, headline
-from tideline.engine.model.transitions import (
-    REMEMBERED_SECONDS,
-    advanced,
-    answered,
-    closed_event,
-    fence,
-    late_event,
-    present,
-    reply_event,
-    revoked_reply,
-    told_by,
-)
 from tideline.engine.peers.sealing import ciphers
-from tideline.engine.ports.parts import MOST_DROPPED, nothing
-from tideline.engine.ports.runs import Advance, anything
-from tideline.engine.simulation.accounts import MemoryPeople
-from tideline.engine.simulation.api_keys import MemoryKeys
+from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
+from tideline.engine.simulation.accounts import MemoryAccounts
 
 
-class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
-    """The journal in dictionaries. One lock makes each method a transaction."""
+class MemoryJournal(MemoryAccounts):
+    """The journal in dictionaries."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock = threading.RLock()
         self._runs: dict[RunId, RunRow] = {}
         self._orders: dict[OrderId, OrderRow] = {}
         self._leases: dict[RunId, Lease] = {}
@@ -54,15 +36,9 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
         self._once_referred: set[Digest] = set()
         self._dropped: dict[Digest, float] = {}
         self._pushed: set[tuple[Digest, RunId, ClientId]] = set()
-        self._sealed: dict[RunId, dict[Handle[Any], tuple[int, Envelope]]] = {}  # and the last cursor that needs each
+        self._sealed: dict[RunId, dict[AnyHandle, tuple[int, Envelope]]] = {}  # and the last cursor that needs each
 
-    def create(
-        self,
-        runs: Iterable[RunRow],
-        orders: Iterable[OrderRow],
-        by: str = "",
-        here: Callable[[Digest], bool] = anything,
-    ) -> None:
+    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present) -> None:
         new = tuple(runs)
         with self._lock:
             self._begin_from(new, here)
@@ -70,7 +46,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
                 self._runs[run.id] = run
                 self._rounds[run.id] = []
                 self._leases[run.id] = Lease(run.id)
-                self._note(run.id, "created", told_by({"method": run.method}, by), run.created)
+                self._note(run.id, "created", transitions.with_author({"method": run.method}, by), run.created)
                 self.record([entries.run_started(run, by)])
             for order in orders:
                 self._offer(order, order.created)
@@ -80,9 +56,12 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
 
     def tally(self) -> Tally:
         with self._lock:
-            runs, people = Counter(row.status for row in self._runs.values()), Counter(c.standing for c in self._clients.values())
+            runs, clients = (
+                Counter(row.status for row in self._runs.values()),
+                Counter(c.standing for c in self._clients.values()),
+            )
             asked = sum(order.status is OrderStatus.OPEN for order in self._orders.values())
-            counts = {s.value: runs[s] for s in Status}, {s.value: people[s] for s in Standing}
+            counts = {s.value: runs[s] for s in Status}, {s.value: clients[s] for s in Standing}
             return Tally(*counts, asked, len(self._parts), len(self._entries))
 
     def run_ids(self) -> tuple[RunId, ...]:
@@ -97,57 +76,43 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
             return tuple(headline(self._runs[run]) for run in found[:limit])
 
     def set_status(
-        self,
-        run: RunId,
-        among: Iterable[Status],
-        status: Status,
-        cause: str,
-        now: float,
-        token: int | None = None,
-        by: str = "",
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None, by: str = ""
     ) -> bool:
         with self._lock:
             row = self._runs[run]
-            fence(self._leases[run], token)
+            transitions.fence(self._leases[run], token)
             if row.status not in tuple(among):
                 return False
             ended = now if status in FINAL else None
             self._runs[run] = replace(row, status=status, cause=cause, ended=ended)
-            self._note(run, status.value, told_by({"cause": cause}, by), now)
+            self._note(run, status.value, transitions.with_author({"cause": cause}, by), now)
             self.record([entries.run_ended(row, status, cause, by, now)])
             if status in FINAL:
                 self._end(run, OrderStatus.CANCELLED)
             return True
 
     def reopen(
-        self,
-        run: RunId,
-        status: Status,
-        cause: str,
-        now: float,
-        deadline_at: float,
-        orders: Iterable[OrderRow],
-        by: str = "",
+        self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow], by: str = ""
     ) -> bool:
         with self._lock:
             row = self._runs[run]
             if row.status is not Status.STALLED:
                 return False
             self._runs[run] = replace(row, status=status, cause=cause, ended=None, deadline_at=deadline_at)
-            self._note(run, status.value, told_by({"cause": cause}, by), now)
+            self._note(run, status.value, transitions.with_author({"cause": cause}, by), now)
             new = [order for order in orders if order.id not in self._orders]
             for order in new:
                 self._offer(order, now)
             self.record([entries.run_resumed(row, new, by, now)])
             return True
 
-    def advance(self, step: Advance, here: Callable[[Digest], bool] = anything) -> bool:
+    def advance(self, step: Advance, here: Present = all_present) -> bool:
         with self._lock:
             row = self._runs[step.run]
-            fence(self._leases[step.run], step.token)
+            transitions.fence(self._leases[step.run], step.token)
             if row.cursor != step.from_cursor or row.status not in OPEN:
                 return False
-            present(self._dropped.keys() & step.digests, here)
+            transitions.present(self._dropped.keys() & step.digests, here)
             self._vouch(step.digests)
             self._close_orders(step.run, step.from_cursor, OrderStatus.EXPIRED)
             now = step.closed.closed
@@ -156,10 +121,10 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
             self._need(step, now)
             for order in step.orders:
                 self._offer(order, now)
-            self._runs[step.run] = advanced(row, step)
+            self._runs[step.run] = transitions.advanced(row, step)
             self._trim(step.run, step.keep_from)
             late = self._leave_out(step, now)
-            self._note(step.run, "closed", closed_event(step), now)
+            self._note(step.run, "closed", transitions.closed_event(step), now)
             if step.status in FINAL:
                 self._note(step.run, step.status.value, {"cause": ""}, now)
                 self._end(step.run, OrderStatus.CANCELLED)
@@ -185,7 +150,6 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
             self._hold([replace(now, holder="") for now in self._newest(held)])
 
     def _newest(self, held: Iterable[Lease]) -> list[Lease]:
-        """Those whose token is still the newest, as they are now."""
         return [now for lease in held if (now := self._leases.get(lease.run)) and now.token == lease.token]
 
     def _hold(self, changed: list[Lease]) -> tuple[Lease, ...]:
@@ -214,36 +178,29 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
         return max((o.cursor for o in mine if o.answered is not None and o.failure is None), default=JOIN - 1)
 
     def answer(
-        self,
-        order: OrderId,
-        reply: Reply,
-        status: OrderStatus,
-        now: float,
-        down: int,
-        up: int,
-        here: Callable[[Digest], bool] = anything,
+        self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
     ) -> OrderStatus | None:
         with self._lock:
             row = self._orders[order]
             if row.answered is not None or row.status is OrderStatus.CANCELLED:
                 return OrderStatus.CANCELLED
-            brought = (*reply.files, *ciphers(reply.sealed))
-            if any(d not in self._parts or (d in self._dropped and not here(d)) for d, _ in brought):
+            given = (*reply.files, *ciphers(reply.sealed))
+            if any(d not in self._parts or (d in self._dropped and not here(d)) for d, _ in given):
                 return None
             after = status if row.status is OrderStatus.OPEN else row.status
-            self._orders[order] = answered(row, reply, after, now, down, up)
-            self._vouch(digest for digest, _ in brought)
+            self._orders[order] = transitions.answered(row, reply, after, now, down, up)
+            self._vouch(digest for digest, _ in given)
             self._pushed = {each for each in self._pushed if each[1:] != (row.run, row.client)}
             if after is OrderStatus.ANSWERED:
                 self._refer(f"reply:{order}", row.run, row.cursor, reply.files, now)
                 self._refer(f"sealed:{order}", row.run, row.cursor, ciphers(reply.sealed), now)
                 known = self._sealed.setdefault(row.run, {})
                 known.update({e.handle: (row.cursor, e) for e in reply.sealed if e.handle not in known})
-            self._note(row.run, "late" if after is OrderStatus.EXPIRED else after.value, reply_event(row, reply), now)
+            self._note(row.run, "late" if after is OrderStatus.EXPIRED else after.value, transitions.reply_event(row, reply), now)
             self.record([entries.replied(self._orders[order], reply, now)])
             return after
 
-    def envelopes(self, run: RunId, handles: Collection[Handle[Any]]) -> tuple[Envelope, ...]:
+    def envelopes(self, run: RunId, handles: Collection[AnyHandle]) -> tuple[Envelope, ...]:
         with self._lock:
             known = self._sealed.get(run, {})
             return tuple(known[handle][1] for handle in sorted(handles, key=str) if handle in known)
@@ -254,7 +211,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
             mine = () if known is None else self.open_orders(name)
             for order in mine:
                 assert known is not None
-                self.answer(order.id, revoked_reply(order, known), OrderStatus.FAILED, now, 0, 0)
+                self.answer(order.id, transitions.revoked_reply(order, known), OrderStatus.FAILED, now, 0, 0)
             return tuple(self._orders[order.id] for order in mine)
 
     def reissue(self, orders: Iterable[OrderRow]) -> None:
@@ -300,7 +257,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
         return own
 
     def collect(
-        self, before: float, drop: Callable[[Collection[Digest]], object] = nothing, most: int = MOST_DROPPED
+        self, before: float, drop: Callable[[Collection[Digest]], object] = lambda digests: None, most: int = MOST_DROPPED
     ) -> tuple[Digest, ...]:
         with self._lock:
             live = {digest for files in self._refs.values() for digest, _ in files}
@@ -316,7 +273,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
             del self._parts[digest]
         self._once_referred.difference_update(gone)
         self._pushed = {each for each in self._pushed if each[0] in self._parts}
-        known = {digest: at for digest, at in self._dropped.items() if at >= before - REMEMBERED_SECONDS}
+        known = {digest: at for digest, at in self._dropped.items() if at >= before - transitions.REMEMBERED_SECONDS}
         self._dropped = known | dict.fromkeys(gone, before)
 
     def _vouch(self, digests: Iterable[Digest]) -> None:
@@ -335,7 +292,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
             self._parts.update(new)
             return len(new)
 
-    def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+    def event(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None:
         with self._lock:
             self._note(run, kind, data, now)
 
@@ -343,16 +300,10 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
         return tuple(self._events.get(run, ())[max(after, 0) :])
 
     def create_once(
-        self,
-        key: str,
-        worker: str,
-        runs: Iterable[RunRow],
-        orders: Iterable[OrderRow],
-        by: str = "",
-        here: Callable[[Digest], bool] = anything,
+        self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present
     ) -> None:
         new = tuple(runs)
-        with self._lock, self._errands_lock:
+        with self._lock:
             self._held(key, worker)
             if new[0].id not in self._runs:
                 self.create(new, orders, by, here)
@@ -360,9 +311,9 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
     def _age(self, run: RunId) -> tuple[float, RunId]:
         return self._runs[run].created, run
 
-    def _note(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+    def _note(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None:
         log = self._events.setdefault(run, [])
-        log.append(Event(run, len(log) + 1, now, kind, dict(data)))
+        log.append(Event(run=run, seq=len(log) + 1, at=now, kind=kind, data=dict(data)))
 
     def _offer(self, order: OrderRow, now: float) -> None:
         self._orders[order.id] = order
@@ -375,14 +326,13 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
             self._once_referred.update(digest for digest, _ in files)
 
     def _begin_from(self, runs: tuple[RunRow, ...], here: Callable[[Digest], bool]) -> None:
-        """Refer to the weights that new runs bring, all or none."""
-        for digest in (digest for run in runs for digest, _ in initial_weights.brought_by(run)):
+        for digest in (digest for run in runs for digest, _ in initial_weights_of(run)):
             if digest not in self._parts or (digest in self._dropped and not here(digest)):
-                raise initial_weights.gone(digest)
+                raise weights_missing(digest)
         for run in runs:
-            files = initial_weights.brought_by(run)
+            files = initial_weights_of(run)
             self._vouch(digest for digest, _ in files)
-            self._refer("start", run.id, initial_weights.START, files, run.created)
+            self._refer("start", run.id, WEIGHTS_CURSOR, files, run.created)
             self._once_referred.difference_update(digest for digest, _ in files)
 
     def _need(self, step: Advance, now: float) -> None:
@@ -397,7 +347,6 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
         self._sealed[run] = {k: v for k, v in self._sealed.get(run, {}).items() if v[0] >= keep_from}
 
     def _end(self, run: RunId, status: OrderStatus) -> None:
-        """A final run keeps its last state only."""
         self._close_orders(run, None, status)
         states = [k for k in self._refs if k[1] == run and k[0] == "state"]
         last = max(states, key=lambda k: k[2], default=None)
@@ -412,7 +361,7 @@ class MemoryJournal(MemoryPeople, MemoryIdempotency, MemoryKeys):
                 self._orders[order.id] = replace(order, status=OrderStatus.EXPIRED)
                 self._refs.pop((f"reply:{order.id}", order.run, order.cursor), None)
                 self._refs.pop((f"sealed:{order.id}", order.run, order.cursor), None)
-                self._note(step.run, "late", late_event(order), now)
+                self._note(step.run, "late", transitions.late_event(order), now)
                 late.append(order.client)
         return late
 

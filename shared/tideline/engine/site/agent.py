@@ -8,51 +8,31 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
-from tideline.archive.intake import MAX_PART_BYTES
 from tideline.archive.layout import check_digest, named_parts, parse
-from tideline.core.errors import (
-    Cancelled,
-    ContractRefused,
-    FederationError,
-    Malformed,
-    MemoryAhead,
-    MemoryLost,
-    NotFound,
-    PeerRefused,
-    RosterRefused,
-    Stale,
-    Unreachable,
-)
+from tideline.archive.parts import MAX_PART_BYTES, Parts
+from tideline.core import errors
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, refused
 from tideline.core.run import EMPTY, ClientId, Digest, Role, RunId
 from tideline.core.settings import Plain
 from tideline.core.step import Moved, Transfers, no_tick
-from tideline.engine.coordinator.briefs import brief_in
-from tideline.engine.model.brief import Brief
-from tideline.engine.model.files import Files
-from tideline.engine.model.orders import Failure, Order, Receipt, Reply
+from tideline.engine.model.brief import DISTRUST, Brief, brief_in
+from tideline.engine.model.orders import Failure, Files, Order, Receipt, Reply
 from tideline.engine.model.runs import JOIN
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, fresh
 from tideline.engine.peers.relay import seals
-from tideline.engine.peers.sealing import DISTRUST, ciphers, complete, plaintexts, seal, signed_since, unseal, vouched
+from tideline.engine.peers.sealing import ciphers, complete, plaintexts, seal, signed_since, unseal, vouched
 from tideline.engine.ports.site import Done, Head, Job, Link, Pool, Vault
 
 KEPT_RUNS = 64  # of which it is remembered how long the last reply took to send
-Log = Callable[[str, Order, FederationError | None], None]
-
-
-# What is told of an order: begun and worked, around its step; cut, a transfer; failed; and the verdict on its reply.
-
-
-def silent(what: str, order: Order, error: FederationError | None) -> None:
-    """A log that nobody reads."""
+# What happens to an order: begun and worked, around its step; cut, a transfer; failed; and the verdict on its reply.
+Log = Callable[[str, Order, errors.FederationError | None], None]
 
 
 class Agent:
     """One site. `handle` may be called again for the same order at any time: the work is done once.
 
-    ring: its keys, and what it knows of its peers'; without one it has keys that nobody has been told of. watch: a clock that
-    never goes back, by which transfers are measured.
+    peer_keys: its keys, and what it knows of its peers'; without them it makes new ones. watch: a clock that never goes back, by
+    which transfers are measured.
     """
 
     def __init__(
@@ -62,7 +42,7 @@ class Agent:
         vault: Vault,
         pool: Pool,
         policy: Policy = DEFAULT_POLICY,
-        log: Log = silent,
+        log: Log | None = None,
         roles: Iterable[Role] = tuple(Role),
         peer_keys: PeerKeys | None = None,
         watch: Callable[[], float] = time.monotonic,
@@ -70,7 +50,7 @@ class Agent:
         self.name, self.link, self.vault, self.pool = name, link, vault, pool
         self.peer_keys, self.watch = peer_keys or new_peer_keys(), watch
         self._sent: dict[RunId, Moved] = {}
-        self.policy, self.log, self.roles = policy, log, frozenset(roles)
+        self.policy, self.log, self.roles = policy, log or (lambda what, order, error: None), frozenset(roles)
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
         """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
@@ -78,11 +58,11 @@ class Agent:
             head = self.ready(order, tick)
             reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
             return self.deliver(order, reply)
-        except (Cancelled, Stale):
+        except (errors.Cancelled, errors.Stale):
             return None
-        except Unreachable:
+        except errors.Unreachable:
             raise
-        except FederationError as error:
+        except errors.FederationError as error:
             return self.fail(order, error)
 
     def ready(self, order: Order, tick: Callable[[float], None]) -> Head:
@@ -95,7 +75,7 @@ class Agent:
         if head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
             return replace(head, sealed=signed_since(order.run, head.sealed, self.peer_keys))
         self.consistent(head, order, brief.keeps)
-        self.vault.keep(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
+        self.vault.collect(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
         self.vault.note(order.run, order.brief)
         peers = members(order, brief, head)
         if seals(brief.contract):
@@ -108,8 +88,18 @@ class Agent:
         self.log("worked", order, None)
         facts = self.guard(order, done)
         sealed = seal(order.run, brief.peers, done.handles, self.vault.parts(order.run), self.peer_keys)
-        made = Head(order.id, order.cursor, done.memory, done.message, done.metrics, facts, order.files, sealed, peers)
-        made = replace(made, own=plaintexts(sealed) or (head.own if head else ()))
+        made = Head(
+            order=order.id,
+            cursor=order.cursor,
+            memory=done.memory,
+            reply=done.message,
+            metrics=done.metrics,
+            facts=facts,
+            asked=order.files,
+            sealed=sealed,
+            peers=peers,
+            own=plaintexts(sealed) or (head.own if head else ()),
+        )
         self.vault.commit(order.run, made)
         return made
 
@@ -117,13 +107,12 @@ class Agent:
         """The memory must be that of the last accepted reply. A method that keeps none does not mind."""
         last = head.cursor if head else JOIN - 1
         if last < order.after and keeps:
-            raise MemoryLost(
-                f"This site's memory of the run ends at exchange {last}; the coordinator has its reply of {order.after}",
-                "Restore the agent's home directory, or begin the run again",
-            )
+            what = f"This site's memory of the run ends at exchange {last}; the coordinator has its reply of {order.after}"
+            raise errors.MemoryLost(what, "Restore the agent's home directory, or begin the run again")
         if last >= order.cursor:
             if keeps:
-                raise ahead(order) if last > order.cursor else otherwise(order)
+                answered = "This site has answered exchange {} when something else was asked there; its memory is past it"
+                raise ahead(order) if last > order.cursor else ahead(order, answered)
             self.link.fetch(order, (), self.vault.parts(order.run))  # Stale, unless a coordinator that was restored asks again
 
     def bring(self, order: Order, files: Files) -> None:
@@ -147,7 +136,7 @@ class Agent:
         if lacking := sorted(named - listed):
             raise PartMissing(f"The order's root names part {lacking[0][:12]}, which the order does not offer")
         if more := sorted(listed - named):
-            raise Malformed(f"The order offers part {more[0][:12]}, which its root does not name", DISTRUST)
+            raise errors.Malformed(f"The order offers part {more[0][:12]}, which its root does not name", DISTRUST)
         complete(order, root)
 
     def open(self, order: Order, brief: Brief) -> dict[ClientId, Moved]:
@@ -165,11 +154,20 @@ class Agent:
         return took
 
     def job(self, order: Order, brief: Brief, head: Head | None, transfers: Transfers) -> Job:
-        """The step to run."""
         message = order.files[0][0] if order.files else None
         memory = head.memory[0][0] if head and head.cursor >= order.after else None
         alone = replace(brief, peers=EMPTY)  # whom a site seals for is no business of a step
-        return Job(order.run, self.name, order.cursor, order.round, alone, order.seed, message, memory, transfers)
+        return Job(
+            run=order.run,
+            client=self.name,
+            cursor=order.cursor,
+            round=order.round,
+            brief=alone,
+            seed=order.seed,
+            message=message,
+            memory=memory,
+            transfers=transfers,
+        )
 
     def guard(self, order: Order, done: Done) -> Mapping[str, Plain]:
         """At the join: the contract, as this site derives it, against the owner's policy. Gives the facts that may be told."""
@@ -183,7 +181,8 @@ class Agent:
         """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here."""
         if role not in self.roles:
             allowed = ", ".join(sorted(self.roles))
-            raise RosterRefused(f"This site may not be a {role}: its owner allows {allowed}", "Give it a role that it allows")
+            what = f"This site may not be a {role}: its owner allows {allowed}"
+            raise errors.RosterRefused(what, "Give it a role that it allows")
 
     def permit(self, contract: Contract) -> None:
         """Hold a contract to the owner's policy. Every order is held to it before any work: a join may never have come.
@@ -192,7 +191,7 @@ class Agent:
         """
         no = refused(contract, self.policy)
         if no:
-            raise ContractRefused(
+            raise errors.ContractRefused(
                 "This site's policy forbids: " + "; ".join(c.sentence() for c in no),
                 "Its owner can allow them in the site's policy file",
                 clauses=[c.sentence() for c in no],
@@ -205,8 +204,8 @@ class Agent:
             if receipt.verdict != "missing":
                 self.log(receipt.verdict, order, None)
                 return receipt
-            # If the round closes meanwhile, the next report is told that it is late.
-            with suppress(Stale):
+            # If the round closes meanwhile, the answer to the next report is that it is late.
+            with suppress(errors.Stale):
                 self.push(order, reply, receipt.missing)
 
     def push(self, order: Order, reply: Reply, missing: Sequence[tuple[Digest, int]]) -> None:
@@ -214,7 +213,7 @@ class Agent:
         sizes = dict((*reply.files, *ciphers(reply.sealed)))
         for digest, _ in missing:
             if digest not in sizes:
-                raise NotFound(f"The reply to order {order.id[:8]} names no part {digest[:12]}")
+                raise errors.NotFound(f"The reply to order {order.id[:8]} names no part {digest[:12]}")
         began, arrivals = self.watch(), tuple((d, sizes[d], offset) for d, offset in missing)
         try:
             self.link.push(order, arrivals, self.vault.parts(order.run))
@@ -222,21 +221,19 @@ class Agent:
             self._sent = dict([*self._sent.items(), (order.run, moved)][-KEPT_RUNS:])
         except PartMissing:
             raise ahead(order) from None
-        except Unreachable as error:
+        except errors.Unreachable as error:
             self.log("cut", order, error)  # the next report waits the outage out and says where to go on
         except DigestMismatch as error:
             if not any(offset for _, offset in missing):
                 raise
             self.log("cut", order, error)  # what an earlier try left there was spoilt, and is forgotten now
 
-    def fail(self, order: Order, error: FederationError) -> Receipt:
-        """Tell the agent service why there is no reply."""
+    def fail(self, order: Order, error: errors.FederationError) -> Receipt:
         self.log("failed", order, error)
         return self.link.report(order, Reply(order.id, failure=Failure(error.kind, str(error))))
 
 
 def new_peer_keys() -> PeerKeys:
-    """New keys, and no peers yet."""
     own = fresh()
     return PeerKeys(lambda: own, MemoryPins())
 
@@ -255,7 +252,7 @@ def members(order: Order, brief: Brief, head: Head | None) -> tuple[ClientId, ..
     if strangers:
         what = f"{strangers[0]} is shown as a site of this run, and was none when it began"
         todo = "Ask whoever runs the coordinator who that is. Sites take part from the beginning: to have it, begin another run"
-        raise PeerRefused(what, todo, peer=strangers[0])
+        raise errors.PeerRefused(what, todo, peer=strangers[0])
     return shown if known is None else known
 
 
@@ -267,17 +264,19 @@ def check_files(order: Order) -> None:
             raise TooLarge(f"Order {order.id[:8]} names a part of {size} bytes; the limit is {MAX_PART_BYTES}", DISTRUST)
 
 
-def otherwise(order: Order) -> MemoryAhead:
-    """The error for a vault that has answered another message at the same place, before the coordinator was set back."""
-    return MemoryAhead(
-        f"This site has answered exchange {order.cursor} when something else was asked there; its memory is past it",
-        "Restore the agent's home directory, or begin the run again",
-    )
-
-
-def ahead(order: Order) -> MemoryAhead:
+def ahead(
+    order: Order, what: str = "This site's memory is past exchange {} and the reply to it is no longer kept"
+) -> errors.MemoryAhead:
     """The error for a vault that has moved on without the reply that is asked for."""
-    return MemoryAhead(
-        f"This site's memory is past exchange {order.cursor} and the reply to it is no longer kept",
-        "Restore the agent's home directory, or begin the run again",
-    )
+    todo = "Restore the agent's home directory, or begin the run again"
+    return errors.MemoryAhead(what.format(order.cursor), todo)
+
+
+def collect(parts: Parts, head: Head | None, files: Files) -> None:
+    """Forget the parts of a run that neither its head nor the order at hand names."""
+    live = {digest for digest, _ in files}
+    if head is not None:
+        live |= {digest for digest, _ in (*head.memory, *head.reply, *ciphers(head.sealed), *head.own)}
+    for digest in parts.digests():
+        if digest not in live:
+            parts.drop(digest)

@@ -19,10 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tideline.core.data import Data
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import Role, World
 from tideline.core.settings import nearest, parse
+from tideline.core.step import Data
 from tideline.learning.formats import arrays, csv_files, images, parquet
 from tideline.learning.formats.classes import Classes, read_classes
 from tideline.learning.formats.holdings import Holdings, Rows, Sides, merged

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.core.data import Data, View
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role
+from tideline.core.step import Data, View
 
 Rows = NDArray[np.int64]
 Labels = NDArray[np.int64]

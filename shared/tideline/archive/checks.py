@@ -1,0 +1,149 @@
+"""What values are held to, on the way out of a site and again on the way in: types, dims, names, finite numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tideline.archive import errors, layout
+from tideline.core.handle import Maker
+from tideline.core.record import Kind
+from tideline.core.run import EMPTY
+
+DTYPES: Mapping[str, torch.dtype] = {
+    "F64": torch.float64,
+    "I64": torch.int64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+DTYPE_NAMES: Mapping[torch.dtype, str] = {v: k for k, v in DTYPES.items()}
+MOST = 1e15  # of a number in a reply, either way: squared and summed in float32 it is finite yet
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a record is held to: sizes of named dims, records that `like` refers to, whether numbers must be finite, how large one
+    may be, either way, and who makes values for peers; None: nobody may.
+    """
+
+    sizes: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    like: tuple[Any, ...] = ()
+    finite: bool = True
+    most: float = math.inf
+    maker: Maker | None = None
+
+
+RULES = Rules()
+LAX = Rules(finite=False)
+
+
+class Checks:
+    """The checks of one message by its rules. bound: the sizes of dims that were met so far."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.bound = dict(rules.sizes)
+
+    def tensor(self, value: Any, dims: str, path: str, low: float | None = None) -> Tensor:
+        """A dense tensor of a dtype that archives hold, which fits its dims, its numbers finite and within the bounds."""
+        tensor: Tensor = expect(value, Tensor, path)
+        if tensor.dtype not in DTYPE_NAMES:
+            known = ", ".join(str(d) for d in DTYPE_NAMES)
+            raise errors.UnknownDtype(f"{path} has the dtype {tensor.dtype}", f"Convert it to one of {known}")
+        if tensor.layout is not torch.strided or tensor.is_meta:
+            raise errors.WrongType(f"{path} is a sparse tensor, or one without storage", "Make it dense")
+        if dims:
+            self.bind(tuple(tensor.shape), dims.split(), path)
+        if not tensor.numel():
+            return tensor
+        if tensor.dtype == torch.bool:
+            # Any other byte is a truth value to some kernels and a number to others.
+            if int(tensor.detach().contiguous().view(-1).view(torch.uint8).max()) > 1:
+                raise errors.NotBoolean(f"{path} holds a byte that is neither 0 nor 1")
+        elif low is not None or self.rules.most < math.inf or (self.rules.finite and tensor.is_floating_point()):
+            # One pass, no mask: aminmax hands NaN through.
+            ends = [end.item() for end in torch.aminmax(tensor.detach())]
+            if self.rules.finite and not all(map(math.isfinite, ends)):
+                raise errors.NotFinite(f"{path} holds a NaN or an infinity", "Lower the learning rate, or check the data for NaN")
+            for end in ends:
+                self.number(end, low, path)
+        return tensor
+
+    def bind(self, shape: tuple[int, ...], names: list[str], path: str) -> None:
+        """Hold a shape to its dims; a name met first is bound for the rest of the message."""
+        fixed = names[:-1] if names[-1] == "..." else names
+        if len(shape) < len(fixed) or (len(shape) > len(fixed) and fixed is names):
+            raise errors.WrongDims(f"{path} has the shape {list(shape)}; it is declared as ({' '.join(names)})")
+        for name, size in zip(fixed, shape, strict=False):
+            wanted = int(name) if name.isdigit() else self.bound.setdefault(name, size)
+            if wanted != size:
+                what = f"{path} has {name} = {size}; expected {wanted} (shape {list(shape)}, dims {' '.join(names)})"
+                raise errors.WrongDims(what)
+
+    def number(self, value: Any, low: float | None, path: str) -> Any:
+        """The number, if it is not below the field's bound, and not beyond what any number of the message may be."""
+        if low is not None and value < low:
+            raise errors.OutOfRange(f"{path} is {value}; it is declared as {low:g} or more")
+        if not isinstance(value, str) and abs(value) > self.rules.most:
+            raise errors.OutOfRange(f"{path} is {value:g}; no number may be beyond {self.rules.most:g}", "Check the data's scale")
+        return value
+
+    def scalar(self, value: Any, kind: Kind, low: float | None, path: str) -> Any:
+        """A number, a text or a truth value of the declared type, within the bounds."""
+        wanted: Any = kind.type
+        if type(value) is not wanted and not (wanted is float and type(value) is int):
+            raise errors.WrongType(f"{path} is a {type(value).__name__}; it is declared as {wanted.__name__}")
+        if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+            raise errors.TooLarge(f"{path} does not fit 64 bits")
+        if self.rules.finite and wanted is float and not math.isfinite(value):
+            raise errors.NotFinite(f"{path} is {value}")
+        if wanted is str and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise errors.WrongType(f"{path} is a text with a lone surrogate, which is not Unicode")
+        return self.number(wanted(value), low, path)
+
+    def weights(self, weights: Mapping[str, Tensor], dims: str, path: str) -> None:
+        """Named tensors that are finite and, where declared, like the template in names, shapes and dtypes."""
+        for name, tensor in weights.items():
+            self.tensor(tensor, "", under(path, name))
+        if (template := self.template(weights, dims, path)) is None:
+            return
+        for name, tensor in weights.items():
+            like = template[name]
+            if tensor.shape != like.shape or tensor.dtype != like.dtype:
+                got, want = (f"{list(t.shape)} {t.dtype}" for t in (tensor, like))
+                raise errors.WrongDims(f"{path}/{name} is {got}; expected {want}")
+
+    def template(self, names: Mapping[str, Any], dims: str, path: str) -> Mapping[str, Tensor] | None:
+        """The weights that `like NAME` refers to, whose names are these; None where the dims refer to none."""
+        if not dims:
+            return None
+        name = dims.removeprefix("like ")
+        template = next((v for record in self.rules.like if isinstance(v := getattr(record, name, None), Mapping)), None)
+        if template is None:
+            what = f"Nothing named {name!r} was sent that a reply could be like"
+            raise errors.WrongDims(what, "Name a Weights field of the order")
+        if names.keys() != template.keys():
+            odd = min(names.keys() ^ template.keys())
+            raise errors.WrongDims(f"{path} {'lacks' if odd in template else 'has the unexpected tensor'} {odd[:80]!r}")
+        return template
+
+
+def expect(value: Any, kind: Any, path: str) -> Any:
+    if not isinstance(value, kind):
+        raise errors.WrongType(f"{path or 'The message'} is a {type(value).__name__}; it is declared as {kind.__name__}")
+    return value
+
+
+def under(path: str, name: str) -> str:
+    """A path one step deeper. A name may not hold the separator, or two paths could be one."""
+    if "/" in name:
+        raise errors.BadName(f"{name[:80]!r} cannot name a part of {path or 'a message'}", "Use names without slashes")
+    return layout.check_name(f"{path}/{name}" if path else name)

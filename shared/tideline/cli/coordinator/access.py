@@ -1,0 +1,185 @@
+"""Commands about who may use a coordinator: its agents, API keys, and the logins saved on this machine."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from tideline.cli.guard import output, print_json
+from tideline.cli.options import Authority, Connect, Json, remote
+from tideline.client.answers import ClientLine, KeyLine
+from tideline.client.output import clean, day, warn
+from tideline.core.errors import ConfigRefused
+
+clients = typer.Typer(
+    help="See which agents are enrolled, approve them, revoke them, or ask them for new keys.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+keys = typer.Typer(help="Make API keys for users, and revoke them.", no_args_is_help=True, rich_markup_mode=None)
+ROLES = "What the key allows: viewer (look), operator (run experiments, let agents in) or admin (everything)."
+ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name, see `tideline clients list`.")]
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The key's name, see `tideline keys list`.")]
+LoginUrl = Annotated[str, typer.Option("--url", envvar="TIDELINE_URL", help="The coordinator's HTTP address.")]
+
+
+@clients.command("list")
+@remote
+def list_clients(connect: Connect, as_json: Json = False) -> None:
+    """List the enrolled agents: standing, key fingerprint, roles, labels, and when each was last seen."""
+    with connect() as client:
+        rows: list[ClientLine] = client.get("/clients")
+    if as_json:
+        print_json(rows)
+    elif rows:
+        from tideline.cli.tables import show, table
+
+        columns = ["name", "standing", "fingerprint", "roles", "labels", "version", "last heard"]
+        show(table("", columns, map(client_cells, rows)))
+        for row in rows:
+            if row["standing"] == "revoked":
+                typer.echo(f"{row['name']}: revoked on {utc(row['revoked'])}{': ' if row['reason'] else ''}{row['reason']}")
+    else:
+        typer.echo("No agent is enrolled. Invite one: tideline invite --name NAME")
+
+
+@clients.command("approve")
+@remote
+def approve(connect: Connect, name: ClientName, as_json: Json = False) -> None:
+    """Let an agent work that was invited with --hold. First compare its fingerprint with the one in its log."""
+    change_client(connect, f"{quote(name, safe='')}/approve", None, as_json, "approved")
+
+
+@clients.command("revoke")
+@remote
+def revoke_client(
+    connect: Connect,
+    name: ClientName,
+    reason: Annotated[str, typer.Option(help="Sent to the agent, and shown in the results of its runs.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Lock an agent out. Its open work fails, and its runs continue with their quorum or stall."""
+    change_client(connect, f"{quote(name, safe='')}/revoke", {"reason": reason}, as_json, "revoked")
+
+
+@clients.command("rotate")
+@remote
+def rotate(connect: Connect, name: ClientName, as_json: Json = False) -> None:
+    """Ask an agent for new keys. It makes them when it next contacts the coordinator."""
+    change_client(connect, f"{quote(name, safe='')}/rotate", None, as_json, "asked for new keys")
+
+
+def change_client(connect: Connect, path: str, body: dict[str, str] | None, as_json: bool, verb: str) -> None:
+    """Change a client, and print what it is now."""
+    with connect() as client:
+        row: ClientLine = client.post(f"/clients/{path}", body)
+    output(row, as_json, f"{row['name']} is {verb}, fingerprint {row['fingerprint']}")
+
+
+def client_cells(row: ClientLine) -> list[str]:
+    labels = ",".join(f"{key}={value}" for key, value in sorted(row["labels"].items()))
+    standing = row["standing"] + (", new keys awaited" if row["rotate"] else "")
+    cells = [row["name"], standing, row["fingerprint"], ", ".join(row["roles"]), labels]
+    return [*cells, row["version"], utc(row["seen"])]
+
+
+def utc(seconds: float) -> str:
+    """A moment to the minute, in UTC: the same for everybody who compares notes."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+@keys.command("add")
+@remote
+def add(
+    connect: Connect,
+    name: Annotated[str, typer.Option(help="The user's name in lists and events.")],
+    role: Annotated[str, typer.Option(help=ROLES)],
+    ttl: Annotated[str | None, typer.Option(help="How long the key is valid: 30m, 1h, 90d. [default: until revoked]")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make an API key. It is shown only once; the coordinator stores a hash of it."""
+    from tideline.cli.serving import read_seconds
+
+    body = {"name": name, "role": role, "ttl_seconds": None if ttl is None else read_seconds(ttl)}
+    with connect() as client:
+        made = client.post("/keys", body)
+    until = f", until {day(made['expires'])}" if made["expires"] else ""
+    key = f"Key of {clean(made['name'])}, {made['role']}{until}; it is not shown again:\n\n  {made['key']}\n"
+    output(made, as_json, f"{key}\nIts user saves it with:\n\n  tideline login --url {client.base_url}")
+
+
+@keys.command("list")
+@remote
+def list_keys(connect: Connect, as_json: Json = False) -> None:
+    """List the API keys, oldest first: names, roles, when each was last used, and whether it is valid."""
+    with connect() as client:
+        rows: list[KeyLine] = client.get("/keys")
+    if as_json:
+        print_json(rows)
+        return
+    from tideline.cli.tables import show, table
+
+    show(table("", ["name", "role", "made", "by", "last used", "state"], map(key_cells, rows)))
+
+
+@keys.command("revoke")
+@remote
+def revoke_key(connect: Connect, name: KeyName, as_json: Json = False) -> None:
+    """Revoke an API key. It stops working, at replicas within five seconds, and its name is free again."""
+    with connect() as client:
+        row: KeyLine = client.delete(f"/keys/{quote(name, safe='')}")
+    output(row, as_json, f"The key of {clean(row['name'])} is revoked")
+
+
+def key_cells(row: KeyLine) -> list[str]:
+    state = f"revoked {day(row['revoked'])}" if row["revoked"] else f"until {day(row['expires'])}" if row["expires"] else "valid"
+    used = day(row["last_used"]) if row["last_used"] else "-"
+    return [row["name"], row["role"], day(row["created"]), row["created_by"] or "-", used, state]
+
+
+def login(
+    url: LoginUrl,
+    ca: Authority = None,
+    key_stdin: Annotated[bool, typer.Option("--key-stdin", help="Read the key from stdin instead of the terminal.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Save your API key for a coordinator, so that later commands need none. You type it without echo; it is tried first."""
+    from tideline.client.http import Client, Endpoint, host_of, is_loopback
+    from tideline.client.logins import Login, address, file_of_logins, save
+
+    at = address(url)
+    if at.startswith("http://") and not is_loopback(host_of(at)):
+        warn(f"Note: without TLS, others can read the key for {at} on its way")
+    authority = None if ca is None else ca.expanduser().absolute()
+    key = read_key(key_stdin)
+    with Client.of(Endpoint(url=at, api_key=key, ca=authority)) as client:
+        who = client.get("/whoami")
+    save(at, Login(key, who["name"], who["role"], str(authority or "")))
+    shown = {"url": at, "file": str(file_of_logins()), "name": who["name"], "role": who["role"], "ca": str(authority or "")}
+    output(shown, as_json, f"Logged in to {at} as {clean(who['name'])}, {who['role']}. The key is saved in {file_of_logins()}")
+
+
+def logout(url: LoginUrl, as_json: Json = False) -> None:
+    """Delete your saved API key for a coordinator. The key itself stays valid: `tideline keys revoke` ends it."""
+    from tideline.client.logins import address, drop, file_of_logins
+
+    drop(address(url))
+    output({"url": address(url), "file": str(file_of_logins())}, as_json, f"No key is saved for {address(url)} any more")
+
+
+def read_key(from_stdin: bool) -> str:
+    """The key, from the terminal or from stdin. Raises ConfigRefused."""
+    if from_stdin:
+        key = sys.stdin.readline(4096).strip()
+    elif sys.stdin.isatty():
+        key = str(typer.prompt("Key", hide_input=True, err=True)).strip()
+    else:
+        raise ConfigRefused("There is no terminal to ask for the key on", "Send it on stdin, with --key-stdin")
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigRefused("This is not a key", "Give the key as it was printed, in one line", path="key")
+    return key

@@ -1,0 +1,144 @@
+"""Commands that maintain a coordinator: its audit log and its parts."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tideline.cli.guard import output, print_json
+from tideline.cli.options import Connect, Json, remote
+from tideline.client.output import clean, counted, day, size
+from tideline.core.errors import ConfigRefused
+
+if TYPE_CHECKING:
+    from tideline.engine.audit.log import Entry
+
+audit = typer.Typer(help="Read the audit log, and check that nobody has changed it.", no_args_is_help=True, rich_markup_mode=None)
+parts = typer.Typer(help="Clean up the coordinator's parts.", no_args_is_help=True, rich_markup_mode=None)
+LONGEST = 60  # characters of an entry's details
+
+
+@audit.command("verify")
+@remote
+def verify(
+    connect: Connect,
+    file: Annotated[Path | None, typer.Option(help="Verify this export, instead of a coordinator.")] = None,
+    tip: Annotated[str, typer.Option(metavar="HASH", help="With --file: the hash that its last entry must have.")] = "",
+    forget: Annotated[bool, typer.Option("--forget", help="Start over: the database was restored, or is a new one.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compute every hash of the log again. This machine remembers the last valid entry, and reports if one is gone or changed."""
+    from tideline.client import audit as log
+
+    check_tip(tip, file)
+    if file is not None:
+        chain = log.verify_file(file, tip)
+    else:
+        with connect() as client:
+            chain = log.verify(client, forget)
+    before = None if chain.before is None else {"entries": chain.before.seq, "at": chain.before.at}
+    last = chain.tip
+    if file is not None:
+        text = f"The file is valid up to entry {last.seq}, with hash {last.hash}"
+        text += "" if tip else ". It cannot show whether more entries followed: --tip HASH says where it has to end"
+    else:
+        text = f"The log is valid: {last.seq} entries, the last with hash {last.hash}"
+        if chain.before is not None:
+            text += f"\nThe {chain.before.seq} entries that you verified on {day(chain.before.at)} have not changed"
+    output({"entries": last.seq, "hash": last.hash, "before": before}, as_json, text)
+
+
+@audit.command("list")
+@remote
+def list_entries(
+    connect: Connect,
+    run: Annotated[str, typer.Option(help="Only entries of this run.")] = "",
+    client: Annotated[str, typer.Option(help="Only entries of this client.")] = "",
+    kind: Annotated[str, typer.Option(help="Only entries of this kind, such as enrolled or reply_accepted.")] = "",
+    since: Annotated[str, typer.Option(help="Only entries since then: 90m, 2h, 7d ago, or 2030-01-31.")] = "",
+    as_json: Json = False,
+) -> None:
+    """List the entries, oldest first."""
+    from tideline.client.audit import entries
+
+    with connect() as there:
+        rows = list(entries(there, {"run": run, "client": client, "kind": kind, "since": read_since(since)}))
+    if as_json:
+        print_json([asdict(entry) for entry in rows])
+    elif rows:
+        from tideline.cli.tables import show, table
+
+        show(table("", ["entry", "when", "kind", "run", "client", "by", "what"], map(cells, rows), right=[0]))
+    else:
+        typer.echo("No such entry")
+
+
+@audit.command("export")
+@remote
+def export(
+    connect: Connect,
+    out: Annotated[Path, typer.Option(help="The file to write, one entry a line.")],
+    as_json: Json = False,
+) -> None:
+    """Write the whole log to a file that only you can read. `tideline audit verify --file` checks it anywhere."""
+    from tideline.client import audit as log
+
+    with connect() as client:
+        tip = log.export(client, out)
+    text = f"Wrote {tip.seq} entries to {clean(str(out))}, the last with hash {tip.hash}"
+    output({"file": str(out), "entries": tip.seq, "hash": tip.hash}, as_json, text)
+
+
+def check_tip(tip: str, file: Path | None) -> None:
+    """Raises ConfigRefused for a malformed hash, or one without a file."""
+    if tip and file is None:
+        raise ConfigRefused("--tip says where a file has to end", "Name the file with --file", path="--tip")
+    if tip and not re.fullmatch("[0-9a-f]{64}", tip):
+        todo = "Give all 64 digits of the hash that `tideline audit export` or `audit verify` printed"
+        raise ConfigRefused(f"--tip is {tip[:80]!r}", todo, path="--tip")
+
+
+def cells(entry: Entry) -> list[str]:
+    details = ", ".join(f"{name} {value}" for name, value in entry.details.items() if value not in ("", None, [], {}))
+    what = details if len(details) <= LONGEST else details[: LONGEST - 1] + "…"
+    return [str(entry.seq), day(entry.at), entry.kind, entry.run, entry.client, entry.by, what]
+
+
+def read_since(text: str) -> float | None:
+    """The moment, in seconds since the epoch. Raises ConfigRefused."""
+    from tideline.cli.serving import read_seconds
+
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return time.time() - read_seconds(text)
+    except ConfigRefused:
+        todo = "Write a number and a unit, such as 90m, 2h or 7d, or a day such as 2030-01-31"
+        raise ConfigRefused(f"--since is {text!r}", todo, path="--since") from None
+
+
+@parts.callback()
+def group() -> None:
+    """Clean up the coordinator's parts."""
+
+
+@parts.command("gc")
+@remote
+def collect(connect: Connect, as_json: Json = False) -> None:
+    """Delete the parts that no run needs, and those that a killed process left. Open runs keep theirs."""
+    with connect() as client:
+        swept = client.post("/parts/sweep")
+    text = f"Deleted {counted(swept['dropped'], 'part')}, {size(swept['freed'])}; {swept['kept']} remain, {size(swept['bytes'])}."
+    if swept["found"]:
+        text += f"\n{swept['found']} were in no record; such parts are deleted an hour after they were written."
+    output(swept, as_json, text)

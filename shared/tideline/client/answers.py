@@ -1,0 +1,254 @@
+"""The JSON that a coordinator answers, a simulation returns and `--json` prints, as types. docs/result.md describes a result.
+
+Keys that coordinators of earlier versions do not have are NotRequired.
+"""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+from tideline.core.settings import Plain
+
+
+class Failure(TypedDict):
+    """Why an order has no reply in the fold."""
+
+    phase: str
+    round: int
+    attempt: int
+    kind: str
+    what: str
+
+
+class SiteResult(TypedDict):
+    """One site's line in a result. Accuracies are in 0..1."""
+
+    name: str
+    domain: str | None
+    role: str
+    samples: int | None
+    accuracy: float | None
+    source_only: float | None
+    bytes_up: int
+    bytes_down: int
+    metrics: NotRequired[dict[str, float]]
+    failures: list[Failure]
+
+
+class TableData(TypedDict):
+    """Numbers that a fold reported: values[i][j] is that of rows[i] and columns[j]."""
+
+    rows: list[str]
+    columns: list[str]
+    values: list[list[float]]
+    admins: NotRequired[bool]
+    drawn: NotRequired[str]
+
+
+class ClosedRound(TypedDict):
+    """A closed round. Bytes are those of all attempts."""
+
+    name: str
+    round: int
+    seconds: float
+    replies: int
+    clients: NotRequired[list[str]]
+    marks: NotRequired[dict[str, list[str]]]
+    groups: NotRequired[dict[str, list[str]]]
+    without: NotRequired[dict[str, str]]
+    tables: NotRequired[dict[str, TableData]]
+    asked: NotRequired[int]
+    bytes_down: int
+    bytes_up: int
+
+
+class Point(TypedDict):
+    """A site's accuracy at one scoring."""
+
+    client: str
+    phase: str
+    round: int
+    cursor: int
+    accuracy: float
+
+
+class Entry(TypedDict):
+    """The metrics of one reply. None: not a number."""
+
+    client: str
+    phase: str
+    round: int
+    cursor: int
+    metrics: dict[str, float | None]
+
+
+class Mean(TypedDict):
+    """The mean accuracy of so many sites."""
+
+    accuracy: float
+    sites: int
+
+
+class Generalization(TypedDict):
+    """In-distribution and out-of-distribution accuracy."""
+
+    id: Mean
+    ood: Mean
+
+
+class Groups(TypedDict):
+    """The last grouping of the sites, and how well it fits their true domains."""
+
+    last: dict[str, list[str]]
+    adjusted_rand_index: float | None
+
+
+class Awaited(TypedDict):
+    """A site that an open run waits for. silent_seconds: None if it never enrolled."""
+
+    client: str
+    silent_seconds: float | None
+    progress: float
+
+
+class ClauseData(TypedDict):
+    """A clause of a contract."""
+
+    phase: str
+    step: str
+    field: str
+    dims: str
+    exposure: str
+    audience: list[str]
+    doc: str
+
+
+class RunResult(TypedDict):
+    """A run's result, or as much as there is of it."""
+
+    run: str
+    name: str
+    method: str
+    config: dict[str, Plain]
+    world: dict[str, Plain]
+    seed: int
+    weights: NotRequired[str | None]
+    rounds: int | None
+    notes: NotRequired[list[str]]
+    status: str
+    cause: str
+    waits_for: str
+    awaited: NotRequired[list[Awaited]]
+    seconds: float | None
+    state_digest: str | None
+    fingerprint: str
+    reference: str | None
+    reference_status: str | None
+    clients: list[SiteResult]
+    generalization: NotRequired[Generalization | None]
+    phases: list[ClosedRound]
+    groups: NotRequired[Groups | None]
+    curve: list[Point]
+    history: list[Entry] | None
+    contract: list[ClauseData]
+    plan_length: NotRequired[int]
+    cursor: NotRequired[int]
+    demo_seconds: NotRequired[float]
+
+
+class EventData(TypedDict, total=False):
+    """What an event says, by its kind."""
+
+    client: str
+    phase: str
+    round: int
+    cursor: int
+    replies: int
+    marks: dict[str, list[str]]
+    without: dict[str, str]
+    metrics: dict[str, float]
+    cause: str
+    why: str
+    kind: str
+    what: str
+    note: str
+    level: str
+
+
+class Event(TypedDict):
+    """Something that happened in a run. `seq` counts a run's events; `at`: seconds since the epoch."""
+
+    seq: int
+    kind: str
+    at: NotRequired[float]
+    data: EventData
+
+
+class RunLine(TypedDict):
+    """A run in one line."""
+
+    id: str
+    name: str
+    method: str
+    status: str
+    cause: str
+    cursor: int
+    of: int
+    created: float
+
+
+class ClientLine(TypedDict):
+    """An enrolled agent."""
+
+    name: str
+    roles: list[str]
+    labels: dict[str, str]
+    version: str
+    seen: float
+    standing: str
+    revoked: float
+    reason: str
+    fingerprint: str
+    rotate: bool
+
+
+class KeyLine(TypedDict):
+    """An API key, without the secret."""
+
+    name: str
+    role: str
+    created: float
+    created_by: str
+    last_used: float | None
+    expires: float | None
+    revoked: float | None
+
+
+PlannedLink = TypedDict("PlannedLink", {"from": str, "to": str, "weight": float, "joules": float})
+
+
+class SweptPlan(TypedDict):
+    """What a plan at another phi_E costs."""
+
+    phi_energy: float
+    joules: float
+    links: int
+    sources: int
+    saved: int
+
+
+class LinkPlan(TypedDict):
+    """A plan of links between devices, as far as it is shown. docs/links.md describes it."""
+
+    devices: list[str]
+    psi: dict[str, str]
+    alpha: list[PlannedLink]
+    objective: float
+    bound: float
+    gap: float
+    energy: float
+    normalised_energy: float
+    iterations: int
+    status: str
+    flags: list[str]
+    sweep: list[SweptPlan]

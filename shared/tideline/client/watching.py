@@ -1,0 +1,254 @@
+"""Watch a run until it ends or stalls, with its progress on stderr: bars on a terminal, a line per closed round elsewhere.
+
+with Watcher() as watcher:
+    watcher.show(result)     a run's result, as often as you like
+    watcher.event(event)     and, between results, its events
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tideline.client.answers import ClosedRound, Event, EventData, RunResult
+from tideline.client.events import ANSWERED, happening
+from tideline.client.http import PATIENCE_SECONDS, Client
+from tideline.client.output import clean, counted, warn
+from tideline.engine.coordinator.scheduler import duration
+from tideline.engine.peers.relay import without
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+OPEN = ("waiting", "running")
+FINAL = ("completed", "failed", "cancelled")
+# The result is requested no more often than this; between results, events are shown.
+REST_SECONDS = 0.5
+# What engine.coordinator.scheduler.waits_for writes.
+WAITS = re.compile(r"waiting for (\d+) of (\d+) sites \((.*)\); gives up in .*")
+REPLIES = ("answered", "failed")
+BAR = 16  # characters of a bar
+# After so long without another line, what the run waits for gets a line of its own.
+QUIET_SECONDS = 10.0
+# The coordinator notes a sign of life every half minute.
+SILENT_SECONDS = 60.0
+
+
+@dataclass
+class Tally:
+    """What is known of a run, from results and events, in whichever order they come."""
+
+    total: int | None = None
+    cursor: int = -1
+    last: str = ""
+    asked: int | None = None
+    awaited: set[str] = field(default_factory=set)
+    waits: str = ""
+    silent: list[str] = field(default_factory=list)
+    alarms: list[str] = field(default_factory=list)
+    status: str = ""
+    accuracy: dict[str, float] = field(default_factory=dict)
+    shown: set[tuple[str, int]] = field(default_factory=set)
+    fresh: dict[str, float] = field(default_factory=dict)
+
+    def see(self, result: RunResult) -> Iterator[str]:
+        """Add a result; what is new, in lines."""
+        self.total = result.get("plan_length", self.total)
+        self.cursor = result.get("cursor", sum(p["name"] != "join" for p in result["phases"]))
+        self.waits = result.get("waits_for") or ""
+        self.silent = silences(result)
+        match = WAITS.fullmatch(self.waits)
+        self.asked = int(match[2]) if match else None
+        self.awaited = set(match[3].split(", ")) if match else set()
+        for point in result["curve"]:
+            self.accuracy[point["client"]] = point["accuracy"]
+        for phase in result["phases"]:
+            name, number = phase["name"], phase["round"]
+            points = {p["client"]: p["accuracy"] for p in result["curve"] if (p["phase"], p["round"]) == (name, number)}
+            yield from self.close(phase, name, points)
+        yield from self.turn(result["status"], result.get("cause") or "")
+
+    def event(self, event: Event) -> Iterator[str]:
+        """Add an event; what is new, in lines."""
+        kind, data = event["kind"], event["data"]
+        if "client" in data:
+            self.reply(kind, data)
+            line = happening(event)
+            # A failed step has a line for the reply, and so none for its note.
+            wrong = line.level != "info" and data.get("note") not in ANSWERED
+            self.alarms = [f"{line.where}: {line.what}"] if wrong else []
+            yield from self.alarms
+        elif kind == "closed":
+            self.cursor, self.asked, self.awaited, self.waits = data["cursor"], None, set(), ""
+            yield from self.close(data, data["phase"], self.fresh)
+        elif "cause" in data:
+            yield from self.turn(kind, data["cause"])
+
+    def reply(self, kind: str, data: EventData) -> None:
+        """Add a site's reply or failure."""
+        if kind not in REPLIES or data["cursor"] != self.cursor:
+            return
+        self.awaited.discard(data["client"])
+        if "accuracy" in data.get("metrics", {}):
+            self.fresh[data["client"]] = self.accuracy[data["client"]] = data["metrics"]["accuracy"]
+
+    def close(self, closed: ClosedRound | EventData, phase: str, points: Mapping[str, float]) -> Iterator[str]:
+        """The line of a closed round, once."""
+        number, replies = closed["round"], closed["replies"]
+        if (phase, number) in self.shown:
+            return
+        self.shown.add((phase, number))
+        self.last = f"{phase} {number}" if phase != "join" else "sites gathered"
+        scores = f", accuracy {accuracies(points)}" if points else ""
+        marks = "".join(f"; {word} {', '.join(names)}" for word, names in (closed.get("marks") or {}).items())
+        left = without(closed.get("without", {}))
+        yield f"{self.last}: {counted(replies, 'reply', 'replies')}{left}{scores}{marks}"
+        self.fresh = {}
+
+    def turn(self, status: str, cause: str) -> Iterator[str]:
+        if status == self.status:
+            return
+        before, self.status = self.status, status
+        if status not in ("waiting", "running") or before == "stalled":
+            yield f"{status}: {cause}" if cause else status
+
+
+def silences(result: RunResult) -> list[str]:
+    """Which of the sites that a run waits for are silent, and for how long, in lines."""
+    lines = []
+    for each in result.get("awaited", ()):
+        silent = each["silent_seconds"]
+        if silent is None:
+            lines.append(f"{each['client']} has never enrolled")
+        elif silent > SILENT_SECONDS:
+            lines.append(f"{each['client']} has been silent for {duration(silent)}")
+    return lines
+
+
+def accuracies(points: Mapping[str, float]) -> str:
+    mean = sum(points.values()) / len(points)
+    return f"{mean:.3f} ({', '.join(f'{name} {value:.3f}' for name, value in sorted(points.items()))})"
+
+
+class Watcher:
+    """Shows a run's progress for a block. bars: None: if stderr is a terminal; quiet: show nothing."""
+
+    def __init__(self, bars: bool | None = None, quiet: bool = False) -> None:
+        self.tally = Tally()
+        self.quiet = quiet
+        self._bars = (sys.stderr.isatty() if bars is None else bars) and not quiet
+        self._progress: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._spoke = time.monotonic()
+
+    def __enter__(self) -> Watcher:
+        if self._bars:
+            self._progress = open_progress()
+            self._tasks = {name: self._progress.add_task(name, total=None, note="") for name in ("rounds", "replies", "accuracy")}
+            self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def show(self, result: RunResult) -> None:
+        """Show what is new in a result."""
+        self._show(self.tally.see(result))
+
+    def event(self, event: Event) -> None:
+        """Show an event."""
+        self._show(self.tally.event(event))
+
+    def _show(self, lines: Iterator[str]) -> None:
+        new = list(lines)
+        if self._progress is not None:
+            for line in self.tally.alarms:
+                self._progress.console.print(clean(line), markup=False, highlight=False)
+            self.tally.alarms = []
+            self._draw(self._progress)
+            return
+        if not new and self.tally.waits and time.monotonic() - self._spoke > QUIET_SECONDS:
+            new = [self.tally.waits, *self.tally.silent]
+        for line in [] if self.quiet else new:
+            self._spoke = time.monotonic()
+            warn(line)
+
+    def _draw(self, progress: Progress) -> None:
+        tally, width = self.tally, progress.console.width
+        closed = max(tally.cursor, 0)
+        rounds = f"{closed} of {tally.total or '?'} {tally.last}"
+        progress.update(self._tasks["rounds"], total=tally.total, completed=closed, note=fitted(rounds, width))
+        got = 0 if tally.asked is None else tally.asked - len(tally.awaited)
+        waits = f"{got} of {tally.asked}, waiting for {', '.join(sorted(tally.awaited))}" if tally.awaited else tally.status
+        progress.update(self._tasks["replies"], total=tally.asked, completed=got, note=fitted(waits, width))
+        if tally.accuracy:
+            mean = sum(tally.accuracy.values()) / len(tally.accuracy)
+            progress.update(self._tasks["accuracy"], total=1.0, completed=mean, note=fitted(accuracies(tally.accuracy), width))
+
+
+def fitted(note: str, width: int) -> str:
+    """A bar's word on one line of a window this wide: it is cut, the bar is not."""
+    room = max(width - BAR - len("accuracy") - 3, 1)
+    text = clean(note)
+    return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
+def open_progress() -> Progress:
+    """Three bars with a word after each."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(BAR), TextColumn("{task.fields[note]}", markup=False))
+    return Progress(*columns, console=Console(stderr=True))
+
+
+def follow(client: Client, run: str, watcher: Watcher) -> RunResult:
+    """Watch a run of a coordinator; its result when it and its reference have ended or stalled."""
+    result = follow_one(client, run, watcher)
+    if result["status"] == "completed" and result["reference"]:
+        follow_one(client, result["reference"], Watcher(quiet=True), PATIENCE_SECONDS)
+        result = poll(client, run, watcher)
+    return result
+
+
+def follow_one(client: Client, run: str, watcher: Watcher, patience: float = 0.0) -> RunResult:
+    """Watch one run until it has ended or stalled. patience: none at the start of a watch, when an address may be wrong."""
+    seen = max((past["seq"] for past in client.events(run, patience=patience)), default=0)
+    result, polled = poll(client, run, watcher), time.monotonic()
+    events = client.follow(run, seen)
+    while result["status"] in OPEN:
+        event = next(events)
+        if event is not None:
+            watcher.event(event)
+        if event is None or "cause" in event["data"] or time.monotonic() - polled > REST_SECONDS:
+            result, polled = poll(client, run, watcher), time.monotonic()
+    return result
+
+
+def events_of(client: Client, run: str, follow: bool) -> Iterator[Event]:
+    """A run's events so far; with `follow` also those that come, until it ends."""
+    seen = 0
+    for past in client.events(run):
+        seen = past["seq"]
+        yield past
+    if not follow or client.run(run)["status"] in FINAL:
+        yield from client.events(run, seen) if follow else ()
+        return
+    for event in client.follow(run, seen):
+        if event is not None:
+            yield event
+        # None comes between two streams: the last stream ends with the run.
+        if (event is None or event["kind"] in FINAL) and client.run(run, PATIENCE_SECONDS)["status"] in FINAL:
+            return
+
+
+def poll(client: Client, run: str, watcher: Watcher) -> RunResult:
+    result = client.run(run, PATIENCE_SECONDS)
+    watcher.show(result)
+    return result

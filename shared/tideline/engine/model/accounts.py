@@ -1,0 +1,113 @@
+"""Clients: invitations, agents that are enrolled, and their public keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tideline.core.run import ClientId
+
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a client, of an API key
+
+
+class Standing(StrEnum):
+    """What a client may do. A pending one waits for approval; a revoked one is admitted again by an invitation only."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    REVOKED = "revoked"
+
+
+@dataclass(frozen=True)
+class Invite:
+    """A one-use token, stored hashed. `name` pins the client's name; empty lets the client choose. hold: it is pending first."""
+
+    token_hash: str
+    name: str
+    labels: Mapping[str, str]
+    expires: float
+    used_by: str = ""
+    hold: bool = False
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A client's public keys, in hexadecimal: Ed25519, by which it signs, and X25519, for what only it may read."""
+
+    sign: str
+    receive: str
+
+
+@dataclass(frozen=True)
+class Handover:
+    """New keys that a client's keys before them signed (hexadecimal). The first that it had stand there unsigned."""
+
+    keys: Keys
+    signature: str
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A client as its peers know it: its keys, and how it came to them, the oldest first."""
+
+    keys: Keys
+    handovers: tuple[Handover, ...] = ()
+
+
+@dataclass(frozen=True)
+class Client:
+    """An enrolled agent. `roles` are those that its owner allows.
+
+    rotate     whether it is asked for new keys
+    handovers  how it came to its keys from those that it enrolled with
+    """
+
+    name: ClientId
+    roles: tuple[str, ...]
+    labels: Mapping[str, str]
+    version: str
+    enrolled: float
+    seen: float
+    sign_key: str
+    receive_key: str
+    standing: Standing = Standing.APPROVED
+    revoked: float | None = None
+    reason: str = ""
+    rotate: bool = False
+    handovers: tuple[Handover, ...] = ()
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(self.sign_key, self.receive_key)
+
+
+class KeyRole(StrEnum):
+    """What the holder of a key may do: read; run experiments and admit agents; everything."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+    def covers(self, needed: KeyRole) -> bool:
+        order = tuple(KeyRole)
+        return order.index(self) >= order.index(needed)
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """An API key. Of the key itself there is only a hash. A name is free again once its key is revoked.
+
+    last_used   to the minute; None: never       expires   None: never       revoked   None: it is valid
+    """
+
+    id: str
+    name: str
+    key_hash: str
+    role: KeyRole
+    created: float
+    created_by: str
+    last_used: float | None = None
+    expires: float | None = None
+    revoked: float | None = None

@@ -1,0 +1,80 @@
+"""Initial weights: from a file that an experiment names to one that a coordinator accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from tideline import nets
+from tideline.archive import layout
+from tideline.archive.checks import DTYPE_NAMES
+from tideline.archive.parts import Buffer, digest_of
+from tideline.archive.writer import raw
+from tideline.client.http import Client
+from tideline.client.output import warn
+from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
+from tideline.core.run import Role, World, world_in
+from tideline.engine.model.experiment import Experiment, read_experiment
+from tideline.experiments.files import ExperimentText
+from tideline.learning.weights import fitted, is_backbone, read_weights, with_backbone
+
+PIECE = 1 << 20  # bytes that are passed on at once
+
+
+def upload(text: ExperimentText, client: Client) -> ExperimentText:
+    """The experiment for the coordinator: its file of weights is checked, uploaded, and named by its digest.
+
+    Raises ConfigRefused, with the path `weights`, for a file that cannot be used or is too large.
+    """
+    file = text.weights_file
+    if file is None:
+        return text
+    buffers = packed(text, file)
+    digest = digest_of(buffers)
+    client.upload_weights(digest, sum(memoryview(each).nbytes for each in buffers), lambda: pieces(buffers))
+    return text.with_weights(digest)
+
+
+def packed(text: ExperimentText, file: Path) -> Sequence[Buffer]:
+    """A file's weights as one safetensors file of the world's network: equal weights give equal bytes. Raises as `upload`."""
+    experiment = read_experiment(text.value)
+    world = world_in(text.value.get("world", {}))
+    nets.check(world)
+    weights = weights_for(world, experiment, file)
+    head, order = layout.build({name: (DTYPE_NAMES[w.dtype], tuple(w.shape)) for name, w in weights.items()}, {})
+    return [head, *(raw(weights[name]) for name in order)]
+
+
+def weights_for(world: World, experiment: Experiment, file: Path) -> Mapping[str, Tensor]:
+    """The network's weights from a file: all of them, or a backbone's under a bottleneck and a classifier drawn from the seed."""
+    try:
+        weights = read_weights(file)
+        if not is_backbone(world, weights):
+            return fitted(world, weights)
+        check_learners(experiment, file)
+        weights = with_backbone(world, weights, experiment.seed)
+    except (ConfigRefused, DataRefused) as error:
+        raise ConfigRefused(error.what, error.todo, path="weights") from error
+    warn(
+        f"Note: {file} contains only a backbone; bottleneck and classifier are drawn from the seed, and the run has to train them"
+    )
+    return weights
+
+
+def check_learners(experiment: Experiment, file: Path) -> None:
+    """Raises RosterRefused if all sites are targets, which cannot train what is drawn."""
+    sites = (s.role for s in experiment.data.values())
+    roles = {*experiment.roster.values(), *(s.role for s in experiment.select), *sites}
+    if roles <= {Role.TARGET}:
+        what = f"{file} contains only a backbone, and no site in the roster has labels to train a classifier over it"
+        raise RosterRefused(what, "Add a source, or give weights of the whole network, trained at one", path="roster")
+
+
+def pieces(buffers: Sequence[Buffer]) -> Iterator[bytes]:
+    """The bytes of buffers, a little at a time."""
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        for at in range(0, len(view), PIECE):
+            yield bytes(view[at : at + PIECE])

@@ -1,0 +1,232 @@
+"""A relay that lies about sealed values: their receiver finds it, says so, and the run goes on once the lie is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.engine.passing import ALL, Given, Value
+from tests.engine.sealing_stage import answered_to, given, lying, orders_with_values, owner, stage
+from tests.laws.stage import Stage
+from tideline.archive import sealing
+from tideline.archive.reader import decode
+from tideline.archive.writer import encode
+from tideline.core.run import Digest
+from tideline.engine.model.orders import Envelope, Order
+from tideline.engine.model.runs import Status
+from tideline.engine.peers.peer_keys import fresh, raw
+from tideline.engine.peers.sealing import about
+
+
+def swap_files(on: Stage, order: Order) -> Order:
+    """Each value's sealed file is another's."""
+    one, two = order.sealed
+    return replace(
+        order, sealed=(replace(one, cipher=two.cipher, bytes=two.bytes), replace(two, cipher=one.cipher, bytes=one.bytes))
+    )
+
+
+def swap_envelopes(on: Stage, order: Order) -> Order:
+    """Each value comes in the other's envelope."""
+    one, two = order.sealed
+    return replace(order, sealed=(replace(two, handle=one.handle), replace(one, handle=two.handle)))
+
+
+def change_bytes(on: Stage, order: Order) -> Order:
+    """A sealed file with a bit flipped, under a name that fits."""
+    return refile(on, order, lambda data: bytes([data[0] ^ 1]) + data[1:])
+
+
+def cut_bytes(on: Stage, order: Order) -> Order:
+    """A sealed file without its end."""
+    return refile(on, order, lambda data: data[:-1])
+
+
+def refile(on: Stage, order: Order, change: Callable[[bytes], bytes]) -> Order:
+    """The first value's sealed file, changed."""
+    first, *rest = order.sealed
+    data = change(bytes(on.parts.view(first.cipher)))
+    return replace(order, sealed=(replace(first, cipher=on.parts.put([data]), bytes=len(data)), *rest))
+
+
+def forged(on: Stage, order: Order) -> Order:
+    """A value that the coordinator made, sealed to the site, and signed by keys of its own."""
+    first, *rest = order.sealed
+    liar = fresh()
+    sealed = seal_as(on, order, first, liar.sign)
+    return replace(order, sealed=(sealed, *rest))
+
+
+def seal_as(on: Stage, order: Order, envelope: Envelope, sign: bytes) -> Envelope:
+    """A whole new envelope for a handle, signed by somebody."""
+    what, key = about(order.run, envelope.handle), sealing.new_key()
+    cipher = on.parts.put(sealing.Sealing(memoryview(bytes(envelope.handle.size)), key, what))
+    me = owner(on, order.id)
+    box = sealing.seal_key(key, raw(on.peer_keys_of[me].own().public)[1])
+    signature = sealing.sign(sealing.Handed(what, cipher, me, box), sign).hex()
+    return replace(envelope, cipher=cipher, keys={me: box.hex()}, signatures={me: signature})
+
+
+def other_box(on: Stage, order: Order) -> Order:
+    """A value whose key is in a box that the relay made, beside the holder's signature of its own."""
+    first, *rest = order.sealed
+    me = owner(on, order.id)
+    box = sealing.seal_key(sealing.new_key(), raw(on.peer_keys_of[me].own().public)[1]).hex()
+    return replace(order, sealed=(replace(first, keys={me: box}), *rest))
+
+
+def longer(on: Stage, order: Order) -> Order:
+    """A value whose sealed file is said to be longer than it is."""
+    first, *rest = order.sealed
+    return replace(order, sealed=(replace(first, bytes=first.bytes + 1), *rest))
+
+
+def without_key(on: Stage, order: Order) -> Order:
+    """A value whose key is kept back."""
+    first, *rest = order.sealed
+    return replace(order, sealed=(replace(first, keys={}), *rest))
+
+
+def left_out(on: Stage, order: Order) -> Order:
+    """A value that is kept back."""
+    return replace(order, sealed=order.sealed[1:])
+
+
+def of_a_stranger(on: Stage, order: Order) -> Order:
+    """Values of one whom the order does not tell of."""
+    holder = order.sealed[0].handle.holder
+    peers = {name: told for name, told in order.brief["peers"].items() if name != holder}
+    return replace(order, brief={**order.brief, "peers": peers})
+
+
+def other_keys(on: Stage, order: Order) -> Order:
+    """A peer that is shown with the liar's keys."""
+    holder, liar = order.sealed[0].handle.holder, fresh().public
+    told = {"sign": liar.sign, "receive": liar.receive, "handovers": []}
+    return replace(order, brief={**order.brief, "peers": {**order.brief["peers"], holder: told}})
+
+
+LIES = {
+    "sealed files swapped": (swap_files, "has not signed it"),
+    "envelopes swapped": (swap_envelopes, "has not signed it"),
+    "a sealed file changed": (change_bytes, "has not signed it"),
+    "a sealed file cut": (cut_bytes, "has not signed it"),
+    "a value forged": (forged, "has not signed it"),
+    "a box of the relay's own": (other_box, "has not signed it"),
+    "a file said to be longer": (longer, "which is not what was signed"),
+    "a key kept back": (without_key, "it came without a key for"),
+    "a value kept back": (left_out, "does not bring it"),
+    "a value of nobody": (of_a_stranger, "who is no peer of this run"),
+    "another's keys": (other_keys, "is shown with other keys"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_on_the_way_is_found_by_the_receiver(lie: str) -> None:
+    """Its answer says what is wrong with whose value; the run stalls with these words, and goes on when the lie is over."""
+    tell, words = LIES[lie]
+    on = stage()
+    run = on.start(given())
+    order = orders_with_values(on, run)[0]
+    me = owner(on, order.id)
+    original = on.agents[me].link.fetch
+    on.agents[me].link.fetch = lying(on, original)  # type: ignore[method-assign]
+    receipt = on.agents[me].handle(tell(on, order))
+    assert receipt is not None
+    row = on.journal.order(order.id)
+    assert row is not None
+    assert row.failure is not None
+    assert words in row.failure.what, row.failure
+    if row.failure.kind == "SealBroken":
+        assert "look at the coordinator" in row.failure.what, "nobody else is to blame"
+    on.rebuild()
+    stalled = on.play(run)
+    assert stalled.status is Status.STALLED
+    assert words in stalled.cause
+    on.run_service.resume(run)
+    assert on.play(run).status is Status.COMPLETED
+
+
+def test_a_replayed_value_is_found() -> None:
+    """One of the round before, also where the handle is changed with it: it is signed for its own round."""
+    on = stage()
+    run = on.start(given())
+    old = {e.handle.holder: e for o in orders_with_values(on, run) for e in o.sealed}
+    order = orders_with_values(on, run, 3)[0]
+    me = owner(on, order.id)
+    replayed = tuple(replace(old[e.handle.holder], handle=replace(old[e.handle.holder].handle, round=2)) for e in order.sealed)
+    on.agents[me].link.fetch = lying(on, on.agents[me].link.fetch)  # type: ignore[method-assign]
+    on.agents[me].handle(replace(order, sealed=replayed))
+    row = on.journal.order(order.id)
+    assert row is not None
+    assert row.failure is not None
+
+
+def renamed(on: Stage, order: Order, to: dict[str, tuple[str, int]]) -> Order:
+    """An order whose root names other values under the same holders and exchange, and envelopes that vouch for none."""
+    old = decode(Given, order.files[0][0], on.parts)
+    values = {n: replace(h, digest=to[n][0], size=to[n][1], kind=None) for n, h in old.values.items()}
+    sealed = tuple(replace(e, handle=values[e.handle.holder], signatures={}) for e in order.sealed)
+    return replace(order, files=encode(Given(values), on.parts).files, sealed=sealed)
+
+
+def test_a_value_that_the_relay_made_itself_is_found() -> None:
+    """Also where it lies at the site already, as a file of the message: that something is here does not say whose it is."""
+    on = stage()
+    run = on.start(given())
+    order = orders_with_values(on, run)[0]
+    forged = encode(Value(torch.full((8,), 666.0)), on.parts).files[0]
+    lie = renamed(on, order, dict.fromkeys(ALL, forged))
+    assert "does not name" in answered_to(on, replace(lie, files=(*lie.files, forged)))
+    on.rebuild()
+    on.run_service.resume(run) if on.play(run).status is Status.STALLED else None
+    assert on.play(run).status is Status.COMPLETED
+
+
+def test_a_value_of_before_under_a_new_handle_is_found() -> None:
+    """It lies at the site still, opened in the round before; the new handle says that it is of this one."""
+    on = stage()
+    run = on.start(given(rounds=4))
+    before = orders_with_values(on, run, 2)[0]
+    me = owner(on, before.id)
+    old = {e.handle.holder: (e.handle.digest, e.handle.size) for e in before.sealed}
+    order = next(o for o in orders_with_values(on, run, 3) if owner(on, o.id) == me)
+    assert all(on.vaults[me].parts(run).has(Digest(digest)) for digest, _ in old.values())
+    assert "has not signed it" in answered_to(on, renamed(on, order, {str(name): told for name, told in old.items()}))
+
+
+def test_an_order_for_a_round_that_is_not_there_is_refused() -> None:
+    """What a site signs says in which exchange it was made; that is its own plan's word, not the coordinator's."""
+    on = stage()
+    run = on.start(given())
+    order = orders_with_values(on, run)[0]
+    assert "place 1 and round 77, which the run's plan has not" in answered_to(on, replace(order, round=77))
+
+
+NAMES = ("c'; touch x", "a/b", "", "..", "a" * 65, "a\nb")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_peers_have_names_that_clients_can_have(name: str) -> None:
+    """They are shown to people, in a command that these may paste."""
+    on = stage()
+    run = on.start(given())
+    order = orders_with_values(on, run)[0]
+    told = on.agents[owner(on, order.id)].peer_keys.own().public
+    peers = {**order.brief["peers"], name: {"sign": told.sign, "receive": told.receive, "handovers": []}}
+    words = answered_to(on, replace(order, brief={**order.brief, "peers": peers}))
+    assert "peers cannot be understood" in words
+
+
+def test_keys_are_the_same_however_they_are_written() -> None:
+    """Hexadecimal has two cases."""
+    on = stage()
+    run = on.start(given())
+    order = orders_with_values(on, run)[0]
+    loud = {n: {**p, "sign": p["sign"].upper(), "receive": p["receive"].upper()} for n, p in order.brief["peers"].items()}
+    receipt = on.agents[owner(on, order.id)].handle(replace(order, brief={**order.brief, "peers": loud}))
+    assert receipt is not None
+    assert receipt.verdict == "accepted"

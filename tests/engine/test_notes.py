@@ -1,0 +1,106 @@
+"""Notes of agents become events of their runs, as many as the limits let, and those of members alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.synthetic import experiment, sites
+from tideline.algorithms import METHODS
+from tideline.core.errors import IdentityRefused
+from tideline.core.notes import Note
+from tideline.core.run import ClientId, OrderId, RunId
+from tideline.engine.coordinator.agent_service import MINUTE, PER_CLIENT, PER_RUN, Notebook
+from tideline.engine.simulation.federation import Federation
+
+ANNA, BERT = ClientId("anna"), ClientId("bert")
+STARTED, CUT = Note("order_started"), Note("upload_cut")
+
+
+@pytest.fixture
+def there() -> tuple[Federation, Notebook, RunId]:
+    """A run that has asked two sites to join."""
+    federation = Federation(METHODS, sites())
+    run = federation.start(experiment("fedavg", {"anna": "source", "bert": "source"}))
+    return federation, Notebook(federation.agent_service), run
+
+
+def order_of(federation: Federation, run: RunId, client: ClientId) -> OrderId:
+    """What a client is asked."""
+    return next(o.id for o in federation.journal.orders(run) if o.client == client)
+
+
+def notes(federation: Federation, run: RunId) -> list[dict[str, Any]]:
+    """What was written."""
+    return [dict(e.data) for e in federation.journal.events(run) if e.kind == "note"]
+
+
+def test_a_note_is_an_event(there: tuple[Federation, Notebook, RunId]) -> None:
+    """With its client, its order and its sentence."""
+    federation, notebook, run = there
+    order = order_of(federation, run, ANNA)
+    notebook.take(ANNA, [(order, Note("step_failed", {"seconds": 2.25}, {"error": "ValueError"}))])
+    (told,) = notes(federation, run)
+    assert (told["client"], told["order"], told["cursor"]) == ("anna", order, -1)
+    assert (told["note"], told["level"], told["what"]) == ("step_failed", "error", "failed after 2.2 s: ValueError")
+    assert (told["numbers"], told["words"]) == ({"seconds": 2.25}, {"error": "ValueError"})
+
+
+def test_of_others_orders_nobody_tells(there: tuple[Federation, Notebook, RunId]) -> None:
+    """Neither of a neighbour's, nor of one that does not exist; the rest of what is told with the latter is written."""
+    federation, notebook, run = there
+    with pytest.raises(IdentityRefused):
+        notebook.take(BERT, [(order_of(federation, run, ANNA), STARTED)])
+    with pytest.raises(IdentityRefused):
+        notebook.take(ClientId("carl"), [(order_of(federation, run, ANNA), STARTED)])
+    assert notes(federation, run) == []
+    notebook.take(ANNA, [(OrderId("none"), STARTED), (order_of(federation, run, ANNA), CUT), (OrderId("none"), STARTED)])
+    assert [note["note"] for note in notes(federation, run)] == ["upload_cut"]
+
+
+def test_a_client_tells_so_much_a_minute(there: tuple[Federation, Notebook, RunId]) -> None:
+    """Of warnings up to the limit, of information half of it; what is left out is counted and said when the minute is over."""
+    federation, notebook, run = there
+    order = order_of(federation, run, ANNA)
+    notebook.take(ANNA, [(order, STARTED)] * PER_CLIENT)
+    assert len(notes(federation, run)) == PER_CLIENT // 2
+    notebook.take(ANNA, [(order, CUT)] * PER_CLIENT)
+    assert len(notes(federation, run)) == PER_CLIENT
+    notebook.take(BERT, [(order_of(federation, run, BERT), CUT)])
+    assert notes(federation, run)[-1]["client"] == "bert"
+    assert not notebook.overdue()
+    federation.clock.advance(MINUTE)
+    assert notebook.overdue()
+    notebook.flush()
+    last = notes(federation, run)[-1]
+    assert (last["client"], last["note"], last["numbers"]) == ("anna", "left_out", {"count": PER_CLIENT})
+    assert not notebook.overdue()
+    notebook.take(ANNA, [(order, STARTED)])
+    assert notes(federation, run)[-1]["note"] == "order_started"
+
+
+def test_a_run_takes_so_much_a_minute() -> None:
+    """However many clients tell."""
+    names = [f"site-{i}" for i in range(8)]
+    federation = Federation(METHODS, {name: next(iter(sites().values())) for name in names})
+    run, notebook = federation.start(experiment("fedavg", dict.fromkeys(names, "source"))), Notebook(federation.agent_service)
+    for name in names:
+        client = ClientId(name)
+        notebook.take(client, [(order_of(federation, run, client), CUT)] * PER_CLIENT)
+    assert len(notes(federation, run)) == PER_RUN
+    federation.clock.advance(MINUTE)
+    notebook.flush()
+    last = notes(federation, run)[-1]
+    assert last["numbers"] == {"count": 8 * PER_CLIENT - PER_RUN} and "client" not in last
+
+
+def test_a_run_that_has_ended_takes_none(there: tuple[Federation, Notebook, RunId]) -> None:
+    """But for a minute: a note may come a little after the answer that ended the run."""
+    federation, notebook, run = there
+    order = order_of(federation, run, ANNA)
+    federation.run_service.cancel(run)
+    notebook.take(ANNA, [(order, CUT)])
+    federation.clock.advance(MINUTE)
+    notebook.take(ANNA, [(order, CUT)])
+    assert len(notes(federation, run)) == 1
