@@ -85,12 +85,29 @@ def run_agent(settings: AgentSettings) -> None:
         line, steps = CountedLink(link, metrics), CountedPool(pool, metrics)
         peer_keys = PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met))
         agent = Agent(
-            ClientId(settings.name), line, vault, steps, policy.allowed, order_log(witness, metrics), settings.roles, peer_keys
+            name=ClientId(settings.name),
+            link=line,
+            vault=vault,
+            pool=steps,
+            policy=policy.allowed,
+            log=order_log(witness, metrics),
+            roles=settings.roles,
+            peer_keys=peer_keys,
         )
         rotation = Rotation(link, settings.folder, settings.rotate)
         with metrics.serve(settings.metrics):
             lock = partial(at_work, settings.folder)
-            AgentLoop(agent, link, pool, stop, settings.parallel, rotation, witness, metrics.heard, lock).run()
+            AgentLoop(
+                agent=agent,
+                link=link,
+                pool=pool,
+                stop=stop,
+                parallel=settings.parallel,
+                rotation=rotation,
+                witness=witness,
+                heard=metrics.heard,
+                at_work=lock,
+            ).run()
 
 
 def away(error: BaseException | None) -> None:

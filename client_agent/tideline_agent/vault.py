@@ -56,7 +56,15 @@ class FolderVault:
             raise MemoryLost(f"The vault's record of run {run} cannot be read", "Restore the agent's home directory") from None
         files = {k: tuple((Digest(d), int(n)) for d, n in raw[k]) for k in ("memory", "reply")}
         asked = None if raw.get("asked") is None else tuple((Digest(d), int(n)) for d, n in raw["asked"])
-        head = Head(OrderId(raw["order"]), raw["cursor"], files["memory"], files["reply"], raw["metrics"], raw["facts"], asked)
+        head = Head(
+            order=OrderId(raw["order"]),
+            cursor=raw["cursor"],
+            memory=files["memory"],
+            reply=files["reply"],
+            metrics=raw["metrics"],
+            facts=raw["facts"],
+            asked=asked,
+        )
         peers = None if raw.get("peers") is None else tuple(map(ClientId, raw["peers"]))
         own = tuple((Digest(d), int(n)) for d, n in raw.get("own", ()))
         return replace(head, sealed=tuple(map(envelope_in, raw.get("sealed", ()))), peers=peers, own=own)
@@ -130,4 +138,10 @@ def plain_envelope(envelope: Envelope) -> dict[str, Any]:
 
 
 def envelope_in(raw: Mapping[str, Any]) -> Envelope:
-    return Envelope(handle_in(raw["handle"]), Digest(raw["cipher"]), raw["bytes"], raw["keys"], raw.get("signatures", {}))
+    return Envelope(
+        handle=handle_in(raw["handle"]),
+        cipher=Digest(raw["cipher"]),
+        bytes=raw["bytes"],
+        keys=raw["keys"],
+        signatures=raw.get("signatures", {}),
+    )

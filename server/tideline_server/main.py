@@ -184,20 +184,38 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
     shared = shared_key(settings)
     bell = RedisBell(loop, settings.redis) if settings.redis else LocalBell(loop)
     counts = RedisCounts(settings.redis) if settings.redis else LocalCounts()
-    limits = Limits(counts, clock, settings.rate, settings.rate_wrong_keys, settings.rate_enrol, PROBES)
+    rates = {"calls": settings.rate, "wrong_keys": settings.rate_wrong_keys, "enrolments": settings.rate_enrol}
+    limits = Limits(counts, clock, **rates, probes=PROBES)
     parts = open_parts(*settings.place)
     parts.begin()
     journal = await opened(settings, metrics)
     listen(settings.host, grpc_port, "--grpc-port").close()  # still free, however long the database was awaited
-    part_store = PartStore(parts, journal, clock, TIDY_SECONDS, lambda why: log.warning("parts_not_collected", reason=why))
+    part_store = PartStore(
+        parts=parts,
+        journal=journal,
+        clock=clock,
+        pause=TIDY_SECONDS,
+        report=lambda why: log.warning("parts_not_collected", reason=why),
+    )
     part_store.own(settings.place[0])
     compute = ProcessCompute(settings.place, settings.methods)
     compute.start()
     planner, syncers = ProcessPlanner(), ThreadPoolExecutor(SYNCERS, "sync")
-    run_service = RunService(journal, compute, bell, clock, parts.has)
-    agent_service = AgentService(journal, part_store, compute, bell, clock, __version__, syncers, metrics)
-    leases = Leases(journal, SteadyClock(), holder(folder), settings.lease, partial(taken_over, metrics))
-    scheduler = Scheduler(journal, part_store, compute, bell, clock, metrics)
+    run_service = RunService(journal=journal, compute=compute, bell=bell, clock=clock, here=parts.has)
+    agent_service = AgentService(
+        journal=journal,
+        part_store=part_store,
+        compute=compute,
+        bell=bell,
+        clock=clock,
+        version=__version__,
+        later=syncers,
+        meter=metrics,
+    )
+    leases = Leases(
+        journal=journal, clock=SteadyClock(), holder=holder(folder), seconds=settings.lease, taken=partial(taken_over, metrics)
+    )
+    scheduler = Scheduler(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock, meter=metrics)
     scheduling = SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"))
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     certified = settings.tls_client_ca is not None

@@ -120,7 +120,7 @@ class Servicer:
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(REPORTERS, "report")
         self._reporting: defaultdict[ClientId, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(REPORTS))
-        self.callers = Callers(run_service.enrolment, self.run, version, certified, limits)
+        self.callers = Callers(enrolment=run_service.enrolment, run=self.run, version=version, certified=certified, limits=limits)
         self.notebook = Notebook(agent_service)
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "agents"), self.run)
         self.closing = asyncio.Event()

@@ -114,7 +114,9 @@ def reply_in(raw: bytes) -> Reply:
     few(len(request.sealed), MOST_FILES, "sealed values")
     few(sum(max(len(each.keys), len(each.signatures)) for each in request.sealed), MOST_KEYS, "sealed keys")
     sealed = tuple(map(sealed_in, request.sealed))
-    return Reply(OrderId(request.order), files, dict(request.metrics), facts, failure, sealed=sealed)
+    return Reply(
+        order=OrderId(request.order), files=files, metrics=dict(request.metrics), facts=facts, failure=failure, sealed=sealed
+    )
 
 
 def notes_in(request: pb.SendNotesRequest) -> list[tuple[OrderId, Note]]:

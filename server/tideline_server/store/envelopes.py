@@ -60,8 +60,8 @@ def find(connection: Connection, run: RunId, handles: Collection[Handle[Any]]) -
 
 
 def envelope_of(row: Row[Any]) -> Envelope:
-    handle: Handle[Any] = Handle(row.digest, row.size, row.holder, row.phase, row.round)
-    return Envelope(handle, Digest(row.cipher), row.bytes, row.keys, row.signatures)
+    handle: Handle[Any] = Handle(digest=row.digest, size=row.size, holder=row.holder, phase=row.phase, round=row.round)
+    return Envelope(handle=handle, cipher=Digest(row.cipher), bytes=row.bytes, keys=row.keys, signatures=row.signatures)
 
 
 def need(connection: Connection, run: RunId, cursor: int, found: Collection[Envelope]) -> None:

@@ -192,11 +192,11 @@ ASKED = select(func.count()).select_from(orders).where(orders.c.status == OrderS
 def tally(connection: Connection) -> Tally:
     """Counts, each of one statement."""
     return Tally(
-        by(connection, runs.c.status, Status),
-        by(connection, clients.c.standing, Standing),
-        connection.scalar(ASKED) or 0,
-        connection.scalar(select(func.count()).select_from(parts)) or 0,
-        connection.scalar(select(audit_tip.c.seq)) or 0,
+        runs=by(connection, runs.c.status, Status),
+        clients=by(connection, clients.c.standing, Standing),
+        orders=connection.scalar(ASKED) or 0,
+        parts=connection.scalar(select(func.count()).select_from(parts)) or 0,
+        entries=connection.scalar(select(audit_tip.c.seq)) or 0,
     )
 
 

@@ -57,7 +57,7 @@ def begin_from(connection: Connection, new: Sequence[RunRow], here: Callable[[Di
 
 def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Claim) -> Listed:
     """Write new orders, and more references. What orders send is kept."""
-    claims = [*more, *(Claim("order", o.run, o.cursor, o.files, o.id) for o in new)]
+    claims = [*more, *(Claim(kind="order", run=o.run, cursor=o.cursor, files=o.files, owner=o.id) for o in new)]
     parts.lay(connection, claims, now)
     known = interned(connection, [claim.files for claim in claims], held=True)
     orders.write(connection, new, known)
@@ -123,7 +123,7 @@ def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> N
     accepted = row.status is OrderStatus.ANSWERED
     sealed_files = ciphers(reply.sealed)
     named = [("reply", reply.files), ("sealed", sealed_files)] if accepted else []
-    claims = [Claim(kind, row.run, row.cursor, files, row.id) for kind, files in named]
+    claims = [Claim(kind=kind, run=row.run, cursor=row.cursor, files=files, owner=row.id) for kind, files in named]
     parts.lay(connection, claims, now)
     known = interned(connection, [reply.files, sealed_files], held=accepted)
     orders.note_answer(connection, row, known)

@@ -143,13 +143,17 @@ class Call:
         asked = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), canonical(self.body)]
         meant = hmac.digest(self.caller.door.encode(), json.dumps(asked).encode(), "sha256").hex()
         return IdempotencyRecord(
-            hashlib.sha256(self.key.encode()).hexdigest(), meant, secrets.token_hex(16), now, secrets.token_hex(8)
+            key=hashlib.sha256(self.key.encode()).hexdigest(),
+            asked=meant,
+            seed=secrets.token_hex(16),
+            made=now,
+            worker=secrets.token_hex(8),
         )
 
     def identity(self, record: IdempotencyRecord) -> Identity:
         """What is made by it is called after the record's seed; a token also needs both keys."""
         secret = f"{self.caller.door}\n{self.key}".encode()
-        return Identity(record.seed, secret, record.key, record.worker, self.caller.name)
+        return Identity(seed=record.seed, secret=secret, idempotency_record=record.key, worker=record.worker, by=self.caller.name)
 
 
 @dataclass
