@@ -184,8 +184,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
     shared = shared_key(settings)
     bell = RedisBell(loop, settings.redis) if settings.redis else LocalBell(loop)
     counts = RedisCounts(settings.redis) if settings.redis else LocalCounts()
-    rates = {"calls": settings.rate, "wrong_keys": settings.rate_wrong_keys, "enrolments": settings.rate_enrol}
-    limits = Limits(counts, clock, **rates, probes=PROBES)
+    limits = limits_of(settings, counts, clock)
     parts = open_parts(*settings.place)
     parts.begin()
     journal = await opened(settings, metrics)
@@ -222,16 +221,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
     servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call)
     disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks)
-    ends = None if tls is None else not_after(tls.chain)
-    gauges: Gauges = {
-        "tideline_agents_listening": ("agents that hear orders from here", lambda: servicer.listening),
-        "tideline_turns_waiting": ("looks at runs that are under way or wait for one", lambda: scheduling.turns),
-        "tideline_worker_up": ("whether the numeric worker runs", lambda: float(compute.pid is not None)),
-        "tideline_redis_up": ("whether Redis answers, where there is one", lambda: bell.connected),
-        "tideline_store_connections": ("connections to the database in use", lambda: journal.connections),
-        "tideline_disk_free_bytes": ("free bytes on the fullest disk that is written to", partial(least_free, disks)),
-        "tideline_tls_not_after_timestamp_seconds": ("when the coordinator's certificate ends", lambda: ends),
-    }
+    gauges = gauges_of(servicer, scheduling, compute, bell, journal, disks, tls)
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
     services = Services(
         run_service=run_service,
@@ -312,6 +302,40 @@ def taken_over(metrics: Metrics, lease: Lease) -> None:
     """Tell that another coordinator has fallen silent, and that its run is scheduled here from now on."""
     log.warning("run_taken_over", run=lease.run, silent=lease.holder, lease_seconds=lease.seconds)
     metrics.lease("taken_over")
+
+
+def limits_of(settings: CoordinatorSettings, counts: LocalCounts | RedisCounts, clock: WallClock) -> Limits:
+    """The limits on calls that the settings name."""
+    return Limits(
+        counts=counts,
+        clock=clock,
+        calls=settings.rate,
+        wrong_keys=settings.rate_wrong_keys,
+        enrolments=settings.rate_enrol,
+        probes=PROBES,
+    )
+
+
+def gauges_of(
+    servicer: Servicer,
+    scheduling: SchedulerLoop,
+    compute: ProcessCompute,
+    bell: LocalBell,
+    journal: SqlJournal,
+    disks: tuple[Path, ...],
+    tls: Tls | None,
+) -> Gauges:
+    """Gauges of this process."""
+    ends = None if tls is None else not_after(tls.chain)
+    return {
+        "tideline_agents_listening": ("agents that hear orders from here", lambda: servicer.listening),
+        "tideline_turns_waiting": ("looks at runs that are under way or wait for one", lambda: scheduling.turns),
+        "tideline_worker_up": ("whether the numeric worker runs", lambda: float(compute.pid is not None)),
+        "tideline_redis_up": ("whether Redis answers, where there is one", lambda: bell.connected),
+        "tideline_store_connections": ("connections to the database in use", lambda: journal.connections),
+        "tideline_disk_free_bytes": ("free bytes on the fullest disk that is written to", partial(least_free, disks)),
+        "tideline_tls_not_after_timestamp_seconds": ("when the coordinator's certificate ends", lambda: ends),
+    }
 
 
 def least_free(folders: Iterable[Path]) -> float | None:

@@ -118,7 +118,7 @@ def test_a_store_that_goes_away_for_a_while(tmp_path: Path, data: dict[str, Path
         s3.stop()
         try:
             (tmp_path / "go").touch()
-            federation.until(lambda: all("Nobody answers" in federation.log(name) for name in SITES), "the sites to be told")
+            federation.until(lambda: all("There is no answer" in federation.log(name) for name in SITES), "the sites to be told")
             assert federation.result(run)["status"] == "running"
         finally:
             s3.start()

@@ -380,7 +380,7 @@ def test_the_command(site: AgentSettings) -> None:
     assert done.exit_code == 0, done.output
     assert [line.split("  ")[0].strip() for line in done.output.splitlines()[: len(NAMES)]].count("ok") == len(NAMES) - 1
     assert done.output.splitlines()[-1] == "An agent can work with these options."
-    assert "the coordinator is told nothing" in done.output
+    assert "no notes of the work are sent" in done.output
 
 
 def test_the_command_for_programs(site: AgentSettings) -> None:
