@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.domains import each_target, played, world_of
-from tideline.algorithms.feddadil import client, feddadil, score, target
+from tideline.algorithms.feddadil import client, feddadil, target
 from tideline.algorithms.feddadil.messages import Mine
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
@@ -139,22 +139,22 @@ def columns_of(mine: Mine, sites: dict[str, Holdings], at: str, world: World, co
     """Every column's outputs on the scored rows."""
     c = feddadil.configure(config)
     site = Site(c, world, ClientId(at), Role.TARGET, sites[at].held_out, 1, torch.Generator())
-    z = score.embedded(mine, site, site.data.x)
-    told = target.guesses(mine, mine.heads, z, score.network(mine, site), c)
+    z = target.embedded(mine, site, site.data.x)
+    report = target.guesses(mine, mine.heads, z, target.network(mine, site), c)
     pooled = pooled_linear({name: own.train for name, own in sites.items() if name != at}, mine, site)
-    made = {"pooled": pooled(z), "comparison": told["none"] if mine.model else pooled(z), "source_only": told["none"]}
-    made |= {"own": told["own"], "r": told[f"r{c.rounds}"], "e": told[f"e{c.rounds}"], "committee": told["committee"]}
+    made = {"pooled": pooled(z), "comparison": report["none"] if mine.model else pooled(z), "source_only": report["none"]}
+    made |= {"own": report["own"], "r": report[f"r{c.rounds}"], "e": report[f"e{c.rounds}"], "committee": report["committee"]}
     y = site.data.y
     assert y is not None
-    candidates = {name: p for name, p in told.items() if name not in ("rows", "sites")}
+    candidates = {name: p for name, p in report.items() if name not in ("rows", "sites")}
     oracle = max(candidates.values(), key=lambda p: float((p.argmax(1) == y).double().mean()))
-    made |= {f"spc_{name}": p for name, p in score.distilled(mine, site, client.own(mine, c, z))}
-    return {**made, "chosen": told[mine.chosen], "oracle": oracle}
+    made |= {f"spc_{name}": p for name, p in target.distilled(mine, site, client.own(mine, c, z))}
+    return {**made, "chosen": report[mine.chosen], "oracle": oracle}
 
 
 def pooled_linear(sources: dict[str, Data], mine: Mine, site: Site) -> Any:
     """The linear classifier on all sources' features, standardised together."""
-    x = torch.cat([score.embedded(mine, site, data.x) for data in sources.values()])
+    x = torch.cat([target.embedded(mine, site, data.x) for data in sources.values()])
     y = torch.cat([data.y for data in sources.values() if data.y is not None])
     shift, stretch = moments(x)
     labels = torch.nn.functional.one_hot(y, site.world.classes).float()
@@ -164,11 +164,11 @@ def pooled_linear(sources: dict[str, Data], mine: Mine, site: Site) -> Any:
 
 def line(row: dict[str, Any]) -> str:
     """A target for people."""
-    told = "  ".join(f"{name} {value:.1f}" for name, value in row["accuracy"].items())
+    report = "  ".join(f"{name} {value:.1f}" for name, value in row["accuracy"].items())
     found = (f"{e['chosen']} s {e.get('s', 0):.3f} rho {e.get('rho', 0):+.2f}" for e in row["evidence"])
     evidence = "; ".join(found)
     gain = f"gain {row['gain']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}]"
-    return f"{row['set']} {row['target']:11s} {row['rows']:5d} rows  {told}  {gain}  ({evidence})"
+    return f"{row['set']} {row['target']:11s} {row['rows']:5d} rows  {report}  {gain}  ({evidence})"
 
 
 if __name__ == "__main__":

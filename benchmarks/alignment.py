@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import torch
 
-from benchmarks.alignment_told import ALL_SEEN, METHODS, PEERS_SEE, domains, experiment, gathered, scored
+from benchmarks.alignment_report import ALL_SEEN, METHODS, PEERS_SEE, domains, experiment, gathered, scored
 from benchmarks.domains import played_with
-from benchmarks.lines import cell, kept, tell, there
+from benchmarks.lines import cell, emit, read_rows, there
 from tideline.core.errors import ConfigRefused
 
 QUICK = {"rounds": 2, "warm": 1, "rows": 64, "seeds": 1, "size": 28}
@@ -40,14 +40,14 @@ def main() -> int:
     args = arguments()
     torch.set_num_threads(args.threads)
     if args.table:
-        sys.stdout.write(table(kept(args.table)))
+        sys.stdout.write(table(read_rows(args.table)))
         return 0
     if args.network:
         from benchmarks.alignment_network import over_the_network
 
         sys.stdout.write(json.dumps(over_the_network(args)) + "\n")
         return 0
-    tell(rows(args), args, line)
+    emit(rows(args), args, line)
     return 0
 
 
@@ -91,8 +91,8 @@ def rows(args: Any) -> Iterator[dict[str, Any]]:
         for at in args.targets.split(",") if args.targets else all_of:
             sites = gathered(all_of, at, args)
             for method in args.methods.split(","):
-                if (args.set, at, seed, method) not in known and (told := played_or_not(sites, at, method, seed, args)):
-                    yield {"set": args.set, "target": at, "seed": seed, "method": method, **told}
+                if (args.set, at, seed, method) not in known and (report := played_or_not(sites, at, method, seed, args)):
+                    yield {"set": args.set, "target": at, "seed": seed, "method": method, **report}
 
 
 def played_or_not(sites: Mapping[str, Any], at: str, method: str, seed: int, args: Any) -> dict[str, Any]:
@@ -110,8 +110,8 @@ def played(sites: Mapping[str, Any], at: str, method: str, seed: int, args: Any)
     """One run, and what it came to; of `alone` as many as there are sources, and their mean."""
     begun = time.monotonic()
     pairs = [{name: sites[name], at: sites[at]} for name in sites if name != at] if method == "alone" else [sites]
-    told = [come_to(each, at, method, seed, args) for each in pairs]
-    means = {key: round(float(np.mean([each[key] for each in told])), 2) for key in told[0]}
+    report = [come_to(each, at, method, seed, args) for each in pairs]
+    means = {key: round(float(np.mean([each[key] for each in report])), 2) for key in report[0]}
     return {**means, "seconds": round(time.monotonic() - begun, 1)}
 
 
@@ -152,8 +152,8 @@ def lead(own: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) ->
 def line(row: Mapping[str, Any]) -> str:
     """A row for people."""
     before = f" (before {row['source_only']:.1f})" if "source_only" in row else ""
-    told = f"{row['target']:10s} {row['seed']}  {row['method']:12s} {row['accuracy']:5.1f}{before}"
-    return f"{told}  {row['mb']:.1f} MB, {row['seconds']:.0f} s"
+    report = f"{row['target']:10s} {row['seed']}  {row['method']:12s} {row['accuracy']:5.1f}{before}"
+    return f"{report}  {row['mb']:.1f} MB, {row['seconds']:.0f} s"
 
 
 if __name__ == "__main__":

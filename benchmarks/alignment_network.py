@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.alignment_told import PEERS_SEE, POLICY, domains, experiment, gathered, scored
+from benchmarks.alignment_report import PEERS_SEE, POLICY, domains, experiment, gathered, scored
 from benchmarks.processes import in_one_process, played
 from tideline.learning.formats.holdings import Holdings
 
@@ -28,8 +28,8 @@ def over_the_network(args: Any) -> dict[str, Any]:
         folders = {name: written(home / "sites" / name, name, own) for name, own in sites.items()}
         result, held = played(home, given, folders, POLICY)
         again = in_one_process(given, folders, PEERS_SEE)
-    told = {"target": at, "method": method, "agents": len(folders), **scored(result, at), **held}
-    return {**told, "same": result["state_digest"] == again["state_digest"]}
+    report = {"target": at, "method": method, "agents": len(folders), **scored(result, at), **held}
+    return {**report, "same": result["state_digest"] == again["state_digest"]}
 
 
 def written(folder: Path, name: str, own: Holdings) -> Path:

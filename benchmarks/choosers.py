@@ -34,7 +34,7 @@ from torch import Tensor
 
 from benchmarks.adaptation import FEATURES, IMAGES, arguments
 from benchmarks.domains import each_target, played, world_of
-from tideline.algorithms.feddadil import feddadil, score, target
+from tideline.algorithms.feddadil import feddadil, target
 from tideline.algorithms.feddadil.client import own
 from tideline.algorithms.feddadil.messages import Mine
 from tideline.archive.checks import LAX
@@ -90,9 +90,9 @@ def judged(sites: dict[str, Holdings], at: str, seed: int, config: dict[str, Any
     site = Site(c, world, ClientId(at), Role.TARGET, sites[at].held_out, 1, torch.Generator())
     y = site.data.y
     assert y is not None
-    z = score.embedded(there, site, site.data.x)
-    told = candidates(target.guesses(there, there.heads, z, score.network(there, site), c))
-    accuracy = {name: 100 * score.accuracy(p, y) for name, p in told.items()}
+    z = target.embedded(there, site, site.data.x)
+    report = candidates(target.guesses(there, there.heads, z, target.network(there, site), c))
+    accuracy = {name: 100 * target.accuracy(p, y) for name, p in report.items()}
     return {criterion: accuracy[name] for criterion, name in chosen.items()} | {"oracle": max(accuracy.values())}
 
 
@@ -134,9 +134,9 @@ def weighted(seen: Guesses, mine: dict[str, Mine], sites: dict[str, Holdings], a
     for name in sorted(set(sites) - {at}):
         here = replace(mine[name], candidates=there.candidates, heads=there.heads)
         site = Site(c, world, ClientId(name), Role.SOURCE, sites[name].held_out, 1, torch.Generator())
-        z = score.embedded(here, site, site.data.x)
+        z = target.embedded(here, site, site.data.x)
         features.append(own(here, c, z))
-        for way, p in candidates(target.guesses(here, there.heads, z, score.network(here, site), c)).items():
+        for way, p in candidates(target.guesses(here, there.heads, z, target.network(here, site), c)).items():
             errors[way].append((p.argmax(1) != site.data.y).double())
     w = importance(torch.cat(features), own(there, c))
     return min(errors, key=lambda way: float((w * torch.cat(errors[way])).sum()))

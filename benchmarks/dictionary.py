@@ -32,7 +32,7 @@ import torch
 from torch import Generator, Tensor
 
 from benchmarks.measure import PeakMemory
-from tideline.numerics.labels.simplex import project
+from tideline.numerics.labels.softmax import project
 from tideline.numerics.transport.dictionary import Dictionary, Fit, logits_of, one_hot_logits, soft_labels
 from tideline.numerics.transport.dictionary_update import Pool, fit, fresh, slices
 
@@ -165,8 +165,8 @@ def profiled(args: Any) -> int:
         for optimiser in ("adam", "rows"):
             p = problem(args, d, optimiser)
             for name, epoch in {"ours": ours(p), "plain": plain(p)}.items():
-                told = "  ".join(f"{part} {1e3 * s:.1f}" for part, s in shares(epoch, args.epochs).items())
-                sys.stdout.write(f"d={d:5d} {optimiser:5s} {name:5s} ms an epoch: {told}\n")
+                report = "  ".join(f"{part} {1e3 * s:.1f}" for part, s in shares(epoch, args.epochs).items())
+                sys.stdout.write(f"d={d:5d} {optimiser:5s} {name:5s} ms an epoch: {report}\n")
     return 0
 
 

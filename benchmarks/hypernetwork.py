@@ -60,8 +60,8 @@ def main() -> int:
     for model in args.models.split(","):
         for n in map(int, args.clients.split(",")):
             for row in ROWS:
-                told = apart(f"{model},{row},{n}", args.threads)
-                sys.stdout.write((json.dumps(told) if args.json else "  ".join(f"{k} {v}" for k, v in told.items())) + "\n")
+                report = apart(f"{model},{row},{n}", args.threads)
+                sys.stdout.write((json.dumps(report) if args.json else "  ".join(f"{k} {v}" for k, v in report.items())) + "\n")
                 sys.stdout.flush()
     return 0
 
@@ -105,12 +105,12 @@ def measured(model: str, row: str, n: int, threads: int) -> dict[str, Any]:
         S = size(turned.state)
         del turned
         digest, _ = round_of(game, compute, parts, digest, 0, given)
-        mb, (_, told) = grown(lambda: round_of(game, compute, parts, digest, 1, given))
+        mb, (_, report) = grown(lambda: round_of(game, compute, parts, digest, 1, given))
     return {
         "model": model,
         "method": row,
         "clients": n,
-        **told,
+        **report,
         "mb": round(mb, 1),
         "S_mb": round(S / MB, 1),
         "of_S": round(mb * MB / S, 2),

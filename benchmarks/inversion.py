@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tideline.core.record import Nothing
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
@@ -30,7 +32,7 @@ from torch import Tensor, nn
 from benchmarks.domains import Domain, read
 from tideline import nets
 from tideline.algorithms.fada import client, critic
-from tideline.algorithms.fada.messages import Ask, Identifier, Identifiers, Mine
+from tideline.algorithms.fada.messages import Identifier, Identifiers, Mine
 from tideline.algorithms.fada.settings import FADA
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
@@ -144,7 +146,7 @@ def exposed(c: FADA, G: dict[str, Tensor], world: World, data: Data, n: int) -> 
     """n messages of variant B, row by row."""
     f, images = [], []
     for seed in range(-(-n // c.batch)):
-        outcome = critic.expose.run(Ask(), memory(G), site(c, world, data, seed))
+        outcome = critic.expose.run(Nothing(), memory(G), site(c, world, data, seed))
         f.append(outcome.message.f)
         images.append(data.x[outcome.memory.drawn].flatten(1).unsqueeze(1))
     return torch.cat(f), torch.cat(images)
@@ -180,7 +182,7 @@ def line(guess: Tensor, truth: Tensor) -> Tensor:
 
 
 def learnt(messages: Tensor, images: Tensor, args: Any) -> Callable[[Tensor], Tensor]:
-    """A network from a message to its images, in any order: of all epochs that which undid an eighth best, kept apart for it."""
+    """A network from a message to its images, in any order: of all epochs the one that is best on an eighth set apart."""
     B, pixels = images.shape[1:]
     net = nn.Sequential(
         *(nn.Linear(messages.shape[1], 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU()),
@@ -188,7 +190,7 @@ def learnt(messages: Tensor, images: Tensor, args: Any) -> Callable[[Tensor], Te
     )
     by = torch.optim.Adam(net.parameters(), lr=1e-3)
     tested, rest = torch.arange(len(messages)).split([len(messages) // 8, len(messages) - len(messages) // 8])
-    best, kept = float("inf"), copy.deepcopy(net)
+    best, best_net = float("inf"), copy.deepcopy(net)
     for _ in range(args.epochs):
         for rows in rest[torch.randperm(len(rest))].split(32):
             guess = net(messages[rows])
@@ -197,8 +199,8 @@ def learnt(messages: Tensor, images: Tensor, args: Any) -> Callable[[Tensor], Te
             loss.backward()
             by.step()
         if (now := error(net(messages[tested]).detach(), images[tested])) < best:
-            best, kept = now, copy.deepcopy(net)
-    return lambda captured: kept(captured).detach()
+            best, best_net = now, copy.deepcopy(net)
+    return lambda captured: best_net(captured).detach()
 
 
 def paired(images: Tensor, guess: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 from benchmarks.domains import each_target, played_with
-from benchmarks.lines import cell, kept, tell, there
+from benchmarks.lines import cell, emit, read_rows, there
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.step import Data
 from tideline.learning.formats.holdings import Holdings
@@ -56,9 +56,9 @@ def main() -> int:
     args = arguments()
     torch.set_num_threads(args.threads)
     if args.table:
-        sys.stdout.write(table(kept(args.table)))
+        sys.stdout.write(table(read_rows(args.table)))
         return 0
-    tell(rows(args), args, line)
+    emit(rows(args), args, line)
     return 0
 
 

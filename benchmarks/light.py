@@ -132,8 +132,8 @@ class Light:
     async def enrol(self, channel: Any) -> None:
         """Ask for the time, then enrol, or come back."""
         hello = channel.unary_unary(SERVICE + "Hello", None, pb.HelloReply.FromString)
-        told = await hello(pb.HelloRequest(protocol=PROTOCOL, version=__version__).SerializeToString())
-        self.greeting = Greeting(told.time_ms, time.monotonic())
+        report = await hello(pb.HelloRequest(protocol=PROTOCOL, version=__version__).SerializeToString())
+        self.greeting = Greeting(report.time_ms, time.monotonic())
         sign_key, receive_key = self.keys.public
         who = {
             "token": secret_of(self.crew.tokens[self.name]),

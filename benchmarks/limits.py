@@ -46,7 +46,7 @@ def exceeded(row: Mapping[str, Any], limits: Limits) -> list[str]:
     return [f"{key} is {value:g}; the limit is {most:g}" for key, value, most in figures if value > most or math.isnan(value)]
 
 
-def tell(row: Any, lines: Iterable[str], limits: Limits, as_json: bool) -> int:
+def emit(row: Any, lines: Iterable[str], limits: Limits, as_json: bool) -> int:
     """Print a row, for people or as JSON, and what exceeds its limits; the exit code."""
     plain = dataclasses.asdict(row)
     sys.stdout.write((json.dumps(plain) if as_json else "\n".join(lines)) + "\n")

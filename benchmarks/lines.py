@@ -1,4 +1,4 @@
-"""Rows of the benchmarks as lines: written one by one, kept in a file, and read from it again."""
+"""Rows of the benchmarks as lines: written one by one, stored in a file, and read from it again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 Row = Mapping[str, Any]
 
 
-def tell(rows: Iterable[Row], args: Any, line: Callable[[Row], str]) -> None:
+def emit(rows: Iterable[Row], args: Any, line: Callable[[Row], str]) -> None:
     """Each row as soon as it is there: into the file `args.out`, if named, and as JSON (`args.json`) or a line for people."""
     for row in rows:
         if getattr(args, "out", None):
@@ -21,14 +21,14 @@ def tell(rows: Iterable[Row], args: Any, line: Callable[[Row], str]) -> None:
         sys.stdout.flush()
 
 
-def kept(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of such a file."""
     return [json.loads(each) for each in path.read_text().splitlines()]
 
 
 def there(path: Path | None, key: Sequence[str]) -> set[tuple[Any, ...]]:
     """What of its rows tells them apart; nothing where there is no file yet."""
-    return {tuple(row[k] for k in key) for row in kept(path)} if path and path.exists() else set()
+    return {tuple(row[k] for k in key) for row in read_rows(path)} if path and path.exists() else set()
 
 
 def cell(found: Iterable[float]) -> str:

@@ -31,7 +31,6 @@ from benchmarks.measure import grown
 from tests.numerics.devices import HARD, THEORY, drawn, energies
 from tideline.numerics.links.link_problem import Phi, Plan, Problem, exact, polished
 from tideline.numerics.links.signomial import sca
-from tideline.numerics.links.wireless import saved
 
 SCALES = {"theory": (THEORY, 1.0), "hard": (HARD, 100.0)}
 WEIGHTS = tuple(10.0**k for k in range(-3, 5))
@@ -48,8 +47,8 @@ def main() -> int:
     tables = {"time": times, "gap": gaps, "regimes": regimes, "energy": sweep}
     for name in args.only.split(","):
         for row in tables[name](args):
-            told = {"table": name, **row}
-            sys.stdout.write((json.dumps(told) if args.json else "  ".join(f"{k} {v}" for k, v in told.items())) + "\n")
+            report = {"table": name, **row}
+            sys.stdout.write((json.dumps(report) if args.json else "  ".join(f"{k} {v}" for k, v in report.items())) + "\n")
             sys.stdout.flush()
     return 0
 
@@ -102,9 +101,9 @@ def timed(solver: str, scale: str, N: int, seed: int, limit: float) -> Row:
         solve_(p)
     s = time.process_time() - began
     mb, (more, plan) = grown(lambda: clocked(solve_, p))
-    told: Row = {"s": round(s if solver == "exact" else more, 4), "mb": round(max(mb, 0), 1), "steps": plan.iterations}
-    told["status"] = " ".join((plan.status, *plan.flags))
-    return told | ({"gap_percent": round(100 * plan.gap, 3)} if plan.gap is not None else {})
+    report: Row = {"s": round(s if solver == "exact" else more, 4), "mb": round(max(mb, 0), 1), "steps": plan.iterations}
+    report["status"] = " ".join((plan.status, *plan.flags))
+    return report | ({"gap_percent": round(100 * plan.gap, 3)} if plan.gap is not None else {})
 
 
 def clocked(solve_: Callable[[Problem], Plan], p: Problem) -> tuple[float, Plan]:
@@ -126,8 +125,8 @@ def gaps(args: Any) -> Iterator[Row]:
             same += bool((plan.psi == best.psi).all())
             for name, each in (("rounded", plan), ("polished", polished(p, plan))):
                 found[name].append(100 * (each.objective / best.objective - 1))
-        told = {name: spread(values) for name, values in found.items()}
-        yield {"scale": scale, "instances": args.instances, **told, "same_sources": same, **ends(plans)}
+        report = {name: spread(values) for name, values in found.items()}
+        yield {"scale": scale, "instances": args.instances, **report, "same_sources": same, **ends(plans)}
 
 
 def spread(values: list[float]) -> dict[str, float]:
@@ -156,8 +155,8 @@ def regimes(args: Any) -> Iterator[Row]:
         p = Problem(np.full(10, 2.7), T, energies(10, rng), Phi(1, 0.5, 0.01), np.arange(10) >= 5)
         plan, best = sca(p), exact(p)
         largest = plan.alpha[:, plan.psi == 1].max(0)
-        told = {"sources": int((plan.psi == 0).sum()), "exact_sources": int((best.psi == 0).sum())}
-        yield {"regime": name, **told, "largest_weights": [round(float(largest.min()), 2), round(float(largest.max()), 2)]}
+        report = {"sources": int((plan.psi == 0).sum()), "exact_sources": int((best.psi == 0).sum())}
+        yield {"regime": name, **report, "largest_weights": [round(float(largest.min()), 2), round(float(largest.max()), 2)]}
 
 
 def sweep(args: Any) -> Iterator[Row]:
@@ -167,7 +166,12 @@ def sweep(args: Any) -> Iterator[Row]:
     for name, solve_ in {"exact": exact, "sca": sca, "sca, no continuation": lambda p: sca(p, continuation=False)}.items():
         plans = [solve_(p) for p in problems]
         links = [each.links for each in plans]
-        yield {"solver": name, "links": links, "saved": list(saved(links)), "joules": [round(each.energy, 1) for each in plans]}
+        yield {
+            "solver": name,
+            "links": links,
+            "saved": [links[0] - each for each in links],
+            "joules": [round(each.energy, 1) for each in plans],
+        }
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.limits import check_keys, limit, table, tell
+from benchmarks.limits import check_keys, emit, limit, table
 from benchmarks.measure import Readings, spread
 from benchmarks.staging import Repeated, Stage, expected, staged
 
@@ -56,7 +56,7 @@ def main() -> int:
     args = arguments()
     check_keys(Row, args.limit)
     row = measure(args)
-    code = tell(row, lines(row), args.limit, args.json)
+    code = emit(row, lines(row), args.limit, args.json)
     return code or int(row.completed < row.runs or row.wrong > 0)
 
 
@@ -216,7 +216,7 @@ def digest_of(stage: Stage, run: Any) -> str:
 def lines(row: Row) -> list[str]:
     """A row for people."""
     columns = ("p50", "p99", "max")
-    told = [
+    report = [
         ("beat, idle", *(row.beat_ms["idle"][c] for c in columns)),
         ("beat, with the runs", *(row.beat_ms["load"][c] for c in columns)),
         ("GET /runs/ID, idle", *(row.get_ms["idle"][c] for c in columns)),
@@ -228,7 +228,7 @@ def lines(row: Row) -> list[str]:
     return [
         f"{row.agents} agents, {row.runs} runs of {row.rounds} rounds ({row.at_once} at once), {store}",
         f"{row.completed} completed, {row.wrong} with a wrong digest, {row.runs_per_minute:g} runs a minute, {row.cuts} cuts",
-        *table(("ms", *columns), told),
+        *table(("ms", *columns), report),
         *table(("", "CPU % idle", "with runs", "MB idle", "with runs", "files"), used),
     ]
 

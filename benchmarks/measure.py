@@ -140,5 +140,5 @@ class Readings:
 
 def spread(seconds: Iterable[float]) -> dict[str, float]:
     """Median, 99th percentile and largest, in milliseconds; NaN where there are none."""
-    told = sorted(1000 * each for each in seconds) or [float("nan")]
-    return {name: round(told[min(int(share * len(told)), len(told) - 1)], 1) for name, share in QUANTILES.items()}
+    report = sorted(1000 * each for each in seconds) or [float("nan")]
+    return {name: round(report[min(int(share * len(report)), len(report) - 1)], 1) for name, share in QUANTILES.items()}

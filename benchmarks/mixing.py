@@ -27,13 +27,13 @@ from safetensors.torch import load_file, save_file
 from benchmarks.measure import grown
 from tideline import nets
 from tideline.algorithms.fedwca import Config, client
-from tideline.algorithms.fedwca.messages import Mix
+from tideline.algorithms.fedwca.client import Mix
 from tideline.algorithms.source_free.adapting import seen
 from tideline.algorithms.source_free.source import network
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
 from tideline.nets import layers
-from tideline.numerics.labels.neighbourhood import soft_density
+from tideline.numerics.labels.confidence import soft_density
 
 ROWS = 64  # of a site that mixes
 MB = 1e6

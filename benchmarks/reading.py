@@ -61,7 +61,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tideline-reading-", dir=args.folder) as home:
         for kind, (make, _) in KINDS.items():
             if not args.only or kind in args.only:
-                told(measured(kind, make(Path(home) / kind, args)), args.json)
+                show(measured(kind, make(Path(home) / kind, args)), args.json)
     return 0
 
 
@@ -99,7 +99,7 @@ def best(what: str, folder: Path) -> dict[str, Any]:
     return min(found, key=lambda each: float(each["s"]))
 
 
-def told(row: Row, as_json: bool) -> None:
+def show(row: Row, as_json: bool) -> None:
     """A row, for programs or for people."""
     if as_json:
         print(json.dumps(asdict(row)), flush=True)

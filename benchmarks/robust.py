@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import torch
 
-from benchmarks.limits import check_keys, limit, table, tell
+from benchmarks.limits import check_keys, emit, limit, table
 from tideline.algorithms.averaging import FedAvg, fedavg
 from tideline.algorithms.averaging.folds import RULES
 from tideline.algorithms.averaging.messages import Update
@@ -83,7 +83,7 @@ def main() -> int:
     rounds = 6 if args.quick else args.rounds
     found = {(a, r, s): outcome(a, r, s, rounds) for a in LIARS for r in RULES for s in seeds}
     row = summed(found, rounds, len(seeds))
-    return tell(row, shown(row), args.limit, args.json)
+    return emit(row, shown(row), args.limit, args.json)
 
 
 def arguments() -> Any:

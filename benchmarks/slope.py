@@ -32,8 +32,8 @@ def slope_of(seconds: Sequence[float], values: Sequence[float]) -> Slope:
     minutes, means = zip(*blocks, strict=True)
     line = stats.linregress(minutes, means)
     margin = float(stats.t.ppf((1 + SURE) / 2, len(blocks) - 2)) * line.stderr
-    told = (line.slope, line.slope - margin, line.slope + margin, max(values))
-    return Slope(*(round(float(each), 3) for each in told))
+    report = (line.slope, line.slope - margin, line.slope + margin, max(values))
+    return Slope(*(round(float(each), 3) for each in report))
 
 
 def parted(values: np.ndarray) -> list[np.ndarray]:

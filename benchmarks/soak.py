@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from benchmarks.limits import check_keys, limit, table, tell
+from benchmarks.limits import check_keys, emit, limit, table
 from benchmarks.measure import Reading, Readings
 from benchmarks.slope import slope_of
 from benchmarks.staging import METHODS, Repeated, Stage, child_of, staged
@@ -67,7 +67,7 @@ def main() -> int:
     args = arguments()
     check_keys(Row, args.limit)
     row = measure(args)
-    return tell(row, lines(row), args.limit, args.json) or int(row.completed < row.runs)
+    return emit(row, lines(row), args.limit, args.json) or int(row.completed < row.runs)
 
 
 def arguments() -> Any:
@@ -234,17 +234,17 @@ def per_run(sizes: list[Sizes], what: str) -> Figures:
 def lines(row: Row) -> list[str]:
     """A row for people."""
     columns = ("slope", "low", "high", "most")
-    told = [
+    report = [
         (f"{name} of {who}", *(figures[c] for c in columns), {True: "flat", False: "grows"}[figures["low"] <= 0])
         for name, of in (("memory KB", row.memory), ("files", row.files), ("threads", row.threads))
         for who, figures in of.items()
     ]
-    kept = [(what, figures["run_kb"], figures["last_kb"]) for what, figures in row.disk.items()]
+    disk = [(what, figures["run_kb"], figures["last_kb"]) for what, figures in row.disk.items()]
     return [
         f"{row.minutes:g} minutes, {row.completed} of {row.runs} runs completed, {row.runs_per_minute:g} a minute",
         f"{row.visits} visits of agents",
-        *table(("a minute", *columns, ""), told),
-        *table(("disk", "KB a run", "KB at the end"), kept),
+        *table(("a minute", *columns, ""), report),
+        *table(("disk", "KB a run", "KB at the end"), disk),
         f"GET /runs took {row.list_ms:g} ms",
     ]
 

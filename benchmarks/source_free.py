@@ -26,8 +26,8 @@ from safetensors.torch import save
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.domains import names, played_with, read
-from benchmarks.lines import kept, tell
-from tideline.algorithms.source_free.messages import Model
+from benchmarks.lines import emit, read_rows
+from tideline.algorithms.source_free.family import Model
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
@@ -77,9 +77,9 @@ def main() -> int:
     args = arguments()
     torch.set_num_threads(args.threads)
     if args.table:
-        sys.stdout.write(table(kept(args.table), args.against))
+        sys.stdout.write(table(read_rows(args.table), args.against))
         return 0
-    tell(rows(args), args, line)
+    emit(rows(args), args, line)
     return 0
 
 
@@ -240,8 +240,8 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
 
 def line(row: dict[str, Any]) -> str:
     """A row for people."""
-    told = "  ".join(f"{name} {value:.1f}" for name, value in row["domains"].items())
-    return f"{row['source']:10s} {row['seed']} {row['method']:20s} {row['mean']:5.1f}   {told}   {row['seconds']:.0f} s"
+    report = "  ".join(f"{name} {value:.1f}" for name, value in row["domains"].items())
+    return f"{row['source']:10s} {row['seed']} {row['method']:20s} {row['mean']:5.1f}   {report}   {row['seconds']:.0f} s"
 
 
 if __name__ == "__main__":

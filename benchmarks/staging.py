@@ -52,10 +52,10 @@ class Stage:
     def crew(self, names: list[str], works: bool, stay: float = 0.0, away: float = 0.0) -> None:
         """Invite agents and start them in a process of their own. Those that work know the noise."""
         place, log = self.home / f"crew-{len(self.logs)}.json", self.home / f"crew-{len(self.logs)}.jsonl"
-        told = {"address": self.address, "log": str(log), "stay": stay, "away": away, "methods": METHODS if works else ""}
+        report = {"address": self.address, "log": str(log), "stay": stay, "away": away, "methods": METHODS if works else ""}
         log.touch()
         self.logs.append(log)
-        place.write_text(json.dumps(told | {"tokens": {name: self.token(name) for name in names}}))
+        place.write_text(json.dumps(report | {"tokens": {name: self.token(name) for name in names}}))
         self.program(place.stem, str(ROOT / "benchmarks" / "light.py"), str(place))
 
     def token(self, name: str) -> str:
@@ -72,7 +72,7 @@ class Stage:
     def said(self, what: str) -> list[Said]:
         """What the crews have noted of a kind, in order."""
         lines = (line for log in self.logs for line in log.read_text().splitlines(keepends=True) if line.endswith("\n"))
-        return sorted(told for told in map(json.loads, lines) if told[0] == what)
+        return sorted(report for report in map(json.loads, lines) if report[0] == what)
 
     def gathered(self, n: int) -> None:
         """Until so many agents are there."""

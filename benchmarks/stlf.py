@@ -33,9 +33,9 @@ import torch
 
 from benchmarks.digit_devices import CASES, Network, network
 from benchmarks.domains import played_with
-from benchmarks.lines import kept, tell, there
-from benchmarks.links_kept import keep
-from benchmarks.stlf_told import compared, settings, traffic
+from benchmarks.lines import emit, read_rows, there
+from benchmarks.links_saved import save_links
+from benchmarks.stlf_report import compared, settings, traffic
 from tideline.algorithms.stlf.settings import RULES
 from tideline.core.run import plain_world
 
@@ -82,7 +82,7 @@ def main() -> int:
     """A line a case and seed."""
     args = arguments()
     if args.table:
-        sys.stdout.write(table(kept(args.table)))
+        sys.stdout.write(table(read_rows(args.table)))
         return 0
     if args.network:
         from benchmarks.stlf_network import over_the_network
@@ -93,7 +93,7 @@ def main() -> int:
         case, seed = args.one.split(",")
         sys.stdout.write(json.dumps(one((case, int(seed), args))))
         return 0
-    tell(rows(args), args, line)
+    emit(rows(args), args, line)
     return 0
 
 
@@ -171,7 +171,7 @@ def one(job: tuple[str, int, Any]) -> dict[str, Any]:
     row = {"case": case, "seed": seed, "scale": made.rule.scale, "divergence": args.divergence, "exchanges": args.exchanges}
     row |= {**traffic(result), "seconds": round(time.monotonic() - begun, 1), "cpu_seconds": round(time.process_time() - used, 1)}
     if args.keep:
-        keep(args.keep / f"{case.replace('/', '-')}-{seed}.safetensors", federation, run, row)
+        save_links(args.keep / f"{case.replace('/', '-')}-{seed}.safetensors", federation, run, row)
     return {**row, "memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3), **compared(result)}
 
 
@@ -181,7 +181,9 @@ def attention(made: Network, seed: int, args: Any) -> dict[str, dict[str, float]
         made.sites, made.roles, "fada", json.loads(args.fada), seed, plain_world(made.world), device=args.device
     )
     tables = (phase["tables"] for phase in result["phases"])
-    last = [told["weight of each source in each target"] for told in tables if "weight of each source in each target" in told][-1]
+    last = [
+        report["weight of each source in each target"] for report in tables if "weight of each source in each target" in report
+    ][-1]
     return {
         target: dict(zip(last["rows"], weights, strict=True))
         for target, weights in zip(last["columns"], zip(*last["values"], strict=True), strict=True)
@@ -236,8 +238,8 @@ def lead(gaps: Sequence[float]) -> str:
 
 def line(row: Mapping[str, Any]) -> str:
     """A row for people."""
-    told = "  ".join(f"{NAMES[rule]} {each['accuracy']:.1f}/{each['share']:.0f}%" for rule, each in row["rules"].items())
-    return f"{row['case']:6s} {row['seed']}  {told}   {row['mb']:.0f} MB, {row['seconds']:.0f} s, {row['memory_mb']} MB held"
+    report = "  ".join(f"{NAMES[rule]} {each['accuracy']:.1f}/{each['share']:.0f}%" for rule, each in row["rules"].items())
+    return f"{row['case']:6s} {row['seed']}  {report}   {row['mb']:.0f} MB, {row['seconds']:.0f} s, {row['memory_mb']} MB held"
 
 
 if __name__ == "__main__":

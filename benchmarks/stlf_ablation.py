@@ -29,7 +29,7 @@ import torch
 from scipy.stats import spearmanr  # type: ignore[import-untyped]
 
 from benchmarks.digit_devices import CASES, Network, network
-from benchmarks.links_kept import Kept, kept
+from benchmarks.links_saved import SavedLinks, load_links
 from tideline import nets
 from tideline.learning.evaluate import outputs
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -48,7 +48,7 @@ Form = Callable[["Replay"], Sequence[Plan]]
 class Replay:
     """A run's devices with their rows, and the accuracy of each mixture of models that was asked for."""
 
-    run: Kept
+    run: SavedLinks
     made: Network
     draws: int
     known: dict[tuple[int, bytes], float] = field(default_factory=dict)
@@ -181,7 +181,7 @@ def arguments() -> Any:
 def replayed(args: Any) -> Iterator[tuple[str, Replay]]:
     """Every run that was kept, by the name of its file."""
     for path in sorted(args.kept.glob("*.safetensors")):
-        run = kept(path)
+        run = load_links(path)
         with tempfile.TemporaryDirectory() as room:
             made = network(run.said["case"], run.said["seed"], run.said["scale"], args.data, Path(room))
         yield path.name, Replay(run, made, args.draws)
@@ -197,8 +197,8 @@ def forms(replays: Mapping[str, Replay]) -> str:
         by_case = [np.mean([v for key, v in score.items() if replays[key].run.said["case"] == case]) for case in cases]
         spent = np.mean([plan.energy / every(replays[key]) for key, plans in found.items() for plan in plans])
         number = np.mean([plan.links for plans in found.values() for plan in plans])
-        told = " | ".join(f"{v:.1f}" for v in (*by_case, np.mean(list(score.values()))))
-        lines.append(f"| {name} | {told} | {100 * spent:.0f} % | {number:.1f} |\n")
+        report = " | ".join(f"{v:.1f}" for v in (*by_case, np.mean(list(score.values()))))
+        lines.append(f"| {name} | {report} | {100 * spent:.0f} % | {number:.1f} |\n")
     return "".join(lines)
 
 
@@ -211,7 +211,7 @@ def divergences(replays: Mapping[str, Replay], args: Any) -> str:
     """A line a way to measure divergences and a case."""
     lines = [f"| divergence | data | runs | and distance | and error | ST-LF | FedAvg | MB |\n|{' --- |' * 8}\n"]
     for folder in (args.kept, *(Path(each) for each in args.divergences.split(",") if each)):
-        there = {path.name: kept(path) for path in sorted(folder.glob("*.safetensors")) if path.name in replays}
+        there = {path.name: load_links(path) for path in sorted(folder.glob("*.safetensors")) if path.name in replays}
         for case in CASES:
             own = {name: run for name, run in there.items() if run.said["case"] == case}
             if own:
@@ -220,13 +220,13 @@ def divergences(replays: Mapping[str, Replay], args: Any) -> str:
     return "".join(lines)
 
 
-def words(run: Kept) -> str:
+def words(run: SavedLinks) -> str:
     """A divergence's name."""
     kind = run.said["divergence"]
     return kind if kind == "statistics" else f"{kind}, {run.said['exchanges']} exchanges"
 
 
-def judged(runs: Mapping[str, Kept], replays: Mapping[str, Replay]) -> list[str]:
+def judged(runs: Mapping[str, SavedLinks], replays: Mapping[str, Replay]) -> list[str]:
     """Rank correlations, the accuracy that comes of it beside FedAvg's, megabytes: means over runs."""
     values = []
     for name, run in runs.items():

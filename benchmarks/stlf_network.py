@@ -12,10 +12,10 @@ from typing import Any
 
 from benchmarks.digit_devices import CASES, dealt, write
 from benchmarks.processes import in_one_process, played
-from benchmarks.stlf_told import compared, settings, traffic
+from benchmarks.stlf_report import compared, settings, traffic
 from tideline.core.run import World, plain_world
 from tideline.learning.partition.deal_folders import write_sites
-from tideline.learning.partition.devices import Dirichlet
+from tideline.learning.partition.dirichlet import Dirichlet
 
 
 def over_the_network(args: Any) -> dict[str, Any]:
@@ -27,8 +27,8 @@ def over_the_network(args: Any) -> dict[str, Any]:
         given = {"method": "stlf", "config": settings(args), "world": world, "roster": dict(roles), "seed": 0}
         result, held = played(home, given, folders)
         again = in_one_process(given, folders)
-    told = {**compared(result), **traffic(result), "state_digest": result["state_digest"], **held}
-    return {"case": case, "agents": len(folders), **told, "same": result["state_digest"] == again["state_digest"]}
+    report = {**compared(result), **traffic(result), "state_digest": result["state_digest"], **held}
+    return {"case": case, "agents": len(folders), **report, "same": result["state_digest"] == again["state_digest"]}
 
 
 def laid_out(case: str, args: Any, home: Path) -> tuple[dict[str, Path], dict[str, str], dict[str, Any]]:

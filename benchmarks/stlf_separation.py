@@ -125,7 +125,7 @@ def exchanged(made: Network, pair: tuple[str, str], rate: float, marks: list[int
     for exchange in range(1, marks[-1] + 1):
         w = weighted_sum((0.5, half(world, w, label, x, rate, rng)) for label, x in enumerate(rows))
         if exchange in marks:
-            yield told(world, w, rows)
+            yield report(world, w, rows)
 
 
 def half(world: World, w: Mapping[str, Tensor], label: int, x: Tensor, rate: float, rng: Generator) -> dict[str, Tensor]:
@@ -139,7 +139,7 @@ def half(world: World, w: Mapping[str, Tensor], label: int, x: Tensor, rate: flo
     return nets.weights_of(net)
 
 
-def told(world: World, w: Mapping[str, Tensor], rows: list[Tensor]) -> Told:
+def report(world: World, w: Mapping[str, Tensor], rows: list[Tensor]) -> Told:
     """What is measured of a classifier w."""
     net = nets.loaded(world, w)
     net.eval()

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from benchmarks.limits import check_keys, limit, table, tell
+from benchmarks.limits import check_keys, emit, limit, table
 from benchmarks.measure import PeakMemory, spread
 from benchmarks.narrow import Line, line_to
 from benchmarks.staging import METHODS, Repeated, Stage, staged
@@ -59,7 +59,7 @@ def main() -> int:
     args = arguments()
     check_keys(Row, args.limit)
     row = measure(args)
-    return tell(row, lines(row), args.limit, args.json) or int(not (row.completed and row.same))
+    return emit(row, lines(row), args.limit, args.json) or int(not (row.completed and row.same))
 
 
 def arguments() -> Any:
@@ -200,7 +200,7 @@ def row_of(args: Any, stage: Stage, bad: Bad, results: tuple[Any, Any], rounds: 
 def lines(row: Row) -> list[str]:
     """A row for people."""
     columns = ("p50", "p99", "max")
-    told = [
+    report = [
         (name, *(ms[c] for c in columns), row.ratio.get(name, 1.0), *(row.beat_ms[name][c] for c in columns))
         for name, ms in row.round_ms.items()
     ]
@@ -211,7 +211,7 @@ def lines(row: Row) -> list[str]:
         f"{row.connections} connections more, {row.away} times the agent found the coordinator away",
         f"{row.sent} bytes went up for {row.bytes}: {100 * row.resent:.2f} % more",
         *(f"{name}: {mb:g} MB over idle" for name, mb in row.over_idle.items()),
-        *table(("beside, ms", *(f"round {c}" for c in columns), "ratio", *(f"beat {c}" for c in columns)), told),
+        *table(("beside, ms", *(f"round {c}" for c in columns), "ratio", *(f"beat {c}" for c in columns)), report),
     ]
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from tideline.core.errors import Cancelled, ConfigRefused, Unreachable
 from tideline.engine.process.pipe import Child, ChildDied, Tick, TookTooLong, serve
-from tideline.planning.asked import LinksAsked
+from tideline.planning.request import LinksRequest
 
 ABREAST = 2  # plans that are made at once
 AGAIN_SECONDS = 2  # after which who was one too many is best back
-USUAL_SECONDS = LinksAsked.seconds
+USUAL_SECONDS = LinksRequest.seconds
 MOST_SECONDS = 20.0  # that a plan may ask to be searched for
 GRACE_SECONDS = 30.0  # on top of these: a process starts, and looks at the time between two steps only
 NICENESS = 10  # runs go first

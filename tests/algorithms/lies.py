@@ -43,7 +43,7 @@ def free(given: dict[str, Any], kind: type[Any]) -> Any:
     return made(**given)
 
 
-def told(stage: Stage, run: Any, order: Order, who: ClientId, change: Change) -> Receipt:
+def reported(stage: Stage, run: Any, order: Order, who: ClientId, change: Change) -> Receipt:
     """A site's answer, changed."""
     reply, parts = honest(stage, run, order, who), MemoryParts()
     given = {f.name: getattr(reply, f.name) for f in fields(reply)}
@@ -58,7 +58,7 @@ def told(stage: Stage, run: Any, order: Order, who: ClientId, change: Change) ->
 
 def refused_alone(stage: Stage, run: Any, order: Order, who: ClientId, change: Change, kind: str) -> None:
     """A changed answer is refused by name: its order has failed, and the round goes on without it."""
-    receipt = told(stage, run, order, who, change)
+    receipt = reported(stage, run, order, who, change)
     assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
     stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
     assert who not in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded

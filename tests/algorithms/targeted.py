@@ -66,5 +66,5 @@ def accuracy(stage: Stage, run: Any, name: str = "dora") -> float:
 
 def tables(stage: Stage, run: Any, name: str) -> list[dict[str, list[float]]]:
     """A table of each round that told it, by row."""
-    told = [p["tables"][name] for p in stage.result(run)["phases"] if name in p["tables"]]
-    return [dict(zip(each["rows"], each["values"], strict=True)) for each in told]
+    reported = [p["tables"][name] for p in stage.result(run)["phases"] if name in p["tables"]]
+    return [dict(zip(each["rows"], each["values"], strict=True)) for each in reported]

@@ -158,8 +158,8 @@ def test_a_roster_without_a_teacher_is_refused() -> None:
 def test_the_contract_is_what_the_specification_says() -> None:
     """Up: w_i as WEIGHTS, n_i as COUNT, metrics; all to the coordinator alone."""
     clauses = contract(fedavg, fedavg.configure({}))
-    told = {(c.phase, c.field, c.exposure.value) for c in clauses}
-    assert told == {
+    reported = {(c.phase, c.field, c.exposure.value) for c in clauses}
+    assert reported == {
         ("train", "model", "weights"),
         ("train", "samples", "count"),
         ("train", "metrics.loss", "metric"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.lies import Change, told
+from tests.algorithms.lies import Change, reported
 from tests.algorithms.remembered import remembered
 from tests.algorithms.source_free.played import sent
 from tests.engine.toys import until
@@ -188,7 +188,7 @@ WRONG: dict[str, Change] = {
 def test_a_model_of_another_network_is_left_out(change: Change) -> None:
     """The site is named, and the target scores the others."""
     stage, run, order = sharing()
-    assert told(stage, run, order, ClientId("bert"), change).verdict == "accepted"
+    assert reported(stage, run, order, ClientId("bert"), change).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     assert next(p["marks"] for p in stage.result(run)["phases"] if p["name"] == "share") == {"left out": ["bert"]}
     assert told_of(stage, run, "carl")["accuracy"] == pytest.approx(share(model(stage, run, "anna").model))
@@ -199,7 +199,7 @@ def test_a_model_beyond_all_measure_is_scored(confidence: bool) -> None:
     """It is as wrong as it is, and the run ends as it should."""
     stage, run, order = sharing(confidence=confidence)
     change: Change = lambda given: {"model": {k: torch.full_like(w, 1e15) for k, w in given["model"].items()}}  # noqa: E731
-    assert told(stage, run, order, ClientId("bert"), change).verdict == "accepted"
+    assert reported(stage, run, order, ClientId("bert"), change).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     assert told_of(stage, run, "carl")["accuracy"] is not None
 
@@ -209,7 +209,7 @@ def test_no_model_at_all_leaves_targets_without_an_accuracy() -> None:
     stage, run, _ = sharing()
     for name in ("anna", "bert"):
         (each,) = stage.agent_service.orders(ClientId(name))
-        told(stage, run, each, ClientId(name), WRONG["no model"])
+        reported(stage, run, each, ClientId(name), WRONG["no model"])
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     assert told_of(stage, run, "carl")["accuracy"] is None
 

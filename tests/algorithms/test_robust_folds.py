@@ -105,8 +105,8 @@ def test_the_new_model_is_what_the_rule_makes_of_the_replies(rule: str) -> None:
 def test_events_tell_of_marks_too() -> None:
     """Those who watch a run see whom Krum chose as the round closes; other rounds say nothing of it."""
     stage, run = played("krum", rounds=1)
-    told = {e.data["phase"]: e.data.get("marks") for e in stage.journal.events(run) if e.kind == "closed"}
-    assert told == {"join": None, "train": marks(stage, run)[0], "score": None}
+    reported = {e.data["phase"]: e.data.get("marks") for e in stage.journal.events(run) if e.kind == "closed"}
+    assert reported == {"join": None, "train": marks(stage, run)[0], "score": None}
 
 
 @pytest.mark.parametrize("rule", ["krum", "multi_krum", "clip"])
@@ -140,8 +140,8 @@ def test_a_rule_that_changes_nothing_leaves_the_old_digest() -> None:
 def test_the_contract_is_the_same_under_every_rule(rule: str) -> None:
     """A rule is the coordinator's business: nothing more leaves a site."""
     for method in (fedavg, fedprox):
-        told = {contract_digest(contract(method, method.configure(given))) for given in (GIVEN[rule], {})}
-        assert len(told) == 1
+        reported = {contract_digest(contract(method, method.configure(given))) for given in (GIVEN[rule], {})}
+        assert len(reported) == 1
 
 
 @pytest.mark.parametrize(

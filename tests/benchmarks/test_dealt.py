@@ -7,7 +7,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from benchmarks.alignment_told import gathered, shares_of
+from benchmarks.alignment_report import gathered, shares_of
 from benchmarks.domains import Domain, dealt
 
 

@@ -18,7 +18,7 @@ from tideline.algorithms import METHODS
 from tideline.core.phase import RIGHT, WRONG
 from tideline.engine.simulation.federation import simulate
 from tideline.learning.evaluate import BIN_NAMES
-from tideline.numerics.labels import calibration as numerics
+from tideline.numerics.labels import confidence as numerics
 from tideline.report.confidences import BINS, Confidences, calibration, confidences
 from tideline.report.figures import charts, figure_of, png, write_figures
 from tideline.report.fold_tables import table_charts

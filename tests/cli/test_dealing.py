@@ -121,7 +121,7 @@ def test_a_place_that_cannot_be_written(place: Path) -> None:
         ("{folder: digits, leave_out: usps, clients: 3, domains: 3}", "deal: domains is 3; a client can have 1 to 2"),
         ("{folder: digits, leave_out: usps, clients: 1, domains: 2}", "deal.clients is 1; it should be at least 2"),
         ("{folder: nowhere, leave_out: usps, clients: 2, domains: 1}", "deal.folder: there is no folder"),
-        ("{folder: digits, clients: 2, domains: 1}", "deal: the rule leave-out needs leave_out, which is not given"),
+        ("{folder: digits, clients: 2, domains: 1}", "deal: the rule leave-out needs leave_out, which is missing"),
         ("{folder: digits, leave_out: usps, clients: 2, domain: 1}", "did you mean domains?"),
         ("{folder: digits, leave_out: usps, clients: 2, domains: 1, share: 1}", "deal.share is 1.0; it should be at most 0.999"),
         ("3", "deal is 3"),

@@ -17,7 +17,7 @@ from tests.engine.clusters import NORTH, SOUTH, WEIGHT, played
 from tideline.cli.coordinator.runs import show_result
 from tideline.cli.tables import groups_table
 from tideline.engine.coordinator.result import groups as last_of
-from tideline.experiments.true_domains import adjusted_rand_index, fill_in
+from tideline.experiments.simulation import adjusted_rand_index, fill_in
 from tideline.report.figures import charts, figure_of, png, write_figures
 from tideline.report.fold_tables import table_charts
 from tideline.report.maps import ClusterMap, HeatMap, Member, cluster_map, codes_of, written

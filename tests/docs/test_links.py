@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.docs.manual import DOCS, blocks, section, tables, ticked
 from tideline.cli.app import app
 from tideline.cli.coordinator.links import FLAGS
-from tideline.planning.asked import Device, LinksAsked, PhiAsked
+from tideline.planning.request import Device, LinksRequest, PhiWeights
 from tideline_server.api.models import LinkPlan, PlannedLink, SweptPlan
 
 PAGE = DOCS / "links.md"
@@ -36,10 +36,10 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_keys_of_a_question() -> None:
     """Each with its default, where it has one."""
     asked, device = told("Request", 0), told("Request", 1)
-    fields = {f.name: f for f in dataclasses.fields(LinksAsked)}
+    fields = {f.name: f for f in dataclasses.fields(LinksRequest)}
     assert set(fields) <= set(asked) and set(asked) - set(fields) <= {"error", "count", "labelled", "watts"}
     assert list(device) == [f.name for f in dataclasses.fields(Device)]
-    assert set(ticked(asked["phi"])) == {f.name for f in dataclasses.fields(PhiAsked)}
+    assert set(ticked(asked["phi"])) == {f.name for f in dataclasses.fields(PhiWeights)}
     for name in ("solver", "weights", "complexity", "energy_mode"):
         assert set(fields[name].metadata["choices"]) <= set(ticked(asked[name]))
         assert asked[name].endswith(f"`{fields[name].default}`")

@@ -451,6 +451,6 @@ def learns(case: Case, bar: Bar) -> None:
     run = stage.start(case.experiment(preset=bar.preset, config=dict(bar.config)))
     row = stage.play(run)
     assert row.status is Status.COMPLETED, row.cause
-    told = [c for c in stage.result(run)["clients"] if c["accuracy"] is not None and bar.role in ("", c["role"])]
-    assert told
-    assert sum(c["accuracy"] for c in told) / len(told) >= bar.accuracy
+    reported = [c for c in stage.result(run)["clients"] if c["accuracy"] is not None and bar.role in ("", c["role"])]
+    assert reported
+    assert sum(c["accuracy"] for c in reported) / len(reported) >= bar.accuracy

@@ -7,7 +7,7 @@ import pytest
 
 from tests.laws.case import Case, cases
 from tideline.algorithms import METHODS
-from tideline.learning.label_shift import NAME, SHARES, SHIFT, TOGETHER
+from tideline.learning.evaluate import SHARES, SHIFT, SHIFT_NAME, TOGETHER
 
 COUNTING = [case for case in cases(METHODS) if hasattr(case.config, "label_shift")]
 
@@ -22,7 +22,7 @@ def test_classes_are_counted_and_compared(case: Case) -> None:
     """Shares of each site sum to one; all sources and targets are there; without the setting nobody counts."""
     stage, run = case.played(config={"label_shift": True}, preset="tiny")
     last = stage.result(run)["phases"][-1]
-    assert last["name"] == NAME
+    assert last["name"] == SHIFT_NAME
     shares, far = last["tables"][SHARES], last["tables"][SHIFT]
     assert set(shares["columns"]) == set(case.roster)
     assert np.array(shares["values"]).sum(0) == pytest.approx(np.ones(len(case.roster)))
@@ -30,4 +30,4 @@ def test_classes_are_counted_and_compared(case: Case) -> None:
     assert set(far["rows"]) == sources | {TOGETHER} and set(far["columns"]) == targets
     assert (np.array(far["values"]) >= 0).all() and (np.array(far["values"]) <= 1).all()
     plain, other = case.played()
-    assert NAME not in [phase["name"] for phase in plain.result(other)["phases"]]
+    assert SHIFT_NAME not in [phase["name"] for phase in plain.result(other)["phases"]]

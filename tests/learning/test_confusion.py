@@ -14,8 +14,7 @@ from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
-from tideline.learning.confusion import OF_ALL, Confusion, confused, table
-from tideline.learning.evaluate import ROWS
+from tideline.learning.evaluate import OF_ALL, ROWS, Confusion, confused, table
 
 WORLD = World(inputs=(1,), classes=3)
 

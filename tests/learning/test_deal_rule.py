@@ -177,7 +177,7 @@ def test_rows_stay_where_they_are_when_shots_join() -> None:
         ({"domains": 4}, "domains", "domains is 4; a client can have 1 to 3 of the source domains: a, b, c"),
         ({"domains": 0}, "domains", "domains is 0"),
         ({"clients": 1, "domains": 3}, "clients", "at least 2"),
-        ({"clients": 2, "domains": 1}, "clients", "2 clients with 1 of 3 source domains each would leave a domain to nobody"),
+        ({"clients": 2, "domains": 1}, "clients", "2 clients with 1 of 3 source domains each would leave a domain unused"),
         ({"clients": 200}, "clients", "rows, which cannot be dealt in 1"),
         ({"leave_out": "targte"}, "leave_out", "There is no domain targte"),
         ({"share": 0.0}, "share", "share is 0"),

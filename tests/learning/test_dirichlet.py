@@ -14,8 +14,7 @@ from tests.budgets import examples
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role
 from tideline.learning.partition.deals import Hands
-from tideline.learning.partition.devices import CASES, Dirichlet, Words, apportioned, class_sets, drawn
-from tideline.learning.partition.dirichlet import deal, roles
+from tideline.learning.partition.dirichlet import CASES, Dirichlet, Words, apportioned, class_sets, deal, drawn, roles
 
 Labels = Mapping[str, Words]
 RULE = Dirichlet(take=("a",), scale=0.05)

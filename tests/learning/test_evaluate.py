@@ -17,7 +17,7 @@ from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site, View
 from tideline.learning.evaluate import ROWS, accuracy, evaluate, outputs
-from tideline.numerics.labels.calibration import BINS
+from tideline.numerics.labels.confidence import BINS
 
 
 def data(n: int, labelled: bool = True) -> Data:

@@ -401,7 +401,7 @@ def test_one_image_is_no_domain(tmp_path: Path, flat: bool) -> None:
 def test_flat_files_beside_folders_are_refused(site: Path) -> None:
     """Have they labels or not?"""
     save(site / "ward" / "0.png", picture(0))
-    refused(site, "1 images lie beside the class folders and 10 inside them")
+    refused(site, "1 images are beside the class folders and 10 inside them")
 
 
 def test_folders_in_class_folders_are_refused(site: Path) -> None:

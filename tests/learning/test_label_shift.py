@@ -15,8 +15,7 @@ from tideline.core.phase import MOST_VALUES, Folded, Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Member, Role, World
 from tideline.core.step import Data, Site
-from tideline.learning.evaluate import ROWS
-from tideline.learning.label_shift import SHARES, SHIFT, TOGETHER, Classes, label_shift
+from tideline.learning.evaluate import ROWS, SHARES, SHIFT, TOGETHER, Classes, label_shift
 
 WORLD = World(inputs=(1,), classes=3)
 ROLES = {"anna": Role.SOURCE, "bert": Role.SOURCE, "carl": Role.TARGET}

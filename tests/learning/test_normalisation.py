@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tideline import nets
 from tideline.core.run import World
-from tideline.learning.normalisation import normed, remeasure
+from tideline.learning.fit import normed, remeasure
 
 WORLD = World(inputs=(1, 8, 8), classes=3, model="lenet_bn")
 

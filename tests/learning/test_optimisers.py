@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from tideline.learning.optimisers import optimiser
+from tideline.learning.fit import optimiser
 
 
 @dataclass(frozen=True)

@@ -313,7 +313,7 @@ def test_fewer_than_two_rows_are_refused(tmp_path: Path, kind: str, n: int) -> N
 def test_duplicate_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> None:
     """Parquet allows them."""
     pq.write_table(pa.Table.from_arrays([pa.array([1.0, 2.0])] * 2, ["a", "a"]), tmp_path / "ward.parquet")
-    refused(tmp_path, "columns 1 and 2 have one name", Role.TARGET)
+    refused(tmp_path, "columns 1 and 2 have the same name", Role.TARGET)
 
 
 def test_names_with_dots(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
         ("", "the file is empty"),
         ("\n\n", "the file is empty"),
         ("1,2,0\n3,4,1\n5,6,2\n", "the first line holds numbers"),
-        ("a,a,y\n1,2,0\n", "columns 1 and 2 have one name"),
+        ("a,a,y\n1,2,0\n", "columns 1 and 2 have the same name"),
         (",a,y\n0,1,2\n", "column 1 has no name"),
         ("a;b;y\n1;2;0\n", "the first line has no comma but ';'"),
         ("y,label,a,b\n1,2,0,1\n", "there is a column y and a column label"),
@@ -420,7 +420,7 @@ def test_dropped_columns_may_hold_anything(tmp_path: Path) -> None:
 def test_values_beyond_float32_are_refused(tmp_path: Path) -> None:
     """As in .npz files."""
     (tmp_path / "ward.csv").write_text("a,b\n1,2\n3,1e300\n")
-    refused(tmp_path, "beyond float32", Role.TARGET)
+    refused(tmp_path, "too large for float32", Role.TARGET)
 
 
 @pytest.mark.parametrize("lines", [2, 3, 5])

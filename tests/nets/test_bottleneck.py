@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from tideline import nets
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
+from tideline.nets.bottleneck import KINDS, ResNet
 from tideline.nets.layers import backbone_of, class_vectors, classifier_of
-from tideline.nets.resnet import KINDS, ResNet
 
 DIGITS = World(inputs=(1, 8, 12), classes=4, model="lenet_bn")
 PHOTOS = World(inputs=(3, 32, 32), classes=5, model="resnet18_wn")

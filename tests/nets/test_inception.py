@@ -8,7 +8,7 @@ import torch
 from tideline import nets
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
-from tideline.nets.inception import Inception, InceptionNet
+from tideline.nets.small import Inception, InceptionNet
 
 
 def test_it_has_the_papers_size() -> None:

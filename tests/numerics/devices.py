@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tideline.numerics.links.bounds import Floats, Measured, bounds
+from tideline.numerics.links.bounds import Floats, Measured, bounds, draw_power, draw_rate, transfer_energy
 from tideline.numerics.links.link_problem import Phi, Problem
-from tideline.numerics.links.wireless import draw_power, draw_rate, transfer_energy
 
 THEORY = Phi(1.0, 0.5, 1.0)
 HARD = Phi(10.0, 0.5, 1.0)

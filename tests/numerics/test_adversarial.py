@@ -12,14 +12,14 @@ from tests.numerics.clouds import normal
 from tideline.nets.disentangling import Information, identifier, logits
 from tideline.numerics.alignment.adversarial import (
     a_distance,
+    capped_information,
     clipped,
     confusion,
     error_of,
     finite,
+    identifier_loss,
     mutual_information,
     taken_for_source,
-    told_apart,
-    told_information,
 )
 
 
@@ -32,14 +32,14 @@ def vector(d: int, seed: int = 0) -> Tensor:
 def test_an_identifier_that_knows_nothing() -> None:
     """Eq. 4 at DI = 1/2 is 2 log 2; what it tells apart is less, what it takes for the other is more."""
     z = torch.zeros(5, dtype=torch.float64)
-    assert float(told_apart(z, source=True) + told_apart(z, source=False)) == pytest.approx(2 * math.log(2), abs=1e-12)
-    assert told_apart(z + 3, source=True) < math.log(2) < told_apart(z + 3, source=False)
+    assert float(identifier_loss(z, source=True) + identifier_loss(z, source=False)) == pytest.approx(2 * math.log(2), abs=1e-12)
+    assert identifier_loss(z + 3, source=True) < math.log(2) < identifier_loss(z + 3, source=False)
 
 
 def test_logits_of_any_size() -> None:
     """No overflow, and a gradient, where a sigmoid would be 0 or 1."""
     z = torch.tensor([-1e4, 0.0, 1e4], dtype=torch.float64, requires_grad=True)
-    loss = told_apart(z, source=True) + told_apart(z, source=False) + taken_for_source(z)
+    loss = identifier_loss(z, source=True) + identifier_loss(z, source=False) + taken_for_source(z)
     loss.backward()
     assert z.grad is not None and finite(loss, z.grad)
     assert float(taken_for_source(z.detach())) == pytest.approx((1e4 + math.log(2)) / 3)
@@ -60,7 +60,7 @@ def test_halves_are_the_whole() -> None:
     halves = []
     for f, source in ((f_s, True), (f_t, False)):
         own = di.clone().requires_grad_()
-        halves.append(by(told_apart(logits(own, f), source=source), of=own))
+        halves.append(by(identifier_loss(logits(own, f), source=source), of=own))
     torch.testing.assert_close(halves[0] + halves[1], together, rtol=1e-9, atol=1e-12)
     a, b = f_s.clone().requires_grad_(), f_t.clone().requires_grad_()
     both = -torch.sigmoid(logits(di, a)).log().mean() - torch.sigmoid(logits(di, b)).log().mean()
@@ -111,7 +111,7 @@ def test_information_is_stable_and_told_within_its_bound() -> None:
     """Scores of a thousand do not overflow; n pairs show log n at most."""
     scores = torch.full((8,), 1000.0)
     assert float(mutual_information(scores, scores)) == pytest.approx(0.0, abs=1e-3)
-    assert told_information(50.0, 8) == math.log(8) and told_information(-0.1, 8) == -0.1
+    assert capped_information(50.0, 8) == math.log(8) and capped_information(-0.1, 8) == -0.1
 
 
 def test_errors_and_distances() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
-from tideline.numerics.aggregation.grad_align import alignment, clipping
+from tideline.numerics.aggregation.server_step import alignment, clipping
 
 
 def gram(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

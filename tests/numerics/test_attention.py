@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.budgets import examples
 from tests.numerics.clouds import normal
-from tideline.numerics.aggregation.attention import attention, typical
+from tideline.numerics.clustering.mixing import attention, typical
 
 sizes, seeds = st.integers(1, 8), st.integers(0, 10_000)
 

@@ -13,8 +13,14 @@ from torch import Tensor
 
 from tests.budgets import examples
 from tests.numerics.clouds import atoms, labels, normal, seeded, simplex_point
-from tideline.numerics.transport.barycenter import balanced_classes, balanced_rows, barycenter
-from tideline.numerics.transport.optimal_transport import ground_cost, plan, transport_cost
+from tideline.numerics.transport.optimal_transport import (
+    balanced_classes,
+    balanced_rows,
+    barycenter,
+    ground_cost,
+    plan,
+    transport_cost,
+)
 
 seeds = st.integers(0, 10_000)
 starts = st.sampled_from(["atom", "normal"])

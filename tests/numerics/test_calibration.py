@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
-from tideline.numerics.labels.calibration import BINS, calibration_error, nothing, tally
+from tideline.numerics.labels.confidence import BINS, calibration_error, nothing, tally
 
 
 def logits_of(confidence: float) -> torch.Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tests.budgets import examples
 from tests.numerics.clouds import normal, seeded
-from tideline.numerics.clustering.finch import agglomerative, finch, first_neighbours, nearest_cluster, repaired
+from tideline.numerics.clustering.clusters import agglomerative, finch, first_neighbours, nearest_cluster, repaired
 
 # Angles in degrees on the half circle: 0 and 10 are mutual neighbours, 25 follows 10; 90 and 100 are mutual.
 ANGLES = torch.tensor([0.0, 90.0, 10.0, 100.0, 25.0])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.budgets import examples
 from tests.numerics.clouds import normal
-from tideline.numerics.labels.contrast import Sets, class_means, classified, contrast, log_likelihoods, mean_prototypes
+from tideline.numerics.labels.prototypes import Sets, class_means, classified, contrast, log_likelihoods, mean_prototypes
 
 seeds = st.integers(0, 10_000)
 TAU = 0.7

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tideline.numerics.alignment.h_divergence import (
+from tideline.numerics.alignment.divergences import (
     LARGEST,
     THRESHOLDS,
     exceeding,

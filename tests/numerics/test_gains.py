@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tideline.numerics.alignment.source_gains import flattened, raw, uniform
+from tideline.numerics.alignment.adversarial import flattened, raw, uniform
 
 
 @pytest.mark.parametrize("gains", [[0.0, 0.0], [1e3, -1e3, 5.0], [-0.3, 0.2, 0.1, 0.0]])

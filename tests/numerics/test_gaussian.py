@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import kstest
 
-from tideline.numerics.aggregation.gaussian_noise import epsilon, noise
+from tideline.numerics.alignment.adversarial import epsilon, noise
 
 
 def test_it_is_the_least_over_orders_of_the_divergence() -> None:

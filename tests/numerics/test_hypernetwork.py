@@ -13,20 +13,22 @@ from torch import Tensor
 from torch.func import functional_call, grad
 
 from tests.budgets import examples
-from tideline.numerics.aggregation import chunked_heads, hypernetwork
-from tideline.numerics.aggregation.chunked_heads import ChunkedPull, begin_chunked, generate_chunked
-from tideline.numerics.aggregation.grad_align import alignment
+from tideline.numerics.aggregation import hypernetwork
 from tideline.numerics.aggregation.hypernetwork import (
     HIDDEN,
+    ChunkedPull,
     LinearPull,
     Pulled,
+    begin_chunked,
     begin_heads,
     begin_trunk,
     generate,
+    generate_chunked,
     match_heads,
     pull,
     trunk,
 )
+from tideline.numerics.aggregation.server_step import alignment
 
 SHAPES = {"a.weight": torch.Size([4, 3]), "a.bias": torch.Size([4]), "b.weight": torch.Size([2, 4]), "b.bias": torch.Size([2])}
 KINDS = ("linear", "chunked")
@@ -154,7 +156,7 @@ def test_chunks_by_hand() -> None:
     for c in theta["chunks"]:
         h = theta["mixer.client"] @ f + theta["mixer.chunk"] @ c + theta["mixer.bias"]
         rows.append(theta["head.weight"] @ torch.where(h > 0, h, 0.01 * h) + theta["head.bias"])
-    assert torch.allclose(chunked_heads.emit(theta, f), torch.cat(rows))
+    assert torch.allclose(hypernetwork.emit(theta, f), torch.cat(rows))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -194,8 +196,8 @@ def test_matched_heads_of_a_constant_tensor() -> None:
 def test_chunks_cover_every_number_once() -> None:
     """The surplus of the last chunk is in no tensor, and gets no gradient."""
     theta, nu, deltas = drawn("chunked", 1, 1, 0)
-    assert len(theta["chunks"]) * 7 >= chunked_heads.total(SHAPES) > (len(theta["chunks"]) - 1) * 7
+    assert len(theta["chunks"]) * 7 >= hypernetwork.total(SHAPES) > (len(theta["chunks"]) - 1) * 7
     flat = torch.cat([made("chunked")(theta, nu[0])[name].flatten() for name in sorted(SHAPES)])
-    assert flat.equal(chunked_heads.emit(theta, trunk(theta, nu[0]))[: chunked_heads.total(SHAPES)])
+    assert flat.equal(hypernetwork.emit(theta, trunk(theta, nu[0]))[: hypernetwork.total(SHAPES)])
     zeros: list[dict[str, Any]] = [{name: torch.zeros_like(each) for name, each in deltas[0].items()}]
     assert not pulled("chunked", theta, nu, zeros).gram.any()

@@ -9,7 +9,7 @@ from sklearn.metrics import silhouette_score
 from torch import Tensor
 
 from tests.numerics.clouds import normal
-from tideline.numerics.clustering.kmeans import clusters, inertia, looseness, regrouped, silhouette_clusters
+from tideline.numerics.clustering.clusters import clusters, inertia, looseness, regrouped, silhouette_clusters
 
 
 def groups(sizes: list[int], d: int = 4, apart: float = 20.0, seed: int = 0) -> tuple[Tensor, list[int]]:

@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from tests.budgets import examples
-from tideline.numerics.aggregation.shapley import leave_one_out, shapley
 from tideline.numerics.labels import knowledge
-from tideline.numerics.labels.knowledge import Vote, quality, shares, strongest, vote
+from tideline.numerics.labels.knowledge import Vote, leave_one_out, quality, shapley, shares, strongest, vote
 
 sources, seeds = st.integers(1, 5), st.integers(0, 10_000)
 gates = st.floats(0.3, 0.95)

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.budgets import examples
 from tests.numerics.clouds import normal
-from tideline.numerics.labels.neighbourhood import collapsed, soft_density
+from tideline.numerics.labels.confidence import collapsed, soft_density
 
 
 def outputs(n: int, c: int, seed: int, sure: float = 3.0) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tideline.numerics.alignment.normalisation import batch_norm_distance
+from tideline.numerics.alignment.divergences import batch_norm_distance
 
 
 def measured(seed: int) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from tests.budgets import examples
 from tests.numerics.clouds import client, normal, seeded
-from tideline.numerics.labels.prototypes import Labelled, information_maximisation, mixup, partners, pseudo_labels, two_model
+from tideline.numerics.labels.prototypes import Labelled, information_maximisation, partners, pseudo_labels, two_model
 
 seeds = st.integers(0, 10_000)
 
@@ -115,24 +115,15 @@ def test_ties_go_to_the_first() -> None:
 
 
 @settings(max_examples=examples(50))
-@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=30), st.floats(0, 1), seeds)
-def test_mixup_keeps_to_the_label(samples: list[tuple[int, bool]], mu: float, seed: int) -> None:
-    """A sample in dispute moves towards one of the same label that both models agree on, or stays; the others stay."""
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=30), seeds)
+def test_partners_have_the_same_label(samples: list[tuple[int, bool]], seed: int) -> None:
+    """A sample in dispute gets one of the same label that both models agree on, if there is one; the others get none."""
     labels = torch.tensor([y for y, _ in samples], dtype=torch.int64)
     agree = torch.tensor([sure for _, sure in samples], dtype=torch.bool)
-    x = normal(len(samples), 2, 3, seed=seed)
     rows, others = partners(labels, agree, seeded(seed))
     helped = [i for i, (y, sure) in enumerate(samples) if not sure and (y, True) in samples]
     assert rows.tolist() == helped
     assert torch.equal(labels[rows], labels[others]) and agree[others].all()
-    before, got = x.clone(), mixup(x, labels, agree, mu, seeded(seed))
-    expected = x.clone()
-    for i, j in zip(rows.tolist(), others.tolist(), strict=True):
-        expected[i] = (1 - mu) * x[i] + mu * x[j]
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
-    kept = [i for i in range(len(samples)) if i not in helped]
-    assert torch.equal(got[kept], x[kept])
-    assert torch.equal(x, before)
 
 
 def test_helpers_are_drawn_alike() -> None:
@@ -144,14 +135,6 @@ def test_helpers_are_drawn_alike() -> None:
     assert all(abs(count[i] - 1000) < 130 for i in (0, 2, 4))
     assert torch.equal(partners(labels, agree, seeded(0))[1], others)
     assert not torch.equal(partners(labels, agree, seeded(1))[1], others)
-
-
-def test_mixup_of_float32_images() -> None:
-    """The dtype and the shape of the samples stay; mu 0.55 is the helper's share."""
-    x = torch.stack([torch.zeros(3, 4, 4), torch.ones(3, 4, 4)])
-    got = mixup(x, torch.tensor([2, 2]), torch.tensor([False, True]), 0.55, seeded(0))
-    assert got.dtype is torch.float32
-    torch.testing.assert_close(got[0], torch.full((3, 4, 4), 0.55))
 
 
 @settings(max_examples=examples(50))
@@ -184,7 +167,7 @@ def test_its_gradient() -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    """Sizes that do not fit, no sample, numbers that are not finite, mu outside [0, 1], whole numbers."""
+    """Sizes that do not fit, no sample, numbers that are not finite."""
     z, p = torch.ones(3, 2), torch.ones(3, 4)
     for features, scores in ((z[:2], p), (z[:0], p[:0]), (z[0], p), (z, p[:, :0])):
         with pytest.raises(ValueError, match="rows for the same samples"):
@@ -196,13 +179,6 @@ def test_bad_input_is_refused() -> None:
             pseudo_labels(z, scores)
     with pytest.raises(ValueError, match="One model labels 1 samples"):
         two_model(labelled([0], [0.5], 0.1), labelled([0, 1], [0.5, 0.5], 0.1))
-    labels, agree = torch.zeros(3, dtype=torch.int64), torch.ones(3, dtype=torch.bool)
-    for mu in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError, match="between 0 and 1"):
-            mixup(z, labels, agree, mu, seeded(0))
-    for samples, of in ((z.long(), labels), (z, labels[:2])):
-        with pytest.raises(ValueError, match="mixing wants as many, floating"):
-            mixup(samples, of, agree, 0.5, seeded(0))
     for logits in (torch.zeros(0, 3), torch.zeros(3), torch.zeros(3, 0)):
         with pytest.raises(ValueError, match="at least one row"):
             information_maximisation(logits)

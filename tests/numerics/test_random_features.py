@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.budgets import examples
 from tests.numerics.clouds import normal
-from tideline.numerics.alignment.random_features import BANDWIDTHS, moment, psi, ramp, typical, waves
+from tideline.numerics.alignment.feature_maps import BANDWIDTHS, moment, psi, ramp, typical, waves
 
 seeds = st.integers(0, 10_000)
 

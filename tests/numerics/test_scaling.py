@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tideline.numerics.alignment.scaling import KINDS, measured, scaled
+from tideline.numerics.alignment.feature_maps import KINDS, measured, scaled
 
 X = torch.randn(200, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 5.0, 0.1, 2.0, 3.0, 1.0]) + 7.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tideline.numerics.labels.selection import consistency, disagreement, evidence, neighbours
+from tideline.numerics.labels.confidence import consistency, disagreement, evidence, neighbours
 
 LINE = torch.tensor([[0.0], [1.0], [2.1], [10.0], [11.0]])
 

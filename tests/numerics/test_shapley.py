@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
-from tideline.numerics.aggregation.shapley import leave_one_out, shapley
+from tideline.numerics.labels.knowledge import leave_one_out, shapley
 
 players, seeds = st.integers(1, 5), st.integers(0, 10_000)
 

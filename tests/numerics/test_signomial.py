@@ -266,7 +266,7 @@ def test_the_limit_on_what_targets_send_tightens() -> None:
 
 def test_modelling_is_loaded_by_who_solves() -> None:
     """Nothing of links loads cvxpy or SciPy before a program is solved: both take their time."""
-    names = ("baselines", "bounds", "facility_location", "geometric", "link_problem", "signomial", "wireless")
+    names = ("baselines", "bounds", "facility_location", "geometric", "link_problem", "signomial")
     text = "".join(f"import tideline.numerics.links.{name}\n" for name in names)
     text += "import sys\nsys.exit(' '.join(n for n in ('cvxpy', 'scipy', 'torch') if n in sys.modules))"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)

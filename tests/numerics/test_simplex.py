@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tests.numerics.clouds import normal
-from tideline.numerics.labels.simplex import project
+from tideline.numerics.labels.softmax import project
 
 vectors = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12)
 

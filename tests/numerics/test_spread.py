@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
-from tideline.numerics.aggregation.spread import spread
+from tideline.numerics.aggregation.averaging import spread
 
 
 @settings(max_examples=examples(40))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.numerics.clouds import normal
-from tideline.numerics.clustering.styles import amplitudes, centred, mean_style, transfer, window, window_side
+from tideline.numerics.alignment.feature_maps import amplitudes, centred, mean_style, transfer, window, window_side
 
 WIDE = (-1e9, 1e9)
 

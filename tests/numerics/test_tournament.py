@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tideline.numerics.links.tournament import blocks, days
+from tideline.numerics.alignment.divergences import blocks, days
 
 
 @given(st.integers(2, 41))

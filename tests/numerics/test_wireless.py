@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tideline.numerics.links.bounds import Unfit
-from tideline.numerics.links.wireless import draw_power, draw_rate, saved, shannon_rate, transfer_energy
+from tideline.numerics.links.bounds import Unfit, draw_power, draw_rate, transfer_energy
 
 
 def test_energy_is_power_times_time() -> None:
@@ -33,20 +32,8 @@ def test_draws_are_in_the_published_range() -> None:
     assert draw_power(5, np.random.default_rng(3)).tolist() == draw_power(5, np.random.default_rng(3)).tolist()
 
 
-def test_the_published_rates_follow_from_the_channel() -> None:
-    """86.0 Mbit/s at 25 m in line of sight with the most power; 63.8 at 100 m without it and with little."""
-    assert shannon_rate(0.32, 25.0) / 1e6 == pytest.approx(86.0, rel=0.005)
-    assert shannon_rate(0.20, 100.0, 23.0) / 1e6 == pytest.approx(63.8, rel=0.01)
-    assert (np.diff(shannon_rate(0.25, np.linspace(25, 100, 9))) < 0).all()
-
-
-def test_saved_transmissions() -> None:
-    """Links at the smallest weight of energy less those at each."""
-    assert saved([25, 25, 17, 8, 5]) == (0, 0, 8, 17, 20)
-
-
 def test_what_does_not_fit_is_refused() -> None:
-    """Powers, rates, sizes and distances that are none."""
+    """Powers, rates and sizes that are none."""
     fine = np.full((2, 2), 7e7)
     for work in (
         lambda: transfer_energy([0.0, 0.2], fine),
@@ -55,8 +42,6 @@ def test_what_does_not_fit_is_refused() -> None:
         lambda: transfer_energy([0.2, 0.2], fine * math.nan),
         lambda: transfer_energy([0.2, 0.2, 0.2], fine),
         lambda: transfer_energy([0.2, 0.2], fine, bits=0),
-        lambda: shannon_rate(0.2, 0.0),
-        lambda: shannon_rate(-0.2, 10.0),
     ):
         with pytest.raises(Unfit):
             work()

@@ -13,8 +13,8 @@ from tests.planning.cases import BOUNDS, MEASURED, changed, device, entry, power
 from tideline.core.errors import ConfigRefused
 from tideline.numerics.links.bounds import Measured, bounds
 from tideline.numerics.links.link_problem import LINK, Phi, Problem, exact
-from tideline.planning.asked import read_links
 from tideline.planning.links import approximated, plan_links, problem_of
+from tideline.planning.request import read_links
 
 
 def refused(given: dict[str, Any]) -> ConfigRefused:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from tideline.core.errors import StepFailed
 from tideline.core.run import ClientId
 
 T = TypeVar("T")
@@ -61,3 +62,12 @@ class Maker:
     client: ClientId
     phase: str
     round: int
+
+
+def check_due(handle: AnyHandle, holder: str, phase: str, *rounds: int) -> None:
+    """Raises StepFailed for a value of another site or exchange than is due: it is signed, but it was not asked for."""
+    if (handle.holder, handle.phase) != (holder, phase) or handle.round not in rounds:
+        given = f"that of {handle.holder}, of round {handle.round} of {handle.phase}"
+        number = " or ".join(map(str, rounds))
+        what = f"The order hands out {given}, where that of {holder}, of round {number} of {phase}, is due"
+        raise StepFailed(what, "The coordinator hands out what is not asked for: do not trust it")

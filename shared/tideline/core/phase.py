@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from tideline.core.record import is_record, specs
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import AnyStep
@@ -39,9 +40,13 @@ class Turn(Generic[C_co]):
         """The clients with one of these roles, sorted; all of them where no role is named."""
         return tuple(sorted(m.id for m in self.roster if not roles or m.role in roles))
 
-    def labelled(self) -> tuple[ClientId, ...]:
-        """The clients whose training rows carry labels, sorted."""
-        return tuple(sorted(m.id for m in self.roster if m.labelled))
+    def labelled(self, *roles: Role) -> tuple[ClientId, ...]:
+        """The clients whose training rows carry labels, sorted; those with one of these roles, where roles are named."""
+        return tuple(sorted(m.id for m in self.roster if m.labelled and (not roles or m.role in roles)))
+
+    def sources(self) -> tuple[ClientId, ...]:
+        """The sources with labels, sorted."""
+        return self.labelled(Role.SOURCE)
 
 
 class Replies(Mapping[ClientId, G], Generic[G]):
@@ -87,6 +92,28 @@ class Each(Mapping[ClientId, G], Generic[G]):
         return len(self._clients)
 
 
+def to(
+    whom: Role | Callable[[Turn[C]], Iterable[ClientId]], message: Callable[..., G]
+) -> Callable[[S, Turn[C]], dict[ClientId, G]]:
+    """An `ask` that sends the same message to all clients of a role, or to those that whom(turn) gives.
+
+    message: a record type, whose fields take the values of the state's fields of the same name; or a function of state and turn.
+    """
+
+    def ask(state: S, turn: Turn[C]) -> dict[ClientId, G]:
+        clients = turn.members(whom) if isinstance(whom, Role) else whom(turn)
+        if is_record(message):
+            return dict.fromkeys(clients, message(*(getattr(state, spec.name) for spec in specs(message))))
+        return dict.fromkeys(clients, message(state, turn))
+
+    return ask
+
+
+def to_all(message: Callable[..., G]) -> Callable[[S, Turn[C]], dict[ClientId, G]]:
+    """An `ask` that sends every client the same message, as `to` makes it."""
+    return to(Turn.members, message)
+
+
 def unchanged(state: S, replies: Replies[Any], turn: Turn[C]) -> S:
     """A `fold` that keeps the state as it is."""
     return state
@@ -125,6 +152,11 @@ class Folded(Generic[S]):
     marks: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
     groups: Mapping[str, tuple[ClientId, ...]] = field(default_factory=lambda: EMPTY)
     tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
+
+
+def marked(words: Mapping[str, Iterable[ClientId]]) -> dict[str, tuple[ClientId, ...]]:
+    """Marks for a Folded, without the words that no client has."""
+    return {word: clients for word, named in words.items() if (clients := tuple(named))}
 
 
 def folded(given: S | Folded[S]) -> Folded[S]:

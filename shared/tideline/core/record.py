@@ -18,7 +18,7 @@ import functools
 import types
 import typing
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 from tideline.core.errors import FederationError
 from tideline.core.handle import Handle
@@ -103,7 +103,7 @@ class Spec:
     low: float | None = None
 
 
-def is_record(kind: Any) -> bool:
+def is_record(kind: object) -> TypeGuard[type[Any]]:
     return isinstance(kind, type) and getattr(kind, "__record__", False)
 
 

@@ -89,6 +89,11 @@ class Member:
 Roster = tuple[Member, ...]
 
 
+def described(roster: Roster) -> str:
+    """The members with their roles, for errors."""
+    return ", ".join(f"{m.id} ({m.role.value}{'' if m.labelled else ', no labels'})" for m in roster)
+
+
 @dataclass(frozen=True)
 class Waiting:
     """How long a round waits and for whom. None means: all that were asked."""

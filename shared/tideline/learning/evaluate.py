@@ -1,4 +1,9 @@
-"""Scoring as a phase like any other: held-out rows, nothing sent but declared metrics."""
+"""Scoring and comparing sites as phases like any other: held-out rows, nothing sent but declared metrics and counts.
+
+Accuracy and confidences; which classes are taken for which; and whether classes are as frequent at a target as at the sources.
+Aligning features of sites with other shares of classes pulls rows across classes (Zhao et al., "On Learning Invariant
+Representations for Domain Adaptation", ICML 2019).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,13 @@ from typing import TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tideline.core.phase import MOST_VALUES, RIGHT, WRONG, Folded, Phase, Replies, Table, Turn, unchanged
+from tideline.core.phase import MOST_TABLES, MOST_VALUES, RIGHT, WRONG, Folded, Phase, Replies, Table, Turn, unchanged
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
-from tideline.core.run import ClientId
+from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Outcome, Site, Step, View
 from tideline.nets import rows_of
-from tideline.numerics.labels.calibration import BINS, Tally, calibration_error, nothing, tally
+from tideline.numerics.labels.confidence import BINS, Tally, calibration_error, nothing, tally
 
 C = TypeVar("C")  # settings
 S = TypeVar("S")  # the coordinator's state
@@ -27,11 +32,18 @@ Predict: TypeAlias = Callable[[Q, M, Site[C], Tensor], Tensor]
 Several: TypeAlias = Callable[[T], Sequence[Q]]
 ROWS = 512  # rows scored at once
 BIN_NAMES = tuple(f"{b / BINS:.2f} to {(b + 1) / BINS:.2f}" for b in range(BINS))
+CONFUSION_NAME = "confusion"
+OF_ALL = "confusion of all sites"
+LONGEST = 80  # letters of a class name; with longer ones classes have their numbers
+SHIFT_NAME = "label_shift"
+SHARES = "share of each class at each site"
+SHIFT = "label shift of each source (rows) and target"
+TOGETHER = "all sources"
 
 
 @record
 class Histogram:
-    """What a scoring tells of confidences: how many held-out rows of each bin were predicted right, and wrong."""
+    """Confidences of a scoring: how many held-out rows of each bin were predicted right, and wrong."""
 
     right: Tensor = field(f"{BINS}", Exposure.COUNT, low=0, doc="held-out rows predicted right, by confidence")
     wrong: Tensor = field(f"{BINS}", Exposure.COUNT, low=0, doc="held-out rows predicted wrong, by confidence")
@@ -56,10 +68,9 @@ def evaluate(
     """A phase that scores each asked client's held-out rows.
 
     offer(state, turn) -> {client: what it needs to predict with}; predict(message, memory, site, x (b, *inputs)) ->
-    probabilities or logits (b, classes). The accuracy in [0, 1] is told under each of `metrics`; where a site has no labels
-    to score with, nothing is told. With `confidence` the calibration error `ece` and the histogram of confidences are told too,
-    of what must then be logits, or logarithms of probabilities. Where an order holds several things to predict with, `each`
-    gives them: they predict one after the other, and what is told is their mean, as if each row were there once for each.
+    probabilities or logits (b, classes). The accuracy in [0, 1] is reported under each of `metrics`; a site without labels
+    reports nothing. With `confidence` the calibration error `ece` and the histogram of confidences are reported as well,
+    from logits or logarithms of probabilities. If an order holds several models, `each` gives them, and their mean is reported.
     """
     if confidence:
         return with_confidence(offer, predict, takes, keeps, name, metrics, each)
@@ -69,7 +80,7 @@ def evaluate(
         value = sum(values) / len(values) if values else None
         return Outcome(Nothing(), memory, {} if value is None else dict.fromkeys(metrics, value))
 
-    step = Step(name, score, takes, keeps, Nothing, metrics, View.HELD_OUT)
+    step = Step(name=name, run=score, takes=takes, keeps=keeps, gives=Nothing, metrics=metrics, view=View.HELD_OUT)
     return Phase(name, step, ask=offer, fold=unchanged)
 
 
@@ -82,18 +93,17 @@ def with_confidence(
     metrics: tuple[str, ...],
     each: Several[T, Q],
 ) -> Phase[C, S]:
-    """The phase that tells confidences too."""
 
     def score(order: T, memory: M, site: Site[C]) -> Outcome[Histogram, M]:
         found = sum((tallied(predict, one, memory, site) for one in each(order)), nothing())
-        return Outcome(Histogram(found.right, found.wrong), memory, told_of(found, metrics))
+        return Outcome(Histogram(found.right, found.wrong), memory, metrics_of(found, metrics))
 
-    step = Step(name, score, takes, keeps, Histogram, (*metrics, "ece"), View.HELD_OUT)
+    step = Step(name=name, run=score, takes=takes, keeps=keeps, gives=Histogram, metrics=(*metrics, "ece"), view=View.HELD_OUT)
     return Phase(name, step, ask=offer, fold=histograms)
 
 
-def told_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:
-    """The accuracy under each name, and the calibration error; nothing of no row."""
+def metrics_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:
+    """The accuracy under each name, and the calibration error; empty without rows."""
     n = int((found.right + found.wrong).sum())
     share = int(found.right.sum()) / n if n else 0.0
     return {**dict.fromkeys(metrics, share), "ece": calibration_error(found)} if n else {}
@@ -105,7 +115,7 @@ def tallied(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> Ta
 
 
 def histograms(state: S, replies: Replies[Histogram], turn: Turn[C]) -> S | Folded[S]:
-    """The state as it is, and for people the histogram of each site that had rows to score."""
+    """The state unchanged, and a table: the histogram of each site that had rows to score."""
     read = dict(replies.items())
     rows = tuple(k for k, each in read.items() if int(each.right.sum() + each.wrong.sum()))
     if not rows or 2 * len(rows) * BINS > MOST_VALUES:
@@ -139,3 +149,118 @@ def outputs(net: nn.Module, x: Tensor, device: str) -> Tensor:
     net.eval()
     with torch.no_grad():
         return torch.cat([net(rows.to(device)).cpu() for rows in torch.split(x, rows_of(x))])
+
+
+@record
+class Confusion:
+    """Held-out rows of a site by label and prediction; zeros without labels."""
+
+    counts: Tensor = field("classes classes", Exposure.COUNT, low=0, doc="held-out rows by class and prediction")
+
+
+def confused(
+    offer: Offer[S, C, T],
+    predict: Predict[T, M, C],
+    *,
+    takes: type[T] = Nothing,  # type: ignore[assignment]
+    keeps: type[M] = Nothing,  # type: ignore[assignment]
+) -> Phase[C, S]:
+    """A phase in which each asked client counts its held-out rows by label and prediction.
+
+    offer and predict: as in `evaluate`. A site without labels to score by sends zeros.
+    """
+
+    def count(order: T, memory: M, site: Site[C]) -> Outcome[Confusion, M]:
+        K = site.world.classes
+        counts = torch.zeros(K * K, dtype=torch.int64)
+        for out, y in predicted(predict, order, memory, site):
+            counts += torch.bincount(y * K + out.argmax(1), minlength=K * K)
+        return Outcome(Confusion(counts.view(K, K)), memory)
+
+    return Phase(
+        CONFUSION_NAME,
+        Step(name=CONFUSION_NAME, run=count, takes=takes, keeps=keeps, gives=Confusion, metrics=(), view=View.HELD_OUT),
+        ask=offer,
+        fold=fold_confusion,
+    )
+
+
+def fold_confusion(state: S, replies: Replies[Confusion], turn: Turn[C]) -> S | Folded[S]:
+    """The state unchanged, and a table for each site that had rows and for all of them together."""
+    found = {str(site): reply.counts.double() for site, reply in replies.items()}
+    seen = {site: counts for site, counts in found.items() if float(counts.sum())}
+    tables = {f"{CONFUSION_NAME} of {site}": counts for site, counts in seen.items()} if fits(len(seen) + 1, turn.world) else {}
+    if len(seen) > 1 and fits(1, turn.world):
+        tables[OF_ALL] = torch.stack(list(seen.values())).sum(0)
+    return Folded(state, tables={name: table(counts, turn.world) for name, counts in tables.items()}) if tables else state
+
+
+def fits(count: int, world: World) -> bool:
+    return count <= MOST_TABLES and count * world.classes**2 <= MOST_VALUES
+
+
+def class_names(world: World) -> tuple[str, ...]:
+    known = world.class_names if all(len(name) <= LONGEST for name in world.class_names) else ()
+    return known or tuple(map(str, range(world.classes)))
+
+
+def table(counts: Tensor, world: World) -> Table:
+    """A row for each class, a column for each that its rows were taken for."""
+    names = class_names(world)
+    values = tuple(tuple(map(float, row)) for row in counts.tolist())
+    return Table(tuple(f"is {name}" for name in names), tuple(f"taken for {name}" for name in names), values)
+
+
+@record
+class Classes:
+    """Training rows of a site by class."""
+
+    counts: Tensor = field("classes", Exposure.COUNT, low=0, doc="training rows by label, or as the model takes them")
+
+
+def label_shift(offer: Offer[S, C, Nothing], predict: Predict[Nothing, M, C], *, keeps: type[M]) -> Phase[C, S]:
+    """A phase in which each asked client counts its training rows by class.
+
+    offer and predict: as in `evaluate`; predict is asked for rows without labels alone.
+    """
+
+    def count(order: Nothing, memory: M, site: Site[C]) -> Outcome[Classes, M]:
+        K = site.world.classes
+        return Outcome(Classes(torch.bincount(labels_of(order, memory, site), minlength=K)), memory)
+
+    def labels_of(order: Nothing, memory: M, site: Site[C]) -> Tensor:
+        if site.data.y is not None:
+            return site.data.y
+        parts = (predict(order, memory, site, x).argmax(1).cpu() for x in torch.split(site.data.x, ROWS))
+        return torch.cat(tuple(parts))
+
+    return Phase(
+        SHIFT_NAME,
+        Step(name=SHIFT_NAME, run=count, takes=Nothing, keeps=keeps, gives=Classes, metrics=()),
+        ask=offer,
+        fold=fold_shift,
+    )
+
+
+def fold_shift(state: S, replies: Replies[Classes], turn: Turn[C]) -> S | Folded[S]:
+    """The state unchanged, and tables: each site's shares, and how far those of each target are from each source's."""
+    counts = {str(site): reply.counts.double() for site, reply in replies.items()}
+    p = {site: each / each.sum() for site, each in counts.items() if float(each.sum())}
+    sources, targets = ([c for c in map(str, turn.members(role)) if c in p] for role in (Role.SOURCE, Role.TARGET))
+    if not sources or not targets or len(p) * (turn.world.classes + len(p)) > MOST_VALUES:
+        return state
+    everywhere = torch.stack([counts[name] for name in sources]).sum(0)
+    taught = {name: p[name] for name in sources} | {TOGETHER: everywhere / everywhere.sum()}
+    here = {name: p[name] for name in (*sources, *targets)}
+    return Folded(state, tables={SHARES: shares(here, turn.world), SHIFT: far(taught, p, targets)})
+
+
+def shares(p: Mapping[str, Tensor], world: World) -> Table:
+    values = torch.stack(list(p.values()), dim=1)
+    return Table(class_names(world), tuple(p), tuple(map(tuple, values.tolist())))
+
+
+def far(taught: Mapping[str, Tensor], p: Mapping[str, Tensor], targets: list[str]) -> Table:
+    """Total variation, 1/2 sum_k |p_k - q_k|: 0 where classes are as frequent here as there, 1 where none is in both."""
+    values = tuple(tuple(min(1.0, float((q - p[t]).abs().sum() / 2)) for t in targets) for q in taught.values())
+    return Table(tuple(taught), tuple(targets), values)

@@ -1,18 +1,25 @@
-"""Mini-batch training of a network on a site's rows."""
+"""Local training: passes over rows with an optimiser of the settings' name, and batch norm's statistics measured anew.
+
+Li et al., "Revisiting Batch Normalization For Practical Domain Adaptation", 2016 (arXiv 1603.04779).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from tideline.core.step import Data, no_tick
+from tideline.core.step import Data, Site, no_tick
 
+C = TypeVar("C")
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+OPTIMISERS = ("sgd", "adam")
 
 
 def cross_entropy(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -81,6 +88,25 @@ def fit(
     return mean
 
 
+def fit_at(
+    site: Site[C],
+    net: nn.Module,
+    loss: Loss,
+    optimiser: Optimizer,
+    *,
+    epochs: int,
+    batch: int,
+    data: Data | None = None,
+    steps: int = 0,
+    clip: float = 0.0,
+    least: int = 2,
+) -> float:
+    """`fit` at a site: on its training rows, or on `data`, with its generator, device and progress."""
+    rows, rng, device, tick = site.data if data is None else data, site.rng, site.device, site.tick
+    many = {"epochs": epochs, "batch": batch, "steps": steps, "least": least}
+    return fit(net, rows, loss, optimiser, **many, clip=clip, rng=rng, device=device, tick=tick)
+
+
 def descend(net: nn.Module, loss: Loss, x: Tensor, y: Tensor, optimiser: Optimizer, clip: float) -> float:
     """One step on a mini-batch; its loss before the step."""
     value = loss(net, x, y)
@@ -90,3 +116,60 @@ def descend(net: nn.Module, loss: Loss, x: Tensor, y: Tensor, optimiser: Optimiz
         nn.utils.clip_grad_norm_(net.parameters(), clip)
     optimiser.step()
     return float(value.detach())
+
+
+class Descent(Protocol):
+    """Settings of local training's optimiser."""
+
+    @property
+    def optimiser(self) -> str: ...
+    @property
+    def rate(self) -> float: ...
+    @property
+    def momentum(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+
+
+def optimiser(c: Descent, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """SGD with momentum, or Adam (Kingma, Ba, ICLR 2015), fresh. c: settings with optimiser, rate, momentum, weight_decay.
+
+    Weight decay is a term of the gradient in both. Adam has no use for `momentum`; its betas are 0.9 and 0.999.
+    """
+    if c.optimiser == "adam":
+        return torch.optim.Adam(parameters, lr=c.rate, weight_decay=c.weight_decay)
+    return torch.optim.SGD(parameters, lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
+
+
+def normed(net: nn.Module) -> list[_BatchNorm]:
+    """The layers of batch norm that keep running statistics."""
+    return [each for each in net.modules() if isinstance(each, _BatchNorm) and each.track_running_stats]
+
+
+def remeasure(
+    net: nn.Module,
+    x: Tensor,
+    batch: int,
+    rng: Generator,
+    device: str = "cpu",
+    tick: Callable[[float], None] = no_tick,
+) -> None:
+    """Running means and variances become averages over one pass of the rows x (n, *inputs), in place; nothing else changes.
+
+    Rows pass in random order, `batch` of them or somewhat more at once, in parts of equal size up to a row, so that each counts
+    alike. While they do, batch norm works with the part's own statistics, and dropout is off. n and batch are at least 2.
+    """
+    layers = normed(net.eval())
+    parts = torch.randperm(len(x), generator=rng).tensor_split(max(1, len(x) // batch))
+    momenta = [layer.momentum for layer in layers]
+    with uncounted(net), torch.no_grad():
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # a cumulative average
+            layer.train()
+        for done, rows in enumerate(parts if layers else (), 1):
+            net(x[rows].to(device))
+            tick(done / len(parts))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+    net.eval()

@@ -1,7 +1,7 @@
-"""Weights that a person brings in a file of his own: safetensors, or a state dict as torch saves it.
+"""Initial weights that a user gives to a run in a file: safetensors, or a state dict as torch saves it.
 
-No other file of torch's is read anywhere, and this one without running code from it: `weights_only` admits tensors, numbers and
-texts. What is read is checked, compared with the world's network by names and shapes, and copied out of the file.
+This is the only file of torch's that Tideline reads, and no code in it runs: `weights_only` admits tensors, numbers and texts.
+Tensors are checked, compared with the world's network by names and shapes, and copied out of the file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from safetensors.torch import load_file
@@ -20,119 +20,105 @@ from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import World
 from tideline.core.settings import show
 from tideline.learning.formats.transforms import times
+from tideline.nets.bottleneck import BACKBONE, KINDS
 from tideline.nets.layers import CLASSIFIER
-from tideline.nets.resnet import BACKBONE, KINDS
 
 SUFFIX = ".safetensors"
 DTYPES = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
 )
-TOLD = 3  # differences that a refusal names
+SHOWN = 3  # differences that a refusal names
 SAVE = "Save the network's state dict alone: torch.save(net.state_dict(), FILE), or safetensors.torch.save_file"
 COUNTERS = ".num_batches_tracked"
 STEM = "conv1.weight"  # as torchvision calls the first layer of its residual networks
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
-    """The named tensors of a file, on the CPU, every number finite; `.safetensors` by its name, all else as torch saves it.
+    """The named tensors of a file, on the CPU, every number finite: safetensors by its suffix, all else as torch saves it.
 
-    A state dict that lies in a dict, among other things of a training's, is found if it is the only one there. The tensors may be
-    maps of the file: keep what `fitted` gives. Raises DataRefused, with `context["path"]`, for a file that cannot be used.
+    In a dict of several things, such as a checkpoint, the only state dict is taken. The tensors may be maps of the file: keep the
+    copies that `fitted` makes. Raises DataRefused, with `context["path"]`, for a file that cannot be used.
     """
     file = Path(path)
     try:
-        check_place(file)
+        if not file.exists():
+            raise DataRefused("there is no such file", "Correct the path")
+        if not file.is_file():
+            raise DataRefused("this is not a file", "Name the file that holds the weights")
         return checked(opened(file))
     except OSError as error:
-        todo = "Check the disk, and who may read the file"
+        todo = "Check the disk and the file's permissions"
         raise DataRefused(f"{file} cannot be read ({error.strerror or error})", todo, path=str(file)) from error
     except DataRefused as error:
         raise DataRefused(f"{file}: {error.what}", error.todo, path=str(file)) from error.__cause__
 
 
-def check_place(file: Path) -> None:
-    """Raises DataRefused where no file is."""
-    if not file.exists():
-        raise DataRefused("there is no such file", "Correct the path")
-    if not file.is_file():
-        raise DataRefused("this is not a file", "Name the file that holds the weights")
-
-
-def opened(file: Path) -> Any:
-    """What a file holds. Raises DataRefused for one that is damaged, or of another kind; OSError."""
+def opened(file: Path) -> object:
+    """The contents of a file. Raises DataRefused for one that is damaged or of another kind, and OSError."""
     kind = "a safetensors file" if file.suffix == SUFFIX else "a state dict that torch has saved"
     try:
         if file.suffix == SUFFIX:
             return load_file(file)
-        return torch.load(file, map_location="cpu", weights_only=True, mmap=mappable(file))
+        loaded: object = torch.load(file, map_location="cpu", weights_only=True, mmap=mappable(file))
+        return loaded
     except OSError:
         raise
     except Exception as error:
-        # Readers raise whatever they like on damaged files. Torch's own words advise to run the code that is in one.
+        # Readers may raise anything on damaged files. Torch's own message advises to run the code in one.
         raise DataRefused(f"the file cannot be read as {kind} ({type(error).__name__})", f"{SAVE}. Or copy it again") from error
 
 
 def mappable(file: Path) -> bool:
-    """Whether torch may map a file: an archive whose members lie in it as they are. A compressed one would give noise."""
+    """Whether torch may map a file: an archive without compression. A compressed one would give noise."""
     if not zipfile.is_zipfile(file):
         return False
     with zipfile.ZipFile(file) as archive:
         return all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
 
 
-def checked(held: Any) -> dict[str, Tensor]:
-    """The state dict in what was read, each tensor held to what weights are. Raises DataRefused."""
-    weights = {name: tensor.detach() for name, tensor in state_dict_in(held).items()}
+def checked(contents: object) -> dict[str, Tensor]:
+    """The state dict in a file's contents, its tensors checked. Raises DataRefused."""
+    weights = {name: tensor.detach() for name, tensor in state_dict_in(contents).items()}
     for name, tensor in weights.items():
         check_tensor(name, tensor)
     return weights
 
 
-def state_dict_in(held: Any) -> Mapping[str, Tensor]:
-    """A mapping of tensors: what was read, or the only one in it. Raises DataRefused."""
-    if not isinstance(held, Mapping):
-        raise DataRefused(f"the file holds a {type(held).__name__}, no state dict", SAVE)
-    if is_state_dict(held):
-        return of_a_state(held)
-    inside = {name: value for name, value in held.items() if is_state_dict(value)}
+def state_dict_in(contents: object) -> Mapping[str, Tensor]:
+    """The contents as a mapping of tensors, or the only such mapping in them. Raises DataRefused."""
+    if not isinstance(contents, Mapping):
+        raise DataRefused(f"the file holds a {type(contents).__name__}, not a state dict", SAVE)
+    if is_state_dict(contents):
+        # A model exported from a run's final state has the state's field before each name.
+        own = {name.rpartition("/")[2]: tensor for name, tensor in contents.items() if "/" in name}
+        return own if len(own) == len(contents) else contents
+    inside: dict[object, Mapping[str, Tensor]] = {name: value for name, value in contents.items() if is_state_dict(value)}
     if len(inside) > 1:
         names = ", ".join(map(show, inside))
-        raise DataRefused(f"the file holds {len(inside)} state dicts: {names}", "Save the one that is meant, alone")
-    if inside and not any(isinstance(value, Tensor) for value in held.values()):
+        raise DataRefused(f"the file holds {len(inside)} state dicts: {names}", "Save the one that you mean, alone")
+    if inside and not any(isinstance(value, Tensor) for value in contents.values()):
         return next(iter(inside.values()))
-    raise strange(held)
+    for name, value in contents.items():
+        if not isinstance(name, str):
+            raise DataRefused(f"the file holds something under {show(name)}, which is not a name", SAVE)
+        if not isinstance(value, Tensor):
+            raise DataRefused(f"{show(name)} is a {type(value).__name__}, not a tensor", SAVE)
+    raise DataRefused("the file holds no tensors", SAVE)
 
 
-def of_a_state(weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """A model's own names, where a run's final state was exported with one model in it: without the fields that it lay in."""
-    own = {name.rpartition("/")[2]: tensor for name, tensor in weights.items() if "/" in name}
-    return own if len(own) == len(weights) else weights
-
-
-def is_state_dict(value: Any) -> bool:
-    """Whether a value is a mapping of names to tensors, and not an empty one."""
+def is_state_dict(value: object) -> TypeGuard[Mapping[str, Tensor]]:
     if not isinstance(value, Mapping) or not value:
         return False
     return all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items())
 
 
-def strange(held: Mapping[Any, Any]) -> DataRefused:
-    """The refusal of a mapping that is no state dict, with the first thing in it that is no named tensor."""
-    for name, value in held.items():
-        if not isinstance(name, str):
-            return DataRefused(f"the file holds something under {show(name)}, which is no name", SAVE)
-        if not isinstance(value, Tensor):
-            return DataRefused(f"{show(name)} is a {type(value).__name__}, no tensor", SAVE)
-    return DataRefused("the file holds no tensors", SAVE)
-
-
 def check_tensor(name: str, tensor: Tensor) -> None:
-    """Raises DataRefused for a tensor that is not plain, or a number in it that is not finite."""
+    """Raises DataRefused for a tensor that is not plain, or has a number that is not finite."""
     plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and tensor.dtype in DTYPES
     # A view that repeats its numbers may stand for more of them than a machine can hold.
     if not plain or tensor.nbytes > tensor.untyped_storage().nbytes():
-        raise DataRefused(f"{name} is no plain tensor of real numbers", "Make it dense and contiguous, and save it again")
+        raise DataRefused(f"{name} is not a plain tensor of real numbers", "Make it dense and contiguous, and save it again")
     if not torch.isfinite(tensor).all():
         raise DataRefused(f"{name} holds a NaN or an infinity", "Train again with a lower rate, and save a network that works")
 
@@ -142,7 +128,7 @@ def differences(world: World, weights: Mapping[str, Tensor]) -> tuple[str, ...]:
 
     Raises ConfigRefused for a world without a network.
     """
-    return tuple(compare(nets.template(world), weights, classes_of(world)))
+    return tuple(compare(nets.template(world), weights, f"this world has {world.classes} classes"))
 
 
 def fitted(world: World, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -151,19 +137,19 @@ def fitted(world: World, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def each_fitted(world: World, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The same one after the other, for who needs no copy of all. Raises ConfigRefused, before the first if they differ."""
+    """The same tensors one by one, so that no copy of all is needed. Raises ConfigRefused, before the first if they differ."""
     check_fit(world, weights)
     for name, like in nets.template(world).items():
         yield name, cast(name, weights[name], like)
 
 
 def check_fit(world: World, weights: Mapping[str, Tensor]) -> None:
-    """Raises ConfigRefused unless the weights have the network's names and shapes. Costs no memory: no number is looked at."""
+    """Raises ConfigRefused unless the weights have the network's names and shapes. Costs no memory: reads no number."""
     check(world, list(differences(world, weights)))
 
 
 def is_backbone(world: World, weights: Mapping[str, Tensor]) -> bool:
-    """Whether weights have torchvision's own names, and the world's network is one that can be put over them."""
+    """Whether weights have torchvision's own names, and the world's network has such a backbone."""
     return world.model in KINDS and STEM in weights
 
 
@@ -179,14 +165,10 @@ def with_backbone(world: World, weights: Mapping[str, Tensor], seed: int | None 
     drawn = fresh(world, seed)
     mine = {name.removeprefix(BACKBONE): like for name, like in drawn.items() if name.startswith(BACKBONE)}
     # Files of before 2018 have no counters, which nothing is computed from.
-    given = {name: like for name, like in mine.items() if name.endswith(COUNTERS)} | without_fc(weights)
-    check(world, list(compare(mine, given)))
-    return drawn | {f"{BACKBONE}{name}": cast(name, given[name], like) for name, like in mine.items()}
-
-
-def without_fc(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of torchvision's without those of its last layer."""
-    return {name: w for name, w in weights.items() if name not in ("fc.weight", "fc.bias")}
+    own = {name: like for name, like in mine.items() if name.endswith(COUNTERS)}
+    own |= {name: w for name, w in weights.items() if name not in ("fc.weight", "fc.bias")}
+    check(world, list(compare(mine, own)))
+    return drawn | {f"{BACKBONE}{name}": cast(name, own[name], like) for name, like in mine.items()}
 
 
 def fresh(world: World, seed: int | None) -> dict[str, Tensor]:
@@ -199,36 +181,29 @@ def fresh(world: World, seed: int | None) -> dict[str, Tensor]:
 
 
 def compare(template: Mapping[str, Tensor], weights: Mapping[str, Tensor], why: str = "") -> Iterator[str]:
-    """What differs from a template. `why`: what is said where the classifier's shape is another."""
+    """The differences from a template. `why`: the reason for another shape of the classifier."""
     for name, like in template.items():
         if name not in weights:
             yield f"{name} is missing, which is {times(like.shape)}"
         elif weights[name].shape != like.shape:
-            told = why if name.startswith(CLASSIFIER) else "the network has"
-            yield f"{name} is {times(weights[name].shape)}; {told}: {times(like.shape)}"
+            reason = why if name.startswith(CLASSIFIER) else "the network has"
+            yield f"{name} is {times(weights[name].shape)}; {reason}: {times(like.shape)}"
     yield from (f"{name} is not in the network" for name in weights if name not in template)
 
 
-def classes_of(world: World) -> str:
-    """Why a classifier has another shape."""
-    return f"this world has {world.classes} classes"
-
-
-def check(world: World, found: list[str]) -> None:
+def check(world: World, differences: list[str]) -> None:
     """Raises ConfigRefused with the first differences, if there are any."""
-    if found:
-        more = f"; and {len(found) - TOLD} more" if len(found) > TOLD else ""
-        what = f"The weights do not fit {world.model}: {'; '.join(found[:TOLD])}{more}"
-        raise ConfigRefused(
-            what, "Give weights of this network, or name the world that they were trained for", path="world.model"
-        )
+    if differences:
+        more = f"; and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
+        what = f"The weights do not fit {world.model}: {'; '.join(differences[:SHOWN])}{more}"
+        todo = "Give weights of this network, or name the world that they were trained for"
+        raise ConfigRefused(what, todo, path="world.model")
 
 
 def cast(name: str, w: Tensor, like: Tensor) -> Tensor:
     """A copy in the dtype of `like`. Raises ConfigRefused for numbers that it cannot hold."""
-    made = torch.empty_like(w, dtype=like.dtype, memory_format=torch.contiguous_format).copy_(w)
-    if not torch.isfinite(made).all():
-        raise ConfigRefused(
-            f"{name} holds a number that {like.dtype} cannot", "Scale it down, and save it again", path="world.model"
-        )
-    return made
+    copy = torch.empty_like(w, dtype=like.dtype, memory_format=torch.contiguous_format).copy_(w)
+    if not torch.isfinite(copy).all():
+        what = f"{name} holds a number that {like.dtype} cannot"
+        raise ConfigRefused(what, "Scale it down, and save it again", path="world.model")
+    return copy

@@ -11,13 +11,9 @@ from torch import Tensor, nn
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
 from tideline.core.settings import nearest
-from tideline.nets.bottleneck import LeNetBN
-from tideline.nets.convnet import ConvNet
+from tideline.nets.bottleneck import KINDS, LeNetBN, ResNet
 from tideline.nets.digits import Digits
-from tideline.nets.inception import InceptionNet
-from tideline.nets.lenet import LeNet
-from tideline.nets.mlp import MLP
-from tideline.nets.resnet import KINDS, ResNet
+from tideline.nets.small import MLP, ConvNet, InceptionNet, LeNet
 
 Build = Callable[[World], nn.Module]
 ROWS = 512  # rows that pass through a network at once, at most

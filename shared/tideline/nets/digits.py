@@ -10,27 +10,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Self
 
-from torch import Tensor, nn
+from torch import nn
 
 from tideline.core.run import World
-from tideline.nets.images import image_shape
+from tideline.nets.small import Net, image_shape
 
 LEAST = 16
 DROPOUT = 0.5
 WRITE_SO = "Write inputs: [3, 32, 32], or use model: lenet for smaller images, mlp for features"
 
 
-class Digits(nn.Module):
+class Digits(Net):
     """x: (n, c, h, w) -> logits (n, classes), by way of f_conv (n, q) and f (n, d)."""
 
     def __init__(self, body: nn.Sequential, head: nn.Sequential, d: int, classes: int) -> None:
-        super().__init__()
-        self.features = nn.Sequential(OrderedDict(body=body, head=head))
-        self.classifier = nn.Linear(d, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.features(x))
-        return logits
+        super().__init__(nn.Sequential(OrderedDict(body=body, head=head)), nn.Linear(d, classes))
 
     @classmethod
     def whole(cls, world: World) -> Self:
@@ -50,12 +44,10 @@ class Digits(nn.Module):
 
 
 def convolved(channels: int, maps: int) -> tuple[nn.Module, ...]:
-    """A 5x5 convolution that keeps height and width."""
     return nn.Conv2d(channels, maps, 5, padding=2), nn.BatchNorm2d(maps), nn.ReLU()
 
 
 def pool() -> nn.Module:
-    """Half of each side."""
     return nn.MaxPool2d(3, stride=2, padding=1)
 
 
@@ -65,6 +57,5 @@ def pooled(pixels: int) -> int:
 
 
 def narrowing(q: int, h: int, d: int) -> nn.Sequential:
-    """(n, q) -> (n, d), by way of h."""
     first = (nn.Linear(q, h), nn.BatchNorm1d(h), nn.ReLU(), nn.Dropout(DROPOUT))
     return nn.Sequential(*first, nn.Linear(h, d), nn.BatchNorm1d(d), nn.ReLU())

@@ -59,7 +59,6 @@ def shapes(d: int) -> tuple[torch.Size, ...]:
 
 
 def numbers(d: int) -> int:
-    """p, the parameters of DI."""
     return sum(shape.numel() for shape in shapes(d))
 
 

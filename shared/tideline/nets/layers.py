@@ -18,7 +18,7 @@ CLASSIFIER = "classifier."
 # What batch norm measures; all else in a state dict is trained.
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 PARAMETRIZED = ".parametrizations."
-TOLD = 6  # names of layers in a refusal
+SHOWN = 6  # names of layers in a refusal
 
 
 def classifier_of(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -66,8 +66,8 @@ def check_layer(weights: Mapping[str, Tensor], name: str, path: str = "") -> lis
     names = names_of(weights, name)
     if not names:
         known = ["all", "first", "last", *known_layers(weights)]
-        more = f" and {len(known) - TOLD} more" if len(known) > TOLD else ""
-        todo = f"Use one of: {', '.join(known[:TOLD])}{more}{nearest(name, known)}"
+        more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+        todo = f"Use one of: {', '.join(known[:SHOWN])}{more}{nearest(name, known)}"
         raise ConfigRefused(f"{path or 'The layer'} is {name!r}; the network has no such layer", todo, path=path)
     return names
 
@@ -95,8 +95,18 @@ def parameters(weights: Mapping[str, Tensor]) -> list[str]:
     return sorted((name for name in weights if name.rpartition(".")[2] not in BUFFERS), key=steps)
 
 
+def trained(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What of a network's weights is trained."""
+    return {name: weights[name] for name in parameters(weights)}
+
+
+def alike(these: Mapping[str, Tensor], those: Mapping[str, Tensor]) -> bool:
+    """Whether names, shapes and dtypes agree."""
+    same = these.keys() == those.keys()
+    return same and all((w.shape, w.dtype) == (those[name].shape, those[name].dtype) for name, w in these.items())
+
+
 def layer_of(name: str) -> str:
-    """The layer that a parameter belongs to."""
     return name.partition(PARAMETRIZED)[0] if PARAMETRIZED in name else name.rpartition(".")[0]
 
 

@@ -1,5 +1,5 @@
-"""Plans that need no run: what a person or a program asks in plain data, and the answer in plain data.
+"""Plans that need no run: a request in plain data, and the answer in plain data.
 
-asked    what is known of devices, and what a plan of links is to weigh: read, with every mistake at its place
+request  what is known of devices, and the weights of a plan: read and checked, with the place of every mistake
 links    the plan, by the formulas of tideline.numerics; it loads NumPy, and whatever the solver needs
 """

@@ -1,4 +1,4 @@
-"""The plan of links: from what was asked to the problem (P), its solution within a time, and the answer as plain data.
+"""The plan of links: from a request to the problem (P), its solution within a time, and the answer as plain data.
 
 Wang, Hosseinalipour, Brinton, "Multi-Source to Multi-Target Decentralized Federated Domain Adaptation", IEEE TCCN 2024
 (arXiv 2304.12422). The formulas are those of tideline.numerics; here they are given names and a time limit.
@@ -13,17 +13,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tideline.core.errors import ConfigRefused
+from tideline.numerics.links import bounds as formulas
 from tideline.numerics.links import link_problem
-from tideline.numerics.links.bounds import Bools, Floats, Measured, Unfit, confidence, rademacher, source_bound
-from tideline.numerics.links.bounds import bounds as bounds_of
+from tideline.numerics.links.bounds import Bools, Complexity, Floats, Measured, Unfit
 from tideline.numerics.links.link_problem import LINK, Phi, Plan, Problem
-from tideline.numerics.links.wireless import saved, transfer_energy
-from tideline.planning.asked import Device, LinksAsked, Matrix, read_links, told_by_name
+from tideline.planning.request import Device, LinksRequest, Matrix, naming_devices, read_links
 
 SHARE_FOR_BOUND = 0.2  # of the time, for the bound that another solver's plan is measured by
 LARGEST_K = 1e12  # J
@@ -51,41 +50,41 @@ class Bounded:
 
 
 def plan_links(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan for what is asked in plain data, as plain data. Raises ConfigRefused with `context["path"]` and the names."""
-    asked = read_links(given)
-    until = time.monotonic() + asked.seconds
-    with in_names(asked):
-        problem, uneven = problem_of(asked)
-    plan = solved(problem, asked, until)
-    rows = list(swept(problem, asked, until))
-    flags = (*plan.flags, *(["uneven"] * uneven), *(["unswept"] * (len(rows) < len(asked.sweep))))
-    return told(asked, problem, replace(plan, flags=flags)) | {"sweep": with_saved(rows)}
+    """The plan for a request, both as plain data. Raises ConfigRefused with `context["path"]` and the devices' names."""
+    request = read_links(given)
+    until = time.monotonic() + request.seconds
+    with in_names(request):
+        problem, uneven = problem_of(request)
+    plan = solved(problem, request, until)
+    rows = list(swept(problem, request, until))
+    flags = (*plan.flags, *(["uneven"] * uneven), *(["unswept"] * (len(rows) < len(request.sweep))))
+    return answer_of(request, problem, replace(plan, flags=flags)) | {"sweep": with_saved(rows)}
 
 
-def problem_of(asked: LinksAsked) -> tuple[Problem, bool]:
+def problem_of(request: LinksRequest) -> tuple[Problem, bool]:
     """(P), and whether d was uneven, so that means were taken. Raises Unfit."""
-    K = energies(asked)
-    bounded = bounds(asked, np.isfinite(K))
-    phi = Phi(*map(weight, (asked.phi.source, asked.phi.target, asked.phi.energy)))
-    mode: link_problem.EnergyMode = "linear" if asked.energy_mode == "linear" else "ratio"
-    return Problem(bounded.S, bounded.T, K, phi, np.array(asked.pinned), mode), bounded.uneven
+    K = energies(request)
+    bounded = bounds(request, np.isfinite(K))
+    phi = Phi(weight(request.phi.source), weight(request.phi.target), weight(request.phi.energy))
+    mode: link_problem.EnergyMode = "linear" if request.energy_mode == "linear" else "ratio"
+    return Problem(S=bounded.S, T=bounded.T, K=K, phi=phi, pinned=np.array(request.pinned), energy_mode=mode), bounded.uneven
 
 
 def weight(phi: float) -> float:
-    """A weight of the objective. One that is next to nothing is nothing: its products would have no logarithm."""
+    """A weight of the objective; a tiny one becomes 0, for its products would have no logarithm."""
     return phi if phi >= SMALLEST_PHI else 0.0
 
 
-def energies(asked: LinksAsked) -> Floats:
-    """K (N, N) in J, zero throughout where energy is not told. Raises Unfit, ConfigRefused."""
-    N = len(asked.devices)
-    if asked.rates:
-        watts = column(asked, "watts")
+def energies(request: LinksRequest) -> Floats:
+    """K (N, N) in J, all zero if the request has no energies. Raises Unfit, ConfigRefused."""
+    N = len(request.devices)
+    if request.rates:
+        watts = column(request, "watts")
         with np.errstate(over="ignore"):
-            K = transfer_energy(watts, matrix(asked.rates, 0.0), asked.bits)
-        check_energies(K, matrix(asked.rates, 0.0))
+            K = formulas.transfer_energy(watts, matrix(request.rates, 0.0), request.bits)
+        check_energies(K, matrix(request.rates, 0.0))
         return K
-    return matrix(asked.K, np.inf) if asked.K else np.zeros((N, N))
+    return matrix(request.K, np.inf) if request.K else np.zeros((N, N))
 
 
 def check_energies(K: Floats, rate: Floats) -> None:
@@ -96,129 +95,118 @@ def check_energies(K: Floats, rate: Floats) -> None:
         raise ConfigRefused(what, "Give null where there is no link", path=path)
 
 
-def bounds(asked: LinksAsked, linked: Bools) -> Bounded:
+def bounds(request: LinksRequest, linked: Bools) -> Bounded:
     """S and T, given or worked out; linked (N, N): where there may be a link. Raises Unfit."""
-    T = without(matrix(asked.T, np.nan), linked) if asked.T else None
-    if asked.devices[0].S is not None:
+    T = without(matrix(request.T, np.nan), linked) if request.T else None
+    if request.devices[0].S is not None:
         assert T is not None
-        return Bounded(column(asked, "S"), T)
-    error, count = column(asked, "error"), column(asked, "count")
+        return Bounded(column(request, "S"), T)
+    error, count = column(request, "error"), column(request, "count")
+    complexity = cast(Complexity, request.complexity)  # it has been checked
     if T is not None:
-        rad = rademacher(count, complexity_of(asked))
-        return Bounded(source_bound(error, rad, confidence(count, asked.delta)), T)
-    d = without(matrix(asked.d, np.nan), linked | linked.T)
-    of = Measured(error, count, column(asked, "labelled"), d)
-    S, T = bounds_of(of, delta=asked.delta, complexity=complexity_of(asked), divergence_scale=asked.divergence_scale)
+        rad = formulas.rademacher(count, complexity)
+        return Bounded(formulas.source_bound(error, rad, formulas.confidence(count, request.delta)), T)
+    d = without(matrix(request.d, np.nan), linked | linked.T)
+    of = Measured(error, count, column(request, "labelled"), d)
+    S, T = formulas.bounds(of, delta=request.delta, complexity=complexity, divergence_scale=request.divergence_scale)
     return Bounded(S, T, of.uneven)
 
 
-def complexity_of(asked: LinksAsked) -> Any:
-    """The word for a Rademacher bound, which has been checked."""
-    return asked.complexity
-
-
-def column(asked: LinksAsked, key: str) -> Floats:
-    """One number of each device (N,)."""
-    return np.array([getattr(device, key) for device in asked.devices], np.float64)
+def column(request: LinksRequest, key: str) -> Floats:
+    return np.array([getattr(device, key) for device in request.devices], np.float64)
 
 
 def matrix(given: Matrix, missing: float) -> Floats:
-    """A matrix (N, N) with a number for what is null."""
     return np.array([[missing if each is None else each for each in row] for row in given], np.float64)
 
 
 def without(given: Floats, linked: Bools) -> Floats:
-    """A matrix (N, N) with zeros where there is no link: nothing can have been measured there."""
+    """A matrix (N, N) with zeros where there is no link, so nothing was measured."""
     zeroed: Floats = np.where(linked, given, 0)
     return zeroed
 
 
 @contextmanager
-def in_names(asked: LinksAsked) -> Iterator[None]:
-    """What the formulas refuse by index is refused by place and name. Raises ConfigRefused."""
-    with told_by_name(asked.names):
+def in_names(request: LinksRequest) -> Iterator[None]:
+    """Refusals of formulas, which have indices, get a path and the devices' names. Raises ConfigRefused."""
+    with naming_devices(request.names):
         try:
             yield
         except Unfit as error:
-            raise refused(asked, error) from None
+            raise refused(request, error) from None
 
 
-def refused(asked: LinksAsked, error: Unfit) -> ConfigRefused:
-    """An input that no link can be made of, at its place in what was asked."""
-    path, todo = place_of(asked, error)
+def refused(request: LinksRequest, error: Unfit) -> ConfigRefused:
+    """The refusal of an input, at its place in the request."""
+    path, todo = place_of(request, error)
     # Of an entry its path says which devices these are.
-    who = {} if "[" in path else {"devices": [asked.names[i] for i in error.devices]}
-    return ConfigRefused(f"{path}: {in_words(error.why, asked.devices)}", TODO.get(todo, "Correct the value"), path=path, **who)
+    who = {} if "[" in path else {"devices": [request.names[i] for i in error.devices]}
+    return ConfigRefused(f"{path}: {in_words(error.why, request.devices)}", TODO.get(todo, "Correct the value"), path=path, **who)
 
 
-def place_of(asked: LinksAsked, error: Unfit) -> tuple[str, str]:
-    """The path of what the formulas call by a field and indices, and the word for what to do about it."""
+def place_of(request: LinksRequest, error: Unfit) -> tuple[str, str]:
+    """The path in the request of a formula's field and indices, and the key of TODO for it."""
     at = error.devices
     if error.field in DEVICES:
         key = DEVICES[error.field]
         return (f"devices[{at[0]}].{key}", key) if len(at) == 1 else ("devices", "devices")
     if error.field in ("d", "T") and len(at) == 2:
         return f"{error.field}[{at[0]}][{at[1]}]", error.field
-    key = "rates" if error.field == "K" and asked.rates else CALLED.get(error.field, error.field)
+    key = "rates" if error.field == "K" and request.rates else CALLED.get(error.field, error.field)
     return key, "K" if error.field == "K" else key
 
 
 def in_words(why: str, devices: Sequence[Device]) -> str:
-    """A reason without indices: where these only repeat the place they are left out, elsewhere they are names."""
+    """A reason with names instead of indices, and without indices that only repeat the path."""
     bare = re.sub(r" \((device \d+|from \d+ to \d+)\)$", "", why)
     return re.sub(r"\bdevice (\d+)", lambda found: devices[int(found[1])].name, bare)
 
 
-def solved(problem: Problem, asked: LinksAsked, until: float) -> Plan:
-    """The plan by the solver and the weights that are asked for, with a bound that holds for every plan."""
+def solved(problem: Problem, request: LinksRequest, until: float) -> Plan:
+    """The plan by the requested solver and weights, with a bound that holds for every plan."""
     left = max(until - time.monotonic(), 0.0)
-    best = link_problem.exact(problem, time_limit=left if asked.solver == "exact" else SHARE_FOR_BOUND * left)
-    found = best if asked.solver == "exact" else approximated(problem, until)
-    made = weighed(problem, asked, found)
+    best = link_problem.exact(problem, time_limit=left if request.solver == "exact" else SHARE_FOR_BOUND * left)
+    found = best if request.solver == "exact" else approximated(problem, until)
+    made = weighed(problem, request, found)
     bound = min(best.objective if best.bound is None else best.bound, made.objective)
     gap = (made.objective - bound) / made.objective if made.objective > 0 else 0.0
     ended = {name: getattr(found, name) for name in ("status", "flags", "iterations", "objectives")}
     return replace(made, bound=bound, gap=gap, **ended)
 
 
-def weighed(problem: Problem, asked: LinksAsked, found: Plan) -> Plan:
-    """A plan's sources and targets with the weights that are asked for."""
-    if asked.weights == "solver":
-        return found
-    return (
-        link_problem.single(problem, found.psi)
-        if asked.weights == "single"
-        else link_problem.power(problem, found.psi, asked.exponent)
-    )
+def weighed(problem: Problem, request: LinksRequest, found: Plan) -> Plan:
+    """A plan's sources and targets with the requested weights."""
+    if request.weights == "single":
+        return link_problem.single(problem, found.psi)
+    return link_problem.power(problem, found.psi, request.exponent) if request.weights == "power" else found
 
 
 def approximated(problem: Problem, until: float) -> Plan:
-    """Algorithm 2; where its time is up, what it has come to, with the status limit."""
+    """Algorithm 2; if its time is up, the plan so far, with the status limit."""
     # Imported here, since few plans need it.
     from tideline.numerics.links import signomial
 
     return signomial.sca(problem, time_limit=max(until - time.monotonic(), 0.0))
 
 
-def swept(problem: Problem, asked: LinksAsked, until: float) -> Iterator[dict[str, Any]]:
-    """What plans cost at other phi_E, the smallest first; none for which there is no time left."""
-    for phi in sorted(asked.sweep):
+def swept(problem: Problem, request: LinksRequest, until: float) -> Iterator[dict[str, Any]]:
+    """The cost of plans at other phi_E, the smallest first, as long as there is time."""
+    for phi in sorted(request.sweep):
         if time.monotonic() >= until:
             return
-        plan = solved(replace(problem, phi=replace(problem.phi, energy=weight(phi))), asked, until)
+        plan = solved(replace(problem, phi=replace(problem.phi, energy=weight(phi))), request, until)
         sources = int((plan.psi == 0).sum())
         yield {"phi_energy": phi, "joules": plan.energy, "links": plan.links, "sources": sources, "status": plan.status}
 
 
 def with_saved(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with the links that each has less than the first."""
-    less = saved([row["links"] for row in rows]) if rows else ()
-    return [row | {"saved": each} for row, each in zip(rows, less, strict=True)]
+    """Rows with the number of links that each saves against the first."""
+    return [row | {"saved": rows[0]["links"] - row["links"]} for row in rows]
 
 
-def told(asked: LinksAsked, problem: Problem, plan: Plan) -> dict[str, Any]:
-    """A plan in names; matrices in the order of the devices, null on the diagonal and where there is no link."""
-    names = asked.names
+def answer_of(request: LinksRequest, problem: Problem, plan: Plan) -> dict[str, Any]:
+    """A plan with names; matrices in the order of the devices, null on the diagonal and where there is no link."""
+    names = request.names
     psi = {name: "target" if each else "source" for name, each in zip(names, plan.psi.tolist(), strict=True)}
     at = zip(*np.nonzero(plan.alpha > LINK), strict=True)
     alpha = [
@@ -244,12 +232,11 @@ def told(asked: LinksAsked, problem: Problem, plan: Plan) -> dict[str, Any]:
 
 
 def normalised_energy(problem: Problem, plan: Plan) -> float:
-    """Joules in percent of those that it takes if each source sends to each target that it reaches."""
+    """Joules in percent of those needed if each source sends to each target that it reaches."""
     between = problem.usable & (plan.psi == 0)[:, None] & (plan.psi == 1)[None, :]
     return link_problem.normalised((plan.energy, float(problem.K[between].sum())))[0]
 
 
 def nullable(given: Floats, linked: Bools) -> list[list[float | None]]:
-    """A matrix as plain data."""
     there = linked & ~np.eye(len(given), dtype=bool)
     return [[v if ok else None for v, ok in zip(row, line, strict=True)] for row, line in zip(given.tolist(), there, strict=True)]

@@ -15,13 +15,13 @@ from tests.synthetic import FEATURES, TRAIN, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.adabn import AdaBN, adabn
-from tideline.algorithms.source_free.messages import Model
+from tideline.algorithms.source_free.family import Model
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import Exposure
 from tideline.core.run import Role, World
 from tideline.engine.simulation.federation import Federation
-from tideline.learning.normalisation import remeasure
+from tideline.learning.fit import remeasure
 
 WORLD = World(inputs=(1, 8, 8), classes=3, model="lenet_bn")
 IMAGES = {"world": dict(NORMED)}

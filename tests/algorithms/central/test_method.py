@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from tests.algorithms.lies import Change, refused_alone, told
+from tests.algorithms.lies import Change, refused_alone, reported
 from tests.algorithms.remembered import remembered
 from tests.algorithms.source_free.played import sent, states
 from tests.algorithms.test_averaging import ROSTER, SIZES
@@ -22,9 +22,7 @@ from tests.synthetic import FEATURES, Rows, blobs, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State as AveragingState
-from tideline.algorithms.central import central
-from tideline.algorithms.central.messages import Held, State
-from tideline.algorithms.central.server import LOST, pooled
+from tideline.algorithms.central import LOST, Held, State, central, pooled
 from tideline.archive.reader import decode
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
@@ -309,7 +307,7 @@ def test_rows_that_contradict_their_declaration_are_refused(change: Change, kind
 def test_rows_that_nobody_could_learn_from_are_left_out(change: Change) -> None:
     """The site is named, and the model is that of the others alone."""
     stage, run, order = in_pool(most_rows=30)
-    assert told(stage, run, order, BERT, change).verdict == "accepted"
+    assert reported(stage, run, order, BERT, change).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     assert next(p["marks"] for p in stage.result(run)["phases"] if p["name"] == "pool") == {"left out": ["bert"]}
     alone = Stage(METHODS, {name: site(name) for name in ROSTER}, parts=HoardingParts())
@@ -323,7 +321,7 @@ def test_rows_that_nobody_could_learn_from_are_left_out(change: Change) -> None:
 def test_rows_that_are_taken_can_be_learnt_from(change: Change, world: dict[str, Any]) -> None:
     """Of whatever dtype and size: the run ends as it should, and its state is finite."""
     stage, run, order = in_pool(world)
-    assert told(stage, run, order, BERT, change).verdict == "accepted"
+    assert reported(stage, run, order, BERT, change).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     assert all(bool(torch.isfinite(w).all()) for w in last(stage, run).model.values())
 

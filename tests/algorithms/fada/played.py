@@ -63,7 +63,7 @@ def cursors(stage: Stage, run: Any, phase: str) -> list[int]:
     return [i for i, fact in enumerate(stage.row(run).plan) if fact.phase == phase]
 
 
-def kept(stage: Stage, run: Any, name: str, phase: str, number: int = 1) -> Mine:
+def memory_of(stage: Stage, run: Any, name: str, phase: str, number: int = 1) -> Mine:
     """What a site kept after a round of a phase."""
     at, vault = cursors(stage, run, phase)[number - 1], stage.vaults[ClientId(name)]
     head = next(head for head in vault.past if head.cursor == at)

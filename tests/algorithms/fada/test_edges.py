@@ -17,9 +17,9 @@ from tests.algorithms.fada.played import (
     close,
     contribution,
     federation,
-    kept,
     letting_out,
     marks,
+    memory_of,
     opened,
     place,
     played,
@@ -31,9 +31,9 @@ from tests.algorithms.fada.played import (
 from tests.synthetic import FEATURES, experiment
 from tideline import nets
 from tideline.algorithms.fada import client, server, source, target
+from tideline.algorithms.fada.client import trained
 from tideline.algorithms.fada.messages import Contribution, Follow, Halves, Identifier, Identifiers, Improve, Mine
 from tideline.algorithms.fada.settings import FADA, FDANN
-from tideline.algorithms.fada.transfer import trained
 from tideline.archive.errors import NotFinite, WrongDims
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed, RosterRefused, StepFailed
 from tideline.core.handle import Handle
@@ -81,8 +81,8 @@ def change(size: float, seed: int = 1) -> dict[str, Tensor]:
 
 def test_one_source_has_all_the_weight() -> None:
     """Nothing is clustered for it."""
-    told = followed({"anna": change(0.01)})
-    assert told.message.w == {"anna": 1.0} and told.message.gains == {}
+    reported = followed({"anna": change(0.01)})
+    assert reported.message.w == {"anna": 1.0} and reported.message.gains == {}
 
 
 def test_fewer_rows_than_classes_keep_the_weights() -> None:
@@ -92,41 +92,41 @@ def test_fewer_rows_than_classes_keep_the_weights() -> None:
         mine(rows=torch.arange(2), w={"anna": 0.7, "bert": 0.3}, gains={"anna": 1.0, "bert": 0.0}),
     )
     few = Data(data.x[:2], None, data.domain[:2], data.domains)
-    told = followed({"anna": change(0.01), "bert": change(0.01, 2)}, memory, few)
-    assert told.message.w == pytest.approx({"anna": 0.7, "bert": 0.3}) and told.message.gains == {}
-    assert told.memory.gains == memory.gains and "looseness" not in told.metrics
+    reported = followed({"anna": change(0.01), "bert": change(0.01, 2)}, memory, few)
+    assert reported.message.w == pytest.approx({"anna": 0.7, "bert": 0.3}) and reported.message.gains == {}
+    assert reported.memory.gains == memory.gains and "looseness" not in reported.metrics
 
 
 @pytest.mark.parametrize("attention", ["flattened", "raw", "uniform"])
 def test_equal_gains_are_equal_weights(attention: str) -> None:
     """Of two sources that sent the same."""
-    told = followed({"anna": change(0.01), "bert": change(0.01)}, attention=attention)
-    assert told.message.w == pytest.approx({"anna": 0.5, "bert": 0.5})
+    reported = followed({"anna": change(0.01), "bert": change(0.01)}, attention=attention)
+    assert reported.message.w == pytest.approx({"anna": 0.5, "bert": 0.5})
 
 
 def test_a_source_whose_clusters_are_tighter_weighs_more() -> None:
     """And its gain is as eq. 3 has it; flattened, no weight leaves its bounds."""
     better = {name: 0.5 * w for name, w in change(0.0).items()}
     better["features.1.weight"] = mine().model["features.1.weight"] * torch.tensor([4.0, 4.0, 4.0, 0, 0, 0, 0, 0])
-    told = followed({"anna": better, "bert": change(0.5)}, sharpness=50.0)
-    assert told.message.gains["anna"] > 0 > told.message.gains["bert"]
-    assert told.message.w["anna"] > 0.6 and all(1 / 3 <= w <= 2 / 3 for w in told.message.w.values())
+    reported = followed({"anna": better, "bert": change(0.5)}, sharpness=50.0)
+    assert reported.message.gains["anna"] > 0 > reported.message.gains["bert"]
+    assert reported.message.w["anna"] > 0.6 and all(1 / 3 <= w <= 2 / 3 for w in reported.message.w.values())
     assert followed({"anna": better, "bert": change(0.5)}, sharpness=50.0, attention="raw").message.w["anna"] > 0.99
 
 
 def test_a_contribution_that_is_not_finite_is_left_out() -> None:
     """Whoever sent it; the others' weights are brought to sum one, and nothing of it is in the model."""
     wrong = NotFinite("The value that bert sealed: theta/classifier.bias holds a NaN or an infinity")
-    told = followed({"anna": change(0.01), "bert": wrong, "carl": change(0.01, 3)})
-    assert sorted(told.message.w) == ["anna", "carl"] and sum(told.message.w.values()) == pytest.approx(1.0)
+    reported = followed({"anna": change(0.01), "bert": wrong, "carl": change(0.01, 3)})
+    assert sorted(reported.message.w) == ["anna", "carl"] and sum(reported.message.w.values()) == pytest.approx(1.0)
     alone = followed({"anna": change(0.01), "carl": change(0.01, 3)})
-    assert all(torch.equal(told.memory.model[name], w) for name, w in alone.memory.model.items())
+    assert all(torch.equal(reported.memory.model[name], w) for name, w in alone.memory.model.items())
 
 
 def test_no_contribution_at_all_leaves_the_model() -> None:
     """Of the one source there was."""
-    told = followed({"anna": NotFinite("no number")})
-    assert told.message.w == {} and all(torch.equal(told.memory.model[name], w) for name, w in mine().model.items())
+    reported = followed({"anna": NotFinite("no number")})
+    assert reported.message.w == {} and all(torch.equal(reported.memory.model[name], w) for name, w in mine().model.items())
 
 
 @pytest.mark.parametrize("theta", [{"classifier.bias": torch.zeros(3)}, {**change(0.1), "classifier.bias": torch.zeros(4)}])
@@ -165,16 +165,16 @@ def test_a_source_of_one_row_makes_nothing() -> None:
     data = train(0)
     assert data.y is not None
     one = Data(data.x[:1], data.y[:1], data.domain[:1], data.domains)
-    told = improved(one, mine())
-    assert told.message.contribution is None and told.metrics == {} and told.memory.common == {}
+    reported = improved(one, mine())
+    assert reported.message.contribution is None and reported.metrics == {} and reported.memory.common == {}
 
 
 def test_a_source_that_diverges_makes_nothing() -> None:
     """Its network stays as it was before, and no metric is told that is no number."""
     before = mine(model={name: 1e30 * w for name, w in mine().model.items()})
-    told = improved(train(0), before, rate=1.0)
-    assert told.message.contribution is None and told.memory is before
-    assert all(math.isfinite(value) for value in told.metrics.values())
+    reported = improved(train(0), before, rate=1.0)
+    assert reported.message.contribution is None and reported.memory is before
+    assert all(math.isfinite(value) for value in reported.metrics.values())
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e15])
@@ -182,8 +182,8 @@ def test_a_half_that_no_reply_may_hold_is_not_sent(value: float) -> None:
     """The other pairs' are."""
     good = torch.zeros(numbers(64))
     order = Identifiers({"anna": Identifier(good), "bert": Identifier(torch.full_like(good, value))})
-    told = client.identify.run(order, mine(), place({}, Role.TARGET, unlabelled(train(2))))
-    assert sorted(told.message.halves) == ["anna"] and math.isfinite(told.metrics["loss"])
+    reported = client.identify.run(order, mine(), place({}, Role.TARGET, unlabelled(train(2))))
+    assert sorted(reported.message.halves) == ["anna"] and math.isfinite(reported.metrics["loss"])
 
 
 def test_a_half_beyond_all_others_spoils_its_own_pair_alone() -> None:
@@ -194,9 +194,9 @@ def test_a_half_beyond_all_others_spoils_its_own_pair_alone() -> None:
     replies = Replies({ClientId(name): lambda h=h: h for name, h in {**given, "bert": Halves(wild)}.items()})
     roster = tuple(Member(ClientId(name), Role(role), role == "source") for name, role in ROSTER.items())
     turn = Turn(FADA(**WHOLE, parts="II"), WORLD, roster, 1, torch.Generator())
-    told = server.stepped(before, replies, turn)
-    assert isinstance(told, Folded) and told.marks == {"left out": ("bert",)}
-    after = told.state.di["carl"]
+    reported = server.stepped(before, replies, turn)
+    assert isinstance(reported, Folded) and reported.marks == {"left out": ("bert",)}
+    after = reported.state.di["carl"]
     assert torch.equal(after["bert"].theta, before.di["carl"]["bert"].theta)
     assert torch.equal(after["anna"].theta, state(stage, run, "identify").di["carl"]["anna"].theta)
 
@@ -308,12 +308,12 @@ def test_a_lost_source_begins_where_the_others_do(who: str, steps: dict[str, Any
     stage, run = begun(rounds=5, source_rounds=0, **steps)
     row = lost(stage, run, who, {"improve"}, 2)
     assert row.status is Status.COMPLETED, row.cause
-    starts = {n: [kept(stage, run, name, "improve", n).common for name in ("anna", "bert")] for n in (3, 4, 5)}
+    starts = {n: [memory_of(stage, run, name, "improve", n).common for name in ("anna", "bert")] for n in (3, 4, 5)}
     apart = {n: max(float((a[k] - b[k]).abs().max()) for k in a) for n, (a, b) in starts.items()}
     assert apart[3] > 1e-3 and apart[4] == apart[5] == 0.0
     assert [state(stage, run, "improve", n).behind for n in (1, 2, 3, 4)] == [(), (who,), (), ()]
-    told = [bool(contribution(stage, run, name, n).start) for n in (1, 3, 4, 5) for name in ("anna", "bert") if name != who]
-    assert told == [False, True, False, False]
+    reported = [bool(contribution(stage, run, name, n).start) for n in (1, 3, 4, 5) for name in ("anna", "bert") if name != who]
+    assert reported == [False, True, False, False]
 
 
 @pytest.mark.parametrize("method", ["fada", "fdann"])
@@ -325,9 +325,11 @@ def test_equal_weights_stay_equal_when_a_source_comes_back(method: str) -> None:
     given = experiment(method, roster, config=config, waiting={"min_replies": 1, "deadline": 60.0})
     run = stage.start(given)
     assert lost(stage, run, "bert", {"improve"}, 2).status is Status.COMPLETED
-    told = [state(stage, run, "follow", n).w["carl"] for n in (1, 2, 3)]
-    assert told[1] == pytest.approx({"anna": 1 / 2, "dora": 1 / 2})
-    assert told[0] == pytest.approx(dict.fromkeys(("anna", "bert", "dora"), 1 / 3)) and told[2] == pytest.approx(told[0])
+    reported = [state(stage, run, "follow", n).w["carl"] for n in (1, 2, 3)]
+    assert reported[1] == pytest.approx({"anna": 1 / 2, "dora": 1 / 2})
+    assert reported[0] == pytest.approx(dict.fromkeys(("anna", "bert", "dora"), 1 / 3)) and reported[2] == pytest.approx(
+        reported[0]
+    )
     alone = followed({"anna": change(0.01)}, mine(w={"anna": 0.7, "bert": 0.3}))
     assert alone.message.w == {"anna": 1.0} and alone.memory.w == {"anna": 0.7, "bert": 0.3}
 
@@ -351,7 +353,7 @@ def after_a_lost_round(missed: set[int], **config: Any) -> list[Any]:
     row = stage.play(run, choose)
     assert row.status is Status.COMPLETED, row.cause
     assert state(stage, run, "follow", 5).late == ()
-    return [kept(stage, run, "carl", "follow", n) for n in range(1, 6) if n not in missed]
+    return [memory_of(stage, run, "carl", "follow", n) for n in range(1, 6) if n not in missed]
 
 
 @pytest.mark.parametrize(
@@ -417,7 +419,7 @@ def test_two_targets_have_their_own_identifiers_and_weights() -> None:
     end = state(stage, run)
     assert end.di.keys() == end.w.keys() == {"carl", "dora"}
     assert not torch.equal(end.di["carl"]["anna"].theta, end.di["dora"]["anna"].theta)
-    a, b = (kept(stage, run, name, "follow", 2).model for name in ("carl", "dora"))
+    a, b = (memory_of(stage, run, name, "follow", 2).model for name in ("carl", "dora"))
     assert any(not torch.equal(a[name], b[name]) for name in a)
 
 
@@ -491,7 +493,7 @@ def test_the_rate_falls() -> None:
 def test_an_owner_may_take_the_model_out() -> None:
     """A target's own, a network that predicts; nothing before there is one."""
     stage, run = played()
-    memory = kept(stage, run, "carl", "follow", 2)
+    memory = memory_of(stage, run, "carl", "follow", 2)
     taken = client.keepsakes(None, memory)["model"]
     assert nets.loaded(WORLD, taken)(train(2).x).shape == (41, 3)
     assert client.keepsakes(None, replace(memory, model={}, points=torch.zeros(0, 2))) == {}

@@ -17,7 +17,7 @@ from tests.algorithms.fada.played import (
     close,
     cursors,
     federation,
-    kept,
+    memory_of,
     network,
     played,
     replied,
@@ -27,8 +27,8 @@ from tests.algorithms.fada.played import (
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import sites
 from tideline.algorithms import METHODS
+from tideline.algorithms.fada.client import applied, moved, trained
 from tideline.algorithms.fada.messages import Contribution, Halves
-from tideline.algorithms.fada.transfer import applied, moved, trained
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.nets.disentangling import logits
@@ -43,7 +43,7 @@ def features(stage: Any, run: Any) -> dict[str, Tensor]:
     found = {}
     for i, name in enumerate(("anna", "bert", "carl")):
         with torch.no_grad():
-            found[name] = network(kept(stage, run, name, "share")).get_submodule("features")(train(i).x)
+            found[name] = network(memory_of(stage, run, name, "share")).get_submodule("features")(train(i).x)
     return found
 
 
@@ -64,7 +64,7 @@ def test_the_identifier_steps_along_the_gradient_of_eq_4() -> None:
 def test_both_halves_of_eq_5_are_stepped_along() -> None:
     """The source's beside its class loss, the target's before it takes the contributions; DI stays as it was."""
     stage, run = played(**WHOLE, parts="II", lambda_adv=0.5, ramp=0.0, rate=RATE, attention="uniform")
-    common = kept(stage, run, "anna", "share")
+    common = memory_of(stage, run, "anna", "share")
     di = state(stage, run, "identify").di["carl"]
     deltas = {}
     for i, name in enumerate(("anna", "bert")):
@@ -73,7 +73,7 @@ def test_both_halves_of_eq_5_are_stepped_along() -> None:
         loss = functional.cross_entropy(net.get_submodule("classifier")(f), data.y)
         (loss - 0.5 * torch.sigmoid(logits(di[name].theta.double(), f)).log().mean()).backward()
         after = {k: p - RATE * (p.grad + DECAY * p) for k, p in net.named_parameters() if p.grad is not None}
-        close(kept(stage, run, name, "improve").model, after, 1e-6)
+        close(memory_of(stage, run, name, "improve").model, after, 1e-6)
         deltas[name] = {k: w.detach() - common.model[k] for k, w in after.items()}
     net = network(common).double()
     f = net.get_submodule("features")(train(2).x.double())
@@ -81,7 +81,7 @@ def test_both_halves_of_eq_5_are_stepped_along() -> None:
     (0.5 * sum(halves, f.new_zeros(())) / 2).backward()
     moved = {k: p if p.grad is None else p - RATE * (p.grad + DECAY * p) for k, p in net.named_parameters()}
     expected = {k: w.detach() + (deltas["anna"][k] + deltas["bert"][k]) / 2 for k, w in moved.items()}
-    close(kept(stage, run, "carl", "follow").model, expected, 1e-6)
+    close(memory_of(stage, run, "carl", "follow").model, expected, 1e-6)
     assert all(torch.equal(state(stage, run).di["carl"][name].theta, di[name].theta) for name in di)
 
 
@@ -90,9 +90,9 @@ def test_a_share_of_what_eq_5_made_before_stays(share: float) -> None:
     """Round 2 of the target, by hand: its step of eq. 5, less what is forgotten of round 1's, and what the sources made."""
     more = {**WHOLE, "rounds": 2, "parts": "II", "attention": "uniform", "lambda_adv": 0.5, "ramp": 0.0, "rate": RATE}
     stage, run = played(**more, kept=share)
-    start, one, two = (kept(stage, run, "carl", phase, n).model for phase, n in (("share", 1), ("follow", 1), ("follow", 2)))
+    start, one, two = (memory_of(stage, run, "carl", phase, n).model for phase, n in (("share", 1), ("follow", 1), ("follow", 2)))
     taught = [taught_in(stage, run, number) for number in (1, 2)]
-    net = network(kept(stage, run, "carl", "follow", 1)).double()
+    net = network(memory_of(stage, run, "carl", "follow", 1)).double()
     f, di = net.get_submodule("features")(train(2).x.double()), state(stage, run, "identify", 2).di["carl"]
     halves = [-torch.sigmoid(logits(di[name].theta.double(), f)).log().mean() for name in ("anna", "bert")]
     (0.5 * sum(halves, f.new_zeros(())) / 2).backward()
@@ -106,8 +106,8 @@ def test_a_share_of_what_eq_5_made_before_stays(share: float) -> None:
 
 def taught_in(stage: Any, run: Any, number: int) -> dict[str, Tensor]:
     """The mean change that sources made in a round."""
-    made = [kept(stage, run, name, "improve", number) for name in ("anna", "bert")]
-    begun = [m.common for m in made] if number > 1 else [kept(stage, run, "anna", "share").model] * 2
+    made = [memory_of(stage, run, name, "improve", number) for name in ("anna", "bert")]
+    begun = [m.common for m in made] if number > 1 else [memory_of(stage, run, "anna", "share").model] * 2
     return {k: sum(m.model[k] - b[k] for m, b in zip(made, begun, strict=True)) / 2 for k in begun[0]}
 
 
@@ -147,7 +147,7 @@ def test_one_source_and_mode_param_is_its_model_bit_for_bit() -> None:
     """w = 1, without attention; batch norm's statistics are of the target's own rows, and no site sends any."""
     stage = federation({"anna": "source", "carl": "target"})
     stage, run = played(stage=stage, world=SMALL, mode="param", parts="I", rounds=1)
-    source, target = kept(stage, run, "anna", "improve"), kept(stage, run, "carl", "follow")
+    source, target = memory_of(stage, run, "anna", "improve"), memory_of(stage, run, "carl", "follow")
     assert state(stage, run).w == {"carl": {"anna": 1.0}}
     for name, w in trained(source.model).items():
         assert bytes(w.numpy().tobytes()) == bytes(target.model[name].numpy().tobytes()), name
@@ -169,9 +169,9 @@ def test_a_change_of_one_step_is_a_gradient() -> None:
     """mode delta with one local step and mode grad end alike, weight decay among it; all parts are in."""
     more: Mapping[str, Any] = {**WHOLE, "batch": 16, "rounds": 1, "attention": "uniform"}
     (one, run), (other, again) = (played(**more, mode=mode) for mode in ("delta", "grad"))
-    a, b = kept(one, run, "carl", "follow"), kept(other, again, "carl", "follow")
+    a, b = memory_of(one, run, "carl", "follow"), memory_of(other, again, "carl", "follow")
     close(a.model, b.model, 1e-6)
-    assert any(not torch.equal(a.model[k], kept(one, run, "carl", "share").model[k]) for k in a.model)
+    assert any(not torch.equal(a.model[k], memory_of(one, run, "carl", "share").model[k]) for k in a.model)
 
 
 def test_without_weights_of_losses_it_is_attention_alone() -> None:
@@ -186,11 +186,11 @@ def test_equal_weights_and_models_are_federated_averaging() -> None:
     """Each round's target is the plain mean of what sources came to, and they go on from it."""
     stage, run = played(parts="I", attention="uniform", mode="param", rounds=3)
     for number in (1, 2, 3):
-        models = [trained(kept(stage, run, name, "improve", number).model) for name in ("anna", "bert")]
+        models = [trained(memory_of(stage, run, name, "improve", number).model) for name in ("anna", "bert")]
         mean = {name: (models[0][name] + models[1][name]) / 2 for name in models[0]}
-        close(trained(kept(stage, run, "carl", "follow", number).model), mean, 1e-6)
+        close(trained(memory_of(stage, run, "carl", "follow", number).model), mean, 1e-6)
         if number < 3:
-            close(kept(stage, run, "anna", "improve", number + 1).common, mean, 1e-6)
+            close(memory_of(stage, run, "anna", "improve", number + 1).common, mean, 1e-6)
 
 
 def test_contributions() -> None:

@@ -14,9 +14,9 @@ from tests.algorithms.fada.played import (
     contribution,
     cursors,
     federation,
-    kept,
     letting_out,
     marks,
+    memory_of,
     network,
     place,
     played,
@@ -25,21 +25,21 @@ from tests.algorithms.fada.played import (
     train,
     unlabelled,
 )
-from tests.algorithms.lies import Change, told
+from tests.algorithms.lies import Change, reported
 from tests.engine.toys import until
 from tests.synthetic import FEATURES, experiment
 from tideline.algorithms import METHODS
 from tideline.algorithms.fada import critic
-from tideline.algorithms.fada.messages import Ask, Exposed, Pull
-from tideline.algorithms.fada.transfer import trained
+from tideline.algorithms.fada.client import trained
+from tideline.algorithms.fada.messages import Exposed, Pull
 from tideline.core.algorithm import contract, resolve
 from tideline.core.errors import ConfigRefused, StepFailed
 from tideline.core.privacy import Exposure
+from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role, world_in
 from tideline.engine.model.runs import Status
 from tideline.nets.disentangling import logits, sizes
-from tideline.numerics.aggregation.gaussian_noise import epsilon, noise
-from tideline.numerics.alignment.adversarial import clipped
+from tideline.numerics.alignment.adversarial import clipped, epsilon, noise
 
 CRITIC: dict[str, Any] = {"critic": "features", "parts": "II", "rounds": 1, "source_rounds": 0, "identify_steps": 2, "noise": 0.0}
 
@@ -71,7 +71,7 @@ def test_each_party_steps_along_eq_5(world: dict[str, Any]) -> None:
     sent, before = replied(stage, run, "expose", Exposed), state(stage, run, "share").di["carl"]
     after = state(stage, run, "expose").di["carl"]
     for i, name in enumerate(("anna", "bert", "carl")):
-        old, new, shown = (kept(stage, run, name, phase) for phase in ("share", "pull", "expose"))
+        old, new, shown = (memory_of(stage, run, name, phase) for phase in ("share", "pull", "expose"))
         net = network(old, world)
         net.train()
         torch.manual_seed(shown.seed)
@@ -98,8 +98,8 @@ def test_a_target_forgets_there_too() -> None:
         ramp=0.0,
         kept=0.0,
     )
-    one = kept(stage, run, "carl", "follow", 1)
-    pulled, two = kept(stage, run, "carl", "pull", 6), kept(stage, run, "carl", "follow", 2)
+    one = memory_of(stage, run, "carl", "follow", 1)
+    pulled, two = memory_of(stage, run, "carl", "pull", 6), memory_of(stage, run, "carl", "follow", 2)
     assert pulled.common and not two.common
     for name, w in two.drift.items():
         torch.testing.assert_close(w, pulled.model[name] - one.model[name], rtol=0, atol=1e-7)
@@ -115,8 +115,8 @@ def test_what_a_source_pulled_is_part_of_what_it_sends(mode: dict[str, Any], mee
     for number in (1, 2, 3):
         changes = []
         for name in ("anna", "bert"):
-            last = kept(stage, run, name, "pull", 2 * number)
-            first, after = kept(stage, run, name, "expose", 2 * number - 1), kept(stage, run, name, "improve", number)
+            last = memory_of(stage, run, name, "pull", 2 * number)
+            first, after = memory_of(stage, run, name, "expose", 2 * number - 1), memory_of(stage, run, name, "improve", number)
             assert max(float(w.abs().max()) for w in last.drift.values()) > 1e-3 and not after.drift
             for key, w in last.drift.items():
                 torch.testing.assert_close(w, last.model[key] - first.model[key], rtol=0, atol=1e-6)
@@ -127,7 +127,7 @@ def test_what_a_source_pulled_is_part_of_what_it_sends(mode: dict[str, Any], mee
                 close({key: -0.2 * w for key, w in sent.items()}, changes[-1], 1e-6)
             elif mode["mode"] == "delta":
                 close(contribution(stage, run, name, number).theta, changes[-1], 1e-6)
-        starts = [kept(stage, run, name, "improve", number).common for name in ("anna", "bert")]
+        starts = [memory_of(stage, run, name, "improve", number).common for name in ("anna", "bert")]
         assert not meet or all(torch.equal(starts[0][key], starts[1][key]) for key in starts[0])
 
 
@@ -135,7 +135,7 @@ def test_a_pull_moves_what_the_local_steps_begin_from() -> None:
     """At a rate at which local steps are nothing beside it: the network is the mean of the last round, and what was pulled."""
     still: dict[str, Any] = {"lambda_adv": 1e4, "ramp": 0.0, "rate": 1e-6, "falls": False, "weight_decay": 0.0}
     stage, run = played(stage=letting_out(), **{**CRITIC, **still, "rounds": 2})
-    pulled, after = kept(stage, run, "anna", "pull", 4), kept(stage, run, "anna", "improve", 2)
+    pulled, after = memory_of(stage, run, "anna", "pull", 4), memory_of(stage, run, "anna", "improve", 2)
     assert max(float(w.abs().max()) for w in pulled.drift.values()) > 1e-4
     for key, w in pulled.drift.items():
         torch.testing.assert_close(after.model[key], after.common[key] + w, rtol=0, atol=2e-5)
@@ -146,7 +146,7 @@ def test_rows_are_clipped_and_noised() -> None:
     stage, run = played(stage=letting_out(), **{**CRITIC, "noise": 0.5, "clip": 0.2})
     for number in (1, 2):
         f = replied(stage, run, "expose", Exposed, number)[ClientId("anna")].f
-        shown = kept(stage, run, "anna", "expose", number)
+        shown = memory_of(stage, run, "anna", "expose", number)
         with torch.no_grad():
             exact = clipped(network(shown).get_submodule("features")(train(0).x[shown.drawn]), 0.2)
         assert float(exact.norm(dim=1).max()) <= 0.2 + 1e-6
@@ -169,9 +169,9 @@ def test_noise_is_not_of_the_seed() -> None:
         stage, run = played(stage=letting_out(), **{**CRITIC, "noise": sigma})
         sent.append(replied(stage, run, "expose", Exposed)[ClientId("anna")].f)
     assert torch.equal(sent[0], sent[1]) and not torch.equal(sent[2], sent[3])
-    keys = [kept(stage, run, "anna", "expose", number).key for number in (1, 2)]
+    keys = [memory_of(stage, run, "anna", "expose", number).key for number in (1, 2)]
     assert keys[0].shape == (32,) and torch.equal(*keys)
-    assert not torch.equal(keys[0], kept(stage, run, "bert", "expose").key)
+    assert not torch.equal(keys[0], memory_of(stage, run, "bert", "expose").key)
     first, second = (replied(stage, run, "expose", Exposed, number)[ClientId("anna")].f for number in (1, 2))
     noises = [noise(bytes(keys[0].tolist()), number, f.shape) for number, f in ((1, first), (2, second))]
     assert float(torch.corrcoef(torch.stack([each.flatten() for each in noises]))[0, 1].abs()) < 0.1
@@ -206,7 +206,7 @@ def test_a_gradient_of_other_rows_is_refused() -> None:
     """The coordinator gives one for each row that was sent."""
     site = place({"critic": "features"}, Role.TARGET, unlabelled(train(2)))
     stage, run = played(**{**CRITIC, "critic": "gradients"})
-    shown = critic.expose.run(Ask(), kept(stage, run, "carl", "share"), site)
+    shown = critic.expose.run(Nothing(), memory_of(stage, run, "carl", "share"), site)
     with pytest.raises(StepFailed, match="The gradient is of 3 rows, and 16 were sent"):
         critic.pull.run(Pull(torch.zeros(3, 64)), shown.memory, site)
 
@@ -224,7 +224,7 @@ def test_what_is_no_features_is_left_out(what: str) -> None:
     run = stage.start(experiment("fada", ROSTER, config={**CRITIC, "noise": 0.3}, waiting=waiting))
     until(stage, run, cursors(stage, run, "expose")[0])
     (order,) = stage.agent_service.orders(ClientId("bert"))
-    assert told(stage, run, order, ClientId("bert"), made[what]).verdict == "accepted"
+    assert reported(stage, run, order, ClientId("bert"), made[what]).verdict == "accepted"
     row = stage.play(run)
     assert row.status is Status.COMPLETED, row.cause
     assert marks(stage, run, "expose") == [{"left out": ("bert",)}, {}]

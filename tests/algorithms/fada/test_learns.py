@@ -45,8 +45,8 @@ def accuracies(seed: int, method: str = "fada", **config: Any) -> tuple[float, f
     run = stage.start(experiment(method, given, preset="demo", config=config, world=world, seed=seed))
     row = stage.play(run)
     assert row.status is Status.COMPLETED, row.cause
-    told = next(c for c in stage.result(run)["clients"] if c["name"] == "carl")
-    return told["metrics"]["source_only"], told["accuracy"]
+    reported = next(c for c in stage.result(run)["clients"] if c["name"] == "carl")
+    return reported["metrics"]["source_only"], reported["accuracy"]
 
 
 def gained(pairs: list[tuple[float, float]]) -> Tensor:

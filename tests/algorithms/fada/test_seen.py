@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.algorithms.fada.played import kept, played
+from tests.algorithms.fada.played import memory_of, played
 from tideline.algorithms.fada.client import keepsakes
 
 FEW = {"rounds": 2, "source_rounds": 1, "identify_steps": 1, "evaluate_every": 2}
@@ -28,7 +28,7 @@ def test_targets_count_which_classes_are_taken_for_which(method: str) -> None:
 def test_a_target_keeps_a_picture_of_its_rows_and_a_source_none() -> None:
     """Where the watched rows lie by G_t, and what C_t takes them for; as the model of the last round has them."""
     stage, run = played(**FEW, clustered=15)
-    carl, anna = (kept(stage, run, name, phase, 2) for name, phase in (("carl", "follow"), ("anna", "improve")))
+    carl, anna = (memory_of(stage, run, name, phase, 2) for name, phase in (("carl", "follow"), ("anna", "improve")))
     picture = keepsakes(None, carl)["picture"]
     assert picture["site"].shape == (15, 2) and bool(torch.isfinite(picture["site"]).all())
     assert picture["site_class"].shape == (15,) and set(picture["site_class"].tolist()) <= {0, 1, 2}

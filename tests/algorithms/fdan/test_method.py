@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save
 from torch.nn import functional
 
-from tests.algorithms.lies import Change, told
+from tests.algorithms.lies import Change, reported
 from tests.algorithms.source_free.played import away, sent, states
 from tests.algorithms.targeted import DOMAINS, NORMED, ROSTER, WAITING, accuracy, federation, played, site, tables
 from tests.engine.toys import until
@@ -18,8 +18,8 @@ from tests.laws.values import raw
 from tests.synthetic import FEATURES, blobs, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.fdan import FDAN, client, fdan, server
-from tideline.algorithms.fdan.messages import Lesson, Mine, Model, State
+from tideline.algorithms.fdan import FDAN, begin_with, centre, client, fdan
+from tideline.algorithms.fdan.client import Lesson, Mine, Model, State
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
@@ -28,8 +28,8 @@ from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.learning.normalisation import remeasure
-from tideline.numerics.alignment.random_features import moment, psi, ramp, typical, waves
+from tideline.learning.fit import remeasure
+from tideline.numerics.alignment.feature_maps import moment, psi, ramp, typical, waves
 
 ANNA, DORA = ClientId("anna"), ClientId("dora")
 SOURCES = ["anna", "bert", "carl"]
@@ -43,7 +43,7 @@ def rows_of(name: str, inputs: tuple[int, ...] = (8,)) -> torch.Tensor:
     return blobs(41, DOMAINS[name], 2 * sorted(DOMAINS).index(name), inputs).x
 
 
-def kept(stage: Any, run: Any, name: str) -> Mine:
+def memory_of(stage: Any, run: Any, name: str) -> Mine:
     """What a site keeps in the end."""
     vault = stage.vaults[ClientId(name)]
     return decode(Mine, vault.head(run).memory[0][0], vault.parts(run), LAX)
@@ -148,7 +148,7 @@ def test_statistics_of_batch_norm_stay() -> None:
     for k in ROSTER:
         net = nets.loaded(world, {**w.model, **w.buffers})
         remeasure(net, rows_of(k, (1, 8, 8)), 41, torch.Generator())
-        own = fdan.keepsakes(None, kept(stage, run, k))["model"]
+        own = fdan.keepsakes(None, memory_of(stage, run, k))["model"]
         torch.testing.assert_close(dict(own), dict(net.state_dict()))
         nets.loaded(world, own)
 
@@ -192,11 +192,11 @@ def test_the_default_policy_does_not_let_moments_go_to_peers() -> None:
 
 def test_the_mean_of_moments() -> None:
     """None of none; of one it is that, and nothing is spread."""
-    assert server.centre([]) == (None, 0.0)
+    assert centre([]) == (None, 0.0)
     m = torch.tensor([1.0, 3.0])
-    mean, spread = server.centre([m])
+    mean, spread = centre([m])
     assert mean is not None and torch.equal(mean, m) and spread == 0.0
-    mean, spread = server.centre([m, -m])
+    mean, spread = centre([m, -m])
     assert mean is not None and mean.tolist() == [0.0, 0.0] and spread == pytest.approx(10.0)
 
 
@@ -248,7 +248,7 @@ def test_a_run_may_begin_from_weights() -> None:
     there = Federation(METHODS, {name: site(name) for name in ROSTER})
     run = there.start(experiment("fdan", ROSTER, weights=str(there.bring([save(h)])), **IMAGES))
     assert there.run(run)["status"] == "completed"
-    state = server.begin_with(FDAN(), WORLD, (), torch.Generator(), h)
+    state = begin_with(FDAN(), WORLD, (), torch.Generator(), h)
     assert {**state.model, **state.buffers}.keys() == h.keys()
     assert all(raw(w) == raw(h[name]) for name, w in {**state.model, **state.buffers}.items())
     assert set(state.buffers) == {name for name in h if "running" in name or "batches" in name}
@@ -291,7 +291,7 @@ def test_what_no_site_can_say(phase: str, who: ClientId, change: Change, kind: s
     run = stage.start(experiment("fdan", ROSTER, **WAITING))
     until(stage, run, [p.name for p in fdan.plan(FDAN())].index(phase))
     (order,) = stage.agent_service.orders(who)
-    receipt = told(stage, run, order, who, change)
+    receipt = reported(stage, run, order, who, change)
     assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
 
 
@@ -302,7 +302,7 @@ def test_a_moment_of_another_dtype_is_taken() -> None:
         run = stage.start(experiment("fdan", ROSTER, **WAITING))
         until(stage, run, [p.name for p in fdan.plan(FDAN())].index("share"))
         (order,) = stage.agent_service.orders(DORA)
-        assert told(stage, run, order, DORA, lambda given, m=m: {"m": m}).verdict == "accepted"
+        assert reported(stage, run, order, DORA, lambda given, m=m: {"m": m}).verdict == "accepted"
         assert stage.play(run).status.value == "completed", stage.row(run).cause
 
 
@@ -312,7 +312,7 @@ def test_what_is_no_mean_of_psi_draws_nobody() -> None:
     run = stage.start(experiment("fdan", ROSTER, **WAITING))
     until(stage, run, [p.name for p in fdan.plan(FDAN())].index("share"))
     (order,) = stage.agent_service.orders(ANNA)
-    assert told(stage, run, order, ANNA, lambda given: {"m": given["m"] + 0.1}).verdict == "accepted"
+    assert reported(stage, run, order, ANNA, lambda given: {"m": given["m"] + 0.1}).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first, *later = (r for r in stage.journal.rounds(run) if r.phase == "share")
     assert first.marks == {"left out": ("anna",)} and not any(r.marks for r in later)

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.lies import Change, refused_alone, told
+from tests.algorithms.lies import Change, refused_alone, reported
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, mine, played, sent, states
 from tests.engine.toys import until
 from tests.laws.values import raw
 from tests.synthetic import experiment
 from tideline import nets
-from tideline.algorithms.fedamp_pl import Config, fedamp_pl
-from tideline.algorithms.fedamp_pl.messages import State
-from tideline.algorithms.fedamp_pl.server import weights
+from tideline.algorithms.fedamp_pl import Config, State, fedamp_pl, weights
 from tideline.core.run import ClientId, World
 from tideline.numerics.aggregation.averaging import weighted_sum
 
@@ -167,7 +165,7 @@ def test_a_model_beyond_all_measure_is_folded() -> None:
     """It is far from all: they weigh nothing in each other, and the round closes."""
     stage, run, order = in_first_round()
     change: Change = lambda given: {"f": {n: torch.full_like(w, 1e15) for n, w in given["f"].items()}}  # noqa: E731
-    assert told(stage, run, order, BERT, change).verdict == "accepted"
+    assert reported(stage, run, order, BERT, change).verdict == "accepted"
     stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
     assert BERT in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded
     xi = next(s.xi for s in states(stage, run, State) if s.models)

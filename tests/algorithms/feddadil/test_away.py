@@ -30,8 +30,8 @@ def played(
     stage: Stage, missed: tuple[str, str, int], config: dict[str, Any], roster: dict[str, str] = ROSTER, **given: Any
 ) -> Any:
     """A run that goes on with one reply, and in which a site misses one round: who, phase, round."""
-    told = experiment("feddadil", roster, config=config, waiting={"min_replies": 1, "deadline": 60.0}, **(given or ALREADY))
-    run = stage.start(told)
+    reported = experiment("feddadil", roster, config=config, waiting={"min_replies": 1, "deadline": 60.0}, **(given or ALREADY))
+    run = stage.start(reported)
     assert stage.play(run, away(stage, *missed)).status.value == "completed", stage.row(run).cause
     return run
 

@@ -57,14 +57,14 @@ def test_the_contrast_of_sources() -> None:
     """Shares of 3/4 and 1/4 instead of halves: a quarter of the weight moves. One source: none."""
     heads = client.blank_heads(3, 2, 4)
 
-    def told(rows: int) -> Described:
+    def reported(rows: int) -> Described:
         return Described(
             rows, torch.zeros(4), torch.ones(4), *(torch.zeros(0, dtype=torch.int64),) * 2, *(torch.zeros(0, 4),) * 2
         )
 
-    assert server.standardised(heads, [told(30), told(10)]).contrast == 0.25
-    assert server.standardised(heads, [told(30)]).contrast == 0.0
-    assert server.standardised(heads, [told(30), told(30)]).contrast == 0.0
+    assert server.standardised(heads, [reported(30), reported(10)]).contrast == 0.25
+    assert server.standardised(heads, [reported(30)]).contrast == 0.0
+    assert server.standardised(heads, [reported(30), reported(30)]).contrast == 0.0
 
 
 def test_the_guard_trusts_neighbours() -> None:

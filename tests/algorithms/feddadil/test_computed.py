@@ -35,7 +35,7 @@ def test_several_targets_each_adapt() -> None:
 def test_scores_side_by_side() -> None:
     """At a target -R, -E, the choice, the oracle and the unadapted model; at a source the unadapted model alone."""
     stage, run = played(given={})
-    told = scored(stage, run, "carl")
+    reported = scored(stage, run, "carl")
     assert {
         "accuracy",
         "accuracy_r",
@@ -45,8 +45,8 @@ def test_scores_side_by_side() -> None:
         "accuracy_own",
         "source_only",
         "distilled_1",
-    } <= told.keys()
-    assert told["accuracy_oracle"] >= max(told["accuracy"], told["accuracy_r"], told["source_only"])
+    } <= reported.keys()
+    assert reported["accuracy_oracle"] >= max(reported["accuracy"], reported["accuracy_r"], reported["source_only"])
     assert set(scored(stage, run, "anna")) == {"accuracy", "source_only", "accuracy_linear", "accuracy_own"}
 
 
@@ -89,8 +89,8 @@ def described(present: list[int], shift: float) -> Described:
     """What a source with these classes tells."""
     classes = torch.tensor(present, dtype=torch.int64)
     mean = torch.full((len(present), 2), shift) + classes[:, None]
-    told = (classes, torch.full((len(present),), 20), mean, torch.zeros(len(present), 2))
-    return Described(20 * len(present), mean.mean(0), torch.ones(2), *told)
+    reported = (classes, torch.full((len(present),), 20), mean, torch.zeros(len(present), 2))
+    return Described(20 * len(present), mean.mean(0), torch.ones(2), *reported)
 
 
 def test_first_atoms_come_from_one_source_each() -> None:
@@ -99,8 +99,8 @@ def test_first_atoms_come_from_one_source_each() -> None:
     config = Config(atoms=3, points=6, encoder_rounds=0)
     state = server.begin(config, world, (), torch.Generator().manual_seed(0))
     turn = Turn(config, world, (), 1, torch.Generator().manual_seed(1))
-    told = {ClientId("a"): described([0, 1], 10.0), ClientId("b"): described([0], 20.0)}
-    after = server.first_atoms(state, Replies({name: lambda each=each: each for name, each in told.items()}), turn)
+    reported = {ClientId("a"): described([0, 1], 10.0), ClientId("b"): described([0], 20.0)}
+    after = server.first_atoms(state, Replies({name: lambda each=each: each for name, each in reported.items()}), turn)
     assert after.z[0, :4].tolist() == [[10.0] * 2] * 2 + [[11.0] * 2] * 2
     assert after.z[1, :2].tolist() == [[20.0] * 2] * 2
     assert after.z[1, 2:4].tolist() == [[11.0] * 2] * 2, "only a has class 1"
@@ -119,9 +119,9 @@ def test_few_rows_of_a_class_are_not_described() -> None:
     stage, run = played(federation(anna=site(0, thinned)))
     place = phases(rounds=1, encoder_rounds=1, head_rounds=1).index("describe")
     (order,) = [o for o in stage.journal.orders(run, place) if o.client == "anna"]
-    told = decode(Described, order.reply[0][0], stage.parts, LAX)
-    assert told.classes.tolist() == [1, 2]
-    assert int(told.count.min()) >= 10
+    reported = decode(Described, order.reply[0][0], stage.parts, LAX)
+    assert reported.classes.tolist() == [1, 2]
+    assert int(reported.count.min()) >= 10
 
 
 def test_memory_of_the_optimiser_lasts() -> None:

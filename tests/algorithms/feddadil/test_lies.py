@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.algorithms.feddadil.played import ALREADY, ROSTER, federation
-from tests.algorithms.lies import Change, refused_alone, told
+from tests.algorithms.lies import Change, refused_alone, reported
 from tests.engine.toys import until
 from tests.laws.stage import Stage
 from tests.synthetic import experiment
@@ -84,7 +84,7 @@ ADMITTED: dict[str, tuple[str, Change, dict[str, Any]]] = {
 def test_a_reply_that_is_taken_can_be_folded(phase: str, change: Change, config: dict[str, Any]) -> None:
     """The round closes, and what is sent next is of the type and size that the sites know."""
     stage, run, order = at(phase, **config)
-    assert told(stage, run, order, BERT, change).verdict == "accepted"
+    assert reported(stage, run, order, BERT, change).verdict == "accepted"
     stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])
     closed = stage.journal.rounds(run)[order.cursor + 1]
     assert "bert" in closed.folded and stage.row(run).status.value != "failed", stage.row(run).cause

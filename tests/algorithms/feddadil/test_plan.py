@@ -56,8 +56,8 @@ def test_every_row_of_table_5_is_a_preset() -> None:
 
 def test_no_reply_has_a_field_for_coordinates_features_or_labels() -> None:
     """The contract's whole list: weights of encoder and head, class moments, atoms."""
-    told = {(c.step, c.field, c.exposure) for c in contract(feddadil, Config()) if not c.field.startswith("metrics.")}
-    assert told == {
+    reported = {(c.step, c.field, c.exposure) for c in contract(feddadil, Config()) if not c.field.startswith("metrics.")}
+    assert reported == {
         ("train_encoder", "model", Exposure.WEIGHTS),
         ("slope", "weight", Exposure.STATISTIC),
         ("slope", "bias", Exposure.STATISTIC),

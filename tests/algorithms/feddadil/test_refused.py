@@ -41,9 +41,9 @@ def test_a_roster_without_teacher_or_pupil(roster: tuple[Member, ...], lacks: st
 def test_images_without_an_encoder() -> None:
     """No features would come of them."""
     both = (member("s", Role.SOURCE), member("t", Role.TARGET, False))
-    with pytest.raises(ConfigRefused, match="encoder_rounds is 0") as told:
+    with pytest.raises(ConfigRefused, match="encoder_rounds is 0") as reported:
         server.needs_both(Config(encoder_rounds=0), World(), both)
-    assert told.value.context["path"] == "config.encoder_rounds"
+    assert reported.value.context["path"] == "config.encoder_rounds"
 
 
 @pytest.mark.parametrize(

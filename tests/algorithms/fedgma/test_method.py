@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from tests.algorithms.lies import Change, filled, in_first_round, refused_alone, told
+from tests.algorithms.lies import Change, filled, in_first_round, refused_alone, reported
 from tests.algorithms.test_averaging import ROSTER, SIZES, played, states, updates
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, Rows, blobs, experiment, sites
@@ -193,7 +193,7 @@ def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -
 def test_a_reply_that_is_taken_can_be_folded(change: Change, config: dict[str, Any]) -> None:
     """The round closes, the state is finite, and the run ends as it should."""
     stage, run, order = first_round(rounds=1, **config)
-    assert told(stage, run, order, BERT, change).verdict == "accepted"
+    assert reported(stage, run, order, BERT, change).verdict == "accepted"
     row = stage.play(run)
     assert row.status.value == "completed", row.cause
     assert BERT in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded

@@ -10,15 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tests.algorithms.lies import Change, refused_alone, told
+from tests.algorithms.lies import Change, refused_alone, reported
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, played, sent, site, states
 from tests.engine.toys import until
 from tests.laws.stage import Stage
 from tests.laws.values import raw
 from tests.synthetic import experiment
 from tideline import nets
-from tideline.algorithms.fedpcl_pl import Config, client, fedpcl_pl
-from tideline.algorithms.fedpcl_pl.messages import Kept, State
+from tideline.algorithms.fedpcl_pl import WIDTH, Config, Memory, State, drawn, fedpcl_pl, predict, prepare
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
@@ -39,12 +38,12 @@ def agreed(**changed: SimSite) -> Stage:
     return federation(**{name: replace(each, policy=ALLOWED) for name, each in sites.items()})
 
 
-def kept(stage: Stage, run: Any, name: str) -> Kept:
+def memory_of(stage: Stage, run: Any, name: str) -> Memory:
     """What a site keeps at the end."""
     vault = stage.vaults[ClientId(name)]
     head = vault.head(run)
     assert head is not None
-    return decode(Kept, head.memory[0][0], vault.parts(run), LAX)
+    return decode(Memory, head.memory[0][0], vault.parts(run), LAX)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -59,7 +58,7 @@ def known(name: str) -> Any:
 
 def projections(order: Any, head: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     """z = p(f_S(x)), and the prototype labels of f_S, by their definitions."""
-    net, p = nets.loaded(WORLD, {**order.f, **order.g}).eval(), client.drawn(0, nets.width(WORLD))
+    net, p = nets.loaded(WORLD, {**order.f, **order.g}).eval(), drawn(0, nets.width(WORLD))
     p.load_state_dict(dict(head))
     with torch.no_grad():
         features = net.get_submodule("features")(x)
@@ -73,7 +72,7 @@ def test_prototypes_are_means_of_projections(normalise: bool) -> None:
     learn = sent(stage, run, "learn")
     for k in TARGETS:
         order, reply = learn[k, 2]
-        z, labels = projections(order.common, kept(stage, run, k).head, known(k).view("train", Role.TARGET).x)
+        z, labels = projections(order.common, memory_of(stage, run, k).head, known(k).view("train", Role.TARGET).x)
         z = functional.normalize(z) if normalise else z
         for c in range(3):
             assert int(reply.counts[c]) == int((labels == c).sum()) >= 5
@@ -98,8 +97,8 @@ def test_heads_begin_alike_and_stay_at_home() -> None:
     ((_, taught),) = sent(stage, run, "source").values()
     orders = [order for order, _ in sent(stage, run, "describe").values()]
     assert len({order.seed for order in orders}) == 1
-    first = dict(client.drawn(orders[0].seed, nets.width(WORLD)).state_dict())
-    heads = {k: kept(stage, run, k) for k in TARGETS}
+    first = dict(drawn(orders[0].seed, nets.width(WORLD)).state_dict())
+    heads = {k: memory_of(stage, run, k) for k in TARGETS}
     assert not any(same(each.head, first) for each in heads.values())
     assert not same(heads["bert"].head, heads["emil"].head)
     assert all(same(each.f, taught.f) and same(each.g, taught.g) for each in heads.values())
@@ -119,11 +118,11 @@ def test_training_lowers_the_loss_and_draws_prototypes_together() -> None:
 def test_a_class_that_nobody_has_is_not_predicted() -> None:
     """Sites with four rows of a class: nobody sends it, nobody learns of it, and no row is called that."""
     stage, run = played("fedpcl_pl", agreed(**{k: site(k, 14) for k in TARGETS}), rounds=3)
-    memory = kept(stage, run, "bert")
+    memory = memory_of(stage, run, "bert")
     assert memory.present.tolist() == [True, True, False] and not bool(memory.mean[2].any())
     order, held = sent(stage, run, "score")["bert", 3][0], known("bert").held_out
     here = Site(Config(), WORLD, BERT, Role.TARGET, held, 1, torch.Generator())
-    assert set(client.predict(order, memory, here, held.x).argmax(1).tolist()) == {0, 1}
+    assert set(predict(order, memory, here, held.x).argmax(1).tolist()) == {0, 1}
 
 
 def test_a_class_of_fewer_than_five_is_not_sent() -> None:
@@ -142,7 +141,7 @@ def test_no_prototype_at_all_leaves_the_source_model() -> None:
     few = {k: site(k, 4) for k in TARGETS}
     stage, run = played("fedpcl_pl", agreed(**few))
     assert {c["accuracy"] - c["source_only"] for c in stage.result(run)["clients"] if c["role"] == "target"} == {0.0}
-    assert sent(stage, run, "learn")["bert", 2][0].each.shape == (0, 3, client.WIDTH)
+    assert sent(stage, run, "learn")["bert", 2][0].each.shape == (0, 3, WIDTH)
 
 
 def test_no_rounds_leave_the_source_model() -> None:
@@ -187,17 +186,17 @@ def test_the_default_policy_does_not_let_it_work() -> None:
 def test_its_owner_takes_out_what_it_predicts_with() -> None:
     """Network, head and prototypes: by hand they predict what was scored."""
     stage, run = played("fedpcl_pl", agreed(), rounds=3)
-    found = fedpcl_pl.keepsakes(None, kept(stage, run, "emil"))
+    found = fedpcl_pl.keepsakes(None, memory_of(stage, run, "emil"))
     assert sorted(found) == ["head", "model", "prototypes"]
     held = known("emil").held_out
     net = nets.loaded(WORLD, found["model"]).eval()
-    head = client.drawn(0, nets.width(WORLD))
+    head = drawn(0, nets.width(WORLD))
     head.load_state_dict(dict(found["head"]))
     with torch.no_grad():
         guess = (head(net.get_submodule("features")(held.x)) @ found["prototypes"]["mean"].mT).argmax(1)
     told_of = next(c for c in stage.result(run)["clients"] if c["name"] == "emil")["accuracy"]
     assert float((guess == held.y).double().mean()) == pytest.approx(told_of)
-    assert fedpcl_pl.keepsakes(None, client.prepare(Config(), None)) == {}  # type: ignore[arg-type]
+    assert fedpcl_pl.keepsakes(None, prepare(Config(), None)) == {}  # type: ignore[arg-type]
 
 
 REFUSED: dict[str, tuple[Change, str]] = {
@@ -237,7 +236,7 @@ def test_prototypes_that_no_fold_could_take_are_refused(change: Change, kind: st
 def test_prototypes_that_are_taken_can_be_learnt_from(change: Change) -> None:
     """Of whatever dtype; a class with fewer than 5 told rows is as if it were not there. The run ends as it should."""
     stage, run, order = in_first_exchange()
-    assert told(stage, run, order, BERT, change).verdict == "accepted"
+    assert reported(stage, run, order, BERT, change).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first = next(s for s in states(stage, run, State) if s.counts)
     lesson = sent(stage, run, "learn")["carl", 1][0]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.algorithms.lies import Change, filled, honest, in_first_round, refused_alone, told
+from tests.algorithms.lies import Change, filled, honest, in_first_round, refused_alone, reported
 from tests.algorithms.remembered import remembered
 from tests.algorithms.source_free.played import sent
 from tests.laws.stage import HoardingParts, Stage
@@ -18,8 +18,7 @@ from tests.synthetic import FEATURES, TRAIN, Rows, blobs, experiment, rows, site
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import Model, State
-from tideline.algorithms.fedsr import FedSR, client, fedsr
-from tideline.algorithms.fedsr.messages import Mine
+from tideline.algorithms.fedsr import FedSR, Mine, fedsr, objective, predict, prepare
 from tideline.archive.checks import LAX
 from tideline.archive.parts import MemoryParts
 from tideline.archive.reader import decode
@@ -32,7 +31,7 @@ from tideline.core.step import Data, Site
 from tideline.engine.model.orders import Reply
 from tideline.engine.simulation.federation import SimSite
 from tideline.nets import probabilistic
-from tideline.numerics.labels.representation import References
+from tideline.nets.probabilistic import References
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 WORLD = World(inputs=(8,), classes=3, model="mlp")
@@ -62,7 +61,7 @@ def played(stage: Stage | None = None, more: dict[str, Any] | None = None, **con
     return stage, run
 
 
-def kept(stage: Stage, run: Any, name: str) -> list[Mine]:
+def memory_of(stage: Stage, run: Any, name: str) -> list[Mine]:
     """What a site kept, after each of its commits."""
     vault = stage.vaults[ClientId(name)]
     return [decode(Mine, head.memory[0][0], vault.parts(run), LAX) for head in vault.past]
@@ -89,7 +88,7 @@ def test_the_objective_by_hand(l2r: str) -> None:
     eps, r_mu, r_s = (torch.randn(n, 64, generator=rng, dtype=torch.float64) for n in (9, 3, 3))
     references = References(r_mu, r_s, torch.tensor(1.4, dtype=torch.float64))
     with torch.no_grad():
-        found = float(client.objective(c, net, references, x, y, eps))
+        found = float(objective(c, net, references, x, y, eps))
         e = net.get_submodule("features")(x).numpy()
         mu, sigma = e[:, :64], np.log1p(np.exp(e[:, 64:]))
         z = mu + sigma * eps.numpy()
@@ -125,7 +124,7 @@ class Whole(nn.Module):
         self.net, self.c, self.references = net, c, references
 
     def forward(self, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
-        return client.objective(self.c, self.net, self.references, x, y, eps)
+        return objective(self.c, self.net, self.references, x, y, eps)
 
 
 def test_models_are_averaged_uniformly() -> None:
@@ -143,21 +142,21 @@ def test_models_are_averaged_uniformly() -> None:
 def test_references_begin_alike_and_stay_at_home() -> None:
     """Zeros, ones and C = 1; each site trains its own, from where it left them; a target's are never touched."""
     stage, run = played(rounds=3)
-    joined, *after = kept(stage, run, "anna")
+    joined, *after = memory_of(stage, run, "anna")
     assert not joined.r_mu.any() and bool((joined.r_s == 1).all()) and joined.C == 1.0
     trained = [m for i, m in enumerate(after) if i % 2 == 0]  # a scoring keeps what is there
     moved = [float((m.r_mu - joined.r_mu).norm()) for m in trained]
     assert len(trained) == 3 and 0 < moved[0] < moved[1] < moved[2]
     assert all(torch.equal(a.r_mu, b.r_mu) and a.C == b.C for a, b in zip(after[::2], after[1::2], strict=True))
     assert trained[-1].C != 1.0 and bool((trained[-1].r_s != 1).any())
-    assert not torch.equal(trained[-1].r_mu, kept(stage, run, "bert")[-1].r_mu)
-    assert all(not m.r_mu.any() and m.C == 1.0 for m in kept(stage, run, "carl"))
+    assert not torch.equal(trained[-1].r_mu, memory_of(stage, run, "bert")[-1].r_mu)
+    assert all(not m.r_mu.any() and m.C == 1.0 for m in memory_of(stage, run, "carl"))
 
 
 def test_without_the_second_term_references_stay() -> None:
     """Nothing draws on them, whatever the first term's weight is."""
     stage, run = played(a_cmi=0.0, weight_decay=0.0)
-    last = kept(stage, run, "anna")[-1]
+    last = memory_of(stage, run, "anna")[-1]
     assert not last.r_mu.any() and bool((last.r_s == 1).all()) and last.C == 1.0
 
 
@@ -180,7 +179,7 @@ def test_a_prediction_by_hand(draws: int) -> None:
     torch.manual_seed(0)
     model = nets.weights_of(probabilistic.build(WORLD))
     data = blobs(11, 1, 3)
-    found = client.predict(Model(model), client.prepare(FedSR(), at(data)), at(data, draws=draws), data.x)
+    found = predict(Model(model), prepare(FedSR(), at(data)), at(data, draws=draws), data.x)
     net = nets.loaded(WORLD, model, made=probabilistic.build)
     with torch.no_grad():
         mu, sigma = probabilistic.encoded(net, data.x)
@@ -188,7 +187,7 @@ def test_a_prediction_by_hand(draws: int) -> None:
         z = mu + sigma * eps if draws else mu[None]
         expected = net.get_submodule("classifier")(z).softmax(2).mean(0)
     torch.testing.assert_close(found.exp(), expected)
-    again = client.predict(Model(model), client.prepare(FedSR(), at(data)), at(data, draws=draws), data.x)
+    again = predict(Model(model), prepare(FedSR(), at(data)), at(data, draws=draws), data.x)
     assert torch.equal(found, again)
     if draws == 0:
         torch.testing.assert_close(expected.log(), net.get_submodule("classifier")(mu).log_softmax(1))
@@ -201,7 +200,7 @@ def test_more_draws_lie_nearer_to_each_other() -> None:
     apart = []
     for draws in (1, 30, 1000):
         site = at(data, draws=draws)
-        first, second = (client.predict(model, client.prepare(FedSR(), site), site, data.x).exp() for _ in range(2))
+        first, second = (predict(model, prepare(FedSR(), site), site, data.x).exp() for _ in range(2))
         apart.append(float((first - second).abs().mean()))
     assert apart[0] > apart[1] > apart[2]
 
@@ -214,24 +213,24 @@ def test_networks_of_images(name: str) -> None:
     told_of = next(p for p in stage.result(run)["phases"] if p["name"] == "score")
     assert sum(sum(line) for each in told_of["tables"].values() for line in each["values"]) == 3 * 60
     assert all(0 <= c["metrics"]["ece"] <= 1 for c in stage.result(run)["clients"])
-    shape = kept(stage, run, "anna")[-1].r_mu.shape
+    shape = memory_of(stage, run, "anna")[-1].r_mu.shape
     assert shape == (3, 128)
 
 
 def test_adam_trains_the_references_too() -> None:
     """One optimiser for all that is trained."""
     stage, run = played(optimiser="adam", rate=1e-2, rounds=1)
-    assert bool(kept(stage, run, "anna")[-1].r_mu.any())
+    assert bool(memory_of(stage, run, "anna")[-1].r_mu.any())
 
 
 def test_its_owner_takes_out_the_references() -> None:
     """r_mu, r_sigma and C, once they were trained."""
     stage, run = played()
-    last = kept(stage, run, "bert")[-1]
+    last = memory_of(stage, run, "bert")[-1]
     found = fedsr.keepsakes(fedsr.configure({}), last)["references"]
     assert torch.equal(found["r_mu"], last.r_mu) and torch.equal(found["r_sigma"], functional.softplus(last.r_s))
     assert float(found["C"]) == last.C
-    assert fedsr.keepsakes(fedsr.configure({}), kept(stage, run, "carl")[-1]) == {}
+    assert fedsr.keepsakes(fedsr.configure({}), memory_of(stage, run, "carl")[-1]) == {}
 
 
 def test_presets_are_those_of_the_comparison() -> None:
@@ -314,7 +313,7 @@ def test_references_beside_the_model_are_refused() -> None:
 def test_a_reply_that_is_taken_can_be_folded(config: dict[str, Any]) -> None:
     """Of the largest numbers: the round closes, the state is finite, and the run ends as it should."""
     stage, run, order = first_round(rounds=1, **config)
-    assert told(stage, run, order, BERT, filled("model", 1e15)).verdict == "accepted"
+    assert reported(stage, run, order, BERT, filled("model", 1e15)).verdict == "accepted"
     row = stage.play(run)
     assert row.status.value == "completed", row.cause
     assert BERT in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded

@@ -9,14 +9,13 @@ import torch
 
 from tests.algorithms.fedwca.test_method import GIVEN, ORIGINAL, TARGETS, close, same
 from tests.algorithms.lies import Change, refused_alone
-from tests.algorithms.lies import told as lied
+from tests.algorithms.lies import reported as lied
 from tests.algorithms.source_free.played import ROSTER, TRUE, WAITING, away, federation, played, sent, states
 from tests.engine.toys import until
 from tests.synthetic import experiment
 from tideline.algorithms.fedwca import Config, fedwca
-from tideline.algorithms.fedwca.clusters import moved, parted, widened
-from tideline.algorithms.fedwca.messages import State
-from tideline.algorithms.fedwca.server import WEIGHTS, told
+from tideline.algorithms.fedwca.client import State
+from tideline.algorithms.fedwca.server import WEIGHTS, moved, parted, reported, widened
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId
 from tideline.engine.model.fold_report import checked_report
@@ -151,7 +150,7 @@ def test_many_sites_tell_no_more_than_is_kept(sites: int, clusters: int, rows: i
     """v of each; of too many the means of clusters; or nothing. No run ends for what people are told."""
     members = {f"site-{i:03}": i % clusters for i in range(sites)}
     state = state_of(members, dict.fromkeys(members, 0))
-    given = checked_report(told(state, state, with_weights=True), "full", [ClientId(k) for k in members])
+    given = checked_report(reported(state, state, with_weights=True), "full", [ClientId(k) for k in members])
     assert [len(table.rows) for table in given.tables.values()] == [rows] * bool(rows)
     for table in given.tables.values():
         assert [sum(line) for line in table.values] == [1.0] * rows

@@ -15,10 +15,9 @@ from tests.laws.values import raw
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.fedwca import Config, fedwca
-from tideline.algorithms.fedwca.client import pour
-from tideline.algorithms.fedwca.messages import State
+from tideline.algorithms.fedwca.client import State, pour
 from tideline.algorithms.fedwca.server import MEASURED, WEIGHTS
-from tideline.algorithms.source_free.messages import Model
+from tideline.algorithms.source_free.family import Model
 from tideline.core.run import World
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.clustering.mixing import across
@@ -189,8 +188,8 @@ def test_a_collapsed_model_gets_one_half() -> None:
     """A model that calls nearly everything one class has the largest density of all: then beta is (1/2, 1/2), and it is told."""
     alike = site("dora", change=lambda data: replace(data, x=data.x[:1].expand_as(data.x).clone()))
     stage, run = played("fedwca", federation(dora=alike), rounds=3, **GIVEN, **ORIGINAL)
-    told = {o.client: o.metrics["collapsed"] for o in stage.journal.orders(run) if "collapsed" in o.metrics}
-    assert told == {"bert": 0, "carl": 0, "dora": 1, "emil": 0}
+    reported = {o.client: o.metrics["collapsed"] for o in stage.journal.orders(run) if "collapsed" in o.metrics}
+    assert reported == {"bert": 0, "carl": 0, "dora": 1, "emil": 0}
     halves = {k: reply.beta.tolist() == [0.5, 0.5] for (k, _), (_, reply) in sent(stage, run, "full").items()}
     assert halves == {"bert": False, "carl": False, "dora": True, "emil": False}
 
@@ -219,8 +218,8 @@ def test_what_a_site_is_sent_tells_nothing_of_members() -> None:
     assert {field for order in orders for field in vars(order)} == {"f", "soft", "g", "scores"}
     assert {float(order.scores.abs().sum()) for order in orders} == {0.0}
     by_round = {r: {k: sent(stage, run, "full")[k, r][0] for k in TARGETS} for r in (1, 2)}
-    for told in by_round.values():
-        assert same(told["bert"].soft[0], told["emil"].soft[0])
+    for reported in by_round.values():
+        assert same(reported["bert"].soft[0], reported["emil"].soft[0])
 
 
 def test_no_counter_tells_how_many_rows_a_site_has() -> None:
@@ -260,8 +259,8 @@ def test_people_are_told_groups_and_weights() -> None:
     """The result has who is in which cluster, once, and v of each full round; sites are sent neither."""
     stage, run = played("fedwca", rounds=4, **GIVEN, **ORIGINAL)
     phases = stage.result(run)["phases"]
-    told = [(p["name"], p["groups"]) for p in phases if p["groups"]]
-    assert told == [("first", {"cluster 1": ["bert", "carl"], "cluster 2": ["dora", "emil"]})]
+    reported = [(p["name"], p["groups"]) for p in phases if p["groups"]]
+    assert reported == [("first", {"cluster 1": ["bert", "carl"], "cluster 2": ["dora", "emil"]})]
     (_, tables), *_ = [(p["name"], p["tables"]) for p in phases if p["tables"]]
     ((name, table),) = tables.items()
     assert (table["rows"], table["columns"]) == (TARGETS, ["cluster 1", "cluster 2"])

@@ -14,7 +14,7 @@ from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import NAMES, sites
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.hypernetworks.messages import State
+from tideline.algorithms.hypernetworks import State
 from tideline.core.run import World
 from tideline.engine.model.orders import Order
 from tideline.numerics.aggregation.hypernetwork import generate, trunk

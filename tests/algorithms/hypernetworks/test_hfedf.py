@@ -15,8 +15,8 @@ from tests.laws.values import raw
 from tests.synthetic import NAMES, SimSite, blobs, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.hfedf import Config, embedding, hfedf
-from tideline.algorithms.hypernetworks.messages import State
+from tideline.algorithms.hfedf import Config, Draw, autoencoder, embed, hfedf
+from tideline.algorithms.hypernetworks import State
 from tideline.algorithms.hypernetworks.server import begin, embeddings
 from tideline.algorithms.hypernetworks.server import phi as state_dict
 from tideline.core.algorithm import resolve
@@ -75,8 +75,8 @@ def test_the_delta_is_what_training_added() -> None:
     for order, reply in sent(stage, run, "train").values():
         assert reply.delta.keys() == order.model.keys() == nets.template(WORLD).keys()
         assert any(bool(each.any()) for each in reply.delta.values())
-    for told in (o.metrics for o in stage.journal.orders(run) if "first_loss" in o.metrics):
-        assert told["loss"] < told["first_loss"]
+    for reported in (o.metrics for o in stage.journal.orders(run) if "first_loss" in o.metrics):
+        assert reported["loss"] < reported["first_loss"]
 
 
 def test_the_moving_average_begins_after_the_warm_up() -> None:
@@ -110,11 +110,11 @@ def test_an_autoencoders_embedding_by_hand(inputs: tuple[int, ...]) -> None:
     """The mean of latent vectors of rows that it was not trained on, by an autoencoder that all sites draw alike."""
     world = World(inputs=inputs, classes=3, model="lenet" if len(inputs) == 3 else "mlp")
     rows = blobs(130, 0, 5, inputs)
-    order = embedding.Draw(4, torch.zeros(3))
+    order = Draw(4, torch.zeros(3))
     site = Site(Config(), world, ClientId("anna"), Role.SOURCE, rows, 1, torch.Generator().manual_seed(9))
     given = torch.randperm(130, generator=torch.Generator().manual_seed(9))
     torch.manual_seed(123)
-    encoder, decoder = embedding.autoencoder(order, inputs)
+    encoder, decoder = autoencoder(order, inputs)
     assert [tuple(w.shape) for w in encoder.parameters()][-1] == (3,)
     assert decoder(torch.zeros(2, 3)).shape == (2, *inputs)
     net = torch.nn.Sequential(encoder, decoder)
@@ -123,7 +123,7 @@ def test_an_autoencoders_embedding_by_hand(inputs: tuple[int, ...]) -> None:
         by.zero_grad()
         torch.nn.functional.mse_loss(net(rows.x[given[:100]]), rows.x[given[:100]]).backward()
         by.step()
-    found = embedding.embed.run(order, Nothing(), site).message.nu
+    found = embed.run(order, Nothing(), site).message.nu
     torch.testing.assert_close(found, encoder(rows.x[given[100:]]).mean(0).detach(), atol=1e-4, rtol=1e-3)
 
 
@@ -143,8 +143,8 @@ def test_the_sign_of_the_alignment(sign: int) -> None:
     replies = {k: sent(stage, run, "train")[k, 1][1] for k in CLIENTS}
     g = torch.stack([flat(gradient(before, k, reply.delta)) for k, reply in sorted(replies.items())])
     expected = (sign * torch.nn.functional.cosine_similarity(g, g.mean(0, keepdim=True))).softmax(0)
-    (told,) = [p["tables"] for p in stage.result(run)["phases"] if p["name"] == "train"]
-    values = torch.tensor(told["weights of the clients (GradAlign)"]["values"]).flatten()
+    (reported,) = [p["tables"] for p in stage.result(run)["phases"] if p["name"] == "train"]
+    values = torch.tensor(reported["weights of the clients (GradAlign)"]["values"]).flatten()
     assert values.tolist() == pytest.approx(expected.tolist(), abs=1e-4)
 
 
@@ -158,8 +158,8 @@ def test_the_rest_weighs_by_rows() -> None:
     for name, w in before.rest.items():
         mean = sum(reply.samples / 93 * reply.delta[name] for reply in replies)
         torch.testing.assert_close(after.rest[name], w + mean)
-    (told,) = [p["tables"] for p in stage.result(run)["phases"] if p["name"] == "score"]
-    assert set(told["spread of the clients' models"]["rows"]) == {"classifier.bias", "classifier.weight"}
+    (reported,) = [p["tables"] for p in stage.result(run)["phases"] if p["name"] == "score"]
+    assert set(reported["spread of the clients' models"]["rows"]) == {"classifier.bias", "classifier.weight"}
 
 
 def test_tables_have_room_together() -> None:
@@ -234,22 +234,22 @@ def test_a_seen_site_is_scored_with_its_own_model_and_an_unseen_one_with_all() -
     for model in exchange["dora", 1][0].models:
         logits = nets.loaded(WORLD, model)(held.x)
         each.append(float((logits.argmax(1) == held.y).double().mean()))
-    told = {c["name"]: c["accuracy"] for c in stage.result(run)["clients"]}
-    assert told["dora"] == pytest.approx(sum(each) / 3)
+    reported = {c["name"]: c["accuracy"] for c in stage.result(run)["clients"]}
+    assert reported["dora"] == pytest.approx(sum(each) / 3)
 
 
 def test_what_people_are_told_of_a_scoring() -> None:
     """How far the clients' models lie apart, tensor by tensor; and confidences where they are asked for."""
     stage, run = played("hfedf", rounds=1, confidence=True)
-    (told,) = [p for p in stage.result(run)["phases"] if p["name"] == "score"]
+    (reported,) = [p for p in stage.result(run)["phases"] if p["name"] == "score"]
     after = states(stage, run, State)[-1]
     models = [phi(after.theta, row) for row in after.theta["nu"]]
-    table = told["tables"]["spread of the clients' models"]
+    table = reported["tables"]["spread of the clients' models"]
     assert set(table["rows"]) == set(nets.template(WORLD))
     for name, (value,) in zip(table["rows"], table["values"], strict=True):
         assert value == pytest.approx(float(torch.stack([m[name] for m in models]).std(0, correction=0).mean()), rel=1e-4)
-    rows = {k: sum(v) for k, v in zip(NAMES[:4], told["tables"]["confidence of right predictions"]["values"], strict=True)}
-    wrong = {k: sum(v) for k, v in zip(NAMES[:4], told["tables"]["confidence of wrong predictions"]["values"], strict=True)}
+    rows = {k: sum(v) for k, v in zip(NAMES[:4], reported["tables"]["confidence of right predictions"]["values"], strict=True)}
+    wrong = {k: sum(v) for k, v in zip(NAMES[:4], reported["tables"]["confidence of wrong predictions"]["values"], strict=True)}
     assert rows["anna"] + wrong["anna"] == 60 and rows["dora"] + wrong["dora"] == 3 * 60
 
 
@@ -258,8 +258,8 @@ def test_embeddings_are_for_admins(method: str) -> None:
     """Round by round, in results of admins and in no others."""
     stage, run = played(method, rounds=2, evaluate_every=2, embedding_size=2)
     (nu,) = [s.theta["nu"] for s in map(inner, states(stage, run, resolve(METHODS, method).state)[-1:])]
-    (told,) = [p["tables"] for p in stage.result(run)["phases"] if p["name"] == "score"]
-    table = told["embeddings of the clients"]
+    (reported,) = [p["tables"] for p in stage.result(run)["phases"] if p["name"] == "score"]
+    table = reported["embeddings of the clients"]
     assert (table["rows"], table["columns"], table["admins"]) == (list(CLIENTS), ["nu 1", "nu 2"], True)
     assert torch.tensor(table["values"]).equal(nu)
     shown = result_of(stage.journal, run, stage.clock.now(), admins=False)

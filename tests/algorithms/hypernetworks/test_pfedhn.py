@@ -8,8 +8,7 @@ import torch
 from tests.algorithms.hypernetworks.played import CLIENTS, ROSTER, WAITING, close, federation, flat, gradient, phi, played
 from tests.algorithms.source_free.played import away, sent, states
 from tests.synthetic import experiment
-from tideline.algorithms.pfedhn import Config, pfedhn
-from tideline.algorithms.pfedhn.messages import State
+from tideline.algorithms.pfedhn import Config, State, pfedhn
 from tideline.core.algorithm import contract
 from tideline.core.privacy import TO_BOTH
 

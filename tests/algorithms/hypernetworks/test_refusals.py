@@ -9,15 +9,14 @@ import torch
 from safetensors.torch import save
 
 from tests.algorithms.hypernetworks.played import ROSTER, WAITING, WORLD, federation, played
-from tests.algorithms.lies import Change, filled, in_first_round, refused_alone, told
+from tests.algorithms.lies import Change, filled, in_first_round, refused_alone, reported
 from tests.algorithms.source_free.played import states
 from tests.engine.toys import until
 from tests.synthetic import FEATURES, NAMES, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.hypernetworks.messages import State
-from tideline.algorithms.hypernetworks.settings import Hyper, check, check_memory, generated, numbers
-from tideline.algorithms.pfedhn.messages import State as Queued
+from tideline.algorithms.hypernetworks import Hyper, State, check, check_memory, generated, numbers
+from tideline.algorithms.pfedhn import State as Queued
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import ClientId, Member, Role, World
 from tideline.engine.simulation.federation import Federation
@@ -125,7 +124,7 @@ def test_a_delta_that_is_none_is_refused(change: Change, kind: str) -> None:
 def test_the_largest_delta_leaves_a_hypernetwork_of_numbers(heads: str, optimiser: str) -> None:
     """What is admitted can be folded: every number of the state is finite, and the run ends as it should."""
     stage, run, order = in_round("hfedf", rounds=3, heads=heads, server_optimiser=optimiser)
-    assert told(stage, run, order, BERT, filled("delta", 1e15)).verdict == "accepted"
+    assert reported(stage, run, order, BERT, filled("delta", 1e15)).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     for state in states(stage, run, State):
         assert all(bool(torch.isfinite(w).all()) for part in (state.theta, state.m, state.v) for w in part.values())
@@ -138,7 +137,7 @@ def test_the_largest_delta_is_clipped(optimiser: str) -> None:
     run = stage.start(experiment("pfedhn", ROSTER, config={"rounds": 3, "server_optimiser": optimiser}))
     until(stage, run, 0)
     ((who, order),) = [(k, o) for k in map(ClientId, ROSTER) for o in stage.agent_service.orders(k)]
-    assert told(stage, run, order, who, filled("delta", 1e15)).verdict == "accepted"
+    assert reported(stage, run, order, who, filled("delta", 1e15)).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first = states(stage, run, Queued)[1].hyper
     assert all(bool(torch.isfinite(w).all()) for w in first.theta.values())

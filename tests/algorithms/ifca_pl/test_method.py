@@ -8,17 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.lies import Change, refused_alone, told
+from tests.algorithms.lies import Change, refused_alone, reported
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, mine, played, sent, site, states
 from tests.engine.toys import until
 from tests.laws.values import raw
 from tests.synthetic import FEATURES, experiment
 from tideline import nets
-from tideline.algorithms.ifca_pl import Config, ifca_pl
-from tideline.algorithms.ifca_pl.client import unfitness
-from tideline.algorithms.ifca_pl.messages import State
-from tideline.algorithms.ifca_pl.server import place, scattered
-from tideline.algorithms.source_free.messages import Model
+from tideline.algorithms.ifca_pl import Config, State, ifca_pl, place, scattered, unfitness
+from tideline.algorithms.source_free.family import Model
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
@@ -207,7 +204,7 @@ def test_a_choice_that_is_none_is_refused(change: Change, kind: str) -> None:
 def test_a_choice_that_is_taken_is_one_of_k(change: Change, j: int) -> None:
     """Of whatever dtype and size: the first of the largest. The run ends as it should."""
     stage, run, order = in_first_round()
-    assert told(stage, run, order, BERT, change).verdict == "accepted"
+    assert reported(stage, run, order, BERT, change).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     assert next(s for s in states(stage, run, State) if s.chosen).chosen["bert"] == j
     assert place(torch.tensor([0.0, 2.0, 2.0])) == 1

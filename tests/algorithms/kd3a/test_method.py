@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from tests.algorithms.lies import Change, filled, refused_alone, told
+from tests.algorithms.lies import Change, filled, refused_alone, reported
 from tests.algorithms.source_free.played import away, mine, sent, states
 from tests.algorithms.targeted import (
     NORMED,
@@ -28,9 +28,9 @@ from tests.engine.toys import until
 from tests.laws.values import raw
 from tests.synthetic import FEATURES, blobs, experiment
 from tideline import nets
-from tideline.algorithms.kd3a import KD3A, client, kd3a, server
-from tideline.algorithms.kd3a.messages import State
-from tideline.algorithms.source_free.messages import Mine
+from tideline.algorithms.kd3a import KD3A, Model, classifier, client, kd3a, smoothed
+from tideline.algorithms.kd3a.client import State
+from tideline.algorithms.source_free.family import Mine
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import Exposure
@@ -38,8 +38,8 @@ from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
 from tideline.engine.simulation.federation import Federation
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.aggregation.shapley import leave_one_out, shapley
 from tideline.numerics.labels import knowledge
+from tideline.numerics.labels.knowledge import leave_one_out, shapley
 
 DORA, ANNA = ClientId("dora"), ClientId("anna")
 SOURCES = ["anna", "bert", "carl"]
@@ -198,11 +198,11 @@ def test_gate_and_rate_over_the_rounds() -> None:
 def test_smoothing() -> None:
     """The first weights count whole; one that had none counts with its new one; who is away has no part."""
     new = {"t": 0.2, "a": 0.5, "b": 0.3}
-    assert server.smoothed({}, new, 0.9) == pytest.approx(new)
-    found = server.smoothed({"t": 0.4, "a": 0.4, "c": 0.2}, new, 0.9)
+    assert smoothed({}, new, 0.9) == pytest.approx(new)
+    found = smoothed({"t": 0.4, "a": 0.4, "c": 0.2}, new, 0.9)
     before = {"t": 0.4 / 1.1, "a": 0.4 / 1.1, "b": 0.3 / 1.1}
     assert found == pytest.approx({k: 0.9 * before[k] + 0.1 * new[k] for k in new})
-    assert server.smoothed({"t": 1.0}, new, 0.0) == pytest.approx(new)
+    assert smoothed({"t": 1.0}, new, 0.0) == pytest.approx(new)
 
 
 def test_exact_up_to_six_sources() -> None:
@@ -334,7 +334,7 @@ LIES: dict[str, tuple[Change, str]] = {
 def test_what_the_target_cannot_say(change: Change, kind: str) -> None:
     """Refused by name."""
     stage, run, order = opened("distil", DORA)
-    receipt = told(stage, run, order, DORA, change)
+    receipt = reported(stage, run, order, DORA, change)
     assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
 
 
@@ -351,7 +351,7 @@ ODD: dict[str, Change] = {
 def test_odd_weights_are_divided_by_their_sum(change: Change) -> None:
     """Of whatever dtype and size; the average stays one, and the run ends as it should."""
     stage, run, order = opened("distil", DORA)
-    assert told(stage, run, order, DORA, change).verdict == "accepted"
+    assert reported(stage, run, order, DORA, change).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first = averages(stage, run)[0]
     assert sum(first.weights.values()) == pytest.approx(1)
@@ -363,7 +363,7 @@ def test_odd_weights_are_divided_by_their_sum(change: Change) -> None:
 def test_a_model_that_gives_no_numbers_has_no_vote() -> None:
     """Its tables are taken for uniform ones: it has no focus, and the others' consensus stands."""
     stage, run, order = opened("train", ANNA)
-    told(stage, run, order, ANNA, filled("f", 1e15))
+    reported(stage, run, order, ANNA, filled("f", 1e15))
     stage.play(run, lambda orders: [o for o in orders if o.phase in ("train", "distil") and o.round == 1])
     (_, reply) = sent(stage, run, "distil")["dora", 1]
     p = torch.stack([torch.full((4, 3), torch.nan), torch.eye(3)[[0, 1, 2, 0]]])
@@ -379,9 +379,9 @@ def test_a_source_that_sends_what_is_none_is_refused_alone() -> None:
 
 def test_the_average_of_classifiers_that_were_sent() -> None:
     """All of them; where one is missing, in the others' proportions."""
-    models = {k: server.Model({}, {"w": torch.tensor([float(i)])}) for i, k in enumerate("abc", 1)}
+    models = {k: Model({}, {"w": torch.tensor([float(i)])}) for i, k in enumerate("abc", 1)}
     a = {"a": 0.2, "b": 0.3, "c": 0.5}
-    assert float(server.classifier(a, models)["w"]) == pytest.approx(0.2 + 0.6 + 1.5)
-    models["a"] = server.Model({}, {})
-    assert float(server.classifier(a, models)["w"]) == pytest.approx((0.6 + 1.5) / 0.8)
+    assert float(classifier(a, models)["w"]) == pytest.approx(0.2 + 0.6 + 1.5)
+    models["a"] = Model({}, {})
+    assert float(classifier(a, models)["w"]) == pytest.approx((0.6 + 1.5) / 0.8)
     assert weighted_sum([]) == {}

@@ -10,14 +10,14 @@ import torch
 from safetensors.torch import save
 
 from tests.algorithms.ladd.played import BOTH, NORM, TARGETS, WORLD, open_federation, played, same
-from tests.algorithms.lies import Change, refused_alone, told
+from tests.algorithms.lies import Change, refused_alone, reported
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, sent, site, states
 from tests.engine.toys import until
 from tests.laws.laws import EVERYTHING
 from tests.synthetic import FEATURES, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.ladd.messages import State
+from tideline.algorithms.ladd.client import State
 from tideline.core.algorithm import resolve
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import ClientId, World
@@ -136,7 +136,7 @@ def test_a_reply_that_no_fold_could_take_is_refused(phase: str, change: Change, 
 def test_a_reply_that_is_taken_can_be_folded(phase: str, change: Change) -> None:
     """The round closes, and the run has not failed. A style that lies leads no source astray either."""
     stage, run, order = in_phase("ladd", phase, style_transfer=True)
-    assert told(stage, run, order, BERT, change).verdict == "accepted"
+    assert reported(stage, run, order, BERT, change).verdict == "accepted"
     row = stage.play(run, None if phase == "style" else lambda orders: [o for o in orders if o.cursor == order.cursor])
     closed = next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor)
     assert BERT in closed.folded and row.status.value != "failed", row.cause

@@ -17,15 +17,14 @@ from tests.laws import laws
 from tests.synthetic import IMAGES, blobs, experiment
 from tideline import nets
 from tideline.algorithms.ladd import Ladd, LaddPL, ladd, ladd_pl
-from tideline.algorithms.ladd.client import first_mean, followed, restyled, taught_by
-from tideline.algorithms.ladd.messages import Pupil, Start, State
-from tideline.algorithms.source_free.messages import Model
+from tideline.algorithms.ladd.client import Pupil, Start, State, first_mean, followed, restyled, taught_by
+from tideline.algorithms.source_free.family import Model
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.clustering.styles import amplitudes, mean_style
+from tideline.numerics.alignment.feature_maps import amplitudes, mean_style
 
 
 def close(a: Any, b: Any) -> None:
@@ -232,8 +231,8 @@ def test_styles_go_to_the_source_alone(method: str) -> None:
     stage, run = played(method, open_federation(), style_transfer=True)
     other, again = played(method)
     order, reply = sent(stage, run, "source")["anna", 1]
-    told = [sent(stage, run, "style")[k, 1][1].style for k in TARGETS]
-    assert torch.equal(order.styles, torch.stack(told))
+    reported = [sent(stage, run, "style")[k, 1][1].style for k in TARGETS]
+    assert torch.equal(order.styles, torch.stack(reported))
     assert not same(reply.f, sent(other, again, "source")["anna", 1][1].f)
     for name, _, data in stage.wire.down:
         assert name == "anna" or b"styles" not in data

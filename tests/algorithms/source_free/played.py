@@ -9,7 +9,7 @@ from tests.algorithms.remembered import remembered
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import Rows, blobs, experiment
 from tideline.algorithms import METHODS
-from tideline.algorithms.source_free.messages import Mine
+from tideline.algorithms.source_free.family import Mine
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode, decode_order
 from tideline.core.algorithm import resolve

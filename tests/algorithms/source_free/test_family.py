@@ -10,7 +10,7 @@ from tests.algorithms.source_free.played import ROSTER, WAITING, away, federatio
 from tests.laws.values import raw
 from tests.synthetic import FEATURES, experiment
 from tideline.algorithms import METHODS
-from tideline.algorithms.source_free.messages import Model
+from tideline.algorithms.source_free.family import Model
 from tideline.core.algorithm import resolve
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.numerics.aggregation.averaging import weighted_sum

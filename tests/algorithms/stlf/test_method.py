@@ -12,7 +12,8 @@ from tests.algorithms.remembered import remembered
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, NAMES, Rows, experiment, rows, sites
 from tideline.algorithms import METHODS
-from tideline.algorithms.stlf.messages import Assignment, Mine, Model, Separated, State, Trained, Update
+from tideline.algorithms.averaging.messages import Model
+from tideline.algorithms.stlf.messages import Assignment, Mine, Profile, Separated, State, Update
 from tideline.algorithms.stlf.settings import GIVEN, RULES
 from tideline.archive.checks import LAX, Rules
 from tideline.archive.reader import decode
@@ -23,7 +24,7 @@ from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import SimSite
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.alignment.h_divergence import THRESHOLDS, from_curves, h_divergence
+from tideline.numerics.alignment.divergences import THRESHOLDS, from_curves, h_divergence
 
 ROSTER = {"anna": "peer", "bert": "source", "carl": "target", "dora": "target"}
 MAIN = "plan"
@@ -66,7 +67,7 @@ def asked(stage: Stage, run: Any, phase: str) -> dict[tuple[str, int], Any]:
     }
 
 
-def told(stage: Stage, run: Any, phase: str, kind: type[Any]) -> dict[str, Any]:
+def reported(stage: Stage, run: Any, phase: str, kind: type[Any]) -> dict[str, Any]:
     """What each client answered in the first round of a phase."""
     found = {client: order for (client, number), order in asked(stage, run, phase).items() if number == 1}
     return {
@@ -83,7 +84,7 @@ def template(stage: Stage, run: Any) -> Model:
 def test_the_common_model_is_the_mean_by_labelled_rows() -> None:
     """Of those who have labels and no others; validation rows are not counted, as they are not learnt from."""
     stage, run = played(rounds=1)
-    replies = told(stage, run, "warm", Update)
+    replies = reported(stage, run, "warm", Update)
     assert sorted(replies) == ["anna", "bert"]
     assert {reply.count for reply in replies.values()} == {41 - 4}
     total = sum(reply.count for reply in replies.values())
@@ -110,7 +111,7 @@ def partly(labelled: int, bare: int) -> SimSite:
 def test_rows_without_labels_count_as_wrong() -> None:
     """Eq. 3: of D_i rows D_i^L are labelled, and the share of wrong ones is measured on these."""
     stage, run = played(federation(anna=partly(30, 10)), alone=30)
-    replies = told(stage, run, "train", Trained)
+    replies = reported(stage, run, "train", Profile)
     assert (replies["anna"].count, replies["anna"].labelled) == (40, 30)
     assert 0.25 <= replies["anna"].error <= 0.5
     assert (replies["carl"].labelled, replies["carl"].error) == (0, 1.0)

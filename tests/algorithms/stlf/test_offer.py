@@ -13,13 +13,12 @@ from tests.algorithms.stlf.test_method import MAIN, ROSTER, asked, federation, m
 from tests.laws.stage import CountingPool, Stage, registered
 from tests.synthetic import experiment
 from tideline.algorithms.stlf import client, stlf
-from tideline.algorithms.stlf.client import due
 from tideline.algorithms.stlf.messages import Assignment, Hypothesis, Mine, Offered, Span, State, Targets
 from tideline.archive import sealing
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.errors import StepFailed
-from tideline.core.handle import Handle
+from tideline.core.handle import Handle, check_due
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, Step
 from tideline.engine.compute.step_runner import StepRunner
@@ -229,10 +228,10 @@ def test_who_has_no_labels_has_nothing_to_offer() -> None:
 def test_a_model_of_another_exchange_is_refused() -> None:
     """Also one that is signed: a half of a classifier is no model, and another's is not this source's."""
     fine: Handle[Any] = Handle("d", 1, ClientId("anna"), "offer", 2)
-    due(fine, "anna", "offer", 1, 2)
+    check_due(fine, "anna", "offer", 1, 2)
     for odd in (replace(fine, phase="separate"), replace(fine, holder=ClientId("bert")), replace(fine, round=3)):
         with pytest.raises(StepFailed, match="where that of anna, of round 1 or 2 of offer, is due"):
-            due(odd, "anna", "offer", 1, 2)
+            check_due(odd, "anna", "offer", 1, 2)
 
 
 def test_an_order_asks_for_the_run_s_sites_alone() -> None:
@@ -241,7 +240,7 @@ def test_an_order_asks_for_the_run_s_sites_alone() -> None:
     run = stage.start(experiment("stlf", ROSTER, preset="demo"))
     order = orders_of(stage, run, "offer", 1)[0]
     targets = decode(Targets, order.files[0][0], stage.parts, LAX).names
-    peers = {name: told for name, told in order.brief["peers"].items() if name != targets[0]}
+    peers = {name: reported for name, reported in order.brief["peers"].items() if name != targets[0]}
     stage.agents[stage.journal.order(order.id).client].handle(replace(order, brief={**order.brief, "peers": peers}))  # type: ignore[union-attr]
     failure = stage.journal.order(order.id).failure  # type: ignore[union-attr]
     assert failure is not None and f"is for {targets[0]}, who is no peer of this run" in failure.what

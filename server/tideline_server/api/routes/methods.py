@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Query
 from starlette.responses import JSONResponse, Response
 
 from tideline.core.settings import Plain, plain
-from tideline.planning.asked import LinksAsked
+from tideline.planning.request import LinksRequest
 from tideline_server.api.models import LinkPlan, Method, MethodContract, MethodDetail
 from tideline_server.api.openapi import LINK_PLANS, body_of
 from tideline_server.api.services import Given, Name
@@ -39,7 +39,7 @@ def show_contract(services: Given, name: Name, preset: Preset = None) -> Plain:
 links = APIRouter(prefix="/links", tags=["links"])
 
 
-@links.post("/plan", summary="Plan links", response_model=LinkPlan, openapi_extra=body_of(LinksAsked, LINK_PLANS))
+@links.post("/plan", summary="Plan links", response_model=LinkPlan, openapi_extra=body_of(LinksRequest, LINK_PLANS))
 def plan_links(services: Given, body: Annotated[dict[str, Any], Body()]) -> Response:
     """Which devices should be sources, which targets, and which source sends its model to which target. It starts no run.
 

@@ -8,28 +8,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tideline import nets
-from tideline.algorithms.source_free import begun, method, score_own, scoring, source
-from tideline.algorithms.source_free.messages import Mine, Model
-from tideline.algorithms.source_free.settings import DEMO, TINY, Source
-from tideline.core.algorithm import Algorithm, InitialWeights
+from tideline.algorithms.source_free import begun, method, score_own, source
+from tideline.algorithms.source_free.family import DEMO, TINY, EndCounts, Mine, Model, Source
+from tideline.core.algorithm import Algorithm
 from tideline.core.errors import ConfigRefused
-from tideline.core.phase import Phase, Plan
+from tideline.core.phase import Phase, Plan, to
 from tideline.core.record import Nothing
-from tideline.core.run import Roster, World
+from tideline.core.run import Role, Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.normalisation import remeasure
+from tideline.learning.fit import remeasure
 from tideline.nets import layers
 
 
 @dataclass(frozen=True)
-class AdaBN(Source):
+class AdaBN(Source, EndCounts):
     """Settings of AdaBN."""
 
     rounds: int = setting(1, low=0, high=1, doc="passes over a target's rows; 0 leaves the source model as it is")
     batch: int = setting(64, low=2, doc="rows that batch norm measures at once; their means and variances are averaged")
-    confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them")
 
 
 @step()
@@ -44,24 +41,12 @@ def measure(order: Model, memory: Mine, site: Site[AdaBN]) -> Outcome[Nothing, M
 
 def plan(c: AdaBN) -> Plan[AdaBN, Model]:
     """The source model, its score, one pass at each target."""
-    work: Phase[AdaBN, Model] = Phase("measure", measure, ask=scoring.to_targets)
-    grade: Phase[AdaBN, Model] = Phase("score", score_own, ask=scoring.to_targets)
-    return (*begun(c), *(work,) * c.rounds, grade, *(scoring.confusion(),) * c.confusion, *(scoring.dealt(),) * c.label_shift)
+    work: Phase[AdaBN, Model] = Phase("measure", measure, ask=to(Role.TARGET, Model))
+    grade: Phase[AdaBN, Model] = Phase("score", score_own, ask=to(Role.TARGET, Model))
+    return (*begun(c, source.ALONE.take_source), *(work,) * c.rounds, grade, *source.end_counts(c, source.predict_own, Mine))
 
 
-def fits(config: AdaBN, world: World, roster: Roster) -> None:
-    """What the family needs, and batch norm. Raises ConfigRefused, RosterRefused."""
-    source.needs_both(config, world, roster)
-    check_normed(world)
-
-
-def fits_brought(config: AdaBN, world: World, roster: Roster) -> None:
-    """The same of a run that brings its source model."""
-    source.needs_targets(config, world, roster)
-    check_normed(world)
-
-
-def check_normed(world: World) -> None:
+def check_normed(config: AdaBN, world: World, roster: Roster) -> None:
     """Raises ConfigRefused for a network without batch norm below its classifier."""
     if not layers.norms(layers.backbone_of(nets.template(world))):
         raise ConfigRefused(
@@ -83,8 +68,8 @@ adabn: Algorithm[AdaBN, Model, Mine] = method(
     "The source model with each target's own batch-norm statistics",
     AdaBN,
     plan,
-    fits=fits,
-    initial_weights=InitialWeights(source.brought, fits_brought),
+    start=source.ALONE,
+    check=check_normed,
     claims=CLAIMS,
     presets={
         "tiny": {name: value for name, value in TINY.items() if name.startswith("source_")},

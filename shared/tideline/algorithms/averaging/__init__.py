@@ -16,18 +16,23 @@ from torch import Generator, Tensor, nn
 from tideline import nets
 from tideline.algorithms.averaging import folds
 from tideline.algorithms.averaging.folds import Folding
-from tideline.algorithms.averaging.messages import Model, State, Update
+from tideline.algorithms.averaging.messages import Model, Models, State, Trained, Update
 from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.phase import Phase, Plan, Turn
+from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
 from tideline.core.record import Nothing, Weights
-from tideline.core.run import ClientId, Role, Roster, World
-from tideline.core.settings import Plain, setting
+from tideline.core.run import ClientId, Role, Roster, World, described
+from tideline.core.settings import Plain, Settings, setting
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.confusion import confused
-from tideline.learning.evaluate import evaluate, outputs
-from tideline.learning.fit import cross_entropy, fit
-from tideline.learning.optimisers import OPTIMISERS, optimiser
+from tideline.learning.evaluate import confused, evaluate, outputs
+from tideline.learning.fit import OPTIMISERS, cross_entropy, fit_at, optimiser
+from tideline.numerics.aggregation.averaging import weighted_sum
+
+A = TypeVar("A", bound="Averaging")
+C = TypeVar("C")
+M = TypeVar("M")
+S = TypeVar("S")
+Penalty: TypeAlias = Callable[[A, nn.Module, Weights], Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -70,11 +75,6 @@ class FedProx(FedAvg):
     mu: float = setting(1e-2, low=0.0, doc="weight of the proximal term; 0 is FedAvg, bit for bit")
 
 
-C = TypeVar("C")
-A = TypeVar("A", bound=Averaging)
-S = TypeVar("S")
-
-
 class Rounds(Protocol):
     """Settings of how many rounds there are, and when models are scored."""
 
@@ -84,20 +84,17 @@ class Rounds(Protocol):
     def evaluate_every(self) -> int: ...
 
 
-Penalty: TypeAlias = Callable[[A, nn.Module, Weights], Tensor | None]
-
-
-def no_penalty(config: Averaging, net: nn.Module, w: Weights) -> Tensor | None:
-    """FedAvg's local objective is the plain loss F_i."""
-    return None
-
-
 def proximal(config: FedProx, net: nn.Module, w: Weights) -> Tensor | None:
     """FedProx's term (mu / 2) |w_i - w|^2 over the trainable parameters; absent for mu = 0."""
-    if config.mu == 0:
+    return near(net, w, config.mu)
+
+
+def near(net: nn.Module, w: Weights, weight: float) -> Tensor | None:
+    """(weight / 2) |w_i - w|^2 over what the network trains; absent for a weight of 0."""
+    if weight == 0:
         return None
-    distance = sum((((p - w[name].to(p.device)) ** 2).sum() for name, p in net.named_parameters()), torch.tensor(0.0))
-    return config.mu / 2 * distance
+    moving = ((name, p) for name, p in net.named_parameters() if p.requires_grad)
+    return weight / 2 * sum((((p - w[name].to(p.device)) ** 2).sum() for name, p in moving), torch.tensor(0.0))
 
 
 def averaging(
@@ -105,12 +102,15 @@ def averaging(
     paper: str,
     summary: str,
     config: type[A],
-    penalty: Penalty[A] = no_penalty,
-    told: tuple[str, ...] = ("accuracy",),
+    penalty: Penalty[A] | None = None,
+    metrics: tuple[str, ...] = ("accuracy",),
     presets: Mapping[str, Mapping[str, Plain]] | None = None,
     folding: Folding[A] = folds.ROBUST,  # type: ignore[assignment]
 ) -> Algorithm[A, State, Nothing]:
-    """A method in which each client minimises F_i + penalty from the common model; `folding` makes the next model of replies."""
+    """A method in which each client minimises F_i + penalty from the common model; `folding` makes the next model of replies.
+
+    Without a penalty that is FedAvg's plain loss F_i.
+    """
 
     @step(metrics=("loss", "samples"))
     def train(order: Model, memory: Nothing, site: Site[A]) -> Outcome[Update, Nothing]:
@@ -118,57 +118,56 @@ def averaging(
         net = nets.loaded(site.world, order.model, site.device)
 
         def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-            extra = penalty(site.config, net, order.model)
+            extra = penalty(site.config, net, order.model) if penalty else None
             plain = cross_entropy(net, x, y)
             return plain if extra is None else plain + extra
 
-        value = local_sgd(net, site, loss)
-        update = Update(nets.weights_of(net), len(site.data))
-        return Outcome(update, memory, {"loss": value, "samples": len(site.data)})
+        c, n = site.config, len(site.data)
+        value = fit_at(site, net, loss, optimiser(c, net.parameters()), epochs=c.epochs, batch=c.batch)
+        return Outcome(Update(nets.weights_of(net), n), memory, {"loss": value, "samples": n})
 
     def plan(c: A) -> Plan[A, State]:
-        least, needs = folding.floor(c)
-        fold = Phase("train", train, ask=model_to_learners, fold=folding.fold, floor=least, needs=needs)
-        last = (confused(model_to_all, predict, takes=Model),) if c.confusion else ()
-        return scored(c, fold, evaluate(model_to_all, predict, takes=Model, metrics=told, confidence=c.confidence)) + last
+        least, needs = folding.floor(c) if folding.floor else (None, "")
+        fold = Phase("train", train, ask=to(learners, Model), fold=folding.fold, floor=least, needs=needs)
+        last: Plan[A, State] = (confused(to_all(Model), predict, takes=Model),) if c.confusion else ()
+        score: Phase[A, State] = evaluate(to_all(Model), predict, takes=Model, metrics=metrics, confidence=c.confidence)
+        return scored(c, (fold,), score) + last
 
-    def fits(c: A, world: World, roster: Roster) -> None:
+    def fits(c: A, world: World, roster: Roster, trains: bool = True) -> None:
         nets.check(world)
-        folding.check(c)
-        folding.check_number(c, needs_teachers(c, roster))
+        if folding.check:
+            folding.check(c)
+        teachers = needs_teachers(c, roster) if trains else 0
+        if trains and folding.check_number:
+            folding.check_number(c, teachers)
 
-    def fits_brought(c: A, world: World, roster: Roster) -> None:
-        # Weights that were brought may be scored, in no rounds, where nobody has labels to learn from.
-        if c.rounds:
-            return fits(c, world, roster)
-        nets.check(world)
-        return folding.check(c)
+    def fits_initial_weights(c: A, world: World, roster: Roster) -> None:
+        # In no rounds, initial weights may be scored where no client has labels to learn from.
+        fits(c, world, roster, trains=c.rounds > 0)
 
     return Algorithm(
-        *(name, paper, summary, config, State, begin, plan),
+        name,
+        paper,
+        summary,
+        config,
+        State,
+        begin,
+        plan,
         fits=fits,
         presets=presets or PRESETS,
         notes=folding.notes,
-        initial_weights=InitialWeights(begin_from, fits_brought),
+        initial_weights=InitialWeights(begin_from, fits_initial_weights),
     )
 
 
-def scored(c: Rounds, work: Phase[C, S], score: Phase[C, S]) -> Plan[C, S]:
-    """Rounds 1 .. R of work, each followed by a scoring where one is due. Of no rounds, a scoring."""
-    rounds = ((work, score) if due(c, r) else (work,) for r in range(1, c.rounds + 1))
-    return tuple(chain.from_iterable(rounds)) or (score,)
+def scored(c: Rounds, work: Plan[C, S] | Callable[[int], Plan[C, S]], *score: Phase[C, S]) -> Plan[C, S]:
+    """Rounds r = 1 .. R of work, or of work(r), with a scoring where one is due and after the last. Of no rounds, a scoring."""
 
+    def one(r: int) -> Plan[C, S]:
+        due = r == c.rounds or r % c.evaluate_every == 0
+        return (*(work(r) if callable(work) else work), *(score if due else ()))
 
-def local_sgd(net: nn.Module, site: Site[Training], loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> float:
-    """The family's local training, in place; gives the mean loss of the last epoch."""
-    c = site.config
-    by = optimiser(c, net.parameters())
-    return fit(net, site.data, loss, by, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
-
-
-def due(c: Rounds, r: int) -> bool:
-    """Whether round r is followed by a scoring."""
-    return r == c.rounds or r % int(c.evaluate_every) == 0
+    return tuple(chain.from_iterable(map(one, range(1, c.rounds + 1)))) or score
 
 
 def begin(config: Training, world: World, roster: Roster, rng: Generator) -> State:
@@ -177,22 +176,19 @@ def begin(config: Training, world: World, roster: Roster, rng: Generator) -> Sta
 
 
 def begin_from(config: Training, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
-    """w as it was brought."""
     return State(weights)
 
 
 def needs_teachers(config: Training, roster: Roster) -> int:
-    """How many have labels to learn from. Raises RosterRefused where nobody has, ConfigRefused for roles that never have."""
+    """How many clients have labels to learn from. Raises RosterRefused for none, ConfigRefused for roles that never have any."""
     if set(config.roles) <= {Role.TARGET}:
-        said = ", ".join(r.value for r in config.roles) or "empty"
-        what = f"config.roles is {said}; a target's labels are never learnt from"
+        what = f"config.roles is {', '.join(config.roles) or 'empty'}; a target's labels are never learnt from"
         raise ConfigRefused(what, "Name source or peer", path="config.roles")
     teachers = [m.id for m in roster if m.labelled and m.role in config.roles]
     if not teachers:
-        roles = " or ".join(r.value for r in config.roles)
-        have = ", ".join(f"{m.id} ({m.role.value}{'' if m.labelled else ', no labels'})" for m in roster)
+        roles = " or ".join(config.roles)
         raise RosterRefused(
-            f"No member can teach: the method needs at least one {roles} with labels; the roster has {have}",
+            f"No member can teach: the method needs at least one {roles} with labels; the roster has {described(roster)}",
             f"Give a labelled site the role {roles}",
             path="roster",
         )
@@ -200,23 +196,26 @@ def needs_teachers(config: Training, roster: Roster) -> int:
 
 
 def learners(turn: Turn[Training]) -> tuple[ClientId, ...]:
-    """Who trains, sorted."""
-    return tuple(sorted(m.id for m in turn.roster if m.labelled and m.role in turn.config.roles))
-
-
-def model_to_learners(state: State, turn: Turn[Training]) -> dict[ClientId, Model]:
-    """w to those who train."""
-    return dict.fromkeys(learners(turn), Model(state.model))
-
-
-def model_to_all(state: State, turn: Turn[Training]) -> dict[ClientId, Model]:
-    """w to everybody."""
-    return dict.fromkeys(turn.members(), Model(state.model))
+    return turn.labelled(*turn.config.roles)
 
 
 def predict(order: Model, memory: Nothing, site: Site[Training], x: Tensor) -> Tensor:
-    """Outputs of w."""
-    return outputs(nets.loaded(site.world, order.model, site.device), x, site.device)
+    return predict_by(order.model, memory, site, x)
+
+
+def predict_by(model: Weights, memory: M, site: Site[Settings], x: Tensor) -> Tensor:
+    """Outputs of the world's network with these weights."""
+    return outputs(nets.loaded(site.world, model, site.device), x, site.device)
+
+
+def plain_mean(replies: Replies[Trained]) -> dict[str, Tensor]:
+    """The mean of models that count alike."""
+    return weighted_sum((1 / len(replies), reply.model) for reply in replies.values())
+
+
+def models_in(order: Models) -> tuple[Weights, ...]:
+    """What a client scores one after the other: the models are mapped files, and one network is in memory."""
+    return order.models
 
 
 PRESETS: Mapping[str, Mapping[str, Plain]] = {
@@ -230,7 +229,7 @@ fedavg = averaging(
     "The mean of models trained at the labelled sites",
     FedAvg,
     # What FedAvg learns from the labelled sites alone is the source-only model.
-    told=("accuracy", "source_only"),
+    metrics=("accuracy", "source_only"),
 )
 
 fedprox = averaging(

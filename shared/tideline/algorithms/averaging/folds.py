@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from tideline.algorithms.averaging.messages import State, Update
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.phase import Folded, Replies, Turn
+from tideline.core.phase import Each, Folded, Replies, Turn, marked
 from tideline.core.record import Weights
 from tideline.core.run import ClientId, World
 from tideline.numerics.aggregation import robust
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tideline.algorithms.averaging import Averaging, FedAvg
 
 C = TypeVar("C")
+Fold: TypeAlias = "Callable[[State, Replies[Update], Turn[FedAvg]], State | Folded[State]]"
 RULES = ("none", "clip", "median", "trimmed_mean", "krum", "multi_krum")
 PAGE = "docs/robust-folds.md"
 OUTLIERS = f"a site whose data differ from the others' looks like a wrong one ({PAGE})"
@@ -33,19 +34,6 @@ COUNTS = "a site that tells a large number of samples still weighs much, unless 
 NO_COUNTS = "the numbers of samples are not used: every site counts alike"
 
 
-def no_floor(config: C) -> tuple[int | None, str]:
-    """As few replies as there may be."""
-    return None, ""
-
-
-def any_settings(config: C) -> None:
-    """Settings that all fit."""
-
-
-def any_number(config: C, n: int) -> None:
-    """As few sites as there may be."""
-
-
 @dataclass(frozen=True)
 class Folding(Generic[C]):
     """How a member of the family makes the next model of replies.
@@ -58,26 +46,15 @@ class Folding(Generic[C]):
     """
 
     fold: Callable[[State, Replies[Update], Turn[C]], State | Folded[State]]
-    floor: Callable[[C], tuple[int | None, str]] = no_floor
-    check: Callable[[C], None] = any_settings
-    check_number: Callable[[C, int], None] = any_number
+    floor: Callable[[C], tuple[int | None, str]] | None = None
+    check: Callable[[C], None] | None = None
+    check_number: Callable[[C, int], None] | None = None
     notes: Callable[[C, World], tuple[str, ...]] = lambda config, world: ()
 
 
-class Models(Mapping[ClientId, Weights]):
+def models(replies: Replies[Update]) -> Each[Weights]:
     """The models of some replies, each read when it is looked at."""
-
-    def __init__(self, replies: Replies[Update]) -> None:
-        self._replies = replies
-
-    def __getitem__(self, client: ClientId) -> Weights:
-        return self._replies[client].model
-
-    def __iter__(self) -> Iterator[ClientId]:
-        return iter(self._replies)
-
-    def __len__(self) -> int:
-        return len(self._replies)
+    return Each(replies, lambda client: replies[client].model)
 
 
 def check(config: FedAvg) -> None:
@@ -149,31 +126,26 @@ def shares(replies: Replies[Update], config: Averaging) -> dict[ClientId, float]
 
 def clip(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Folded[State]:
     """w <- w + sum_i a_i c_i (w_i - w), with the coefficients a_i of the mean."""
-    made, factors = robust.clip(state.model, Models(replies), shares(replies, turn.config), turn.config.clip_norm)
+    made, factors = robust.clip(state.model, models(replies), shares(replies, turn.config), turn.config.clip_norm)
     return Folded(State(made), marked({"clipped": [client for client, c in factors.items() if c < 1]}))
 
 
-def median(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> State:
-    """w <- the middle of each coordinate."""
-    return State(robust.median(Models(replies), turn.config.byzantine))
-
-
-def trimmed_mean(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> State:
-    """w <- the mean of each coordinate without its f least and f largest values."""
-    return State(robust.trimmed_mean(Models(replies), turn.config.byzantine))
+def coordinatewise(rule: Callable[[Mapping[ClientId, Weights], int], Weights]) -> Fold:
+    """w <- what a rule makes of each coordinate's values alone."""
+    return lambda state, replies, turn: State(rule(models(replies), turn.config.byzantine))
 
 
 def krum(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Folded[State]:
     """w <- the model of the site with the least Krum score."""
-    one = robust.krum(Models(replies), turn.config.byzantine)
+    one = robust.krum(models(replies), turn.config.byzantine)
     return Folded(State(replies[one].model), choice(replies, (one,)))
 
 
 def multi_krum(state: State, replies: Replies[Update], turn: Turn[FedAvg]) -> Folded[State]:
     """w <- the plain mean of the N - f - 2 models with the least Krum scores."""
-    models = Models(replies)
-    chosen = robust.multi_krum(models, turn.config.byzantine)
-    return Folded(State(robust.trimmed_mean({client: models[client] for client in chosen}, 0)), choice(replies, chosen))
+    all_models = models(replies)
+    chosen = robust.multi_krum(all_models, turn.config.byzantine)
+    return Folded(State(robust.trimmed_mean({client: all_models[client] for client in chosen}, 0)), choice(replies, chosen))
 
 
 def choice(replies: Replies[Update], chosen: tuple[ClientId, ...]) -> Mapping[str, tuple[ClientId, ...]]:
@@ -181,16 +153,11 @@ def choice(replies: Replies[Update], chosen: tuple[ClientId, ...]) -> Mapping[st
     return marked({"chosen": chosen, "left out": [client for client in replies if client not in chosen]})
 
 
-def marked(words: Mapping[str, Sequence[ClientId]]) -> Mapping[str, tuple[ClientId, ...]]:
-    """Marks without the words that nobody has."""
-    return {word: tuple(clients) for word, clients in words.items() if clients}
-
-
-FOLDS: Mapping[str, Callable[[State, Replies[Update], Turn[FedAvg]], State | Folded[State]]] = {
+FOLDS: Mapping[str, Fold] = {
     "none": mean,
     "clip": clip,
-    "median": median,
-    "trimmed_mean": trimmed_mean,
+    "median": coordinatewise(robust.median),
+    "trimmed_mean": coordinatewise(robust.trimmed_mean),
     "krum": krum,
     "multi_krum": multi_krum,
 }

@@ -6,20 +6,30 @@ It is no federated method: rows leave their sites. Owners allow that in their po
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import torch
+from torch import Generator, Tensor
 
 from tideline import nets
-from tideline.algorithms.averaging import PRESETS, Training, needs_teachers, predict, scored
+from tideline.algorithms.averaging import PRESETS, Training, learners, needs_teachers, predict, scored
 from tideline.algorithms.averaging.messages import Model
-from tideline.algorithms.central import client, server
-from tideline.algorithms.central.messages import State
 from tideline.core.algorithm import Algorithm, InitialWeights
-from tideline.core.phase import Phase, Plan
-from tideline.core.record import Nothing
+from tideline.core.errors import StepFailed
+from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn, folded, marked, to, to_all
+from tideline.core.privacy import Exposure
+from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import Roster, World
 from tideline.core.settings import setting
-from tideline.learning.evaluate import evaluate
+from tideline.core.step import Data, Outcome, Site, step
+from tideline.learning.evaluate import Histogram, evaluate
+from tideline.learning.fit import cross_entropy, fit, optimiser
+
+Scored: TypeAlias = "Callable[[State, Replies[Histogram], Turn[Central]], State | Folded[State]]"
+LEAST = 2  # rows in all, so that a batch has a variance, which batch norm needs
+LOST = "rounds of training that were not taken"
 
 
 @dataclass(frozen=True)
@@ -31,23 +41,127 @@ class Central(Training):
     most_rows: int = setting(100_000, low=1, high=100_000_000, doc="rows that a site sends at most; of more, drawn at random")
 
 
+@record
+class Rows:
+    """Up: a site's labelled training rows, as the world's network takes them, each in one line of numbers."""
+
+    x: Tensor = field("n inputs", Exposure.SAMPLES, doc="the training rows themselves")
+    y: Tensor = field("n", Exposure.SAMPLES, low=0, doc="their labels")
+
+
+@record
+class Held:
+    """The rows of one site while the coordinator trains. No dims: sites have different numbers of rows."""
+
+    x: Tensor = field(doc="training rows (n, inputs)")
+    y: Tensor = field(doc="their labels (n,)")
+
+
+@record
+class State:
+    """What the coordinator knows: the model, and until it is trained the rows of every site."""
+
+    model: Weights = field(doc="parameters and buffers of the network, by name")
+    rows: dict[str, Held] = field(doc="what each site sent; none from the last round of training on")
+    lost: int = field(doc="rounds of training whose numbers did not stay finite, so that the model stayed as it was")
+
+
+# At a site
+
+
+@step(metrics=("samples",))
+def pool(order: Nothing, memory: Nothing, site: Site[Central]) -> Outcome[Rows, Nothing]:
+    """The rows with their labels; of more than `most_rows`, as many, drawn at random. Held-out rows stay."""
+    c: Central = site.config
+    x, y = site.data.x, site.data.y
+    assert y is not None, "only labelled sites are asked"
+    if len(x) > c.most_rows:
+        chosen = torch.randperm(len(x), generator=site.rng)[: c.most_rows]
+        x, y = x[chosen], y[chosen]
+    return Outcome(Rows(x.float().flatten(1), y), memory, {"samples": len(y)})
+
+
+# At the coordinator
+
+
+def begin(config: Central, world: World, roster: Roster, rng: Generator) -> State:
+    return State(nets.weights_of(nets.build(world)), {}, 0)
+
+
+def begin_from(config: Central, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
+    return State(weights, {}, 0)
+
+
+def gather(state: State, replies: Replies[Rows], turn: Turn[Central]) -> Folded[State]:
+    """The rows of those that can be learnt from. Raises StepFailed where too few are left to learn anything."""
+    rows: dict[str, Held] = {k: Held(given.x, given.y) for k, given in replies.items() if usable(given, turn)}
+    n = sum(len(given.y) for given in rows.values())
+    if n < LEAST:
+        raise StepFailed(
+            f"{n} labelled rows were gathered that can be learnt from; training needs {LEAST}",
+            "Look at what the sites' data folders hold: tideline data check",
+        )
+    return Folded(replace(state, rows=rows), marked({"left out": (k for k in replies if k not in rows)}))
+
+
+def usable(given: Rows, turn: Turn[Central]) -> bool:
+    """Whether there are rows, no more than were asked for, whose labels are classes of the world: they may be any numbers."""
+    y, most = given.y.double(), turn.config.most_rows
+    classes = bool(((y == y.floor()) & (y < turn.world.classes)).all())
+    return 0 < len(y) <= most and classes
+
+
+def learn(state: State, replies: Replies[Nothing], turn: Turn[Central]) -> State:
+    """E epochs on all rows. Weights that are no longer finite are not taken; after the last round the rows are let go."""
+    c: Central = turn.config
+    net = nets.loaded(turn.world, state.model)
+    by = optimiser(c, net.parameters())
+    fit(net, pooled(state, turn.world), cross_entropy, by, epochs=c.epochs, batch=c.batch, rng=turn.rng)
+    made = nets.weights_of(net)
+    finite = all(bool(torch.isfinite(w).all()) for w in made.values())
+    rows = state.rows if turn.round < c.rounds else {}
+    return State(made, rows, state.lost) if finite else State(state.model, rows, state.lost + 1)
+
+
+def pooled(state: State, world: World) -> Data:
+    """The rows of all sites, in the order of their names; the domains are the sites."""
+    names = tuple(sorted(state.rows))
+    x = torch.cat([state.rows[k].x.float() for k in names]).view(-1, *world.inputs)
+    y = torch.cat([state.rows[k].y.long() for k in names])
+    domain = torch.cat([torch.full((len(state.rows[k].y),), i) for i, k in enumerate(names)])
+    return Data(x, y, domain, names)
+
+
+def telling(fold: Scored) -> Scored:
+    """The tables of a scoring, and whether rounds of training before it were not taken: those have no tables of their own."""
+
+    def both(state: State, replies: Replies[Histogram], turn: Turn[Central]) -> State | Folded[State]:
+        given = fold(state, replies, turn)
+        if not state.lost:
+            return given
+        count = Table(("rounds so far",), ("not finite",), ((float(state.lost),),))
+        return replace(folded(given), tables={**folded(given).tables, LOST: count})
+
+    return both
+
+
 def plan(c: Central) -> Plan[Central, State]:
-    """Pool, then (learn, score) x R. Learning asks nobody: it is a computation on the coordinator."""
-    pool = Phase("pool", client.pool, ask=server.to_learners, fold=server.gather)
-    learn = Phase("learn", None, fold=server.learn)
-    score = evaluate(server.model_to_all, predict, takes=Model, confidence=c.confidence)
-    rounds = scored(c, learn, replace(score, fold=server.telling(score.fold)))
-    return (pool, *rounds) if c.rounds else rounds
+    """Pool, then (learn, score) x R. Learning sends no orders: it is a computation on the coordinator."""
+    first = Phase("pool", pool, ask=to(learners, Nothing), fold=gather)
+    work = Phase("learn", None, fold=learn)
+    score: Phase[Central, State] = evaluate(to_all(Model), predict, takes=Model, confidence=c.confidence)
+    rounds = scored(c, (work,), replace(score, fold=telling(score.fold)))
+    return (first, *rounds) if c.rounds else rounds
 
 
 def fits(config: Central, world: World, roster: Roster) -> None:
-    """The network fits the world, and somebody has labels. Raises ConfigRefused, RosterRefused."""
+    """The network fits the world, and a client has labels. Raises ConfigRefused, RosterRefused."""
     nets.check(world)
     needs_teachers(config, roster)
 
 
-def fits_brought(config: Central, world: World, roster: Roster) -> None:
-    """The same; but weights that were brought may be scored, in no rounds, where nobody has labels."""
+def fits_initial_weights(config: Central, world: World, roster: Roster) -> None:
+    """The same; but initial weights may be scored, in no rounds, where no client has labels."""
     return fits(config, world, roster) if config.rounds else nets.check(world)
 
 
@@ -76,12 +190,12 @@ central: Algorithm[Central, State, Nothing] = Algorithm(
     "One model, trained at the coordinator on the labelled sites' rows, which leave them",
     Central,
     State,
-    server.begin,
+    begin,
     plan,
     fits=fits,
     presets=PRESETS,
     notes=notes,
     sizes=sizes,
     claims=CLAIMS,
-    initial_weights=InitialWeights(server.begin_from, fits_brought),
+    initial_weights=InitialWeights(begin_from, fits_initial_weights),
 )

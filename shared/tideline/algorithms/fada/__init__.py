@@ -8,36 +8,30 @@ targets sealed, and a target's own stays with it.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
+from typing import TypeVar
 
-from tideline.algorithms.fada import client, critic, criticism, server, source, target
+from tideline.algorithms.averaging import scored
+from tideline.algorithms.fada import client, critic, server, source, target
 from tideline.algorithms.fada.client import IMPROVE, SOURCE
-from tideline.algorithms.fada.fitting import fits, notes, sizes
 from tideline.algorithms.fada.messages import Mine, State
-from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRESETS, Either, aligns
+from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRESETS, Either, aligns, fits, notes, sizes
+from tideline.algorithms.source_free.source import end_counts
 from tideline.core.algorithm import Algorithm
-from tideline.core.phase import Phase, Plan
+from tideline.core.phase import Phase, Plan, to, to_all
+from tideline.core.record import Nothing
 from tideline.core.run import Role
-from tideline.learning.confusion import confused
-from tideline.learning.label_shift import label_shift
 
 
 def plan(c: Either) -> Plan[Either, State]:
     """Begin alike, then rounds; scored before them, now and then, and at the end."""
-    first = Phase(SOURCE, source.begin, ask=server.to_sources, fold=server.gathered)
-    share = Phase("share", client.share, ask=server.to_all, fold=server.begun)
-    before = Phase("source_only", client.score("source_only"), ask=server.nothing_to_targets)
-    grade = Phase("score", client.score("accuracy"), ask=server.nothing_to_targets)
-    due = (r == c.rounds or r % c.evaluate_every == 0 for r in range(1, c.rounds + 1))
-    rounds = chain.from_iterable((*one_round(c), grade) if now else one_round(c) for now in due)
-    return (*(first,) * c.source_rounds, share, *(before,) * (c.source_rounds > 0), *rounds, *counted(c))
-
-
-def counted(c: Either) -> Plan[Either, State]:
-    """What is counted in the end, if that is asked for."""
-    taken = confused(server.nothing_to_targets, client.predict, keeps=Mine)
-    dealt = label_shift(server.nothing_to_all, client.predict, keeps=Mine)
-    return (*(taken,) * c.confusion, *(dealt,) * c.label_shift)
+    to_targets = server.to_present(Nothing, Role.TARGET)
+    first = Phase(SOURCE, source.begin, ask=to(Role.SOURCE, server.to_improvers), fold=server.gathered)
+    share = Phase("share", client.share, ask=to_all(server.to_beginners), fold=server.begun)
+    before = Phase("source_only", client.score("source_only"), ask=to_targets)
+    grade = Phase("score", client.score("accuracy"), ask=to_targets)
+    counts = end_counts(c, client.predict, Mine, targets=to_targets, everybody=server.to_present(Nothing))
+    rounds = scored(c, one_round(c), grade)
+    return (*(first,) * c.source_rounds, share, *(before,) * (c.source_rounds > 0), *rounds, *counts)
 
 
 def one_round(c: Either) -> Plan[Either, State]:
@@ -56,8 +50,8 @@ def one_round(c: Either) -> Plan[Either, State]:
 def identify(c: Either) -> Plan[Either, State]:
     """One step of the identifiers: by halves of a gradient, or by features."""
     if c.critic == FEATURES:
-        expose = Phase("expose", critic.expose, ask=criticism.ask_all, fold=criticism.criticised)
-        return expose, Phase("pull", critic.pull, ask=criticism.gradients)
+        expose = Phase("expose", critic.expose, ask=server.to_present(Nothing), fold=critic.criticised)
+        return expose, Phase("pull", critic.pull, ask=critic.gradients)
     return (Phase("identify", client.identify, ask=server.identifiers, fold=server.stepped),)
 
 
@@ -73,44 +67,44 @@ WITH_FEATURES = (
     "The run's notes then tell the (epsilon, delta) of a row through its own features.",
     "Not claimed: that what a row taught the network, and so the features of others, is hidden.",
 )
-CAST = (Role.SOURCE, Role.SOURCE, Role.TARGET)
 
-fada: Algorithm[FADA, State, Mine] = Algorithm(
+C = TypeVar("C", FADA, FDANN)
+
+
+def method(name: str, paper: str, summary: str, config: type[C], claims: tuple[str, ...]) -> Algorithm[C, State, Mine]:
+    return Algorithm(
+        name,
+        paper,
+        summary,
+        config,
+        State,
+        server.begin,
+        plan,
+        Mine,
+        client.prepare,
+        fits=fits,
+        sizes=sizes,
+        notes=notes,
+        keepsakes=client.keepsakes,
+        claims=claims,
+        presets=PRESETS,
+        cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
+        network="lenet_bn",
+    )
+
+
+fada = method(
     "fada",
     PAPER,
     "Sites without labels are aligned with labelled ones by adversaries; features stay, models travel sealed",
     FADA,
-    State,
-    server.begin,
-    plan,
-    claims=CLAIMS + WITH_FEATURES,
-    presets=PRESETS,
-    memory=Mine,
-    prepare=client.prepare,
-    fits=fits,
-    sizes=sizes,
-    notes=notes,
-    keepsakes=client.keepsakes,
-    network="lenet_bn",
-    cast=CAST,
+    CLAIMS + WITH_FEATURES,
 )
 
-fdann: Algorithm[FDANN, State, Mine] = Algorithm(
+fdann = method(
     "fdann",
     f"f-DANN, as named in {PAPER}",
     "The same with all sources alike, and nothing disentangled",
     FDANN,
-    State,
-    server.begin,
-    plan,
-    claims=CLAIMS,
-    presets=PRESETS,
-    memory=Mine,
-    prepare=client.prepare,
-    fits=fits,
-    sizes=sizes,
-    notes=notes,
-    keepsakes=client.keepsakes,
-    network="lenet_bn",
-    cast=CAST,
+    CLAIMS,
 )

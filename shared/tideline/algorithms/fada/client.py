@@ -1,37 +1,131 @@
-"""Both parties' side: where all begin, each one's half of the identifier's gradient, and the rows of a mini-batch."""
+"""Both parties' side: where all begin, each one's half of the identifier's gradient, and step 6: what sources send of G and C.
+
+Batch norm's statistics are no part of what is sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import count
+from dataclasses import dataclass, replace
+from itertools import chain, count
 
 import torch
 from torch import Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.fada.messages import Common, Half, Halves, Identifiers, Mine
-from tideline.algorithms.fada.settings import LEAST, PARAM, Either, aligns, disentangles
-from tideline.algorithms.fada.transfer import Due, together, trained
-from tideline.core.errors import DataRefused
+from tideline.algorithms.fada.messages import Common, Contribution, Half, Halves, Identifiers, Mine
+from tideline.algorithms.fada.settings import DELTA, GRAD, LEAST, PARAM, Either, aligns, disentangles
+from tideline.core.errors import DataRefused, Malformed, StepFailed
+from tideline.core.handle import Handle, check_due
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import Role
 from tideline.core.step import AnyStep, Outcome, Site, Step, View, step
 from tideline.learning.evaluate import accuracy, outputs
-from tideline.learning.fit import batches
-from tideline.learning.normalisation import remeasure
+from tideline.learning.fit import batches, remeasure
 from tideline.nets.disentangling import beside, logits
-from tideline.numerics.alignment.adversarial import bounded, error_of, told_apart
+from tideline.nets.layers import alike, trained
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.alignment.adversarial import bounded, error_of, identifier_loss
+
+NOT_NUMBERS = ("NotFinite", "OutOfRange")
 
 SOURCE = "source"  # the phase of averaging among sources
 IMPROVE = "improve"
 
 
+def extractor(weights: Weights) -> dict[str, Tensor]:
+    """What of G is trained."""
+    return {name: w for name, w in trained(weights).items() if name.startswith("features.")}
+
+
+def shifted(theta: Weights, drift: Weights, a: float) -> dict[str, Tensor]:
+    """theta + a drift, of what has drifted."""
+    return {name: theta[name] + a * d for name, d in drift.items()}
+
+
+def moved(mode: str, before: Weights, after: Weights) -> dict[str, Tensor]:
+    """A contribution after local steps: the change, or what came of it."""
+    return {name: w - before[name] if mode == DELTA else w for name, w in after.items()}
+
+
+def applied(mode: str, theta: Weights, terms: Iterable[tuple[float, Weights]], rate: float) -> dict[str, Tensor]:
+    """theta + sum_i w_i Delta_i, theta - eta sum_i w_i g_i, or sum_i w_i theta_i: what has no weight is no part of the sum."""
+    used = ((w, each) for w, each in terms if w != 0)
+    if mode == PARAM:
+        return weighted_sum(used)
+    sign = -rate if mode == GRAD else 1.0
+    return weighted_sum(chain([(1.0, theta)], ((sign * w, each) for w, each in used)))
+
+
+def toward(mode: str, theta: Weights, w: float, each: Weights, rate: float) -> dict[str, Tensor]:
+    """theta after one source's contribution alone, at its weight."""
+    if mode == PARAM:
+        return weighted_sum([(1 - w, theta), (w, each)])
+    return applied(mode, theta, [(w, each)], rate)
+
+
+@dataclass(frozen=True)
+class Due:
+    """Which exchange contributions have to be of, and what they have to be like."""
+
+    phase: str
+    round: int
+    like: Weights
+
+
+def fetched(handle: Handle[Contribution], holder: str, due: Due, site: Site[Either]) -> Weights | None:
+    """What a source contributes; None where its numbers are not finite. Raises StepFailed as `opened` does."""
+    given = opened(handle, holder, due, site)
+    return None if given is None else given.theta
+
+
+def opened(handle: Handle[Contribution], holder: str, due: Due, site: Site[Either]) -> Contribution | None:
+    """A source's contribution; None where its numbers are not finite.
+
+    Raises StepFailed for one of another holder or exchange than is due, or of another network.
+    """
+    check_due(handle, holder, due.phase, due.round)
+    try:
+        made: Contribution = site.fetch(handle)
+    except Malformed as error:
+        if error.kind in NOT_NUMBERS:
+            return None
+        raise
+    if not alike(made.theta, due.like) or (made.start and not alike(made.start, due.like)):
+        raise StepFailed(f"What {holder} sealed is of another network", "Install the same version at both sites", holder=holder)
+    return made
+
+
+def usable(handles: Mapping[str, Handle[Contribution]], due: Due, site: Site[Either]) -> list[str]:
+    """The sources whose contributions can be used, sorted; one of them in memory at a time."""
+    return [name for name in sorted(handles) if fetched(handles[name], name, due, site) is not None]
+
+
+def weighed(
+    handles: Mapping[str, Handle[Contribution]], w: Mapping[str, float], due: Due, site: Site[Either]
+) -> Iterator[tuple[float, Weights]]:
+    """Each usable contribution with its weight, one of them in memory at a time."""
+    for name in sorted(w):
+        theta = fetched(handles[name], name, due, site)
+        assert theta is not None
+        yield w[name], theta
+
+
+def together(
+    mode: str, theta: Weights, handles: Mapping[str, Handle[Contribution]], due: Due, site: Site[Either]
+) -> dict[str, Tensor]:
+    """What all sources made, each counted alike; theta as it is where there is nothing to use."""
+    names = usable(handles, due, site)
+    if not names:
+        return dict(theta)
+    return applied(mode, theta, weighed(handles, dict.fromkeys(names, 1 / len(names)), due, site), site.config.rate_of(due.round))
+
+
 def prepare(config: Either, site: Site[Either]) -> Mine:
     """No model yet. At a target, which rows are clustered: drawn once, so that gains tell of models and not of rows.
 
-    Raises DataRefused for a site without rows, and, where halves are told, for one of fewer than these may be of.
+    Raises DataRefused for a site without rows, and, where halves are sent, for one of fewer than these may be of.
     """
     n = len(site.data)
     if n == 0:
@@ -44,7 +138,6 @@ def prepare(config: Either, site: Site[Either]) -> Mine:
 
 
 def loaded(memory: Mine, site: Site[Either]) -> nn.Module:
-    """The site's own G and C."""
     return nets.loaded(site.world, memory.model, site.device)
 
 
@@ -88,7 +181,7 @@ def unmoved(net: nn.Module) -> Iterator[None]:
 
 
 def enough(n: int) -> None:
-    """Raises DataRefused for fewer rows than may be told of."""
+    """Raises DataRefused for fewer rows than a half may be of."""
     if n < LEAST:
         rows = "row" if n == 1 else "rows"
         what = (
@@ -98,7 +191,7 @@ def enough(n: int) -> None:
 
 
 def drawn(site: Site[Either], size: int) -> Tensor:
-    """Numbers of the rows of one mini-batch. Raises DataRefused for a site that has fewer than may be told of."""
+    """Numbers of the rows of one mini-batch. Raises DataRefused for a site that has fewer than a half may be of."""
     n = len(site.data)
     enough(n)
     return torch.randperm(n, generator=site.rng)[:size]
@@ -114,15 +207,15 @@ def identify(order: Identifiers, memory: Mine, site: Site[Either]) -> Outcome[Ha
     found = {name: half(di.theta, f, site.role is Role.SOURCE) for name, di in order.di.items()}
     halves = {name: each for name, each in found.items() if each is not None}
     n = max(len(halves), 1)
-    told = {"loss": sum(h.loss for h in halves.values()) / n, "error": sum(h.error for h in halves.values()) / n}
-    return Outcome(Halves(halves), memory, told if halves else {})
+    metrics = {"loss": sum(h.loss for h in halves.values()) / n, "error": sum(h.error for h in halves.values()) / n}
+    return Outcome(Halves(halves), memory, metrics if halves else {})
 
 
 def half(di: Tensor, f: Tensor, source: bool) -> Half | None:
-    """The gradient of this party's term by DI, beside what DI makes of its rows; None where a number is none that may be told."""
+    """The gradient of this party's term by DI, beside what DI makes of its rows; None where a number may not be sent."""
     di = di.to(f.device).requires_grad_()
     z = logits(di, f)
-    loss = told_apart(z, source=source)
+    loss = identifier_loss(z, source=source)
     (g,) = torch.autograd.grad(loss, di)
     if not bounded(g, loss):
         return None
@@ -143,10 +236,10 @@ def minibatches(n: int, site: Site[Either]) -> Iterator[Tensor]:
                 return
 
 
-def averaged(told: list[dict[str, float]]) -> dict[str, float]:
+def averaged(metrics: list[dict[str, float]]) -> dict[str, float]:
     """The mean of each metric over mini-batches, of those that are finite."""
-    names = told[0] if told else {}
-    means = {name: sum(each[name] for each in told) / len(told) for name in names}
+    names = metrics[0] if metrics else {}
+    means = {name: sum(each[name] for each in metrics) / len(metrics) for name in names}
     return {name: value for name, value in means.items() if abs(value) < float("inf")}
 
 
@@ -161,7 +254,6 @@ def score(name: str) -> AnyStep:
 
 
 def predict(order: Nothing, memory: Mine, site: Site[Either], x: Tensor) -> Tensor:
-    """Outputs of the site's own model."""
     return outputs(loaded(memory, site), x, site.device)
 
 

@@ -3,10 +3,13 @@
 Rows are clipped to norm c and get noise of sigma c in each number, of a key that the site draws for itself: what the run's seed
 gives, whoever knows that could take off. The same mini-batch passes through G again when its gradient comes, under the same
 dropout.
+
+The coordinator steps DI on the features that came, and sends the gradients by them back.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 from dataclasses import replace
 
@@ -15,17 +18,22 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from tideline import nets
-from tideline.algorithms.fada.client import drawn, loaded, unmoved
-from tideline.algorithms.fada.messages import Ask, Exposed, Mine, Pull
-from tideline.algorithms.fada.settings import Either, forgets
-from tideline.algorithms.fada.transfer import extractor, trained
+from tideline.algorithms.fada.client import drawn, extractor, loaded, unmoved
+from tideline.algorithms.fada.messages import Exposed, Identifier, Mine, Pull, State
+from tideline.algorithms.fada.server import identified, present, sources, targets
+from tideline.algorithms.fada.settings import FADA, LEAST, Either, as_fada, forgets
 from tideline.core.errors import StepFailed
+from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Nothing, Weights
-from tideline.core.run import Role
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import uncounted
-from tideline.numerics.aggregation.gaussian_noise import KEY, epsilon, noise
-from tideline.numerics.alignment.adversarial import clipped
+from tideline.nets.disentangling import logits, sizes
+from tideline.nets.layers import trained
+from tideline.numerics.alignment.adversarial import KEY, clipped, epsilon, error_of, identifier_loss, noise, taken_for_source
+
+# At a site
+
 
 SEEDS = 2**62
 
@@ -35,13 +43,13 @@ def features(net: nn.Module, rows: Tensor, seed: int, site: Site[Either]) -> Ten
     net.train()
     torch.manual_seed(seed)
     f: Tensor = net.get_submodule("features")(site.data.x[rows].to(site.device))
-    return clipped(f, site.config.clip)
+    return clipped(f, as_fada(site.config).clip)
 
 
 @step(metrics=("epsilon",))
-def expose(order: Ask, memory: Mine, site: Site[Either]) -> Outcome[Exposed, Mine]:
+def expose(order: Nothing, memory: Mine, site: Site[Either]) -> Outcome[Exposed, Mine]:
     """Features of a mini-batch, clipped and noised; and what noise has been worth so far."""
-    c, net = site.config, loaded(memory, site)
+    c, net = as_fada(site.config), loaded(memory, site)
     rows = drawn(site, c.batch)
     seed = int(torch.randint(SEEDS, (), generator=site.rng))
     with torch.no_grad(), unmoved(net):
@@ -81,3 +89,52 @@ def moved_on(memory: Mine, made: Weights, site: Site[Either]) -> Mine:
         return replace(memory, model=made, common=memory.common or trained(memory.model), drift=drift)
     began = memory.common or extractor(memory.model) if forgets(site.config) else memory.common
     return replace(memory, model=made, common=began)
+
+
+# At the coordinator
+
+
+def criticised(state: State, replies: Replies[Exposed], turn: Turn[Either]) -> State | Folded[State]:
+    """A step of each DI by eq. 4, and the gradients of eq. 5 by each party's features, DI held. Odd features are left out."""
+    sent = ((str(client), reply.f.float()) for client, reply in replies.items())
+    f = {client: rows for client, rows in sent if likely(rows, as_fada(turn.config))}
+    rate = turn.config.identify_rate_of(sizes(turn.world)[1])
+    di, found, pulls = {t: dict(row) for t, row in state.di.items()}, dict[tuple[str, str], float](), dict[str, list[Tensor]]()
+    for t in targets(state, turn):
+        for s in (s for s in sources(state, turn) if t in f and s in f):
+            theta, found[t, s] = learnt(di[t][s].theta, f[s], f[t], rate)
+            di[t][s] = Identifier(theta)
+            for party in (s, t):
+                pulls.setdefault(party, []).append(pulled(theta, f[party]))
+    weight = turn.config.weight(-(-turn.round // turn.config.identify_steps))
+    gradients = {party: weight * torch.stack(each).mean(0) for party, each in pulls.items()}
+    gone = [c for c in present(state, turn) if c not in f]
+    return identified(replace(state, di=di, gradients=gradients), found, gone, turn)
+
+
+def likely(f: Tensor, c: FADA) -> bool:
+    """Whether these are features (b, d) as sites send them: of so many rows, and none longer than clipping and noise can make it.
+
+    The length of d numbers of noise exceeds sqrt(d) + 8 deviations once in 10^14 rows.
+    """
+    longest = c.clip * (1 + c.noise * (math.sqrt(f.shape[1]) + 8))
+    return len(f) >= LEAST and float(torch.linalg.vector_norm(f.double(), dim=1).max()) <= longest * (1 + 1e-6)
+
+
+def learnt(di: Tensor, f_s: Tensor, f_t: Tensor, rate: float) -> tuple[Tensor, float]:
+    """DI after a step by eq. 4, and its error before."""
+    di = di.clone().requires_grad_()
+    z_s, z_t = logits(di, f_s), logits(di, f_t)
+    (g,) = torch.autograd.grad(identifier_loss(z_s, source=True) + identifier_loss(z_t, source=False), di)
+    return (di - rate * g).detach(), (error_of(z_s.detach(), source=True) + error_of(z_t.detach(), source=False)) / 2
+
+
+def pulled(di: Tensor, f: Tensor) -> Tensor:
+    """The gradient of a party's half of eq. 5 by its features (b, d)."""
+    f = f.clone().requires_grad_()
+    (g,) = torch.autograd.grad(taken_for_source(logits(di, f)), f)
+    return g
+
+
+def gradients(state: State, turn: Turn[Either]) -> dict[ClientId, Pull]:
+    return {ClientId(party): Pull(g) for party, g in sorted(state.gradients.items())}

@@ -1,4 +1,4 @@
-"""What FADA sends and keeps. The paper's names: G, C a network's parts, DI an identifier, f features, w weights.
+"""What FADA sends and stores. The paper's names: G, C a network's parts, DI an identifier, f features, w weights.
 
 A source's model is sealed to other sites; the coordinator has handles, and identifiers as vectors of their p parameters.
 """
@@ -64,11 +64,6 @@ class Halves:
 
 
 @record
-class Ask:
-    """Down, only with critic: features. A question without words."""
-
-
-@record
 class Exposed:
     """Up, only with critic: features: what G makes of a mini-batch, clipped and noised."""
 
@@ -90,7 +85,7 @@ class Improve:
     models: dict[str, Handle[Contribution]]
     to: tuple[str, ...]
     guide: str = field(doc="the source whose contribution says where the last round began; empty: each knows by itself")
-    show: bool = field(doc="whether to say where this round begins: somebody missed the last one")
+    show: bool = field(doc="whether to say where this round begins: a site missed the last one")
 
 
 @record
@@ -121,7 +116,7 @@ class Followed:
 
 @record
 class Mine:
-    """What a site keeps. G_t and C_t never leave a target."""
+    """A site's memory. G_t and C_t never leave a target."""
 
     model: Weights = field(doc="G and C, batch norm's statistics among them")
     common: Weights = field(doc="what is trained, as the round began: at a source that meets others; while a site pulls")
@@ -132,7 +127,7 @@ class Mine:
     guess: Tensor = field("s", doc="what was predicted for them")
     drawn: Tensor = field("t", doc="numbers of the rows of the mini-batch whose features were sent last")
     seed: int = field(doc="of the dropout of that mini-batch")
-    key: Tensor = field("k", doc="of the noise on features that are sent: of no seed, and told to nobody")
+    key: Tensor = field("k", doc="of the noise on features that are sent: of no seed, and never sent")
     w: dict[str, float] = field(doc="attention weights of sources; only at a target")
     gains: dict[str, float] = field(doc="their gains so far, each over N w; only at a target")
 

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Generator
 
 from tideline import nets
-from tideline.algorithms.fada.messages import (
-    Common,
-    Follow,
-    Followed,
-    Half,
-    Halves,
-    Identifier,
-    Identifiers,
-    Improve,
-    Improved,
-    State,
-)
+from tideline.algorithms.fada.messages import Common, Follow, Followed, Halves, Identifier, Identifiers, Improve, Improved, State
 from tideline.algorithms.fada.settings import GRADIENTS, PARAM, Either, aligns, begins_anew
 from tideline.core.errors import RosterRefused, StepFailed
-from tideline.core.phase import Folded, Replies, Table, Turn
+from tideline.core.phase import Folded, Replies, Table, Turn, folded, marked
 from tideline.core.record import Nothing
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.nets.disentangling import identifier, sizes
 from tideline.numerics.alignment.adversarial import a_distance, bounded
 
+G = TypeVar("G")
 Errors = dict[str, dict[str, tuple[float, ...]]]
 
 
@@ -44,25 +35,30 @@ def begin(config: Either, world: World, roster: Roster, rng: Generator) -> State
 # All begin alike
 
 
-def to_sources(state: State, turn: Turn[Either]) -> dict[ClientId, Common]:
-    """The start, what sources made of it, and who may read what they make now."""
-    return dict.fromkeys(turn.members(Role.SOURCE), Common(state.start, dict(state.models), everybody(turn)))
+def to_improvers(state: State, turn: Turn[Either]) -> Common:
+    """The start, what sources made of it, and who may read what they make now: all."""
+    return Common(state.start, dict(state.models), tuple(map(str, turn.members())))
 
 
-def to_all(state: State, turn: Turn[Either]) -> dict[ClientId, Common]:
-    """The same to targets too."""
-    return dict.fromkeys(turn.members(), Common(state.start, dict(state.models), ()))
+def to_beginners(state: State, turn: Turn[Either]) -> Common:
+    """The same without readers."""
+    return Common(state.start, dict(state.models), ())
 
 
-def everybody(turn: Turn[Either]) -> tuple[str, ...]:
-    """Names of all sites."""
-    return tuple(map(str, turn.members()))
+def to_present(message: Callable[[], G], *roles: Role) -> Callable[[State, Turn[Either]], dict[ClientId, G]]:
+    """An `ask` that sends the same message to all clients of these roles, or to all, that take part."""
+    return lambda state, turn: dict.fromkeys(present(state, turn, *roles), message())
+
+
+def present(state: State, turn: Turn[Either], *roles: Role) -> list[ClientId]:
+    """The clients of these roles, or all, that take part."""
+    return [c for c in turn.members(*roles) if not state.begun or c in state.begun]
 
 
 def gathered(state: State, replies: Replies[Improved], turn: Turn[Either]) -> State | Folded[State]:
     """Handles of what sources sent; who sent nothing is left out of this round.
 
-    Raises StepFailed where all have answered, and nobody with anything: then rounds would go by and teach nothing.
+    Raises StepFailed where all have answered, and none with anything: then rounds would go by and teach nothing.
     """
     answers = {client: reply.contribution for client, reply in replies.items()}
     models = {str(client): handle for client, handle in answers.items() if handle is not None}
@@ -70,7 +66,8 @@ def gathered(state: State, replies: Replies[Improved], turn: Turn[Either]) -> St
         what = f"No source has anything to send: numbers of {', '.join(sorted(answers))} are not finite, or there is a single row"
         raise StepFailed(what, "Lower the learning rate or the weights of the losses, or check the data")
     gone = [c for c in sources(state, turn) if c not in models]
-    return left_out(replace(state, models=models), gone)
+    state = replace(state, models=models)
+    return Folded(state, marked({"left out": gone})) if gone else state
 
 
 def begun(state: State, replies: Replies[Nothing], turn: Turn[Either]) -> State | Folded[State]:
@@ -80,34 +77,16 @@ def begun(state: State, replies: Replies[Nothing], turn: Turn[Either]) -> State 
         if not set(here) & set(turn.members(role)):
             raise RosterRefused(f"No {role.value} took the common model", "Begin again when its agent is there", path="roster")
     lacking = tuple(c for c in replies if replies.metrics.get(c, EMPTY).get("missing", 0) > 0)
-    gone = tuple(c for c in turn.members() if c not in replies)
-    marks = {"left out": gone, "lacks classes": lacking}
-    return Folded(replace(state, begun=here, models={}), {word: who for word, who in marks.items() if who})
-
-
-def left_out(state: State, gone: list[ClientId]) -> State | Folded[State]:
-    """The state, and who was left out of it."""
-    return Folded(state, {"left out": tuple(gone)}) if gone else state
+    marks = marked({"left out": (c for c in turn.members() if c not in replies), "lacks classes": lacking})
+    return Folded(replace(state, begun=here, models={}), marks)
 
 
 def sources(state: State, turn: Turn[Either]) -> list[ClientId]:
-    """Sources that take part."""
-    return [c for c in turn.members(Role.SOURCE) if not state.begun or c in state.begun]
+    return present(state, turn, Role.SOURCE)
 
 
 def targets(state: State, turn: Turn[Either]) -> list[ClientId]:
-    """Targets that take part."""
-    return [c for c in turn.members(Role.TARGET) if not state.begun or c in state.begun]
-
-
-def nothing_to_targets(state: State, turn: Turn[Either]) -> dict[ClientId, Nothing]:
-    """A question without words."""
-    return dict.fromkeys(targets(state, turn), Nothing())
-
-
-def nothing_to_all(state: State, turn: Turn[Either]) -> dict[ClientId, Nothing]:
-    """The same to all that take part."""
-    return dict.fromkeys((*sources(state, turn), *targets(state, turn)), Nothing())
+    return present(state, turn, Role.TARGET)
 
 
 # Step 2, variant A: the identifier travels
@@ -123,13 +102,14 @@ def pairs_of(state: State, turn: Turn[Either]) -> dict[ClientId, dict[str, Ident
 
 
 def identifiers(state: State, turn: Turn[Either]) -> dict[ClientId, Identifiers]:
-    """To both parties at once."""
     return {client: Identifiers(di) for client, di in pairs_of(state, turn).items()}
 
 
 def stepped(state: State, replies: Replies[Halves], turn: Turn[Either]) -> State | Folded[State]:
     """DI <- DI - eta (g_s + g_t) for each pair of which both halves came; others stay. So one liar spoils its own pairs alone."""
-    halves = {str(client): sound(reply.halves) for client, reply in replies.items()}
+    # A number that is far beyond all others would be in DI for good.
+    sent = {str(client): reply.halves for client, reply in replies.items()}
+    halves = {client: {name: half for name, half in of.items() if bounded(half.g.float())} for client, of in sent.items()}
     rate = turn.config.identify_rate_of(sizes(turn.world)[1])
     di, found = {t: dict(row) for t, row in state.di.items()}, dict[tuple[str, str], float]()
     for t in targets(state, turn):
@@ -141,25 +121,20 @@ def stepped(state: State, replies: Replies[Halves], turn: Turn[Either]) -> State
             if bounded(theta):
                 di[t][s] = Identifier(theta)
                 found[t, s] = (min(g_s.error, 1.0) + min(g_t.error, 1.0)) / 2
-    gone = [c for c in (*sources(state, turn), *targets(state, turn)) if not halves.get(c)]
+    gone = [c for c in present(state, turn) if not halves.get(c)]
     return identified(replace(state, di=di), found, gone, turn)
-
-
-def sound(halves: Mapping[str, Half]) -> dict[str, Half]:
-    """Those that a step may be along: a number that is far beyond all others would be in DI for good."""
-    return {name: half for name, half in halves.items() if bounded(half.g.float())}
 
 
 def identified(
     state: State, found: Mapping[tuple[str, str], float], gone: list[ClientId], turn: Turn[Either]
 ) -> State | Folded[State]:
-    """The errors of the pairs, over the exchanges of this round; after the last of them people are told."""
+    """The errors of the pairs, over the exchanges of this round; after the last of them their table."""
     number = (turn.round - 1) % turn.config.identify_steps
     errors: Errors = {t: dict(row) for t, row in state.errors.items()} if number else {}
     for (t, s), error in found.items():
         errors.setdefault(t, {})[s] = (*errors.get(t, {}).get(s, ()), error)
     state = replace(state, errors=errors)
-    marks = {"left out": tuple(sorted(gone))} if gone else {}
+    marks = marked({"left out": sorted(gone)})
     tables = distances(errors) if number + 1 == turn.config.identify_steps else {}
     return Folded(state, marks, tables=tables) if marks or tables else state
 
@@ -189,7 +164,7 @@ def to_improve(state: State, turn: Turn[Either]) -> dict[ClientId, Improve]:
 
 
 def guides_of(state: State, turn: Turn[Either]) -> list[ClientId]:
-    """Who is asked where the round begins: sources that did not miss the last one, if somebody did. Where all did, all."""
+    """Who is asked where the round begins: sources that did not miss the last one, if one did. Where all did, all."""
     if not state.behind and not state.late:
         return []
     here = sources(state, turn)
@@ -197,17 +172,17 @@ def guides_of(state: State, turn: Turn[Either]) -> list[ClientId]:
 
 
 def improved(state: State, replies: Replies[Improved], turn: Turn[Either]) -> State | Folded[State]:
-    """The same as `gathered`; and who is to be told where a round began, since changes are added to that.
+    """The same as `gathered`; and who needs to know where a round began, since changes are added to that.
 
     Models are added to nothing, and sources that do not meet add nothing.
     """
-    told, c = gathered(state, replies, turn), turn.config
-    after = told.state if isinstance(told, Folded) else told
+    report, c = folded(gathered(state, replies, turn)), turn.config
+    after = report.state
     if c.meet and c.mode != PARAM:
         guide = next((str(s) for s in guides_of(state, turn) if s in after.models), "")
         gone = {str(s) for s in sources(state, turn) if s not in after.models}
         after = replace(after, guide=guide, behind=() if guide else tuple(sorted(gone.union(state.behind))))
-    return replace(told, state=after) if isinstance(told, Folded) else after
+    return replace(report, state=after) if report.marks else after
 
 
 def to_follow(state: State, turn: Turn[Either]) -> dict[ClientId, Follow]:
@@ -221,29 +196,25 @@ def to_follow(state: State, turn: Turn[Either]) -> dict[ClientId, Follow]:
 
 
 def guided(state: State) -> bool:
-    """Whether somebody said where this round began."""
+    """Whether a source said where this round began."""
     return state.guide in state.models
 
 
-def late(state: State, told: Container[str], turn: Turn[Either]) -> tuple[str, ...]:
-    """Targets that lack what sources made in a round: who did not answer now, and who did not before, and was not told."""
+def late(state: State, answered: Container[str], turn: Turn[Either]) -> tuple[str, ...]:
+    """Targets that lack what sources made in a round: who did not answer now, or did not before and was sent no start."""
     if not begins_anew(turn.config):
         return ()
     lacking = state.late if not guided(state) else ()
-    return tuple(str(t) for t in targets(state, turn) if t not in told or t in lacking)
+    return tuple(str(t) for t in targets(state, turn) if t not in answered or t in lacking)
 
 
 def followed(state: State, replies: Replies[Followed], turn: Turn[Either]) -> State | Folded[State]:
     """The weights of each target; of one that did not answer the last. Sources whose numbers it could not use are named."""
-    told = {str(client): normalised(reply.w, state) for client, reply in replies.items()}
-    state = replace(state, w={**state.w, **told}, late=late(state, told, turn) if state.models else state.late)
-    unused = tuple(ClientId(s) for s in sorted(state.models) if any(s not in w for w in told.values()))
-    return Folded(state, {"left out": unused} if unused else {}, tables=weights(state, turn))
-
-
-def normalised(w: Mapping[str, float], state: State) -> dict[str, float]:
-    """Weights of sources that there are."""
-    return {s: min(each, 1.0) for s, each in sorted(w.items()) if s in state.models}
+    sent = {str(client): reply.w for client, reply in replies.items()}
+    new = {t: {s: min(each, 1.0) for s, each in sorted(w.items()) if s in state.models} for t, w in sent.items()}
+    state = replace(state, w={**state.w, **new}, late=late(state, new, turn) if state.models else state.late)
+    unused = (ClientId(s) for s in sorted(state.models) if any(s not in w for w in new.values()))
+    return Folded(state, marked({"left out": unused}), tables=weights(state, turn))
 
 
 def weights(state: State, turn: Turn[Either]) -> dict[str, Table]:

@@ -1,4 +1,4 @@
-"""Settings of FADA and of f-DANN: symbols as in the paper."""
+"""Settings of FADA and of f-DANN, symbols as in the paper; what both refuse, and what they do otherwise than asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
+from tideline import nets
+from tideline.algorithms.source_free.family import EndCounts
+from tideline.algorithms.source_free.source import check_peers
+from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.run import Role, Roster, World
 from tideline.core.settings import Plain, setting
+from tideline.nets.disentangling import numbers
+from tideline.nets.disentangling import sizes as network_sizes
+from tideline.nets.layers import backbone_of, parameters
+from tideline.numerics.alignment.adversarial import epsilon
 
 DELTA, GRAD, PARAM = "delta", "grad", "param"
 GRADIENTS, FEATURES = "gradients", "features"
@@ -16,8 +25,8 @@ LEAST = 16  # rows that a half of DI's gradient is of: that of fewer tells their
 
 
 @dataclass(frozen=True)
-class Aligned:
-    """What both methods are told."""
+class Aligned(EndCounts):
+    """Settings of both methods."""
 
     rounds: int = setting(20, low=1, high=100_000, doc="rounds of identify, improve, follow")
     source_rounds: int = setting(5, low=0, high=100_000, doc="rounds of averaging among the sources first, sealed; 0: none")
@@ -38,8 +47,6 @@ class Aligned:
     meet: bool = setting(True, doc="sources begin each round from the mean of what they sent, sealed; false: each goes on alone")
     clustered: int = setting(256, low=2, high=100_000, doc="rows of a target whose features are watched: clusters, spread")
     evaluate_every: int = setting(5, low=1, doc="rounds between scorings; the last round is always scored")
-    confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them")
 
     def identify_rate_of(self, d: int) -> float:
         """The learning rate of DI for features of length d: eq. 4 is the steeper the longer they are; overshot, it diverges."""
@@ -59,15 +66,6 @@ class FDANN(Aligned):
     parts: ClassVar[str] = "II"
     attention: ClassVar[str] = UNIFORM
     critic: ClassVar[str] = GRADIENTS
-    # Nothing is weighed by gains, nothing is disentangled, and no features are sent.
-    sharpness: ClassVar[float] = 1.0
-    lambda_ent: ClassVar[float] = 0.0
-    lambda_mi: ClassVar[float] = 0.0
-    lambda_rec: ClassVar[float] = 0.0
-    clip: ClassVar[float] = 1.0
-    noise: ClassVar[float] = 0.0
-    delta: ClassVar[float] = 1e-5
-    epsilon: ClassVar[float] = 0.0
 
     def weight(self, number: int) -> float:
         """lambda_adv (2 / (1 + exp(-10 p)) - 1), p the share of rounds done."""
@@ -111,13 +109,19 @@ class FADA(Aligned):
 Either: TypeAlias = FADA | FDANN
 
 
+def as_fada(c: Either) -> FADA:
+    """Settings of what FADA alone does: gains, disentangling, a critic of features."""
+    assert isinstance(c, FADA)
+    return c
+
+
 def aligns(c: Either) -> bool:
     """Whether there are domain identifiers at all."""
     return bool(c.parts != "I" and c.lambda_adv > 0)
 
 
 def forgets(c: Either) -> bool:
-    """Whether a target tells what eq. 5 made of G_t from what sources taught it. With mode param it keeps nothing anyhow."""
+    """Whether a target tells apart what eq. 5 made of G_t from what sources taught it. With mode param it never does."""
     return bool(aligns(c) and c.kept < 1 and c.mode != PARAM)
 
 
@@ -128,7 +132,7 @@ def begins_anew(c: Either) -> bool:
 
 def disentangles(c: Either) -> bool:
     """Whether a source has networks beside G and C."""
-    return bool(c.parts == "III" and max(c.lambda_ent, c.lambda_mi, c.lambda_rec) > 0)
+    return isinstance(c, FADA) and c.parts == "III" and max(c.lambda_ent, c.lambda_mi, c.lambda_rec) > 0
 
 
 TINY: Mapping[str, Plain] = {"rounds": 2, "source_rounds": 1, "identify_steps": 2, "identify_batch": 24, "batch": 16}
@@ -149,3 +153,58 @@ PRESETS: Mapping[str, Mapping[str, Plain]] = {
     "object": OBJECT,
     "tiny": TINY,
 }
+
+
+def fits(config: Either, world: World, roster: Roster) -> None:
+    """Raises ConfigRefused for settings that exclude each other, RosterRefused without a labelled source, or without a target."""
+    nets.check(world)
+    if config.mode == GRAD and config.steps != 1:
+        what = f"config.mode is grad, the gradient of one mini-batch, and config.steps is {config.steps}"
+        raise ConfigRefused(what, "Set steps to 1, or use mode delta", path="config.steps")
+    if config.critic == FEATURES and not aligns(config):
+        what = "config.critic is features, and there is nothing that they are for: no alignment"
+        raise ConfigRefused(what, "Use parts II or III and lambda_adv above 0, or leave critic out", path="config.critic")
+    if config.critic == FEATURES and bare(world):
+        what = f"{world.model} has nothing below its classifier: its features would be the rows themselves"
+        raise ConfigRefused(what, "Use another network, or leave config.critic out", path="world.model")
+    check_peers(roster, "sources teach, and targets are taught")
+    blind = sorted(m.id for m in roster if m.role is Role.SOURCE and not m.labelled)
+    if blind:
+        what = f"{blind[0]} is a source, and has no labels"
+        raise RosterRefused(what, "Make it a target, or leave it out", path=f"roster.{blind[0]}")
+    for role in (Role.SOURCE, Role.TARGET):
+        if not any(m.role is role for m in roster):
+            raise RosterRefused(f"No member of the roster is a {role.value}", f"Add a site as {role.value}", path="roster")
+
+
+def bare(world: World) -> bool:
+    """Whether the network has no layers below its classifier."""
+    return not parameters(backbone_of(nets.template(world)))
+
+
+def sizes(config: Either, world: World) -> Mapping[str, int]:
+    """p, the parameters of an identifier, and d, the features."""
+    d = network_sizes(world)[1]
+    return {"p": numbers(d), "d": d}
+
+
+def notes(config: Either, world: World) -> tuple[str, ...]:
+    """What noise is worth, what cannot be aligned, and what cannot be weighed."""
+    said = []
+    if config.attention != UNIFORM and config.clustered < world.classes:
+        said.append(f"clustered is {config.clustered}, below {world.classes} classes: no clusters, so all sources weigh alike")
+    if bare(world) and aligns(config):
+        said.append(f"{world.model} has nothing below its classifier: the features are the rows, and are not aligned")
+    if config.critic == FEATURES:
+        said.append(worth(as_fada(config)))
+    return tuple(said)
+
+
+def worth(c: FADA) -> str:
+    """The budget of all exchanges, in words."""
+    releases = c.rounds * c.identify_steps
+    if c.noise == 0:
+        return f"{releases} exchanges show features without noise: epsilon is infinite"
+    spent = epsilon(releases, c.noise, c.delta)
+    said = f"{releases} exchanges show features at noise {c.noise:g}: epsilon {spent:.3g} at delta {c.delta:g}"
+    return said + (f", above the limit of {c.epsilon:g}: raise noise, or have fewer exchanges" if spent > c.epsilon else "")

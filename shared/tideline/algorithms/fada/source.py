@@ -12,18 +12,18 @@ from torch.nn import functional
 from torch.optim import SGD
 
 from tideline import nets
-from tideline.algorithms.fada.client import IMPROVE, averaged, loaded, met, minibatches
+from tideline.algorithms.fada.client import IMPROVE, Due, averaged, loaded, met, minibatches, moved, opened, shifted, together
 from tideline.algorithms.fada.messages import Common, Contribution, Improve, Improved, Mine
-from tideline.algorithms.fada.settings import GRAD, Either, aligns, disentangles
-from tideline.algorithms.fada.transfer import Due, moved, opened, shifted, together, trained
+from tideline.algorithms.fada.settings import GRAD, Either, aligns, as_fada, disentangles
 from tideline.core.handle import Handle
 from tideline.core.record import Weights
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.fit import cross_entropy, fit, uncounted
+from tideline.learning.fit import cross_entropy, fit_at, uncounted
 from tideline.nets.disentangling import Beside, logits, parted
 from tideline.nets.disentangling import beside as networks_beside
-from tideline.numerics.alignment.adversarial import confusion, finite, mutual_information, taken_for_source, told_information
+from tideline.nets.layers import trained
+from tideline.numerics.alignment.adversarial import capped_information, confusion, finite, mutual_information, taken_for_source
 
 STEEPEST = 1.0  # norm that M's gradient is shortened to: its score has no bound (Belghazi et al., 2018)
 
@@ -36,9 +36,7 @@ def begin(order: Common, memory: Mine, site: Site[Either]) -> Outcome[Improved, 
     c, model = site.config, met(order, memory, site, site.round - 1)
     net = nets.loaded(site.world, model, site.device)
     by = SGD(net.parameters(), lr=c.rate, weight_decay=c.weight_decay)
-    loss = fit(
-        net, site.data, cross_entropy, by, epochs=c.source_epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick
-    )
+    loss = fit_at(site, net, cross_entropy, by, epochs=c.source_epochs, batch=c.batch)
     after = nets.weights_of(net)
     if not finite(*after.values()):
         return Outcome(Improved(None), memory)
@@ -46,7 +44,6 @@ def begin(order: Common, memory: Mine, site: Site[Either]) -> Outcome[Improved, 
 
 
 def sealed(theta: Weights, start: Weights, to: tuple[str, ...]) -> Handle[Contribution]:
-    """A contribution for these sites alone."""
     return Handle.of(Contribution(theta, start), map(ClientId, to))
 
 
@@ -63,7 +60,7 @@ class Networks:
 
     @classmethod
     def of(cls, order: Improve, memory: Mine, site: Site[Either]) -> Networks:
-        """Those that the site keeps, and an optimiser: one for all but M, which ascends."""
+        """Those in the site's memory, and an optimiser: one for all but M, which ascends."""
         c, net, own = site.config, loaded(memory, site), None
         if disentangles(c):
             own = nets.loaded(site.world, memory.beside, site.device, networks_beside)
@@ -76,7 +73,7 @@ class Networks:
 
 
 def improve_metrics(c: Either) -> tuple[str, ...]:
-    """What a source tells of its losses."""
+    """Which losses a source reports."""
     beside = ("disentangling", "confusion", "information", "reconstruction") if disentangles(c) else ()
     return ("loss", *(("alignment",) if aligns(c) else ()), *beside)
 
@@ -89,14 +86,14 @@ def improve(order: Improve, memory: Mine, site: Site[Either]) -> Outcome[Improve
         return Outcome(Improved(None), memory)
     before = started(order, memory, site)
     own = Networks.of(order, replace(memory, model={**memory.model, **before, **shifted(before, memory.drift, 1.0)}), site)
-    told, gradient = descended(own, site)
+    losses, gradient = descended(own, site)
     after = nets.weights_of(own.net)
     beside = nets.weights_of(own.beside) if own.beside else {}
     given = along(gradient, memory, c.rate_of(site.round)) if c.mode == GRAD else moved(c.mode, before, trained(after))
     if not finite(*after.values(), *beside.values(), *given.values()):
         return Outcome(Improved(None), memory)
     memory = replace(memory, model=after, common=before if c.meet else {}, drift={}, beside=beside)
-    return Outcome(Improved(sealed(given, before if order.show else {}, order.to)), memory, told)
+    return Outcome(Improved(sealed(given, before if order.show else {}, order.to)), memory, losses)
 
 
 def started(order: Improve, memory: Mine, site: Site[Either]) -> dict[str, Tensor]:
@@ -106,8 +103,8 @@ def started(order: Improve, memory: Mine, site: Site[Either]) -> dict[str, Tenso
     if not order.models:
         return dict(base)
     if order.guide in order.models:
-        told = opened(order.models[order.guide], order.guide, due, site)
-        base = told.start if told and told.start else base
+        given = opened(order.models[order.guide], order.guide, due, site)
+        base = given.start if given and given.start else base
     return together(site.config.mode, base, order.models, due, site)
 
 
@@ -118,27 +115,23 @@ def along(gradient: Weights, memory: Mine, rate: float) -> dict[str, Tensor]:
 
 def descended(own: Networks, site: Site[Either]) -> tuple[dict[str, float], dict[str, Tensor]]:
     """The round's mini-batches, in place: mean losses, and in mode grad what was stepped along, weight decay with it."""
-    data, told, gradient = site.data, [], {}
+    data, losses, gradient = site.data, [], {}
     assert data.y is not None
     own.net.train()
     if own.beside:
         own.beside.train()
     with uncounted(own.net):
         for rows in minibatches(len(data), site):
-            told.append(backward(own, data.x[rows].to(site.device), data.y[rows].to(site.device), site))
+            losses.append(backward(own, data.x[rows].to(site.device), data.y[rows].to(site.device), site))
             if site.config.mode == GRAD:
-                gradient = stepped_on(own.net, site.config.weight_decay)
+                moving, decay = own.net.named_parameters(), site.config.weight_decay
+                gradient = {n: ((0 if p.grad is None else p.grad) + decay * p).detach().cpu() for n, p in moving}
             own.by.step()
-    return averaged(told), gradient
-
-
-def stepped_on(net: nn.Module, decay: float) -> dict[str, Tensor]:
-    """What SGD goes along."""
-    return {name: ((0 if p.grad is None else p.grad) + decay * p).detach().cpu() for name, p in net.named_parameters()}
+    return averaged(losses), gradient
 
 
 def backward(own: Networks, x: Tensor, y: Tensor, site: Site[Either]) -> dict[str, float]:
-    """Gradients of all losses of one mini-batch, each to the networks that it is to move alone; told in numbers.
+    """Gradients of all losses of one mini-batch, each to the networks that it is to move alone; returned as numbers.
 
     The class loss of step 1 is the first term of eq. 6 too: it counts once.
     """
@@ -147,20 +140,20 @@ def backward(own: Networks, x: Tensor, y: Tensor, site: Site[Either]) -> dict[st
     f_di = head(f_conv)
     loss = functional.cross_entropy(own.net.get_submodule("classifier")(f_di), y)
     aligned = own.weight * sum((taken_for_source(logits(di, f_di)) for di in own.di), f_di.new_zeros(())) / max(len(own.di), 1)
-    told: dict[str, Tensor | float] = {"loss": loss, "alignment": aligned} if own.di else {"loss": loss}
+    losses: dict[str, Tensor | float] = {"loss": loss, "alignment": aligned} if own.di else {"loss": loss}
     own.by.zero_grad(set_to_none=True)
     if own.beside is None:
         (loss + aligned).backward()  # type: ignore[no-untyped-call]
     else:
-        told |= disentangled(own, own.beside, (f_conv, f_di), y, loss + aligned, site)
-    return {name: float(value.detach() if isinstance(value, Tensor) else value) for name, value in told.items()}
+        losses |= disentangled(own, own.beside, (f_conv, f_di), y, loss + aligned, site)
+    return {name: float(value.detach() if isinstance(value, Tensor) else value) for name, value in losses.items()}
 
 
 def disentangled(
     own: Networks, beside: Beside, f: tuple[Tensor, Tensor], y: Tensor, loss: Tensor, site: Site[Either]
 ) -> Mapping[str, Tensor | float]:
     """Steps 3 and 4: eq. 6 to G, D, C and CI, eq. 7 to G and D, eq. 8 up to M and down to D, the reconstruction to D and R."""
-    c, (f_conv, f_di) = site.config, f
+    c, (f_conv, f_di) = as_fada(site.config), f
     f_ds = beside.D(f_conv)
     named = functional.cross_entropy(beside.CI(f_ds), y)
     confused = confusion(held(beside.CI, f_ds))
@@ -168,10 +161,10 @@ def disentangled(
     p, shuffled = f_di.detach(), torch.randperm(len(y), generator=site.rng)
     assert own.ascent is not None
     ascended(beside.M, own.ascent, p, f_ds.detach(), shuffled)
-    told = mutual_information(beside.M(p, f_ds), beside.M(p, f_ds[shuffled]))
+    bound = mutual_information(beside.M(p, f_ds), beside.M(p, f_ds[shuffled]))
     undone = functional.mse_loss(beside.R(torch.cat([p, f_ds], 1)), f_conv.detach())
-    (c.lambda_mi * told + c.lambda_rec * undone).backward(inputs=[*beside.D.parameters(), *beside.R.parameters()])  # type: ignore[no-untyped-call]
-    information = told_information(float(told.detach()), len(y))
+    (c.lambda_mi * bound + c.lambda_rec * undone).backward(inputs=[*beside.D.parameters(), *beside.R.parameters()])  # type: ignore[no-untyped-call]
+    information = capped_information(float(bound.detach()), len(y))
     return {"disentangling": named, "confusion": confused, "information": information, "reconstruction": undone}
 
 

@@ -10,25 +10,40 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from tideline import nets
-from tideline.algorithms.fada.client import IMPROVE, averaged, loaded, measure, minibatches
+from tideline.algorithms.fada.client import (
+    IMPROVE,
+    Due,
+    applied,
+    averaged,
+    extractor,
+    fetched,
+    loaded,
+    measure,
+    minibatches,
+    opened,
+    shifted,
+    toward,
+    usable,
+    weighed,
+)
 from tideline.algorithms.fada.messages import Follow, Followed, Identifier, Mine
-from tideline.algorithms.fada.settings import FLATTENED, RAW, UNIFORM, Either, aligns, forgets
-from tideline.algorithms.fada.transfer import Due, applied, extractor, fetched, opened, shifted, toward, trained, usable, weighed
+from tideline.algorithms.fada.settings import FLATTENED, RAW, UNIFORM, Either, aligns, as_fada, forgets
 from tideline.core.errors import StepFailed
 from tideline.core.record import Weights
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import uncounted
 from tideline.nets.disentangling import logits
-from tideline.numerics.alignment import source_gains as attention
+from tideline.nets.layers import trained
+from tideline.numerics.alignment import adversarial as attention
 from tideline.numerics.alignment.adversarial import finite, taken_for_source
-from tideline.numerics.clustering.kmeans import clusters, looseness, regrouped
-from tideline.numerics.clustering.projection import plane
+from tideline.numerics.clustering.clusters import clusters, looseness, regrouped
+from tideline.numerics.clustering.cosine import plane
 
 WEIGHTS = {FLATTENED: attention.flattened, RAW: attention.raw, UNIFORM: attention.uniform}
 
 
 def follow_metrics(c: Either) -> tuple[str, ...]:
-    """What a target tells beside its gains."""
+    """Which metrics a target reports beside its gains."""
     watched = () if c.attention == UNIFORM else ("looseness",)
     return (*(("alignment",) if aligns(c) else ()), *watched, "spread")
 
@@ -43,7 +58,7 @@ def follow(order: Follow, memory: Mine, site: Site[Either]) -> Outcome[Followed,
     """
     c, memory = site.config, begun_anew(order, memory, site)
     net = loaded(memory, site)
-    told = aligned(net, order.di, site)
+    losses = aligned(net, order.di, site)
     memory = forgotten(net, memory, c)
     due = Due(IMPROVE, site.round, trained(nets.weights_of(net)))
     names = usable(order.contributions, due, site)
@@ -58,7 +73,7 @@ def follow(order: Follow, memory: Mine, site: Site[Either]) -> Outcome[Followed,
     model = nets.weights_of(net)
     if not finite(*model.values()):
         raise StepFailed("The target's model is no longer finite", "Lower the learning rate, or check the data")
-    return Outcome(Followed(gained, now), pictured(replace(memory, model=model), net, site), told | crowd.told())
+    return Outcome(Followed(gained, now), pictured(replace(memory, model=model), net, site), losses | crowd.metrics())
 
 
 def begun_anew(order: Follow, memory: Mine, site: Site[Either]) -> Mine:
@@ -91,7 +106,7 @@ def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site[Either]) ->
     moving, weight = list(net.get_submodule("features").parameters()), site.config.weight(site.round)
     if not di or not moving:
         return {}
-    by, told = SGD(moving, lr=site.config.rate_of(site.round), weight_decay=site.config.weight_decay), []
+    by, losses = SGD(moving, lr=site.config.rate_of(site.round), weight_decay=site.config.weight_decay), []
     pairs = [each.theta.to(site.device) for _, each in sorted(di.items())]
     net.train()
     with uncounted(net):
@@ -101,8 +116,8 @@ def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site[Either]) ->
             by.zero_grad(set_to_none=True)
             loss.backward()
             by.step()
-            told.append({"alignment": float(loss.detach())})
-    return averaged(told)
+            losses.append({"alignment": float(loss.detach())})
+    return averaged(losses)
 
 
 def forgotten(net: nn.Module, memory: Mine, c: Either) -> Mine:
@@ -120,14 +135,14 @@ def forgotten(net: nn.Module, memory: Mine, c: Either) -> Mine:
 
 
 def last_of(memory: Mine, names: list[str]) -> dict[str, float]:
-    """The weights kept of those who are here, brought to sum one."""
+    """The weights stored of those who are here, brought to sum one."""
     w = kept_of(memory, names)
     total = sum(w.values())
     return {name: each / total if total else 1 / len(w) for name, each in w.items()}
 
 
 def kept_of(memory: Mine, names: list[str]) -> dict[str, float]:
-    """The weights kept of those who are here; of one that has none, the mean of the others'; equal ones where nobody has."""
+    """The weights stored of those who are here; of one that has none, the mean of the others'; equal ones where nobody has."""
     known = [memory.w[name] for name in names if name in memory.w]
     usual = sum(known) / len(known) if sum(known) else 1 / max(len(names), 1)
     return {name: memory.w.get(name, usual) for name in names}
@@ -139,7 +154,7 @@ def weighed_anew(memory: Mine, names: list[str], gained: Mapping[str, float], c:
         return replace(memory, w={**memory.w, **kept_of(memory, names)})
     so_far = memory.gains if c.attention == RAW else added_up(memory, names, gained)
     counted = gained if c.attention == RAW else so_far
-    w = WEIGHTS[c.attention](c.sharpness * torch.tensor([counted[k] for k in names], dtype=torch.float64))
+    w = WEIGHTS[c.attention](as_fada(c).sharpness * torch.tensor([counted[k] for k in names], dtype=torch.float64))
     return replace(memory, gains=so_far, w={**memory.w, **dict(zip(names, w.tolist(), strict=True))})
 
 
@@ -190,7 +205,7 @@ class Crowd:
         self.net.load_state_dict(before, strict=False)
         return looseness(f, regrouped(f, self.site.world.classes, self.labels)) if finite(f) else 1.0
 
-    def told(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """How loose clusters are, and how far features spread, which shows a collapse."""
         spread = {"spread": float(self.f.double().var(0, correction=0).sum())} if finite(self.f) else {}
         return spread if self.labels is None else spread | {"looseness": looseness(self.f, self.labels)}

@@ -7,26 +7,32 @@ those of Rahimi, Recht, "Random Features for Large-Scale Kernel Machines" (NeurI
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
 
-from tideline.algorithms.averaging import due
-from tideline.algorithms.fdan import client, server
-from tideline.algorithms.fdan.messages import LEAST, Mine, State
+import torch
+from torch import Generator, Tensor
+
+from tideline import nets
+from tideline.algorithms.averaging import scored
+from tideline.algorithms.fdan import client
+from tideline.algorithms.fdan.client import LEAST, Change, Lesson, Mine, Model, Moment, State, Waves, Width
 from tideline.algorithms.source_free import source
+from tideline.algorithms.source_free.family import EndCounts
 from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused
-from tideline.core.phase import Phase, Plan
-from tideline.core.run import Role, Roster, World
+from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, marked, to
+from tideline.core.record import Nothing, Weights
+from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import setting
-from tideline.learning.confusion import confused
-from tideline.learning.label_shift import label_shift
-from tideline.numerics.alignment.random_features import BANDWIDTHS
+from tideline.nets import layers
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.alignment.feature_maps import BANDWIDTHS
 
 
 @dataclass(frozen=True)
-class FDAN:
+class FDAN(EndCounts):
     """Settings of f-DAN."""
 
     rounds: int = setting(20, low=1, high=100_000, doc="rounds of sharing moments and training, R")
@@ -39,21 +45,89 @@ class FDAN:
     lam: float = setting(1.0, low=0.0, doc="lambda, weight of the moments' distance; it rises from 0 over the rounds")
     features: int = setting(1280, low=len(BANDWIDTHS), high=1_000_000, doc="random features, D: a multiple of 5")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
-    confusion: bool = setting(False, doc="in the end targets count which classes are taken for which")
-    label_shift: bool = setting(False, doc="in the end sites count rows by class, targets as their model has them")
+
+
+def begin(config: FDAN, world: World, roster: Roster, rng: Generator) -> State:
+    """w at random."""
+    return begin_with(config, world, roster, rng, nets.weights_of(nets.build(world)))
+
+
+def begin_with(config: FDAN, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
+    """w from initial weights; the seed of all random features."""
+    model = layers.trained(h)
+    buffers = {name: w for name, w in h.items() if name not in model}
+    return State(model, buffers, int(torch.randint(2**31, (), generator=rng)), 0.0, {})
+
+
+def everybody(turn: Turn[FDAN]) -> tuple[ClientId, ...]:
+    """Sources with labels, and the target."""
+    return tuple(sorted((*turn.sources(), *turn.members(Role.TARGET))))
+
+
+def take_width(state: State, replies: Replies[Width], turn: Turn[FDAN]) -> State:
+    return replace(state, s2=next(iter(replies.values())).s2)
+
+
+def take_moments(state: State, replies: Replies[Moment], turn: Turn[FDAN]) -> Folded[State]:
+    """m of those who answered, beside the last of the others. One that is no mean of psi is left out, and named."""
+    sent = {k: reply.m.float() for k, reply in replies.items()}
+    moments: dict[str, Tensor] = {**state.moments, **{str(k): m for k, m in sent.items() if is_mean(m)}}
+    marks = marked({"left out": (k for k, m in sent.items() if not is_mean(m))})
+    return Folded(replace(state, moments=moments), marks, tables=distances(moments, turn))
+
+
+def is_mean(m: Tensor) -> bool:
+    """Whether it can be a mean of psi, none of whose D numbers exceeds sqrt(2 / D)."""
+    return float(m.abs().max()) <= math.sqrt(2 / len(m)) * (1 + 1e-5)
+
+
+def distances(moments: dict[str, Tensor], turn: Turn[FDAN]) -> dict[str, Table]:
+    """For the run's result: |m_i - m_T|^2 of each source."""
+    target = target_of(moments, turn)
+    names = tuple(k for k in turn.sources() if k in moments)[:MOST_VALUES]
+    if target is None or not names:
+        return {}
+    values = tuple((float((moments[k] - target).double().square().sum()),) for k in names)
+    return {"distance from the target": Table(names, ("distance",), values)}
+
+
+def target_of(moments: dict[str, Tensor], turn: Turn[FDAN]) -> Tensor | None:
+    return next((moments[k] for k in turn.members(Role.TARGET) if k in moments), None)
+
+
+def lessons(state: State, turn: Turn[FDAN]) -> dict[ClientId, Lesson]:
+    """To each source m_T; to the target the mean of m_i, and by how much they differ."""
+    given = state.model, state.buffers, state.seed, state.s2
+    known = [state.moments[k] for k in turn.sources() if k in state.moments]
+    made = dict.fromkeys(turn.sources(), Lesson(*given, target_of(state.moments, turn), 0.0))
+    return {**made, **dict.fromkeys(turn.members(Role.TARGET), Lesson(*given, *centre(known)))}
+
+
+def centre(moments: list[Tensor]) -> tuple[Tensor | None, float]:
+    """The mean m of some moments (D,), and the mean of |m_i|^2 less |m|^2, not below 0."""
+    if not moments:
+        return None, 0.0
+    all_ND = torch.stack(moments).double()
+    mean = all_ND.mean(0)
+    return mean.float(), max(0.0, float(all_ND.square().sum(1).mean() - mean.square().sum()))
+
+
+def average(state: State, replies: Replies[Change], turn: Turn[FDAN]) -> State:
+    """w <- w + the plain mean of changes."""
+    changes = ((1 / len(replies), reply.delta) for reply in replies.values())
+    return replace(state, model=weighted_sum([(1.0, state.model), *changes]))
 
 
 def plan(c: FDAN) -> Plan[FDAN, State]:
     """Warm up, measure the width once, then (share, train) x R."""
-    warm = Phase("warm", client.warm, ask=server.to_sources, fold=server.average)
-    width = Phase("width", client.width, ask=server.to_target, fold=server.take_width)
-    share = Phase("share", client.share, ask=server.waves_to_all, fold=server.take_moments)
-    train = Phase("train", client.train, ask=server.lessons, fold=server.average)
-    score = (Phase("norms", client.settle_in, ask=server.to_all), Phase("score", client.score, ask=server.to_all))
-    rounds = ((share, train, *score) if due(c, r) else (share, train) for r in range(1, c.rounds + 1))
-    taken = confused(server.nothing_to_target, client.predict_own, keeps=Mine)
-    dealt = label_shift(server.nothing_to_all, client.predict_own, keeps=Mine)
-    return (*(warm,) * c.warm, width, *chain.from_iterable(rounds), *(taken,) * c.confusion, *(dealt,) * c.label_shift)
+    warm = Phase("warm", client.warm, ask=to(Turn.sources, Model), fold=average)
+    width = Phase("width", client.width, ask=to(Role.TARGET, Model), fold=take_width)
+    share = Phase("share", client.share, ask=to(everybody, Waves), fold=take_moments)
+    train = Phase("train", client.train, ask=lessons, fold=average)
+    norms: Phase[FDAN, State] = Phase("norms", client.measure_norms, ask=to(everybody, Model))
+    score: Phase[FDAN, State] = Phase("score", client.score, ask=to(everybody, Model))
+    counts: Plan[FDAN, State] = source.end_counts(c, client.predict_own, Mine, everybody=to(everybody, Nothing))
+    return (*(warm,) * c.warm, width, *scored(c, (share, train), norms, score), *counts)
 
 
 def sizes(config: FDAN, world: World) -> Mapping[str, int]:
@@ -85,7 +159,7 @@ fdan = Algorithm(
     "Sources and a target draw their features together by moments of random features",
     FDAN,
     State,
-    server.begin,
+    begin,
     plan,
     Mine,
     client.prepare,
@@ -99,6 +173,6 @@ fdan = Algorithm(
     network="lenet_bn",
     keepsakes=client.keepsakes,
     sizes=sizes,
-    initial_weights=InitialWeights(server.begin_with, fits),
+    initial_weights=InitialWeights(begin_with, fits),
     claims=CLAIMS,
 )

@@ -1,4 +1,7 @@
-"""f-DAN at a site: features are drawn to the other side's moment while labels are learnt, where there are any."""
+"""What f-DAN sends and stores, and a site's half: features are drawn to the other side's moment while labels are learnt.
+
+Batch-norm statistics are a field of the memory and of no reply.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,85 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from tideline import nets
-from tideline.algorithms.fdan.messages import LEAST, Change, Lesson, Mine, Model, Moment, Waves, Width
 from tideline.core.errors import DataRefused
-from tideline.core.record import Nothing, Weights
+from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.step import Data, Outcome, Site, View, step
 from tideline.learning.evaluate import accuracy, outputs
-from tideline.learning.fit import cross_entropy, fit
-from tideline.learning.normalisation import remeasure
-from tideline.nets.layers import parameters
+from tideline.learning.fit import cross_entropy, fit_at, remeasure
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.alignment import random_features
-from tideline.numerics.alignment.random_features import LEAST as NARROWEST
-from tideline.numerics.alignment.random_features import moment, psi, ramp, typical
+from tideline.numerics.alignment import feature_maps
+from tideline.numerics.alignment.feature_maps import LEAST as NARROWEST
+from tideline.numerics.alignment.feature_maps import moment, psi, ramp, typical
 
 if TYPE_CHECKING:
     from tideline.algorithms.fdan import FDAN
 
+LEAST = 32  # rows of a site, and of a mini-batch: a mean over fewer would nearly be a row
+
 PAIRS = 500  # features whose distances are looked at
 Penalty = Callable[[Tensor], Tensor]
+
+
+@record
+class Model:
+    """Down: the common model."""
+
+    model: Weights = field(doc="w, what is trained of the network, by name")
+    buffers: Weights = field(doc="batch-norm statistics and counters of the beginning, for a site that has none of its own yet")
+
+
+@record
+class Width:
+    """Up, once, from the target: how far its features lie apart. It goes to all sites."""
+
+    s2: float = field("", Exposure.METRIC, audience=TO_BOTH, low=1e-12, doc="median squared distance of 500 of its features")
+
+
+@record
+class Waves(Model):
+    """Down: the common model, and what all sites draw the same random features from."""
+
+    seed: int = field(doc="seed of Omega and of the phases")
+    s2: float = field(doc="the target's squared distance, which the kernels are as wide as")
+
+
+@record
+class Moment:
+    """Up: a site's features as one vector. The target's goes to the sources; the mean of the sources', to the target."""
+
+    m: Tensor = field("D", Exposure.STATISTIC, audience=TO_BOTH, doc="the mean of psi over the site's training rows")
+    samples: int = field("", Exposure.COUNT, low=LEAST, doc="training rows at the site")
+
+
+@record
+class Lesson(Waves):
+    """Down: the common model, and the moment that features are drawn to."""
+
+    partner: Tensor | None = field("D", doc="to a source m_T, to the target the mean of m_i; none before they are known")
+    spread: float = field(doc="to the target, the mean of |m_i|^2 less |partner|^2, which no feature changes; to a source 0")
+
+
+@record
+class Change:
+    """Up: what local training changed."""
+
+    delta: Weights = field("like model", Exposure.WEIGHTS, doc="w_i - w, of what is trained")
+
+
+@record
+class Mine:
+    """A site's memory: the batch norm of its own, and the model that it is scored with. Empty before there are any."""
+
+    model: Weights = field(doc="w, once it was scored")
+    buffers: Weights = field(doc="batch-norm statistics on the site's own training rows")
+
+
+@record
+class State(Waves):
+    """What the coordinator knows; the target's squared distance is 0 before it is known."""
+
+    moments: dict[str, Tensor] = field(doc="the last moment of each site")
 
 
 def prepare(config: FDAN, site: Site[FDAN]) -> Mine:
@@ -39,7 +103,7 @@ def prepare(config: FDAN, site: Site[FDAN]) -> Mine:
 
 @step(metrics=("loss",))
 def warm(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Change, Mine]:
-    """E epochs of cross-entropy from w: features that nobody has trained have no width worth measuring."""
+    """E epochs of cross-entropy from w: features that no site has trained have no width worth measuring."""
     check_rows(site)
     return changed(order.model, network(order, memory, site), memory, site, None)
 
@@ -75,7 +139,7 @@ def train(order: Lesson, memory: Mine, site: Site[FDAN]) -> Outcome[Change, Mine
 
 
 @step()
-def settle_in(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, Mine]:
+def measure_norms(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, Mine]:
     """What batch norm measures at the site by w as it is now, for the scoring that follows. Nothing leaves."""
     _, mine = measured(order, memory, site)
     return Outcome(Nothing(), mine)
@@ -83,19 +147,18 @@ def settle_in(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, 
 
 @step(metrics=("accuracy",), view=View.HELD_OUT)
 def score(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, Mine]:
-    """w with the site's own statistics. It keeps them, and its owner may take them out."""
+    """w with the site's own statistics. It stores them, and its owner may export them."""
     value = accuracy(predict, order, memory, site)
     mine = Mine(order.model, memory.buffers or order.buffers)
     return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
 
 
 def predict(order: Model, memory: Mine, site: Site[FDAN], x: Tensor) -> Tensor:
-    """Outputs of w."""
     return outputs(network(order, memory, site), x, site.device)
 
 
 def drawn_to(order: Lesson, d: int, site: Site[FDAN]) -> Penalty | None:
-    """lambda |mean psi(f) - partner|^2 of features f (b, d), the partner a constant; None where lambda is 0 or nobody is there.
+    """lambda |mean psi(f) - partner|^2 of features f (b, d), the partner a constant; None if lambda is 0 or there is no partner.
 
     The mean over i of |. - m_i|^2 is |. - mean m_i|^2 plus a spread, which no feature changes.
     """
@@ -107,9 +170,9 @@ def drawn_to(order: Lesson, d: int, site: Site[FDAN]) -> Penalty | None:
     return lambda f: weight * ((psi(by, f).mean(0) - partner).square().sum() + order.spread)
 
 
-def waves(order: Waves | Lesson, d: int, site: Site[FDAN]) -> random_features.Waves:
+def waves(order: Waves | Lesson, d: int, site: Site[FDAN]) -> feature_maps.Waves:
     """The random features that all sites share."""
-    return random_features.waves(site.config.features, d, order.s2, Generator().manual_seed(order.seed))
+    return feature_maps.waves(site.config.features, d, order.s2, Generator().manual_seed(order.seed))
 
 
 def changed(w: Weights, net: nn.Module, memory: Mine, site: Site[FDAN], penalty: Penalty | None) -> Outcome[Change, Mine]:
@@ -119,9 +182,7 @@ def changed(w: Weights, net: nn.Module, memory: Mine, site: Site[FDAN], penalty:
     if loss is not None:
         by = torch.optim.SGD(net.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
         data = site.data if site.data.labelled else replace(site.data, y=torch.zeros(len(site.data), dtype=torch.int64))
-        value = fit(
-            net, data, loss, by, epochs=c.epochs, batch=c.batch, least=LEAST, rng=site.rng, device=site.device, tick=site.tick
-        )
+        value = fit_at(site, net, loss, by, epochs=c.epochs, batch=c.batch, data=data, least=LEAST)
     made = nets.weights_of(net)
     delta = weighted_sum([(1.0, {name: made[name] for name in w}), (-1.0, w)])
     return Outcome(Change(delta), memory, {"loss": value})
@@ -141,7 +202,7 @@ def objective(data: Data, penalty: Penalty | None) -> Callable[[nn.Module, Tenso
 
 
 def measured(order: Model | Waves, memory: Mine, site: Site[FDAN]) -> tuple[nn.Module, Mine]:
-    """The network by w with batch-norm statistics of the site's own rows, which it keeps."""
+    """The network by w with batch-norm statistics of the site's own rows, which it stores."""
     net = network(order, memory, site)
     remeasure(net, site.data.x, site.config.batch, site.rng, site.device, site.tick)
     made = nets.weights_of(net)
@@ -163,7 +224,7 @@ def check_rows(site: Site[FDAN]) -> None:
 
 
 def predict_own(order: Nothing, memory: Mine, site: Site[FDAN], x: Tensor) -> Tensor:
-    """Outputs of the model that the site keeps."""
+    """Outputs of the model in the site's memory."""
     net = nets.loaded(site.world, {**memory.model, **memory.buffers}, site.device)
     return outputs(net, x, site.device)
 
@@ -171,8 +232,3 @@ def predict_own(order: Nothing, memory: Mine, site: Site[FDAN], x: Tensor) -> Te
 def keepsakes(config: FDAN, memory: Mine) -> dict[str, dict[str, Tensor]]:
     """w with the site's own statistics as one state dict, once it was scored."""
     return {"model": {**memory.model, **memory.buffers}} if memory.model else {}
-
-
-def trained(w: Weights) -> dict[str, Tensor]:
-    """What of a network's weights is trained."""
-    return {name: w[name] for name in parameters(w)}

@@ -7,20 +7,28 @@ near to the site's own weigh more; the site begins from that, and stays near it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+from torch import Generator, Tensor
+
 from tideline import nets
-from tideline.algorithms.fedamp_pl import server
-from tideline.algorithms.fedamp_pl.messages import Adapted, State
-from tideline.algorithms.source_free import method, scoring, source
+from tideline.algorithms.averaging import scored
+from tideline.algorithms.source_free import begun, method, source
 from tideline.algorithms.source_free.adapting import adapt, near, own_labels
-from tideline.algorithms.source_free.messages import Mine, Model
-from tideline.algorithms.source_free.settings import Adapting
-from tideline.core.algorithm import Algorithm, InitialWeights
-from tideline.core.phase import Phase, Plan
+from tideline.algorithms.source_free.family import Adapted, Adapting, Mine, Model
+from tideline.core.algorithm import Algorithm
+from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
+from tideline.core.record import Weights, field, record
+from tideline.core.run import EMPTY, ClientId, Role
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 from tideline.nets import layers
+from tideline.numerics.aggregation.robust import squared_distances
+from tideline.numerics.clustering.mixing import attention, mixed, typical
+
+SHOWN = 100  # sites whose attention is a table of the result: a round's tables hold so many squared
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,53 @@ class Config(Adapting):
     """Settings of FedAMP."""
 
     prox: float = setting(1e-2, low=0.0, doc="weight of the term that keeps w_i near u_i, lambda / alpha; 0: u_i is a start only")
+
+
+@record
+class State(Model):
+    """What the coordinator knows: h_S, for sites that have not answered yet, and the models of those that have."""
+
+    models: dict[str, Weights] = field(doc="w_i, the last model of each site that has answered")
+    xi: Tensor = field("N N", doc="attention between these models, rows and columns in the order of the sites' names")
+
+
+# At the coordinator
+
+
+def of_model(h: Model, config: Config, rng: Generator) -> State:
+    """No site has a model of its own yet."""
+    return State(h.f, h.g, {}, torch.zeros(0, 0, dtype=torch.float64))
+
+
+def clouds(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
+    """u_i = sum_j xi_ij w_j to each target; f_S to one that has no model yet, as to all in the first round."""
+    names = sorted(state.models)
+    models = [state.models[k] for k in names]
+    made = {k: Model(mixed(models, row), state.g) for k, row in zip(names, state.xi, strict=True)}
+    none = Model(state.f, state.g)
+    return {k: made.get(k, none) for k in turn.members(Role.TARGET)}
+
+
+def own(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
+    """w_i back to its site, to be scored; h_S to one that has none."""
+    return {k: Model(state.models.get(k, state.f), state.g) for k in turn.members(Role.TARGET)}
+
+
+def attend(state: State, replies: Replies[Adapted], turn: Turn[Config]) -> Folded[State]:
+    """w_i of those who answered, beside the last of the others; then the attention between all of them."""
+    models: dict[str, Weights] = {**state.models, **{str(k): reply.f for k, reply in replies.items()}}
+    names = tuple(sorted(models))
+    xi = weights([models[k] for k in names])
+    values = tuple(tuple(row) for row in xi.tolist())
+    tables: Mapping[str, Table] = {"attention, xi": Table(names, names, values)} if len(names) <= SHOWN else EMPTY
+    return Folded(State(state.f, state.g, {k: models[k] for k in names}, xi), tables=tables)
+
+
+def weights(models: list[Weights]) -> Tensor:
+    """xi (N, N) for alpha = sigma / N, with which no xi_ii is below 1 / N. Models are compared by what is trained of them."""
+    distances = squared_distances([layers.trained(f) for f in models])
+    sigma = typical(distances)
+    return attention(distances, sigma, sigma / len(models))
 
 
 @step(metrics=("loss",))
@@ -39,11 +94,12 @@ def adapt_near(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Adapte
     return Outcome(Adapted(f), Mine(f, order.g), {"loss": loss})
 
 
+START: source.Start[Config, State] = source.Start(State, of_model)
+
+
 def plan(c: Config) -> Plan[Config, State]:
-    """Source, its score, then rounds."""
-    taught = (source.phase(server.take_source),) * c.source_rounds
-    work = Phase("adapt", adapt_near, ask=server.clouds, fold=server.attend)
-    return (*taught, scoring.source_only(), *scoring.scored(c, lambda r: work, scoring.score(server.own)))
+    work = Phase("adapt", adapt_near, ask=clouds, fold=attend)
+    return (*begun(c, START.take_source), *scored(c, (work,), source.score(Mine, own)))
 
 
 CLAIMS = (
@@ -59,8 +115,6 @@ fedamp_pl: Algorithm[Config, State, Mine] = method(
     "Sites without labels adapt a model each, drawn to those that are near",
     Config,
     plan,
-    state=State,
-    begin=server.begin,
-    initial_weights=InitialWeights(server.begin_with, source.needs_targets),
+    start=START,
     claims=CLAIMS,
 )

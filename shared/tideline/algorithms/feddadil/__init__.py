@@ -11,13 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from tideline.algorithms.feddadil import client, score, server, target
-from tideline.algorithms.feddadil.keepsakes import keepsakes
-from tideline.algorithms.feddadil.messages import Mine, State
+from tideline.algorithms.averaging.messages import Model
+from tideline.algorithms.feddadil import client, server, target
+from tideline.algorithms.feddadil.messages import Heads, Mine, State
+from tideline.algorithms.feddadil.target import keepsakes
 from tideline.core.algorithm import Algorithm
-from tideline.core.phase import Phase, Plan, unchanged
+from tideline.core.phase import Phase, Plan, Turn, to, to_all, unchanged
+from tideline.core.record import Nothing
+from tideline.core.run import Role
 from tideline.core.settings import Plain, setting
-from tideline.numerics.alignment import scaling
+from tideline.core.step import Step, View
+from tideline.numerics.alignment import feature_maps
 from tideline.numerics.transport.dictionary_update import OPTIMISERS
 
 CHOICES = ("guard", target.NONE, target.OWN, target.R, target.E, target.COMMITTEE)
@@ -47,7 +51,7 @@ class Config:
     start: str = setting("atom", choices=("atom", "normal"), doc="where the barycenter's iterations begin")
     iterations: int = setting(10, low=1, doc="iterations of the barycenter, at most")
     entropy: float = setting(0.0, low=0.0, doc="0: exact transport; else Sinkhorn with this share of the mean cost")
-    scaling: str = setting("rows", choices=scaling.KINDS, doc="how each site scales its features by its own statistics")
+    scaling: str = setting("rows", choices=feature_maps.KINDS, doc="how each site scales its features by its own statistics")
     classifier_l2: float | None = setting(None, low=0.0, doc="weight decay of the classifiers; unset: min(1, d / n)")
     adapt_every: int = setting(10, low=1, doc="passes between two adaptations of a target; the last three are averaged")
     choice: str = setting("guard", choices=CHOICES, doc="what a target predicts with; guard: decided there, without labels")
@@ -70,18 +74,20 @@ class Config:
 
 def plan(c: Config) -> Plan[Config, State]:
     """Encode and embed (step 1), learn (step 2) with an adaptation now and then (step 3), score."""
-    encode = Phase("encode", client.train_encoder, ask=server.model_to_sources, fold=server.average_model)
-    embed: Phase[Config, State] = Phase("embed", client.embed, ask=server.encoder_to_all, fold=unchanged)
-    head = Phase("head", client.slope, ask=server.heads_to_sources, fold=server.descend)
-    describe = Phase("describe", client.describe, ask=server.nothing_to_sources, fold=server.first_atoms)
-    learn = Phase("learn", client.learn, ask=server.atoms_to_all, fold=server.average_atoms)
+    encode = Phase("encode", client.train_encoder, ask=to(Turn.sources, Model), fold=server.average_model)
+    embed: Phase[Config, State] = Phase("embed", client.embed, ask=to_all(Model), fold=unchanged)
+    head = Phase("head", client.slope, ask=to(Turn.sources, server.heads), fold=server.descend)
+    describe = Phase("describe", client.describe, ask=to(Turn.sources, Nothing), fold=server.first_atoms)
+    learn = Phase("learn", client.learn, ask=to(server.both, server.atoms), fold=server.average_atoms)
     last = replace(learn, step=client.learn_shown) if c.line else learn
-    adapt: Phase[Config, State] = Phase("adapt", target.adapt, ask=server.atoms_to_targets, fold=unchanged)
+    adapt: Phase[Config, State] = Phase("adapt", target.adapt, ask=to(Role.TARGET, server.dictionary_of), fold=unchanged)
     line: Phase[Config, State] = Phase("line", client.walk, ask=server.line_to_all, fold=unchanged)
-    grade: Phase[Config, State] = Phase("score", score.scoring(c), ask=server.heads_to_all, fold=unchanged)
+    names = (*target.ACCURACIES, "adapted", "evidence_s", "evidence_rho", *(f"distilled_{spc}" for spc in c.distil))
+    score = Step("score", target.score, Heads, Mine, Nothing, names, View.HELD_OUT)
+    grade: Phase[Config, State] = Phase("score", score, ask=to(server.both, server.heads), fold=unchanged)
     encoded = (encode,) * c.encoder_rounds + (embed,) * (c.encoder_rounds > 0)
-    told = c.init == "class_gaussian" or c.head_rounds > 0
-    ready = (describe,) * told + (head,) * c.head_rounds
+    describes = c.init == "class_gaussian" or c.head_rounds > 0
+    ready = (describe,) * describes + (head,) * c.head_rounds
     learnt = chain.from_iterable((learn, adapt) if r in target.passes(c) else (learn,) for r in range(1, c.rounds))
     return (*encoded, *ready, *learnt, last, adapt, *(line,) * c.line, grade)
 

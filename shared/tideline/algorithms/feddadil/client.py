@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from tideline import nets
+from tideline.algorithms.averaging.messages import Model, Trained
 from tideline.algorithms.feddadil.messages import (
     Atoms,
     Described,
@@ -18,19 +18,17 @@ from tideline.algorithms.feddadil.messages import (
     Learnt,
     Line,
     Mine,
-    Model,
     Moments,
     Shown,
     Slopes,
-    Trained,
 )
 from tideline.core.errors import StepFailed
 from tideline.core.record import Nothing
 from tideline.core.run import Role, World
-from tideline.core.step import Data, Outcome, Site, step
+from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
-from tideline.learning.fit import cross_entropy, fit
-from tideline.numerics.alignment.scaling import measured, scaled
+from tideline.learning.fit import cross_entropy, fit_at
+from tideline.numerics.alignment.feature_maps import measured, scaled
 from tideline.numerics.transport import dictionary, dictionary_update
 from tideline.numerics.transport.dictionary import Dictionary
 
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config
 
 POWER_STEPS, TINY = 20, 1e-12
-ENOUGH = 10  # rows of a class below which its moments are not told: they would describe single samples
+ENOUGH = 10  # rows of a class below which its moments are not sent: they would describe single samples
 
 
 def prepare(config: Config, site: Site[Config]) -> Mine:
@@ -107,15 +105,8 @@ def train_encoder(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Tra
     c: Config = site.config
     net = nets.loaded(site.world, order.model, site.device)
     sgd = torch.optim.SGD(net.parameters(), lr=c.encoder_rate, momentum=c.encoder_momentum, weight_decay=c.encoder_weight_decay)
-    loss = trained(net, sgd, site.data, site, site.device)
+    loss = fit_at(site, net, cross_entropy, sgd, epochs=c.encoder_epochs, batch=c.encoder_batch)
     return Outcome(Trained(nets.weights_of(net)), memory, {"loss": loss})
-
-
-def trained(net: nn.Module, sgd: Optimizer, data: Data, site: Site[Config], device: str = "cpu") -> float:
-    """The local epochs of encoder and head, in place; gives the mean loss of the last."""
-    c: Config = site.config
-    epochs, batch, rng = c.encoder_epochs, c.encoder_batch, site.rng
-    return fit(net, data, cross_entropy, sgd, epochs=epochs, batch=batch, rng=rng, device=device, tick=site.tick)
 
 
 @step()
@@ -218,7 +209,6 @@ def labels(memory: Mine, site: Site[Config]) -> Tensor | None:
 
 
 def settings(c: Config, world: World) -> dictionary.Fit:
-    """The settings of algorithm 2."""
     return dictionary.Fit(
         batch=per_class(c.batch, world) * world.classes,
         epochs=c.epochs,
@@ -236,12 +226,8 @@ def settings(c: Config, world: World) -> dictionary.Fit:
 @step(metrics=tuple(f"line_{i}" for i in range(5)))
 def walk(order: Line, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
     """Figure 2a: this site's loss at each place between two sites' atoms, with its own coordinates and one draw of the noise."""
-    found = {}
+    found, mine, Y, by = {}, own(memory, site.config), labels(memory, site), settings(site.config, site.world)
     for i, (z, y) in enumerate(zip(order.z, order.y, strict=True)):
-        value = dictionary.loss(
-            *(Dictionary(z, y), memory.alpha, own(memory, site.config), labels(memory, site)),
-            settings(site.config, site.world),
-            torch.Generator().manual_seed(0),
-        ).value
-        found[f"line_{i}"] = float(value)
+        atoms, rng = Dictionary(z, y), torch.Generator().manual_seed(0)
+        found[f"line_{i}"] = float(dictionary.loss(atoms, memory.alpha, mine, Y, by, rng).value)
     return Outcome(Nothing(), memory, found)

@@ -1,4 +1,4 @@
-"""What FedDaDiL sends and keeps. Coordinates alpha, features and labels are fields of `Mine` and of no message."""
+"""What FedDaDiL sends and stores. Coordinates alpha, features and labels are fields of `Mine` and of no message."""
 
 from __future__ import annotations
 
@@ -6,20 +6,6 @@ from torch import Tensor
 
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
-
-
-@record
-class Model:
-    """Down: the network, encoder and classifier."""
-
-    model: Weights = field(doc="parameters and buffers by name")
-
-
-@record
-class Trained:
-    """Up, while the encoder is learnt."""
-
-    model: Weights = field("like model", Exposure.WEIGHTS, doc="the network after local training")
 
 
 @record
@@ -79,11 +65,9 @@ class Atoms:
 
 
 @record
-class Adapting:
+class Adapting(Atoms):
     """Down, to targets: the dictionary and what the sources know without it."""
 
-    z: Tensor = field("K n d", doc="support points, Z_P")
-    y: Tensor = field("K n n_c", doc="soft labels, Y_P")
     heads: Heads = field(doc="the linear layers of the sources")
 
 
@@ -146,7 +130,7 @@ class Moments:
 
 @record
 class Mine:
-    """What a site keeps. It never travels."""
+    """A site's memory. It never travels."""
 
     z: Tensor = field("n_l d", doc="features of the training rows, as the encoder gives them; scaled they are Z_Q")
     y: Tensor = field("l", doc="their labels, int64; empty where there are none, Y_Q")
@@ -172,7 +156,7 @@ class State:
     heads: Heads = field(doc="the linear layers of the sources")
     weight: Tensor = field("h n_c d", doc="the layers' weights before the last step's momentum")
     bias: Tensor = field("h n_c", doc="their biases, likewise")
-    rows: dict[str, int] = field(doc="labelled rows of each source, once told")
+    rows: dict[str, int] = field(doc="labelled rows of each source, once known")
     z: Tensor = field("K n d", doc="support points of the global atoms, Z_P")
     y: Tensor = field("K n n_c", doc="soft labels of the global atoms, Y_P")
     versions: tuple[Atoms, ...] = field(doc="two sites' versions after the last pass, only with `line`")

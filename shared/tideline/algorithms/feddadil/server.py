@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,8 @@ import torch
 from torch import Generator, Tensor
 
 from tideline import nets
+from tideline.algorithms.averaging import plain_mean
+from tideline.algorithms.averaging.messages import Trained
 from tideline.algorithms.feddadil import client
 from tideline.algorithms.feddadil.messages import (
     Adapting,
@@ -18,16 +20,13 @@ from tideline.algorithms.feddadil.messages import (
     Heads,
     Learnt,
     Line,
-    Model,
     Shown,
     Slopes,
     State,
-    Trained,
 )
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Turn
-from tideline.core.record import Nothing
-from tideline.core.run import ClientId, Member, Role, Roster, World
+from tideline.core.run import ClientId, Role, Roster, World, described
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.transport import dictionary
 from tideline.numerics.transport.dictionary import Dictionary
@@ -52,26 +51,18 @@ def needs_both(config: Config, world: World, roster: Roster) -> None:
             path="config.encoder_rounds",
         )
     possible(config, world)
-    have = ", ".join(f"{m.id} ({m.role.value}{'' if m.labelled else ', no labels'})" for m in roster)
-    for role, good in (
-        (Role.SOURCE, [m for m in roster if m.role is Role.SOURCE and m.labelled]),
-        (Role.TARGET, targets(roster)),
+    teachable = any(m.role is Role.SOURCE and m.labelled for m in roster)
+    for role, what, there in (
+        (Role.SOURCE, "source with labels", teachable),
+        (Role.TARGET, "target", any(m.role is Role.TARGET for m in roster)),
     ):
-        if not good:
-            what = "source with labels" if role is Role.SOURCE else "target"
-            raise RosterRefused(
-                f"The method needs at least one {what}; the roster has {have}", f"Add a {role.value}", path="roster"
-            )
+        if not there:
+            need = f"The method needs at least one {what}; the roster has {described(roster)}"
+            raise RosterRefused(need, f"Add a {role.value}", path="roster")
 
 
 def sizes(config: Config, world: World) -> dict[str, int]:
-    """Features and classes: a source tells moments of them before anything that has them was sent."""
     return {"d": nets.width(world), "n_c": world.classes}
-
-
-def targets(roster: Roster) -> list[Member]:
-    """The members to adapt."""
-    return [m for m in roster if m.role is Role.TARGET]
 
 
 def possible(config: Config, world: World) -> None:
@@ -94,40 +85,21 @@ def possible(config: Config, world: World) -> None:
 
 def notes(config: Config, world: World) -> tuple[str, ...]:
     """What a run does otherwise than it was asked, or had better be asked."""
-    return (*rounded(config, world), *drifting(config), *unguarded(config), *inferable(config))
-
-
-def drifting(config: Config) -> tuple[str, ...]:
-    """Several local epochs at a large step lead the sites' atoms apart (benchmarks/README.md)."""
-    if config.epochs == 1 or config.rate <= LEVEL_RATE:
-        return ()
-    asked = f"config.epochs is {config.epochs} at a rate of {config.rate}"
-    return (f"{asked}; with a rate of {LEVEL_RATE} or less accuracy stays level",)
-
-
-def unguarded(config: Config) -> tuple[str, ...]:
-    """Without the layers of the sources there is nothing to hold an adaptation against."""
-    if config.choice != "guard" or config.head_rounds:
-        return ()
-    return ("config.head_rounds is 0, so that no guard is possible: targets predict with -R",)
-
-
-def inferable(config: Config) -> tuple[str, ...]:
-    """What plain gradient steps give away."""
-    if config.optimiser != "sgd":
-        return ()
-    return ("config.optimiser is sgd: a site's coordinates can be inferred from how far it moves each atom",)
-
-
-def rounded(config: Config, world: World) -> tuple[str, ...]:
-    """Numbers of points that are no multiple of the classes are rounded up."""
-    asked = {"points": config.points, "batch": config.batch}
-    given = {name: client.per_class(n, world) * world.classes for name, n in asked.items()}
-    return tuple(
-        f"config.{name} is {asked[name]}; it is rounded up to {n}, so that each of the {world.classes} classes has as many"
-        for name, n in given.items()
-        if n != asked[name]
-    )
+    points = {"points": config.points, "batch": config.batch}
+    rounded = {name: client.per_class(n, world) * world.classes for name, n in points.items()}
+    notes = [
+        f"config.{name} is {points[name]}; it is rounded up to {n}, so that each of the {world.classes} classes has as many"
+        for name, n in rounded.items()
+        if n != points[name]
+    ]
+    if config.epochs > 1 and config.rate > LEVEL_RATE:  # leads the sites' atoms apart (benchmarks/README.md)
+        asked = f"config.epochs is {config.epochs} at a rate of {config.rate}"
+        notes.append(f"{asked}; with a rate of {LEVEL_RATE} or less accuracy stays level")
+    if config.choice == "guard" and not config.head_rounds:
+        notes.append("config.head_rounds is 0, so that no guard is possible: targets predict with -R")
+    if config.optimiser == "sgd":
+        notes.append("config.optimiser is sgd: a site's coordinates can be inferred from how far it moves each atom")
+    return tuple(notes)
 
 
 def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State:
@@ -136,39 +108,16 @@ def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State
     model = nets.weights_of(nets.build(world)) if config.encoder_rounds else {}
     heads = client.blank_heads(LAYERS if config.head_rounds else 0, world.classes, d)
     z = torch.randn(config.atoms, client.per_class(config.points, world) * world.classes, d, generator=rng)
-    return State(model, heads, heads.weight.clone(), heads.bias.clone(), {}, z, balanced(config, world), ())
-
-
-def balanced(config: Config, world: World) -> Tensor:
-    """Y_P at the start: n / n_c points of each class in order, p0 on their own class. (K, n, n_c)."""
+    # n / n_c points of each class in order, p0 on their own class: (K, n, n_c)
     labels = torch.arange(world.classes).repeat_interleave(client.per_class(config.points, world))
     logits = dictionary.one_hot_logits(labels, world.classes, config.label_confidence)
-    return dictionary.soft_labels(logits).expand(config.atoms, -1, -1).clone()
-
-
-def sources(turn: Turn[Config]) -> tuple[ClientId, ...]:
-    """Sources with labels, sorted."""
-    return tuple(sorted(m.id for m in turn.roster if m.role is Role.SOURCE and m.labelled))
-
-
-def model_to_sources(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
-    """The network to those who train it."""
-    return dict.fromkeys(sources(turn), Model(state.model))
+    y = dictionary.soft_labels(logits).expand(config.atoms, -1, -1).clone()
+    return State(model, heads, heads.weight.clone(), heads.bias.clone(), {}, z, y, ())
 
 
 def average_model(state: State, replies: Replies[Trained], turn: Turn[Config]) -> State:
     """Eq. 9: the unweighted mean over the sources."""
-    return replace(state, model=weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
-
-
-def encoder_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
-    """The frozen network to everybody."""
-    return dict.fromkeys(turn.members(), Model(state.model))
-
-
-def heads_to_sources(state: State, turn: Turn[Config]) -> dict[ClientId, Heads]:
-    """The linear layers to those who train them."""
-    return dict.fromkeys(sources(turn), state.heads)
+    return replace(state, model=plain_mean(replies))
 
 
 def descend(state: State, replies: Replies[Slopes], turn: Turn[Config]) -> State:
@@ -178,7 +127,7 @@ def descend(state: State, replies: Replies[Slopes], turn: Turn[Config]) -> State
     second moments, so the step is 1 / L with L = curvature / 2 + decay; a bias, whose feature is 1 and near uncorrelated to
     standardised ones, takes the step 1.
     """
-    # A source that was away when rows were told counts as one row: it must not outweigh those that told theirs.
+    # A source that was away when rows were counted counts as one row: it must not outweigh those that sent theirs.
     rows = {name: state.rows.get(name, 1) for name in replies}
     share = torch.tensor([[n / sum(rows.values())] + [1 / len(rows)] * (LAYERS - 1) for n in rows.values()])
     replied = zip(share, replies.values(), strict=True)
@@ -200,56 +149,50 @@ def descend(state: State, replies: Replies[Slopes], turn: Turn[Config]) -> State
     return replace(state, heads=ahead, weight=weight, bias=bias)
 
 
-def nothing_to_sources(state: State, turn: Turn[Config]) -> dict[ClientId, Nothing]:
-    """The question for moments needs no words."""
-    return dict.fromkeys(sources(turn), Nothing())
-
-
 def first_atoms(state: State, replies: Replies[Described], turn: Turn[Config]) -> State:
     """Class-conditional Gaussian atoms: atom k is drawn from the moments of source k, the sources taking turns.
 
-    A class that this source did not tell is drawn from the moments of all that did, and where nobody did, N(0, 1) stays.
+    A class that this source did not send is drawn from the moments of all that did, and where none did, N(0, 1) stays.
     """
-    told = list(replies.values())
+    described = list(replies.values())
     spread = turn.config.spread
     rows = client.per_class(turn.config.points, turn.world)
     z = state.z.clone()
     for k in range(len(z)):
         for c in range(turn.world.classes):
             place = slice(c * rows, (c + 1) * rows)
-            moments = class_moments(told[k % len(told)], c) or pooled(told, c)
+            moments = class_moments(described[k % len(described)], c) or pooled(described, c)
             if moments is not None:
                 mean, variance = moments
                 z[k, place] = mean + spread * variance.sqrt() * torch.randn(rows, z.shape[2], generator=turn.rng)
     counted = {str(name): reply.rows for name, reply in replies.items()}
-    return replace(state, z=z, rows=counted, heads=standardised(state.heads, told))
+    return replace(state, z=z, rows=counted, heads=standardised(state.heads, described))
 
 
-def standardised(heads: Heads, told: Iterable[Described]) -> Heads:
+def standardised(heads: Heads, sent: Sequence[Described]) -> Heads:
     """Mean and spread of each feature over all rows of the sources; decay min(1, d / N).
 
     A hundredth of the mean variance is added to each, so that a feature that hardly changes is not blown up.
     """
-    told = list(told)
-    n = float(sum(each.rows for each in told))
-    moments = [(each.rows / n, each.total_mean.float(), each.total_variance.float()) for each in told]
+    n = float(sum(each.rows for each in sent))
+    moments = [(each.rows / n, each.total_mean.float(), each.total_variance.float()) for each in sent]
     mean = sum((share * its for share, its, _ in moments), torch.zeros(()))
     within = (share * (spread + (its - mean).square()) for share, its, spread in moments)
     variance = sum(within, torch.zeros(()))
     stretch = (variance + FLOOR * variance.mean() + TINY).sqrt()
-    contrast = sum(abs(each.rows / n - 1 / len(told)) for each in told) / 2
+    contrast = sum(abs(each.rows / n - 1 / len(sent)) for each in sent) / 2
     return replace(heads, shift=mean, stretch=stretch, decay=min(1.0, len(mean) / n), contrast=contrast)
 
 
-def class_moments(told: Described, c: int) -> tuple[Tensor, Tensor] | None:
-    """Mean and variance (d,) of a class at one source, if it told them."""
-    place = (told.classes == c).nonzero().flatten()
-    return (told.mean[place[0]].float(), told.variance[place[0]].float()) if len(place) else None
+def class_moments(sent: Described, c: int) -> tuple[Tensor, Tensor] | None:
+    """Mean and variance (d,) of a class at one source, if it sent them."""
+    place = (sent.classes == c).nonzero().flatten()
+    return (sent.mean[place[0]].float(), sent.variance[place[0]].float()) if len(place) else None
 
 
-def pooled(told: Iterable[Described], c: int) -> tuple[Tensor, Tensor] | None:
-    """Mean and variance of a class over all sources that told them, each source alike."""
-    known = [moments for each in told if (moments := class_moments(each, c))]
+def pooled(sent: Iterable[Described], c: int) -> tuple[Tensor, Tensor] | None:
+    """Mean and variance of a class over all sources that sent them, each source alike."""
+    known = [moments for each in sent if (moments := class_moments(each, c))]
     if not known:
         return None
     means, variances = (torch.stack(each) for each in zip(*known, strict=True))
@@ -263,30 +206,30 @@ def atoms(state: State, turn: Turn[Config]) -> Atoms:
     return Atoms(client.narrowed(state.z, wire), state.y.to(wire))
 
 
-def atoms_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Atoms]:
-    """The dictionary to everybody: sources and targets learn it together."""
-    return dict.fromkeys(turn.members(Role.SOURCE, Role.TARGET), atoms(state, turn))
+def both(turn: Turn[Config]) -> tuple[ClientId, ...]:
+    """Sources and targets, which learn the dictionary together."""
+    return turn.members(Role.SOURCE, Role.TARGET)
 
 
 def average_atoms(state: State, replies: Replies[Learnt] | Replies[Shown], turn: Turn[Config]) -> State:
     """Eq. 12: the mean over clients, of points and of soft labels."""
     share = 1 / len(replies)
     most = torch.finfo(WIRE[turn.config.wire]).max  # a reply in a wider type than the wire's may hold more
-    told = (Dictionary(reply.z.float().clamp(-most, most), client.on_simplex(reply.y)) for reply in replies.values())
-    mean = dictionary.mean((share, each) for each in told)
-    versions = two_versions(replies) if turn.config.line and turn.round == turn.config.rounds else ()
+    sent = (Dictionary(reply.z.float().clamp(-most, most), client.on_simplex(reply.y)) for reply in replies.values())
+    mean = dictionary.mean((share, each) for each in sent)
+    two = list(replies)[:2] if turn.config.line and turn.round == turn.config.rounds else ()
+    versions = tuple(Atoms(replies[name].z.float(), replies[name].y.float()) for name in two)
     return replace(state, z=mean.z, y=mean.y, versions=versions)
 
 
-def two_versions(replies: Replies[Learnt] | Replies[Shown]) -> tuple[Atoms, ...]:
-    """The versions of the first two clients, before the mean is taken."""
-    return tuple(Atoms(replies[name].z.float(), replies[name].y.float()) for name in list(replies)[:2])
-
-
-def atoms_to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Adapting]:
-    """The dictionary to those who adapt."""
+def dictionary_of(state: State, turn: Turn[Config]) -> Adapting:
+    """The dictionary and the sources' layers, to those who adapt."""
     sent = atoms(state, turn)
-    return dict.fromkeys(turn.members(Role.TARGET), Adapting(sent.z, sent.y, state.heads))
+    return Adapting(sent.z, sent.y, state.heads)
+
+
+def heads(state: State, turn: Turn[Config]) -> Heads:
+    return state.heads
 
 
 def line_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Line]:
@@ -296,9 +239,4 @@ def line_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Line]:
     a, b = state.versions
     places = torch.linspace(0, 1, STEPS_OF_THE_LINE).view(-1, 1, 1, 1)
     line = Line(torch.lerp(a.z[None], b.z[None], places), torch.lerp(a.y[None], b.y[None], places))
-    return dict.fromkeys(turn.members(Role.SOURCE, Role.TARGET), line)
-
-
-def heads_to_all(state: State, turn: Turn[Config]) -> Mapping[ClientId, Heads]:
-    """What the sources know of unadapted features, to everybody who is scored."""
-    return dict.fromkeys(turn.members(Role.SOURCE, Role.TARGET), state.heads)
+    return dict.fromkeys(both(turn), line)

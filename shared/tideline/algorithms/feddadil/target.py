@@ -1,25 +1,31 @@
 """What a target makes of the dictionary: classifiers -R and -E, a choice without labels, labelled summaries.
 
 All of it is computed at the target and kept there (section 3.4). What leaves are metrics: the evidence that the choice was made
-from and, where its owner has labels to score with, accuracies.
+from and, where its owner has labels to score with, accuracies. Scoring on held-out rows reports
+what was chosen, what it was chosen from, and what a perfect choice would have been.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tideline.algorithms.feddadil.client import common, on_simplex, own
+from tideline import nets
+from tideline.algorithms.feddadil.client import common, embedded, on_simplex, own
 from tideline.algorithms.feddadil.messages import Adapting, Heads, Labelled, Linear, Mine
 from tideline.core.record import Nothing
+from tideline.core.run import Role
 from tideline.core.step import Outcome, Site, step
+from tideline.learning.evaluate import outputs
+from tideline.numerics.clustering.cosine import plane
 from tideline.numerics.labels import softmax
-from tideline.numerics.labels.selection import disagreement, evidence, neighbours
-from tideline.numerics.transport.barycenter import Barycenter, barycenter
+from tideline.numerics.labels.confidence import disagreement, evidence, neighbours
+from tideline.numerics.transport.optimal_transport import Barycenter, barycenter
 
 if TYPE_CHECKING:
     from tideline.algorithms.feddadil import Config
@@ -28,6 +34,18 @@ NONE, OWN, COMMITTEE, R, E = "none", "own", "committee", "r", "e"
 BY_ROWS, BY_SITES, BY_OWN = range(3)  # the linear layers of the sources
 CONTRAST = 0.05  # of the weight must move between sources for s to tell anything
 KEPT = 3  # passes of adaptation whose classifiers are averaged
+
+PARTS = {COMMITTEE: dict.fromkeys((NONE, OWN, R, E), 0.25)}
+ACCURACIES = (
+    "accuracy",  # of what was chosen
+    "source_only",
+    "accuracy_linear",
+    "accuracy_own",
+    "accuracy_r",
+    "accuracy_e",
+    "accuracy_committee",
+    "accuracy_oracle",
+)
 
 
 @step()
@@ -38,7 +56,9 @@ def adapt(order: Adapting, memory: Mine, site: Site[Config]) -> Outcome[Nothing,
     at = passes(c)[site.round - 1]
     whole = support(z, y, memory.alpha, z.shape[1], site)
     recent = passes(c)[: site.round][-KEPT:]
-    made = {f"{R}{at}": reconstruction(whole, c), f"{E}{at}": ensemble(z, y, memory.alpha, c)}
+    h = fitted(whole.z, whole.y, c)
+    reconstruction = Linear(h.weight[None], h.bias[None], torch.ones(1))  # -R (eq. 14): on the barycenter
+    made = {f"{R}{at}": reconstruction, f"{E}{at}": ensemble(z, y, memory.alpha, c)}
     kept = {name: each for name, each in memory.candidates.items() if int(name[1:]) in recent}
     mine = replace(memory, heads=order.heads, candidates={**kept, **made})
     guess = guesses(mine, order.heads, mine.z, mine.guess, c)
@@ -57,13 +77,8 @@ def passes(c: Config) -> tuple[int, ...]:
 def support(z: Tensor, y: Tensor, alpha: Tensor, n_b: int, site: Site[Config]) -> Barycenter:
     """B(alpha; P) with so many points."""
     c: Config = site.config
-    return barycenter(*(z, y, alpha, n_b, site.rng), start=c.start, beta=c.beta, entropy=c.entropy, iterations=c.iterations)
-
-
-def reconstruction(b: Barycenter, c: Config) -> Linear:
-    """-R (eq. 14): one classifier on the barycenter's points and soft labels."""
-    h = fitted(b.z, b.y, c)
-    return Linear(h.weight[None], h.bias[None], torch.ones(1))
+    how = partial(barycenter, start=c.start, beta=c.beta, entropy=c.entropy, iterations=c.iterations)
+    return how(z, y, alpha, n_b, site.rng)
 
 
 def ensemble(z: Tensor, y: Tensor, alpha: Tensor, c: Config) -> Linear:
@@ -117,7 +132,6 @@ def layers(heads: Heads, z: Tensor, scaled: Tensor) -> dict[str, Tensor]:
 
 
 def mean(several: Iterable[Tensor]) -> Tensor:
-    """The mean of probabilities."""
     return torch.stack(list(several)).mean(0)
 
 
@@ -145,3 +159,122 @@ def summaries(z: Tensor, y: Tensor, alpha: Tensor, site: Site[Config]) -> dict[s
     """Distillation: for each SPC a barycenter of n_c * SPC points, a labelled summary of an unlabelled site."""
     made = {str(spc): support(z, y, alpha, spc * site.world.classes, site) for spc in site.config.distil}
     return {name: Labelled(b.z, b.y) for name, b in made.items()}
+
+
+def keepsakes(config: Config, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:
+    """Empty before the first adaptation, and at sources."""
+    if not memory.chosen:
+        return {}
+    taken = {f"summary_{spc}": summary(each) for spc, each in memory.summaries.items()}
+    taken["classifier"] = classifier(memory)
+    if len(memory.picture.z):
+        taken["picture"] = picture(config, memory)
+    return taken
+
+
+def summary(points: Labelled) -> dict[str, Tensor]:
+    """Labelled points in feature space: x (r, d), y (r,), soft (r, n_c)."""
+    return {"x": points.z, "y": points.y.argmax(1), "soft": points.y}
+
+
+def classifier(memory: Mine) -> dict[str, Tensor]:
+    """All that predicting takes. The prediction is the sum over members of share times softmax(weight z + bias), where z is
+
+    for `own_*` (m, n_c, d)     the encoder's feature, (x - shift) / stretch, and then as the setting `scaling` says;
+    for `common_*` (1, n_c, d)  (x - common_shift) / common_stretch;
+    and `network_share` times the whole network's own softmax, whose weights stand under `network/`.
+    """
+    members = PARTS.get(memory.chosen, {memory.chosen: 1.0})
+    linear = [(share, each) for name, share in members.items() for each in on_own_scale(name, memory)]
+    taken = {"shift": memory.shift, "stretch": memory.stretch, **{f"network/{n}": w for n, w in memory.model.items()}}
+    if NONE in members:
+        taken |= unadapted(memory, members[NONE])
+    if linear:
+        taken |= {f"own_{part}": torch.cat([getattr(each, part) for _, each in linear]) for part in ("weight", "bias")}
+        taken["own_share"] = torch.cat([share * each.share for share, each in linear])
+    return taken
+
+
+def unadapted(memory: Mine, share: float) -> dict[str, Tensor]:
+    """The network's share; or, where data are features, the layer of all sources' rows with its share and its scale."""
+    whole = torch.tensor([share])
+    if memory.model:
+        return {"network_share": whole}
+    layer = {"common_weight": memory.heads.weight[:1], "common_bias": memory.heads.bias[:1], "common_share": whole}
+    return layer | {"common_shift": memory.heads.shift, "common_stretch": memory.heads.stretch}
+
+
+def on_own_scale(name: str, memory: Mine) -> list[Linear]:
+    """The layers on own-scaled features behind a prediction's name, their shares summing to one."""
+    if name == OWN:
+        return [Linear(memory.heads.weight[BY_OWN:], memory.heads.bias[BY_OWN:], torch.ones(1))]
+    if name == NONE:
+        return []
+    found = [each for key, each in sorted(memory.candidates.items()) if key.startswith(name)]
+    return [replace(each, share=each.share / len(found)) for each in found]
+
+
+def picture(config: Config, memory: Mine) -> dict[str, Tensor]:
+    """The site's rows and their barycenter along the directions in which both vary most; classes as the choice guesses them."""
+    z = own(memory, config)
+    guess = guesses(memory, memory.heads, memory.z, memory.guess, config)[memory.chosen]
+    flat = plane(torch.cat([z, memory.picture.z]))
+    return {
+        "site": flat[: len(z)],
+        "site_class": guess.argmax(1),
+        "barycenter": flat[len(z) :],
+        "barycenter_class": memory.picture.y.argmax(1),
+    }
+
+
+def score(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
+    """Accuracies in [0, 1]. A source is scored with the unadapted model: the dictionary serves those without labels."""
+    y = site.data.y
+    if y is None or not len(y):
+        return Outcome(Nothing(), memory)
+    z = embedded(memory, site, site.data.x)
+    found = {name: accuracy(p, y) for name, p in guesses(memory, order, z, network(memory, site), site.config).items()}
+    metrics = {"accuracy": found[NONE], "source_only": found[NONE]} if NONE in found else {}
+    metrics |= {"accuracy_linear": found["rows"], "accuracy_own": found[OWN]} if OWN in found else {}
+    if site.role is Role.TARGET and memory.chosen:
+        metrics |= adapted(found, memory, site.config)
+        metrics |= {f"distilled_{spc}": accuracy(p, y) for spc, p in distilled(memory, site, own(memory, site.config, z))}
+    return Outcome(Nothing(), memory, metrics)
+
+
+def network(memory: Mine, site: Site[Config]) -> Tensor:
+    """What the unadapted network makes of the held-out rows (b, n_c); no rows where data are features."""
+    if not memory.model:
+        return torch.zeros(0, site.world.classes)
+    return outputs(nets.loaded(site.world, memory.model, site.device), site.data.x, site.device).softmax(1)
+
+
+def accuracy(guess: Tensor, y: Tensor) -> float:
+    """The share of rows whose largest output is their label."""
+    return float((guess.argmax(1) == y).double().mean())
+
+
+def distilled(memory: Mine, site: Site[Config], z: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """What classifiers learnt from the labelled summaries make of the held-out rows."""
+    for spc, summary in memory.summaries.items():
+        yield spc, softmax.probabilities(fitted(summary.z, summary.y, site.config), z)
+
+
+def adapted(found: Mapping[str, float], memory: Mine, c: Config) -> dict[str, float]:
+    """What was chosen without labels; -R and -E after the last pass that this target took part in; the best of all, which only
+    labels can tell."""
+    candidates = {name: value for name, value in found.items() if name not in ("rows", "sites")}
+    metrics = {
+        "accuracy": found[memory.chosen],
+        "accuracy_r": found[newest(memory, R)],
+        "accuracy_e": found[newest(memory, E)],
+        "accuracy_oracle": max(candidates.values()),
+        "adapted": float(memory.chosen != NONE),
+    }
+    metrics |= {"accuracy_committee": found[COMMITTEE]} if COMMITTEE in found else {}
+    return metrics | {f"evidence_{name}": value for name, value in memory.evidence.items()}
+
+
+def newest(memory: Mine, way: str) -> str:
+    """The candidate of a way from the latest pass."""
+    return max((name for name in memory.candidates if name.startswith(way)), key=lambda name: int(name[1:]))

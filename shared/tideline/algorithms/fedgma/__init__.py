@@ -16,7 +16,7 @@ from tideline.core.phase import Replies, Turn
 from tideline.core.run import World
 from tideline.core.settings import Plain, setting
 from tideline.nets import layers
-from tideline.numerics.aggregation.sign_agreement import masked_mean
+from tideline.numerics.aggregation.averaging import masked_mean
 
 
 @dataclass(frozen=True)

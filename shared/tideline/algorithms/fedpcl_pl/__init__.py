@@ -8,50 +8,241 @@ sites share are prototypes: the mean projection of each class.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from torch import Tensor
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
 
-from tideline.algorithms.fedpcl_pl import client, server
-from tideline.algorithms.fedpcl_pl.messages import Kept, State
-from tideline.algorithms.source_free import method, scoring, source
-from tideline.algorithms.source_free.settings import DEMO, TINY, Source
-from tideline.core.algorithm import InitialWeights
-from tideline.core.phase import Phase, Plan
-from tideline.core.run import World
+from tideline import nets
+from tideline.algorithms.averaging import scored
+from tideline.algorithms.source_free import begun, method, source
+from tideline.algorithms.source_free.adapting import seen
+from tideline.algorithms.source_free.family import DEMO, TINY, Local, Mine, Model, Taught
+from tideline.algorithms.source_free.source import network
+from tideline.core.phase import Phase, Plan, Replies, Turn, to
+from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.record import Nothing, Weights, field, record
+from tideline.core.run import Role, World
 from tideline.core.settings import setting
+from tideline.core.step import Outcome, Site, View, step
+from tideline.learning.evaluate import accuracy, outputs
+from tideline.learning.fit import fit_at
+from tideline.numerics.labels.prototypes import Sets, class_means, classified, contrast, mean_prototypes, pseudo_labels
+
+# At a site
+
+HIDDEN, WIDTH = 512, 256
+LEAST = 5  # rows of a class that is sent: the mean of fewer would nearly be one of them
 
 
 @dataclass(frozen=True)
-class Config(Source):
-    """Settings of FedPCL."""
+class Config(Local):
+    """Settings of FedPCL. The local SGD trains a site's head alone."""
 
-    rounds: int = setting(20, low=0, high=100_000, doc="rounds of training the heads, R; 0 leaves the source model as it is")
-    epochs: int = setting(5, low=1, doc="local epochs a round, E")
     batch: int = setting(32, low=1, doc="rows in a mini-batch")
-    rate: float = setting(1e-3, low=0.0, doc="learning rate of the head's SGD")
-    momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the head's SGD; fresh each round")
-    weight_decay: float = setting(1e-3, low=0.0, doc="weight decay of the head's SGD")
     tau: float = setting(70.0, low=1e-6, doc="temperature of the softmax over prototypes; 0.07 with normalise: true")
     normalise: bool = setting(False, doc="projections and prototypes of unit length")
-    evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
+
+
+@record
+class Common:
+    """Down: what all sites have in common."""
+
+    f: Weights = field(doc="f_S, which never changes")
+    g: Weights = field(doc="g_S, which never changes")
+    seed: int = field(doc="seed of the projection head's initialisation")
+    mean: Tensor = field("classes width", doc="Cbar^c, the mean over the sites that have the class; zeros where none has")
+    present: Tensor = field("classes", doc="which classes have a prototype")
+
+
+@record
+class Lesson:
+    """Down, to train: what is common, and every site's prototypes, without a word of whose they are."""
+
+    common: Common = field(doc="what all sites have in common")
+    each: Tensor = field("sites classes width", doc="C_j^c of each site that sent any; zeros where it has none of the class")
+    there: Tensor = field("sites classes", doc="which of them exist")
+
+
+@record
+class Described:
+    """Up: a site's prototypes. They go to all sites as they are."""
+
+    prototypes: Tensor = field(
+        "classes width",
+        Exposure.STATISTIC,
+        audience=TO_BOTH,
+        doc="C_i^c, the mean projection of the rows with each pseudo-label, for all sites; zeros for fewer than 5 rows",
+    )
+    counts: Tensor = field("classes", Exposure.COUNT, low=0, doc="rows with each pseudo-label; 0 for a class of fewer than 5")
+
+
+@record
+class Memory(Mine):
+    """A site's memory: h_S and its own head. Empty before its first exchange."""
+
+    head: Weights = field(doc="the site's own projection head p")
+    mean: Tensor = field(doc="Cbar^c (classes, width), as the site was sent them last")
+    present: Tensor = field(doc="which classes have a prototype (classes,)")
+
+
+@record
+class State(Model):
+    """What the coordinator knows: h_S and all prototypes."""
+
+    seed: int = field(doc="seed of every site's projection head")
+    prototypes: dict[str, Tensor] = field(doc="C_i^c (classes, width) as each site sent them last")
+    counts: dict[str, Tensor] = field(doc="its rows of each class (classes,)")
+
+
+def prepare(config: Config, site: Site[Config]) -> Memory:
+    """No head yet: its seed comes with the first order."""
+    return Memory({}, {}, {}, torch.zeros(0, 0), torch.zeros(0, dtype=torch.bool))
+
+
+@step()
+def describe(order: Common, memory: Memory, site: Site[Config]) -> Outcome[Described, Memory]:
+    """The first prototypes, by the head as it was drawn."""
+    z, labels = labelled_rows(order, site)
+    head = head_of(order, memory, site)
+    return Outcome(described(head, z, labels, site), next_memory(order, head))
+
+
+@step(metrics=("loss",))
+def learn(order: Lesson, memory: Memory, site: Site[Config]) -> Outcome[Described, Memory]:
+    """E epochs of SGD on the head alone, and the prototypes by the head as it then is."""
+    c: Config = site.config
+    z, labels = labelled_rows(order.common, site)
+    head = head_of(order.common, memory, site)
+    mean = sets(order.common.mean[None], order.common.present[None], site)
+    each = sets(order.each, order.there, site)
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return contrast(aligned(net(x), c), y, mean, each, c.tau)
+
+    optimiser = torch.optim.SGD(head.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
+    rows = replace(site.data, x=z, y=labels)
+    value = fit_at(site, head, loss, optimiser, epochs=c.epochs, batch=c.batch, data=rows)
+    return Outcome(described(head, z, labels, site), next_memory(order.common, head), {"loss": value})
+
+
+@step(metrics=("accuracy",), view=View.HELD_OUT)
+def score(order: Common, memory: Memory, site: Site[Config]) -> Outcome[Nothing, Memory]:
+    """What the site would use now: its head, and the mean prototypes."""
+    value = accuracy(predict, order, memory, site)
+    kept = next_memory(order, head_of(order, memory, site))
+    return Outcome(Nothing(), kept, {} if value is None else {"accuracy": value})
+
+
+def predict(order: Common, memory: Memory, site: Site[Config], x: Tensor) -> Tensor:
+    """z . Cbar^c for the classes that have a prototype; the source model's outputs where none has."""
+    net = network(site, order.f, order.g)
+    if not bool(order.present.any()):
+        return outputs(net, x, site.device)
+    head, c = head_of(order, memory, site), site.config
+    z = aligned(outputs(head, nets.features(net, x, site.device), site.device), c)
+    return classified(z, aligned(order.mean, c), order.present)
+
+
+def labelled_rows(order: Common, site: Site[Config]) -> tuple[Tensor, Tensor]:
+    """f_S of the site's rows (n, q), and their prototype labels (n,): the same each round, as f_S is frozen."""
+    given = seen(network(site, order.f, order.g), site)
+    return given.z, pseudo_labels(given.z, given.p).labels
+
+
+def described(head: nn.Module, z: Tensor, labels: Tensor, site: Site[Config]) -> Described:
+    """C_i^c of the classes with enough rows."""
+    projected = aligned(outputs(head, z, site.device), site.config)
+    return Described(*class_means(projected, labels, site.world.classes, LEAST))
+
+
+def aligned(z: Tensor, c: Config) -> Tensor:
+    """Rows (..., w) of unit length, where that is asked for; zeros stay."""
+    return functional.normalize(z, dim=-1) if c.normalise else z
+
+
+def sets(prototypes: Tensor, present: Tensor, site: Site[Config]) -> Sets:
+    """Prototypes (S, M, w) as projections are compared with them, on the site's device."""
+    return Sets(aligned(prototypes, site.config).to(site.device), present.to(site.device))
+
+
+def head_of(order: Common, memory: Memory, site: Site[Config]) -> nn.Module:
+    """The site's own head, on its device; in the beginning that of the common seed."""
+    head = drawn(order.seed, nets.width(site.world))
+    if memory.head:
+        head.load_state_dict(dict(memory.head))
+    return head.to(site.device)
+
+
+def drawn(seed: int, q: int) -> nn.Module:
+    """p: q -> 512 -> ReLU -> 256, the same for the same seed."""
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(seed)
+        return nn.Sequential(nn.Linear(q, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH))
+
+
+def next_memory(order: Common, head: nn.Module) -> Memory:
+    weights: Weights = nets.weights_of(head)
+    return Memory(order.f, order.g, weights, order.mean, order.present)
+
+
+# At the coordinator
+
+
+def of_model(h: Model, config: Config, rng: Generator) -> State:
+    """One seed for all heads; no site has sent a prototype yet."""
+    return State(h.f, h.g, int(torch.randint(2**31, (), generator=rng)), {}, {})
+
+
+def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
+    h = source.mean_of(replies)
+    return replace(state, f=h.f, g=h.g)
+
+
+def gathered(state: State, world: World) -> Sets:
+    """All sites' prototypes, in the order of their names; without sites that have none."""
+    known = [(state.prototypes[k], state.counts[k] >= LEAST) for k in sorted(state.prototypes)]
+    known = [(prototypes, there) for prototypes, there in known if bool(there.any())]
+    if not known:
+        return Sets(torch.zeros(0, world.classes, WIDTH), torch.zeros(0, world.classes, dtype=torch.bool))
+    return Sets(torch.stack([prototypes for prototypes, _ in known]), torch.stack([there for _, there in known]))
+
+
+def common(state: State, turn: Turn[Config]) -> Common:
+    mean = mean_prototypes(gathered(state, turn.world))
+    return Common(state.f, state.g, state.seed, mean.prototypes[0], mean.present[0])
+
+
+def lesson(state: State, turn: Turn[Config]) -> Lesson:
+    each = gathered(state, turn.world)
+    return Lesson(common(state, turn), each.prototypes, each.present)
+
+
+def collect(state: State, replies: Replies[Described], turn: Turn[Config]) -> State:
+    """The prototypes of those who answered, beside the last of the others."""
+    prototypes: dict[str, Tensor] = {**state.prototypes, **{str(k): r.prototypes.float() for k, r in replies.items()}}
+    counts: dict[str, Tensor] = {**state.counts, **{str(k): r.counts for k, r in replies.items()}}
+    return replace(state, prototypes=prototypes, counts=counts)
+
+
+START: source.Start[Config, State] = source.Start(State, of_model)
 
 
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, the first prototypes, then rounds."""
-    taught = (source.phase(server.take_source, Kept),) * c.source_rounds
-    first = (Phase("describe", client.describe, ask=server.to_targets, fold=server.collect),) if c.rounds else ()
-    work = Phase("learn", client.learn, ask=server.lessons, fold=server.collect)
-    grade = Phase("score", client.score, ask=server.to_targets)
-    return (*taught, scoring.source_only(keeps=Kept), *first, *scoring.scored(c, lambda r: work, grade))
+    first = (Phase("describe", describe, ask=to(Role.TARGET, common), fold=collect),) if c.rounds else ()
+    work = Phase("learn", learn, ask=to(Role.TARGET, lesson), fold=collect)
+    grade: Phase[Config, State] = Phase("score", score, ask=to(Role.TARGET, common))
+    return (*begun(c, take_source, Memory), *first, *scored(c, (work,), grade))
 
 
 def sizes(config: Config, world: World) -> Mapping[str, int]:
     """A prototype for each class, of the head's width."""
-    return {"classes": world.classes, "width": client.WIDTH}
+    return {"classes": world.classes, "width": WIDTH}
 
 
-def keepsakes(config: Config, memory: Kept) -> Mapping[str, Mapping[str, Tensor]]:
+def keepsakes(config: Config, memory: Memory) -> Mapping[str, Mapping[str, Tensor]]:
     """The frozen network, the site's head over its features, and the mean prototypes that projections are compared with."""
     if not memory.f:
         return {}
@@ -74,13 +265,11 @@ fedpcl_pl = method(
     "Sites without labels share prototypes over the source's frozen features",
     Config,
     plan,
-    state=State,
-    begin=server.begin,
-    memory=Kept,
-    prepare=client.prepare,
+    memory=Memory,
+    prepare=prepare,
     sizes=sizes,
     keepsakes=keepsakes,
-    initial_weights=InitialWeights(server.begin_with, source.needs_targets),
+    start=START,
     claims=CLAIMS,
     # With dot products as they are, heads have to grow first, for which a demonstration is too short.
     presets={"tiny": TINY, "demo": {**DEMO, "normalise": True, "tau": 0.07}},

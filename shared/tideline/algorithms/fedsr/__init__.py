@@ -1,4 +1,4 @@
-"""FedSR: sites learn one encoder whose representations are simple, so that it holds in domains that nobody trained on.
+"""FedSR: sites learn one encoder whose representations are simple, so that it holds in domains that no site trained on.
 
 Nguyen, Torr, Lim: FedSR: A Simple and Effective Domain Generalization Method for Federated Learning, NeurIPS 2022. A row's
 representation is a distribution; one term keeps it short (L2R), the other near a reference of its class (CMI).
@@ -6,25 +6,26 @@ representation is a distribution; one term keeps it short (L2R), the other near 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from tideline import nets
-from tideline.algorithms.averaging import PRESETS, Training, model_to_all, model_to_learners, needs_teachers, scored
-from tideline.algorithms.averaging.messages import Model, State
-from tideline.algorithms.fedsr.client import predict, prepare, train
-from tideline.algorithms.fedsr.messages import Mine, Update
+from tideline.algorithms.averaging import PRESETS, Training, learners, needs_teachers, plain_mean, scored
+from tideline.algorithms.averaging.messages import Model, State, Trained
 from tideline.core.algorithm import Algorithm
-from tideline.core.phase import Phase, Plan, Replies, Turn
+from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
+from tideline.core.record import field, record
 from tideline.core.run import Roster, World
 from tideline.core.settings import Plain, setting
+from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate
+from tideline.learning.fit import fit_at, optimiser
 from tideline.nets import probabilistic
-from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.nets.probabilistic import References, class_divergence, encoded, length, log_mean_softmax
 
 
 @dataclass(frozen=True)
@@ -37,24 +38,108 @@ class FedSR(Training):
     draws: int = setting(20, low=0, high=10_000, doc="representations that a prediction is the mean over; 0: mu alone")
 
 
+@record
+class Mine:
+    """A site's memory: its own class references, K classes and representations of m numbers."""
+
+    r_mu: Tensor = field("K m", doc="means of the classes' representations")
+    r_s: Tensor = field("K m", doc="their scales, before softplus")
+    C: float = field(doc="the scale between a representation and its class's reference")
+
+
+# At a site
+
+
+def prepare(config: FedSR, site: Site[FedSR]) -> Mine:
+    """References before the first round: means of 0, scales of softplus(1), C = 1."""
+    shape = site.world.classes, probabilistic.width(site.world)
+    return Mine(torch.zeros(shape), torch.ones(shape), 1.0)
+
+
+@step(metrics=("loss",))
+def train(order: Model, memory: Mine, site: Site[FedSR]) -> Outcome[Trained, Mine]:
+    """E epochs on CE + a_L2R L2R + a_CMI CMI, over encoder, classifier and the site's own references."""
+    c: FedSR = site.config
+    net = network(order, site)
+    references = opened(memory, site.device)
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return objective(c, net, references, x, y, noise(x, references, site))
+
+    by = optimiser(c, (*net.parameters(), *trained(references)))
+    value = fit_at(site, net, loss, by, epochs=c.epochs, batch=c.batch)
+    return Outcome(Trained(nets.weights_of(net)), closed(references), {"loss": value})
+
+
+def objective(c: FedSR, net: nn.Module, references: References, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
+    """The loss of a batch x (b, *inputs), y (b,), with the draw eps (b, m)."""
+    mu, sigma = encoded(net, x)
+    z = mu + sigma * eps
+    plain = functional.cross_entropy(net.get_submodule("classifier")(z), y)
+    short = length(z, squared=c.l2r == "squared")
+    return plain + c.a_l2r * short + c.a_cmi * class_divergence(mu, sigma, y, references)
+
+
+def noise(x: Tensor, references: References, site: Site[FedSR]) -> Tensor:
+    """One standard normal draw for each row of x: (b, m), the same on every device."""
+    return torch.randn(len(x), references.r_mu.shape[1], generator=site.rng).to(x.device)
+
+
+def predict(order: Model, memory: Mine, site: Site[FedSR], x: Tensor) -> Tensor:
+    """log of the mean of the softmax over draws of z; of mu alone where `draws` is 0. x (n, *inputs) -> (n, classes)."""
+    c: FedSR = site.config
+    net = network(order, site).eval()
+    with torch.no_grad():
+        return torch.cat([predicted(net, rows.to(site.device), c.draws, site).cpu() for rows in torch.split(x, nets.rows_of(x))])
+
+
+def predicted(net: nn.Module, x: Tensor, draws: int, site: Site[FedSR]) -> Tensor:
+    """`predict` for rows that pass through the network at once."""
+    mu, sigma = encoded(net, x)
+    eps = torch.randn(draws, *mu.shape, generator=site.rng).to(x.device)
+    z = mu + sigma * eps if draws else mu[None]
+    return log_mean_softmax(net.get_submodule("classifier")(z))
+
+
+def network(order: Model, site: Site[FedSR]) -> nn.Module:
+    """Encoder and classifier, on the site's device."""
+    return nets.loaded(site.world, order.model, site.device, made=probabilistic.build)
+
+
+def opened(memory: Mine, device: str) -> References:
+    """References that can be trained: copies, on the site's device."""
+    C = torch.tensor(memory.C, dtype=torch.float32)
+    return References(*(nn.Parameter(t.clone().to(device)) for t in (memory.r_mu, memory.r_s, C)))
+
+
+def trained(references: References) -> Iterator[nn.Parameter]:
+    """What of them is trained, which is all."""
+    for each in (references.r_mu, references.r_s, references.C):
+        assert isinstance(each, nn.Parameter)
+        yield each
+
+
+def closed(references: References) -> Mine:
+    r = references
+    return Mine(r.r_mu.detach().cpu(), r.r_s.detach().cpu(), float(r.C.detach()))
+
+
 def begin(config: FedSR, world: World, roster: Roster, rng: Generator) -> State:
-    """Encoder and classifier at random."""
     return State(nets.weights_of(probabilistic.build(world)))
 
 
-def mean(state: State, replies: Replies[Update], turn: Turn[FedSR]) -> State:
+def mean(state: State, replies: Replies[Trained], turn: Turn[FedSR]) -> State:
     """The plain mean of encoders and classifiers."""
-    return State(weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
+    return State(plain_mean(replies))
 
 
 def plan(c: FedSR) -> Plan[FedSR, State]:
-    """(train, score) x R."""
-    work = Phase("train", train, ask=model_to_learners, fold=mean)
-    return scored(c, work, evaluate(model_to_all, predict, takes=Model, keeps=Mine, confidence=c.confidence))
+    work = Phase("train", train, ask=to(learners, Model), fold=mean)
+    return scored(c, (work,), evaluate(to_all(Model), predict, takes=Model, keeps=Mine, confidence=c.confidence))
 
 
 def fits(config: FedSR, world: World, roster: Roster) -> None:
-    """The network has an encoder to widen, and somebody has labels. Raises ConfigRefused, RosterRefused."""
+    """The network has an encoder to widen, and a client has labels. Raises ConfigRefused, RosterRefused."""
     nets.check(world, made=probabilistic.build)
     needs_teachers(config, roster)
 

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tideline import nets
+from tideline.algorithms.averaging import scored
 from tideline.algorithms.fedwca import client, server
-from tideline.algorithms.fedwca.clusters import AGGLOMERATIVE, FINCH, GIVEN, KINDS
-from tideline.algorithms.fedwca.messages import State
-from tideline.algorithms.source_free import scoring, source
-from tideline.algorithms.source_free.messages import Mine
-from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting
-from tideline.core.algorithm import Algorithm, InitialWeights
+from tideline.algorithms.fedwca.client import State
+from tideline.algorithms.fedwca.server import AGGLOMERATIVE, FINCH, GIVEN, KINDS
+from tideline.algorithms.source_free import begun, method, source
+from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Mine
+from tideline.core.algorithm import Algorithm
 from tideline.core.errors import ConfigRefused
-from tideline.core.phase import Phase, Plan
+from tideline.core.phase import Phase, Plan, to
 from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import nearest, setting
 from tideline.nets import layers
@@ -46,31 +46,21 @@ class Config(Adapting):
     lost_after: int = setting(3, low=1, doc="rounds in a row without an answer after which a site leaves its cluster")
 
 
+START: source.Start[Config, State] = source.Start(State, server.of_model)
+
+
 def plan(c: Config) -> Plan[Config, State]:
     """Source; the first round, which makes the clusters; then one full round in U, and light ones between."""
-    first = Phase("first", client.adapt_from, ask=server.source_to_adapt, fold=server.cluster)
+    first = Phase("first", client.adapt_from, ask=to(Role.TARGET, server.source_start), fold=server.cluster)
     full = Phase("full", client.mix, ask=server.models_to_mix, fold=server.fold_measured)
     light = Phase("light", client.adapt_from, ask=server.starts, fold=server.fold)
 
-    def of(r: int) -> Phase[Config, State]:
+    def of(r: int) -> Plan[Config, State]:
         if r == 1:
-            return first
-        return full if c.weights in server.MEASURED and (r - 2) % c.refresh_every == 0 else light
+            return (first,)
+        return (full,) if c.weights in server.MEASURED and (r - 2) % c.refresh_every == 0 else (light,)
 
-    taught = (source.phase(server.take_source),) * c.source_rounds
-    return (*taught, scoring.source_only(server.source_to_targets), *scoring.scored(c, of, scoring.score(server.own_to_targets)))
-
-
-def needs_both(config: Config, world: World, roster: Roster) -> None:
-    """A source and targets, and settings that fit them. Raises ConfigRefused, RosterRefused."""
-    source.needs_both(config, world, roster)
-    check(config, world, roster)
-
-
-def needs_targets(config: Config, world: World, roster: Roster) -> None:
-    """What a run needs that brings its source model. Raises ConfigRefused, RosterRefused."""
-    source.needs_targets(config, world, roster)
-    check(config, world, roster)
+    return (*begun(c, START.take_source), *scored(c, of, source.score(Mine, server.own_to_targets)))
 
 
 def check(config: Config, world: World, roster: Roster) -> None:
@@ -94,7 +84,7 @@ def check(config: Config, world: World, roster: Roster) -> None:
 
 
 def check_given(config: Config, targets: Sequence[str]) -> None:
-    """Every target has a group, and nobody else. Raises ConfigRefused."""
+    """Every target has a group, and no other site. Raises ConfigRefused."""
     without = [k for k in targets if not config.given.get(k)]
     if without:
         raise ConfigRefused(
@@ -118,21 +108,14 @@ CLAIMS = (
     "Counts of rows are not sent, nor batch norm's counters: every member of a cluster counts alike.",
 )
 
-fedwca = Algorithm(
+fedwca: Algorithm[Config, State, Mine] = method(
     "fedwca",
     "Mori et al.: Federated Source-free Domain Adaptation for Classification: Weighted Cluster Aggregation for Unlabeled Data",
     "Sites without labels adapt a source model, in clusters that mix",
     Config,
-    State,
-    server.begin,
     plan,
-    memory=Mine,
-    prepare=source.prepare,
-    fits=needs_both,
-    initial_weights=InitialWeights(server.begin_with, needs_targets),
-    keepsakes=scoring.keepsakes,
-    cast=(Role.SOURCE, Role.TARGET, Role.TARGET),
-    network="lenet_bn",
+    start=START,
+    check=check,
     claims=CLAIMS,
     presets={
         "tiny": {**TINY, "rounds": 3, "refresh_every": 2},

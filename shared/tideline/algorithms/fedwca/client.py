@@ -1,4 +1,7 @@
-"""FedWCA at a site: which mixture of the clusters' models suits it, labels from two models, adaptation (algorithms 1 and 2)."""
+"""What FedWCA sends and stores, and a site's half: which mixture of the clusters' models suits it, and how it adapts.
+
+Algorithms 1 and 2. Who is in which cluster is a field of `State` and of no message.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,62 @@ import torch
 from torch import Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.fedwca.messages import Adapted, Mix, Start, Weighed
 from tideline.algorithms.source_free.adapting import Aim, Seen, adapt, labelled, plain, seen
-from tideline.algorithms.source_free.messages import Mine
+from tideline.algorithms.source_free.family import Adapted, Mine, Model
 from tideline.algorithms.source_free.source import network
-from tideline.core.record import Weights
+from tideline.core.privacy import Exposure
+from tideline.core.record import Weights, field, record
 from tideline.core.step import Outcome, Site, step
 from tideline.nets import layers
 from tideline.numerics.clustering.mixing import cosine_confidence, softmax_weights
-from tideline.numerics.labels.neighbourhood import collapsed, soft_density
+from tideline.numerics.labels.confidence import collapsed, soft_density
 from tideline.numerics.labels.prototypes import Labelled, partners, two_model
 
 if TYPE_CHECKING:
     from tideline.algorithms.fedwca import Config
 
 LOCAL = "local"
+
+
+@record
+class Start:
+    """Down, in the first round and where the coordinator makes f_init: two models, however many clusters there are."""
+
+    f: Weights = field(doc="f_{c_k}, the model of the site's cluster; in the first round f_S")
+    init: Weights | None = field(doc="f_init, where training begins; none: with the own model")
+    g: Weights = field(doc="the classifier of the source")
+
+
+@record
+class Mix:
+    """Down, in a full round: C + 1 models. How many there are tells the number of clusters, and nothing of their members."""
+
+    f: Weights = field(doc="f_{c_k}, the model of the site's cluster")
+    soft: tuple[Weights, ...] = field(doc="f~_c, the soft model of each cluster; none where there is but one cluster")
+    g: Weights = field(doc="the classifier of the source")
+    scores: Tensor = field("C", doc="zeros, one for each soft model, which the site's weights take the place of")
+
+
+@record
+class Weighed(Adapted):
+    """Up, in a full round: f_k, and which models suited the site."""
+
+    alpha: Tensor = field("C", Exposure.STATISTIC, low=0, doc="how well each soft model suits the site, on the simplex (eq. 1)")
+    beta: Tensor = field(
+        "2", Exposure.STATISTIC, low=0, doc="shares of the cluster's model and of the soft models' mean, on the simplex (eq. 3)"
+    )
+
+
+@record
+class State(Model):
+    """What the coordinator knows: h_S, for sites that come late, and the clusters."""
+
+    models: tuple[Weights, ...] = field(doc="f_c, the model of each cluster")
+    members: dict[str, int] = field(doc="the cluster of each site that has one")
+    layers: Weights = field(doc="what each of them was clustered by")
+    missed: dict[str, int] = field(doc="rounds in a row in which each of them did not answer")
+    soft: Tensor = field("L C", doc="S: the share of f_c in each of the L models that a full round sends as soft ones")
+    v: Weights = field(doc="v_k (C,): the share of f_c in a site's f_init (eq. 8), since its last full round")
 
 
 @step(metrics=("loss", "agree"))
@@ -33,8 +77,8 @@ def adapt_from(order: Start, memory: Mine, site: Site[Config]) -> Outcome[Adapte
     second = None if order.init is None else known(seen(net, site), site)
     if order.init is not None:
         pour(net, order.g, [(1.0, order.init)])
-    f, told = adapted(net, site, second)
-    return Outcome(Adapted(f), memory, told)
+    f, metrics = adapted(net, site, second)
+    return Outcome(Adapted(f), memory, metrics)
 
 
 @step(metrics=("loss", "agree", "collapsed"))
@@ -42,14 +86,14 @@ def mix(order: Mix, memory: Mine, site: Site[Config]) -> Outcome[Weighed, Mine]:
     """alpha, beta and f_init, then adapt from there (algorithm 1, lines 13 to 16). One model is in memory; the rest are files."""
     net = network(site, order.f, order.g)
     if not order.soft:
-        f, told = adapted(net, site, None)
-        return Outcome(Weighed(f, torch.zeros(0), torch.tensor([1.0, 0.0])), memory, told)
+        f, metrics = adapted(net, site, None)
+        return Outcome(Weighed(f, torch.zeros(0), torch.tensor([1.0, 0.0])), memory, metrics)
     own = seen(net, site)
     alpha = cluster_weights(order, net, site)
     beta, flat = own_share(order, alpha, net, site, own)
     pour(net, order.g, [(float(beta[0]), order.f), *weights_of(float(beta[1]) * alpha, order)])
-    f, told = adapted(net, site, known(own, site))
-    return Outcome(Weighed(f, alpha.float(), beta.float()), memory, {**told, "collapsed": float(flat)})
+    f, metrics = adapted(net, site, known(own, site))
+    return Outcome(Weighed(f, alpha.float(), beta.float()), memory, {**metrics, "collapsed": float(flat)})
 
 
 def pour(net: nn.Module, g: Weights, terms: Sequence[tuple[float, Weights]]) -> None:
@@ -104,7 +148,7 @@ def own_share(order: Mix, alpha: Tensor, net: nn.Module, site: Site[Config], own
 
 
 def adapted(net: nn.Module, site: Site[Config], second: Labelled | None) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Adapt f_init, which is in the network: f_k and what is told. second: what the cluster's model says of the rows."""
+    """Adapt f_init, which is in the network: f_k and the metrics. second: what the cluster's model says of the rows."""
     c: Config = site.config
     agreed: list[float] = []
     loss = adapt(net, site, aim_with(second, site, agreed), fixed=c.fixed_labels, mu=c.mu)

@@ -3,24 +3,135 @@ Domain Generalization, 2024).
 
 The coordinator generates each client's model from the client's embedding, and learns from what local training adds to it: clients
 share through the hypernetwork, and no mean of models is taken. GradAlign weighs the clients, a moving average steadies the steps.
+
+Embeddings may come from an autoencoder (appendix A.1.3): each site sends the mean of its rows' latent vectors, which then stays.
+For images whose sides are multiples of 4 it is that of table 9; for other worlds it is ours, x -> 64 -> e -> 64 -> x with ReLU.
+The paper takes the mean over validation images; here it is over rows that the autoencoder was not trained on, as no step sees
+held-out rows before it scores them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import prod
+
+import torch
+from torch import Tensor, nn
 
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.hfedf import embedding, server
-from tideline.algorithms.hypernetworks import client
-from tideline.algorithms.hypernetworks.messages import State
-from tideline.algorithms.hypernetworks.server import begin, begin_from, to_be_scored, to_learners
-from tideline.algorithms.hypernetworks.settings import Hyper, check, check_supplied
+from tideline.algorithms.hypernetworks import Counted, Hyper, State, Update, check, check_supplied, train, train_counted
+from tideline.algorithms.hypernetworks.server import (
+    NU,
+    begin,
+    begin_from,
+    gradients,
+    moved,
+    optimised,
+    pulled,
+    rows_of_nu,
+    scoring,
+    to_be_scored,
+    to_learners,
+)
 from tideline.core.algorithm import Algorithm, InitialWeights
-from tideline.core.phase import Phase, Plan
-from tideline.core.record import Nothing
-from tideline.core.run import Role
+from tideline.core.errors import DataRefused
+from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
+from tideline.core.privacy import Exposure
+from tideline.core.record import Nothing, Weights, field, record
+from tideline.core.run import ClientId, Role, World
 from tideline.core.settings import setting
-from tideline.learning.optimisers import OPTIMISERS
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.fit import OPTIMISERS
+from tideline.numerics.aggregation.hypernetwork import Pulled
+from tideline.numerics.aggregation.server_step import alignment, clipping, step_
+
+ROWS, STEPS, RATE, WIDTH = 100, 200, 1e-3, 64
+LEAST = 5  # rows whose mean is taken: of fewer it would nearly be one row's
+
+
+@record
+class Draw:
+    """Down: what all sites begin the same autoencoder from."""
+
+    seed: int = field(doc="seed of the autoencoder's initialisation")
+    like: Tensor = field("e", doc="zeros, as many as an embedding has numbers")
+
+
+@record
+class Embedding:
+    """Up: the site's embedding."""
+
+    nu: Tensor = field("e", Exposure.STATISTIC, doc="mean of the latent vectors of the site's rows")
+
+
+def seeds(state: State, turn: Turn[Config]) -> dict[ClientId, Draw]:
+    draw = Draw(int(torch.randint(2**31, (), generator=turn.rng)), torch.zeros(state.theta[NU].shape[1]))
+    return dict.fromkeys(map(ClientId, state.clients), draw)
+
+
+@step(metrics=("reconstruction",))
+def embed(order: Draw, memory: Nothing, site: Site[Config]) -> Outcome[Embedding, Nothing]:
+    """Train on up to 100 rows; the mean latent vector of the others, or of all where others are few. Raises DataRefused."""
+    if len(site.data) < LEAST:
+        what = f"{len(site.data)} rows, whose mean would nearly be a row: embeddings by autoencoder want {LEAST} at least"
+        raise DataRefused(what, "Add rows, or use learned embeddings")
+    rows = torch.randperm(len(site.data), generator=site.rng)
+    x = site.data.x
+    given, others = x[rows[:ROWS]], x[rows[ROWS:]]
+    encoder, decoder = autoencoder(order, site.world.inputs)
+    net = nn.Sequential(encoder, decoder)
+    by = torch.optim.Adam(net.parameters(), lr=RATE)
+    value = torch.zeros(())
+    for i in range(STEPS):
+        value = nn.functional.mse_loss(net(given), given)
+        by.zero_grad(set_to_none=True)
+        value.backward()  # type: ignore[no-untyped-call]
+        by.step()
+        site.tick((i + 1) / STEPS)
+    with torch.no_grad():
+        nu = encoder(others if len(others) >= LEAST else x).mean(0)
+    return Outcome(Embedding(nu), memory, {"reconstruction": float(value.detach())})
+
+
+def autoencoder(order: Draw, inputs: tuple[int, ...]) -> tuple[nn.Module, nn.Module]:
+    """Encoder (n, *inputs) -> (n, e) and decoder, the same at every site."""
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(order.seed)
+        if len(inputs) == 3 and inputs[1] % 4 == 0 == inputs[2] % 4:
+            return of_images(len(order.like), *inputs)
+        return of_features(len(order.like), inputs)
+
+
+def of_images(e: int, c: int, h: int, w: int) -> tuple[nn.Module, nn.Module]:
+    """Table 9."""
+    inside = (32, h // 4, w // 4)
+    down = (
+        nn.Conv2d(c, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    )
+    up = (nn.ConvTranspose2d(32, 16, 2, stride=2), nn.ReLU(), nn.ConvTranspose2d(16, c, 2, stride=2), nn.Sigmoid())
+    encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(prod(inside), e))
+    return encoder, nn.Sequential(nn.Linear(e, prod(inside)), nn.Unflatten(1, inside), *up)
+
+
+def of_features(e: int, inputs: tuple[int, ...]) -> tuple[nn.Module, nn.Module]:
+    """One hidden layer at each end."""
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(prod(inputs), WIDTH), nn.ReLU(), nn.Linear(WIDTH, e))
+    return encoder, nn.Sequential(nn.Linear(e, WIDTH), nn.ReLU(), nn.Linear(WIDTH, prod(inputs)), nn.Unflatten(1, inputs))
+
+
+def take(state: State, replies: Replies[Embedding], turn: Turn[Config]) -> State:
+    """nu_i of those who answered; others keep the one that was drawn."""
+    nu = state.theta[NU].clone()
+    for client, reply in replies.items():
+        nu[state.clients.index(client)] = reply.nu.to(nu.dtype)
+    return replace(state, theta={**state.theta, NU: nu})
 
 
 @dataclass(frozen=True)
@@ -45,12 +156,63 @@ class Config(Hyper):
     )
 
 
+def fuse(state: State, replies: Replies[Update | Counted], turn: Turn[Config]) -> Folded[State]:
+    """One step of the optimiser on sum_i w_i g_i, then the moving average; the rest is averaged. Consumes the state."""
+    c = turn.config
+    found = pulled(state, tuple(replies), [reply.delta for reply in replies.values()], turn)
+    w = weights(found, c)
+    if c.server_optimiser == "sgd":  # Adam's step has a length of its own; SGD's would be that of one site's lie
+        w = w * clipping(found.gram, w, c.server_clip)
+    learnt = rows_of_nu(state, tuple(replies), found, w) if c.embeddings == "learned" else ()
+    after = step_(
+        optimised(state),
+        chain(gradients(found, w), learnt),
+        optimiser=c.server_optimiser,
+        rate=c.server_rate,
+        weight_decay=c.server_weight_decay,
+        ema=c.ema if turn.round > c.warm_up else 1.0,
+    )
+    theta, rest = after.theta, moved(state.rest, shares(replies, c.weighting))
+    if c.embeddings == "random":  # drawn anew after every step (appendix A.1.4)
+        theta = {**theta, NU: torch.randn(theta[NU].shape, generator=turn.rng, dtype=theta[NU].dtype)}
+    made = replace(state, theta=theta, steps=after.steps, rest=rest)
+    table = Table(tuple(replies), ("weight",), tuple((each,) for each in (w / w.sum()).tolist()))
+    return Folded(made, tables={"weights of the clients (GradAlign)": table})
+
+
+def shares(replies: Replies[Update | Counted], weighting: str) -> Iterator[tuple[float, Weights]]:
+    """(p_i, Delta_i): n_i / n, or 1 / N."""
+    counts = [counted(reply).samples if weighting == "samples" else 1 for reply in replies.values()]
+    for count, reply in zip(counts, replies.values(), strict=True):
+        yield count / sum(counts), reply.delta
+
+
+def counted(reply: Update | Counted) -> Counted:
+    """A reply with its number of rows, which those that are weighed by it have."""
+    assert isinstance(reply, Counted), "weighting: samples asks for counts"
+    return reply
+
+
+def weights(found: Pulled, c: Config) -> Tensor:
+    """softmax(gamma) (algorithm 3), or 1 / N."""
+    if c.grad_align:
+        return alignment(found.gram, c.align_sign)
+    return torch.full((len(found.gram),), 1 / len(found.gram), dtype=torch.float64)
+
+
+def notes(c: Config, world: World) -> tuple[str, ...]:
+    """What is done otherwise than asked, and what cannot be relied on."""
+    said = "each site's change of its model is needed apart, so secure summation cannot be used"
+    idle = f"the moving average begins after round {c.warm_up}, and there are {c.rounds}"
+    return (said, idle) if c.ema != 1 and 0 < c.rounds <= c.warm_up else (said,)
+
+
 def plan(c: Config) -> Plan[Config, State]:
     """(train, score) x R; before it the autoencoder, where it makes the embeddings."""
-    embed = (Phase("embed", embedding.embed, ask=embedding.to_learners, fold=embedding.take),)
-    work = Phase("train", client.train_counted if c.weighting == "samples" else client.train, ask=to_learners, fold=server.fuse)
-    score = client.scoring(to_be_scored, server.grade, c.confidence)
-    return (embed if c.embeddings == "autoencoder" and c.rounds else ()) + scored(c, work, score)
+    first = (Phase("embed", embed, ask=seeds, fold=take),)
+    work = Phase("train", train_counted if c.weighting == "samples" else train, ask=to_learners, fold=fuse)
+    score: Phase[Config, State] = scoring(to_be_scored, lambda state: state, c.confidence)
+    return (first if c.embeddings == "autoencoder" and c.rounds else ()) + scored(c, (work,), score)
 
 
 CLAIMS = (
@@ -79,7 +241,7 @@ hfedf: Algorithm[Config, State, Nothing] = Algorithm(
         "tiny": {"rounds": 2, "epochs": 1, "batch": 16, "server_rate": 3e-3, "warm_up": 1},
     },
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
-    notes=server.notes,
+    notes=notes,
     claims=CLAIMS,
     initial_weights=InitialWeights(begin_from, check_supplied),
     admins=True,

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
 from torch import Generator, Tensor
 
 from tideline import nets
-from tideline.algorithms.hypernetworks.messages import Model, Models, State
-from tideline.algorithms.hypernetworks.settings import LINEAR, Hyper, chunk_of, generated, learners
-from tideline.core.phase import MOST_VALUES, Each, Folded, Replies, Table, Turn
+from tideline.algorithms.averaging import models_in, predict_by
+from tideline.algorithms.averaging.messages import Model, Models
+from tideline.algorithms.hypernetworks import LINEAR, Hyper, State, chunk_of, generated, learners
+from tideline.core.phase import MOST_VALUES, Each, Folded, Phase, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Roster, World
-from tideline.learning.evaluate import Histogram, histograms
-from tideline.numerics.aggregation.chunked_heads import ChunkedPull, begin_chunked, generate_chunked, total
+from tideline.learning.evaluate import Histogram, Offer, evaluate, histograms
+from tideline.numerics.aggregation.averaging import spread
 from tideline.numerics.aggregation.hypernetwork import (
+    ChunkedPull,
     LinearPull,
     Pulled,
+    begin_chunked,
     begin_heads,
     begin_trunk,
     generate,
+    generate_chunked,
     match_heads,
     pull,
+    total,
     trunk,
 )
 from tideline.numerics.aggregation.server_step import Optimised
 from tideline.numerics.aggregation.server_step import begin as fresh
-from tideline.numerics.aggregation.spread import spread
 
+C = TypeVar("C", bound=Hyper)
 S = TypeVar("S")
 NU = "nu"
 Gradients = Iterator[tuple[str, slice, Tensor]]
@@ -42,7 +48,7 @@ def begin(c: Hyper, world: World, roster: Roster, rng: Generator) -> State:
 
 
 def begin_from(c: Hyper, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
-    """Matched heads around weights that were brought."""
+    """Matched heads around initial weights."""
     return first(c, world, roster, rng, weights, matched=True)
 
 
@@ -69,12 +75,11 @@ def phi(state: State, turn: Turn[Hyper], client: str) -> dict[str, Tensor]:
 
 
 def to_learners(state: State, turn: Turn[Hyper]) -> Each[Model]:
-    """phi_i to each client that learns."""
     return Each(map(ClientId, state.clients), lambda client: Model(phi(state, turn, client)))
 
 
 def to_be_scored(state: State, turn: Turn[Hyper]) -> Each[Models]:
-    """phi_i to client i; to every other member, such as a domain that nobody trains on, the models of all clients."""
+    """phi_i to client i; to every other member, such as a domain that no site trains on, the models of all clients."""
 
     def made(client: ClientId) -> Models:
         whose = (client,) if client in state.clients else state.clients
@@ -106,7 +111,6 @@ def rows_of_nu(state: State, clients: Sequence[str], found: Pulled, weights: Ten
 
 
 def optimised(state: State) -> Optimised:
-    """What the optimiser steps on."""
     return Optimised(state.theta, state.m, state.v, state.steps)
 
 
@@ -121,7 +125,7 @@ def moved(rest: Weights, steps: Iterable[tuple[float, Weights]]) -> dict[str, Te
 
 
 def embeddings(hyper: State, room: int) -> Mapping[str, Table]:
-    """Where each client lies among the others, for admins: nothing where there is no room for so many numbers."""
+    """Each client's embedding, for admins: nothing where there is no room for so many numbers."""
     nu = hyper.theta[NU]
     if nu.numel() > room:
         return EMPTY
@@ -129,16 +133,28 @@ def embeddings(hyper: State, room: int) -> Mapping[str, Table]:
     return {"embeddings of the clients": Table(hyper.clients, columns, tuple(map(tuple, nu.double().tolist())), admins=True)}
 
 
+def scoring(offer: Offer[S, C, Models], hyper: Callable[[S], State], confidence: bool) -> Phase[C, S]:
+    """A phase that scores each site's held-out rows by the models that it is sent; its accuracy is their mean.
+
+    So id is the mean over clients of their own models' accuracies, and ood, of a domain that no site trained on, the mean of all.
+    hyper(state): the hypernetwork in the method's state.
+    """
+
+    def fold(state: S, replies: Replies[Histogram], turn: Turn[C]) -> Folded[S]:
+        return graded(state, replies, turn, hyper(state))
+
+    score: Phase[C, S] = evaluate(offer, predict_by, takes=Models, confidence=confidence, each=models_in)
+    return replace(score, fold=fold)
+
+
 def graded(state: S, replies: Replies[Histogram], turn: Turn[Hyper], hyper: State) -> Folded[S]:
-    """The state as it is; for people the spread of the clients' models, and confidences where sites tell them."""
+    """The state as it is; for the result the spread of the clients' models, and confidences where sites tell them."""
     apart = spread(phi(hyper, turn, client) for client in hyper.clients)
     names = [name for name in apart if hyper.rest.get(name) is None]
     table = Table(tuple(names), ("standard deviation",), tuple((apart[name],) for name in names))
     seen = histograms(state, replies, turn) if turn.config.confidence else state
     tables: Mapping[str, Table] = {"spread of the clients' models": table, **(seen.tables if isinstance(seen, Folded) else {})}
-    return Folded(state, tables={**tables, **embeddings(hyper, MOST_VALUES - sum(map(size, tables.values())))})
-
-
-def size(table: Table) -> int:
-    """How many numbers a table has."""
-    return len(table.rows) * len(table.columns)
+    return Folded(
+        state,
+        tables={**tables, **embeddings(hyper, MOST_VALUES - sum(len(each.rows) * len(each.columns) for each in tables.values()))},
+    )

@@ -6,18 +6,32 @@ The coordinator keeps k models. Each round every site without labels takes the o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tideline.algorithms.ifca_pl import client, server
-from tideline.algorithms.ifca_pl.messages import State
-from tideline.algorithms.source_free import method, scoring, source
-from tideline.algorithms.source_free.messages import Mine
-from tideline.algorithms.source_free.settings import Adapting
-from tideline.core.algorithm import Algorithm, InitialWeights
-from tideline.core.phase import Phase, Plan
-from tideline.core.run import World
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from tideline import nets
+from tideline.algorithms.averaging import scored
+from tideline.algorithms.source_free import begun, method, source
+from tideline.algorithms.source_free.adapting import adapt, labelled, own_labels, seen
+from tideline.algorithms.source_free.family import Adapting, Mine, Model
+from tideline.algorithms.source_free.source import network
+from tideline.core.algorithm import Algorithm
+from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, to
+from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.record import Weights, field, record
+from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.core.settings import setting
+from tideline.core.step import Outcome, Site, step
+from tideline.nets import layers
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.labels.prototypes import information_maximisation
+
+LEAST = torch.finfo(torch.float32).tiny  # of a probability, so that its logarithm is finite
 
 
 @dataclass(frozen=True)
@@ -28,11 +42,127 @@ class Config(Adapting):
     noise: float = setting(0.01, low=0.0, doc="by how much the first k models differ, in units of each tensor's deviation")
 
 
+@record
+class Models:
+    """Down: the k models, of which the site takes one."""
+
+    f: Weights = field(doc="theta_1")
+    others: tuple[Weights, ...] = field(doc="theta_2 .. theta_k")
+    g: Weights = field(doc="the classifier of the source")
+
+
+@record
+class Chosen:
+    """Up: which model suited the site, and what it became there. Where no other site chose it, that goes to all as it is."""
+
+    f: Weights = field(
+        "like f", Exposure.WEIGHTS, audience=TO_BOTH, doc="the chosen model's backbone and bottleneck after local adaptation"
+    )
+    choice: Tensor = field("k", Exposure.STATISTIC, low=0, doc="1 at the model that the site chose, 0 at the others")
+
+
+@record
+class State(Model):
+    """What the coordinator knows: h_S, with which a site that has not chosen is scored, and the k models."""
+
+    models: tuple[Weights, ...] = field(doc="theta_1 .. theta_k; none before the source model is known")
+    chosen: dict[str, int] = field(doc="the place of the model that each site chose last, from 0")
+
+
+# At a site
+
+
+@step(metrics=("loss",))
+def choose(order: Models, memory: Mine, site: Site[Config]) -> Outcome[Chosen, Mine]:
+    """E epochs from the model with the least F, the first of equals. One network is in memory; the models are files."""
+    models = (order.f, *order.others)
+    net = network(site, order.f, order.g)
+    suits = [unfitness(filled(net, {**f, **order.g}), site) for f in models]
+    best = suits.index(min(suits))
+    loss = adapt(filled(net, {**models[best], **order.g}), site, own_labels(site))
+    f = layers.backbone_of(nets.weights_of(net))
+    return Outcome(Chosen(f, functional.one_hot(torch.tensor(best), len(models)).float()), memory, {"loss": loss})
+
+
+def filled(net: nn.Module, h: Weights) -> nn.Module:
+    """The network with other weights, in place."""
+    net.load_state_dict(dict(h))
+    return net
+
+
+def unfitness(net: nn.Module, site: Site[Config]) -> float:
+    """F(theta) = L_IM + the cross-entropy with theta's own pseudo-labels, over all rows, in evaluation mode.
+
+    Infinite for a model whose outputs are not finite, so that one that another site spoilt is not chosen.
+    """
+    given = seen(net, site)
+    if not bool(torch.isfinite(given.z).all()) or not bool(torch.isfinite(given.p).all()):
+        return math.inf
+    log_p = given.p.double().clamp_min(LEAST).log()
+    labels = labelled(given, site.config).labels
+    return float(information_maximisation(log_p) + functional.nll_loss(log_p, labels))
+
+
+# At the coordinator
+
+
+def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State:
+    """A network at random, which the sources train; the k models are made of what they send."""
+    h = source.drawn(world)
+    return State(h.f, h.g, (), {})
+
+
+def of_model(h: Model, config: Config, rng: Generator) -> State:
+    """k models about f_S; no site has chosen yet."""
+    return State(h.f, h.g, tuple(scattered(h.f, config.noise, rng) for _ in range(config.k)), {})
+
+
+def scattered(f: Weights, noise: float, rng: Generator) -> dict[str, Tensor]:
+    """f + N(0, s^2), s = noise times the standard deviation of each tensor that is trained; what batch norm measures stays."""
+    made, trained = dict(f), layers.parameters(f)
+    for name in sorted(trained):
+        w = f[name]
+        s = noise * float(w.double().std(correction=0))
+        made[name] = w + s * torch.randn(w.shape, generator=rng, dtype=w.dtype)
+    return made
+
+
+def models(state: State, turn: Turn[Config]) -> Models:
+    first, *others = state.models
+    return Models(first, tuple(others), state.g)
+
+
+def own(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
+    """The model that it chose last, as it is now, to every target; h_S to one that has not chosen."""
+    made = [Model(f, state.g) for f in state.models]
+    none = Model(state.f, state.g)
+    return {k: made[state.chosen[k]] if k in state.chosen else none for k in turn.members(Role.TARGET)}
+
+
+def fold(state: State, replies: Replies[Chosen], turn: Turn[Config]) -> Folded[State]:
+    """theta_j: the plain mean of the replies that chose it, unchanged where none did; and who chose which, if that changed."""
+    now: dict[str, int] = {k: place(reply.choice) for k, reply in replies.items()}
+    models = []
+    for j, f in enumerate(state.models):
+        members = [k for k in replies if now[k] == j]
+        models.append(weighted_sum((1 / len(members), replies[k].f) for k in members) if members else f)
+    chosen = dict(sorted({**state.chosen, **now}.items()))
+    names = (tuple(ClientId(k) for k in chosen if chosen[k] == j) for j in range(len(models)))
+    groups = {f"model {j}": members for j, members in enumerate(names, 1)} if chosen != state.chosen else EMPTY
+    return Folded(replace(state, models=tuple(models), chosen=chosen), groups=groups)
+
+
+def place(choice: Tensor) -> int:
+    """Where a choice (k,) is largest, the first of equals: a place that exists, whatever a site says."""
+    return int(choice.double().argmax())
+
+
+START: source.Start[Config, State] = source.Start(State, of_model)
+
+
 def plan(c: Config) -> Plan[Config, State]:
-    """Source, its score, then rounds."""
-    taught = (source.phase(server.take_source),) * c.source_rounds
-    work = Phase("adapt", client.choose, ask=server.all_models, fold=server.fold)
-    return (*taught, scoring.source_only(), *scoring.scored(c, lambda r: work, scoring.score(server.own)))
+    work = Phase("adapt", choose, ask=to(Role.TARGET, models), fold=fold)
+    return (*begun(c, START.take_source), *scored(c, (work,), source.score(Mine, own)))
 
 
 def sizes(config: Config, world: World) -> Mapping[str, int]:
@@ -53,9 +183,8 @@ ifca_pl: Algorithm[Config, State, Mine] = method(
     "Sites without labels adapt the one of k models that suits them best",
     Config,
     plan,
-    state=State,
-    begin=server.begin,
+    start=START,
+    begin=begin,
     sizes=sizes,
-    initial_weights=InitialWeights(server.begin_with, source.needs_targets),
     claims=CLAIMS,
 )

@@ -9,27 +9,35 @@ al. compare with.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import torch
+from torch import Generator, Tensor
+
 from tideline import nets
-from tideline.algorithms.ladd import client, server
-from tideline.algorithms.ladd.layers import BATCH_NORM, notes, own_names
-from tideline.algorithms.ladd.messages import Pupil, State
-from tideline.algorithms.source_free import scoring, source
-from tideline.algorithms.source_free.messages import Mine
-from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Local
+from tideline.algorithms.averaging import scored
+from tideline.algorithms.ladd import client
+from tideline.algorithms.ladd.client import Lesson, Pupil, SharedStyle, Start, State, Style
+from tideline.algorithms.source_free import source
+from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Local, Mine, Model, Taught
+from tideline.algorithms.source_free.source import members_of
 from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import ConfigRefused
-from tideline.core.phase import Phase, Plan, Turn
-from tideline.core.record import Record
+from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, to
+from tideline.core.record import Nothing, Record, Weights
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.core.settings import Plain, setting
 from tideline.core.step import AnyStep, Site
 from tideline.nets import layers
-from tideline.numerics.clustering.styles import window_side
+from tideline.nets.layers import backbone_of, check_layer, last_layer, layer_of, norms
+from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.alignment.feature_maps import window_side
+from tideline.numerics.clustering.clusters import silhouette_clusters
 
-M = TypeVar("M", bound=scoring.Kept)
+BATCH_NORM = "batch_norm"
+MOST_CLUSTERS = 20
+M = TypeVar("M", bound=Mine)
 
 
 @dataclass(frozen=True)
@@ -59,33 +67,141 @@ class LaddPL(Styled, Adapting):
     """Settings of LADD with prototype labels."""
 
 
+def own_names(f: Mapping[str, Tensor], config: Styled) -> frozenset[str]:
+    """The names of the parameters and buffers that are averaged inside clusters. f: of a template too.
+
+    Raises ConfigRefused for a word that no layer fits.
+    """
+    own = {layer for i, word in enumerate(config.cluster_layers) for layer in meant(f, word, f"config.cluster_layers[{i}]")}
+    return frozenset(name for name in f if layer_of(name) in own)
+
+
+def meant(f: Mapping[str, Tensor], word: str, path: str) -> list[str]:
+    """The layers that a word stands for. A network without batch norm has its last layer in its place."""
+    if word == BATCH_NORM:
+        return norms(f) or [last_layer(f)]
+    return [layer_of(name) for name in check_layer(f, word, path)]
+
+
+def notes(config: Styled, world: World) -> tuple[str, ...]:
+    """Where the network has no batch norm, what stands in its place."""
+    f = backbone_of(nets.template(world))
+    if BATCH_NORM not in config.cluster_layers or norms(f):
+        return ()
+    instead = f"{last_layer(f)}, its last layer below the classifier, is averaged inside clusters instead"
+    return (f"config.cluster_layers says {BATCH_NORM}, and {world.model} has no such layer: {instead}",)
+
+
+def of_model(h: Model, config: Styled, rng: Generator) -> State:
+    return State(h.f, h.g, h.f, (), {}, {})
+
+
+# Styles and the source
+
+
+def cluster(state: State, replies: Replies[Style] | Replies[SharedStyle], turn: Turn[Styled]) -> Folded[State]:
+    """Clusters of those who answered, by k-means on their styles."""
+    styles: dict[str, Tensor] = {k: reply.style.float() for k, reply in replies.items()}
+    seed = int(torch.randint(2**31, (), generator=turn.rng))
+    labels = silhouette_clusters(torch.stack([style.flatten() for style in styles.values()]), MOST_CLUSTERS, seed)
+    members = dict(zip(styles, labels.tolist(), strict=True))
+    groups = {f"cluster {c + 1}": members_of(members, c) for c in range(1 + max(members.values()))}
+    return Folded(replace(state, members=members, styles=styles), groups=groups)
+
+
+def styles_to_sources(state: State, turn: Turn[Styled]) -> dict[ClientId, Lesson]:
+    """h and all styles to the sources; to none where the run has initial weights."""
+    stacked = torch.stack([state.styles[k].float() for k in sorted(state.styles)])
+    return dict.fromkeys(turn.sources(), Lesson(state.f, state.g, stacked))
+
+
+def take_source(state: State, replies: Replies[Taught], turn: Turn[Styled]) -> State:
+    h = source.mean_of(replies)
+    return replace(state, f=h.f, g=h.g, source=h.f)
+
+
+# Rounds
+
+
+def own(state: State, k: ClientId) -> Weights:
+    """The model of a site's cluster; that of all for a site without one, and while clusters have none."""
+    return state.models[state.members[k]] if state.models and k in state.members else state.f
+
+
+def models_to_targets(state: State, turn: Turn[Styled]) -> dict[ClientId, Model]:
+    return {k: Model(own(state, k), state.g) for k in turn.members(Role.TARGET)}
+
+
+def starts(state: State, turn: Turn[Styled]) -> dict[ClientId, Start]:
+    """Its cluster's model to every target, with f_S."""
+    return {k: Start(own(state, k), state.source, state.g) for k in turn.members(Role.TARGET)}
+
+
+def fold(state: State, replies: Replies[Counted], turn: Turn[Styled]) -> State:
+    """The mean over all by n_i; for each cluster the same, but with the means of its members in the layers that are its own."""
+    names = own_names(state.f, turn.config)
+    rows = {k: reply.samples for k, reply in replies.items()}
+    f = weighted_mean(replies, rows)
+    if turn.round <= turn.config.bootstrap or not names:
+        return replace(state, f=f, models=())
+    before = {c: state.models[c] if state.models else state.f for c in state.members.values()}
+    models = (f | of_cluster(names, members_of(state.members, c), before[c], replies, rows) for c in sorted(before))
+    return replace(state, f=f, models=tuple(models))
+
+
+def weighted_mean(
+    replies: Mapping[ClientId, Counted], rows: Mapping[ClientId, int], names: frozenset[str] | None = None
+) -> dict[str, Tensor]:
+    """sum_i (n_i / n) f_i over the sites in rows, of all tensors or of some."""
+    n = sum(rows.values())
+    chosen = ((k, replies[k].f) for k in rows)
+    return weighted_sum((rows[k] / n, f if names is None else {name: f[name] for name in sorted(names)}) for k, f in chosen)
+
+
+def of_cluster(
+    names: frozenset[str], members: tuple[ClientId, ...], before: Weights, replies: Replies[Counted], rows: Mapping[ClientId, int]
+) -> dict[str, Tensor]:
+    """A cluster's own layers: the mean over its members that answered, by n_i; as before, where none did.
+
+    Where one of several answered, half of what was before stays, so that the others are not sent that site's layers as they are.
+    """
+    kept = {name: before[name] for name in sorted(names)}
+    here = {k: rows[k] for k in members if k in rows}
+    if not here:
+        return kept
+    mean = weighted_mean(replies, here, names)
+    return mean if len(here) > 1 or len(members) == 1 else weighted_sum([(0.5, mean), (0.5, kept)])
+
+
 C = TypeVar("C", bound=Styled)
 
 
+START: source.Start[Styled, State] = source.Start(State, of_model)
+
+
 def plan_of(
-    keeps: type[M], adapt: AnyStep, ask: Callable[[State, Turn[Styled]], Mapping[ClientId, Record]]
+    memory_type: type[M], adapt: AnyStep, ask: Callable[[State, Turn[Styled]], Mapping[ClientId, Record]]
 ) -> Callable[[Styled], Plan[Styled, State]]:
     """The plan of either: styles, the source model in their light, its score, rounds of adaptation."""
-    work = Phase("adapt", adapt, ask=ask, fold=server.fold)
-    own = server.models_to_targets
+    work = Phase("adapt", adapt, ask=ask, fold=fold)
+    own = models_to_targets
 
     def plan(c: Styled) -> Plan[Styled, State]:
-        style = Phase("style", client.describing(c.style_transfer, keeps), ask=server.nothing_to_targets, fold=server.cluster)
-        first = (style, *(taught(c, keeps),) * c.source_rounds, scoring.source_only(own, keeps))
-        return (*first, *scoring.scored(c, lambda r: work, scoring.score(own, keeps)))
+        style = Phase("style", client.describing(c.style_transfer, memory_type), ask=to(Role.TARGET, Nothing), fold=cluster)
+        first = (style, *(taught(c, memory_type),) * c.source_rounds, source.source_only(memory_type, own))
+        return (*first, *scored(c, (work,), source.score(memory_type, own)))
 
     return plan
 
 
-def taught(c: Styled, keeps: type[M]) -> Phase[Styled, State]:
+def taught(c: Styled, memory_type: type[M]) -> Phase[Styled, State]:
     """One exchange with the sources."""
     if c.style_transfer:
-        return Phase("source", client.teaching(keeps), ask=server.styles_to_sources, fold=server.take_source)
-    return Phase("source", source.training(keeps), ask=server.model_to_sources, fold=server.take_source)
+        return Phase("source", client.teaching(memory_type), ask=styles_to_sources, fold=take_source)
+    return Phase("source", source.training(memory_type), ask=to(Turn.sources, Model), fold=take_source)
 
 
 def prepare(config: Styled, site: Site[Styled]) -> Pupil:
-    """No model and no teacher yet."""
     return Pupil({}, {}, {}, {}, 0)
 
 
@@ -97,19 +213,7 @@ def sizes(config: Styled, world: World) -> Mapping[str, int]:
     return {"channels": channels, "window": window_side(height, width)}
 
 
-def needs_both(config: Styled, world: World, roster: Roster) -> None:
-    """A source and targets, images, and layers that the network has. Raises ConfigRefused, RosterRefused."""
-    source.needs_both(config, world, roster)
-    check(config, world)
-
-
-def needs_targets(config: Styled, world: World, roster: Roster) -> None:
-    """What a run needs that brings its source model. Raises ConfigRefused, RosterRefused."""
-    source.needs_targets(config, world, roster)
-    check(config, world)
-
-
-def check(config: Styled, world: World) -> None:
+def check(config: Styled, world: World, roster: Roster) -> None:
     """The world is of images, and the network has the layers. Raises ConfigRefused."""
     if len(world.inputs) != 3:
         raise ConfigRefused(
@@ -121,7 +225,7 @@ def check(config: Styled, world: World) -> None:
 
 
 def without_source(config: Styled, world: World, roster: Roster) -> tuple[str, ...]:
-    """A source model that was brought has been trained already."""
+    """Initial weights have been trained already."""
     if not config.style_transfer or any(m.role is Role.SOURCE and m.labelled for m in roster):
         return ()
     return ("config.style_transfer is true, but the run brings its source model and has no source: no image takes another style",)
@@ -146,16 +250,24 @@ def method(
     prepare: Callable[[C, Site[C]], M],
     presets: Mapping[str, Mapping[str, Plain]],
 ) -> Algorithm[C, State, M]:
-    """Either of the two."""
     return Algorithm(
-        *(name, paper, summary, config, State, server.begin, plan, memory, prepare, needs_both),
+        name,
+        paper,
+        summary,
+        config,
+        State,
+        START.begin,
+        plan,
+        memory,
+        prepare,
+        fits=source.with_check(source.needs_both, check),
         presets=presets,
         cast=(Role.SOURCE, Role.TARGET, Role.TARGET),
-        keepsakes=scoring.keepsakes,
+        keepsakes=source.keepsakes,
         notes=notes,
         sizes=sizes,
         claims=CLAIMS,
-        initial_weights=InitialWeights(server.begin_with, needs_targets, without_source),
+        initial_weights=InitialWeights(START.begin_with, source.with_check(source.needs_targets, check), without_source),
     )
 
 
@@ -169,7 +281,7 @@ ladd = method(
     PAPER,
     "Sites without labels adapt a source model, in clusters by style, under a teacher",
     Ladd,
-    plan_of(Pupil, client.follow, server.starts),
+    plan_of(Pupil, client.follow, starts),
     memory=Pupil,
     prepare=prepare,
     # Labels of a teacher that fails at some sites pull the layers of all: a tenth of the family's step.
@@ -181,7 +293,7 @@ ladd_pl = method(
     f"{PAPER}; Mori et al.: Federated Source-free Domain Adaptation for Classification",
     "Sites without labels adapt a source model, in clusters by style, by prototype labels",
     LaddPL,
-    plan_of(Mine, client.by_prototypes, server.models_to_targets),
+    plan_of(Mine, client.by_prototypes, models_to_targets),
     memory=Mine,
     prepare=source.prepare,
     presets={"tiny": TINY, "demo": DEMO},

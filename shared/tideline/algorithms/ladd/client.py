@@ -1,4 +1,7 @@
-"""LADD at a site: its style; training on images in the styles of others; adaptation under a teacher, or by prototype labels."""
+"""What LADD sends and stores, and a site's half: its style, and adaptation.
+
+Who is in which cluster is a field of `State` and of no message.
+"""
 
 from __future__ import annotations
 
@@ -11,38 +14,91 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tideline import nets
-from tideline.algorithms.ladd.messages import Lesson, Pupil, SharedStyle, Start, Style
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.adapting import adapt, optimiser_of, own_labels, seen
-from tideline.algorithms.source_free.messages import Adapted, Mine, Model, Taught
+from tideline.algorithms.source_free.family import Counted, Mine, Model, Taught
 from tideline.core.errors import DataRefused
-from tideline.core.record import Nothing, Weights
+from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.step import AnyStep, Outcome, Site, Step, step
-from tideline.learning.fit import fit
+from tideline.learning.fit import fit_at
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.clustering.styles import mean_style, transfer
+from tideline.numerics.alignment.feature_maps import mean_style, transfer
 from tideline.numerics.labels.confidence import NONE, confident
 
 if TYPE_CHECKING:
     from tideline.algorithms.ladd import Ladd, LaddPL, Styled
+
+MEAN = "mean amplitude of the lowest frequencies of up to 100 training images"
 
 M = TypeVar("M")
 IMAGES = 100  # of a site, for its style
 TRANSFERRED = 0.5  # of a source's images, on average
 
 
+@record
+class Style:
+    """Up, once: a site's style."""
+
+    style: Tensor = field("channels window window", Exposure.STATISTIC, low=0, doc=MEAN)
+
+
+@record
+class SharedStyle:
+    """Up, once, where sources train on images in the targets' styles: a site's style."""
+
+    style: Tensor = field(
+        "channels window window", Exposure.STATISTIC, audience=TO_BOTH, low=0, doc=f"{MEAN}; goes to the sources as it is"
+    )
+
+
+@record
+class Lesson(Model):
+    """Down, to a source: the network, and the styles that its images take."""
+
+    styles: Tensor = field("N channels window window", doc="the targets' styles, without names")
+
+
+@record
+class Start:
+    """Down, in a round of LADD: where training begins, and h_S, which it is held to. A site keeps both: large parts come once."""
+
+    f: Weights = field(doc="f_c, the model of the site's cluster; the model of all for a site without one")
+    source: Weights = field(doc="f_S, as the source left it")
+    g: Weights = field(doc="the classifier of the source")
+
+
+@record
+class Pupil(Mine):
+    """A site's memory under LADD. Empty before it has a model; without a teacher before the running mean begins."""
+
+    source: Weights = field(doc="f_S, kept so that its large parts are not sent again")
+    teacher: Weights = field(doc="f of the teacher: the running mean of the models that came")
+    taken: int = field(doc="m: how many models it is the mean of")
+
+
+@record
+class State(Model):
+    """What the coordinator knows: f is the mean over all sites, at first f_S."""
+
+    source: Weights = field(doc="f_S")
+    models: tuple[Weights, ...] = field(doc="f_c of each cluster; none while all have the model of all")
+    members: dict[str, int] = field(doc="the cluster of each site that sent its style")
+    styles: Weights = field(doc="the style of each of them")
+
+
 # Style
 
 
-def describing(shared: bool, keeps: type[M]) -> AnyStep:
-    """The step that tells a site's style: to the coordinator alone, or for sources too. keeps: the method's memory."""
+def describing(shared: bool, memory_type: type[M]) -> AnyStep:
+    """The step that sends a site's style: to the coordinator alone, or for sources too. memory_type: the method's."""
     gives = SharedStyle if shared else Style
 
     def run(order: Nothing, memory: M, site: Site[Styled]) -> Outcome[Style | SharedStyle, M]:
         return Outcome(gives(own_style(site)), memory)
 
-    return Step("describe", run, Nothing, keeps, gives)
+    return Step("describe", run, Nothing, memory_type, gives)
 
 
 def own_style(site: Site[Styled]) -> Tensor:
@@ -59,14 +115,14 @@ def own_style(site: Site[Styled]) -> Tensor:
     return mean_style(site.data.x[chosen]).float()
 
 
-def teaching(keeps: type[M]) -> AnyStep:
-    """The step that trains the source model on images in the targets' styles. keeps: the method's memory."""
+def teaching(memory_type: type[M]) -> AnyStep:
+    """The step that trains the source model on images in the targets' styles. memory_type: the method's."""
 
     def run(order: Lesson, memory: M, site: Site[Styled]) -> Outcome[Taught, M]:
-        message, told = source.trained(order.f, order.g, site, restyled(order.styles, site))
-        return Outcome(message, memory, told)
+        message, metrics = source.trained(order.f, order.g, site, restyled(order.styles, site))
+        return Outcome(message, memory, metrics)
 
-    return Step("train_in_styles", run, Lesson, keeps, Taught, ("loss", "samples"))
+    return Step("train_in_styles", run, Lesson, memory_type, Taught, ("loss", "samples"))
 
 
 def restyled(styles: Tensor, site: Site[Styled]) -> Callable[[Tensor], Tensor]:
@@ -91,7 +147,7 @@ def restyled(styles: Tensor, site: Site[Styled]) -> Callable[[Tensor], Tensor]:
 
 
 @step(metrics=("loss", "labelled", "samples"))
-def follow(order: Start, memory: Pupil, site: Site[Ladd]) -> Outcome[Adapted, Pupil]:
+def follow(order: Start, memory: Pupil, site: Site[Ladd]) -> Outcome[Counted, Pupil]:
     """E epochs from the cluster's model on the labels of which the teacher is sure, held to what h_S says."""
     memory, teacher = taught_by(order, memory, site)
     labels = confident(seen(source.network(site, teacher, order.g), site).p)
@@ -103,16 +159,16 @@ def follow(order: Start, memory: Pupil, site: Site[Ladd]) -> Outcome[Adapted, Pu
 
 
 @step(metrics=("loss", "samples"))
-def by_prototypes(order: Model, memory: Mine, site: Site[LaddPL]) -> Outcome[Adapted, Mine]:
+def by_prototypes(order: Model, memory: Mine, site: Site[LaddPL]) -> Outcome[Counted, Mine]:
     """E epochs from the cluster's model on L_IM + lambda L_CE, with its own prototype labels for the whole round."""
     net = source.network(site, order.f, order.g)
     return answer(net, memory, site, {"loss": adapt(net, site, own_labels(site))})
 
 
-def answer(net: nn.Module, memory: M, site: Site[Styled], told: dict[str, float]) -> Outcome[Adapted, M]:
-    """f_i, n_i, and what is told of them."""
+def answer(net: nn.Module, memory: M, site: Site[Styled], metrics: dict[str, float]) -> Outcome[Counted, M]:
+    """f_i and n_i, and their metrics."""
     f, n = layers.backbone_of(nets.weights_of(net)), len(site.data)
-    return Outcome(Adapted(f, n), memory, {**told, "samples": n})
+    return Outcome(Counted(f, n), memory, {**metrics, "samples": n})
 
 
 def taught_by(order: Start, memory: Pupil, site: Site[Ladd]) -> tuple[Pupil, Weights]:
@@ -145,8 +201,7 @@ def distil(net: nn.Module, site: Site[Ladd], labels: Tensor, before: Tensor) -> 
         at = at.cpu()
         return followed(net(x), labels[at].to(x.device), before[at].to(x.device), c.lambda_kd)
 
-    by = optimiser_of(net, site)
-    return fit(net, rows, loss, by, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
+    return fit_at(site, net, loss, optimiser_of(net, site), epochs=c.epochs, batch=c.batch, data=rows)
 
 
 def followed(logits: Tensor, labels: Tensor, before: Tensor, lambda_kd: float) -> Tensor:

@@ -1,31 +1,30 @@
-"""Methods with one model per client. Local: nobody sends anything; the lower reference of personalised learning.
+"""Methods with one model per client. Local: no site sends anything; the lower reference of personalised learning.
 
 A target has no labels, so it has no model of its own: it is left alone and reported without an accuracy; or, with `unseen`, it
-is a domain that nobody trained on, and scores the others' models.
+is a domain that no site trained on, and scores the others' models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
 
 from tideline import nets
-from tideline.algorithms.personal.messages import Mine, Start
-from tideline.algorithms.personal.unseen import last_look, score_one
+from tideline.algorithms.averaging import PRESETS, models_in, predict_by, scored
+from tideline.algorithms.averaging.messages import Models
 from tideline.core.algorithm import Algorithm
 from tideline.core.errors import RosterRefused
-from tideline.core.phase import Phase, Plan, Turn, unchanged
-from tideline.core.record import Nothing
-from tideline.core.run import ClientId, Roster, World
-from tideline.core.settings import Plain, setting
+from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, marked, to, unchanged
+from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.record import Nothing, Weights, field, record
+from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate
-from tideline.learning.fit import cross_entropy, fit
-from tideline.learning.optimisers import OPTIMISERS, optimiser
+from tideline.learning.fit import OPTIMISERS, cross_entropy, fit_at, optimiser
+from tideline.nets import layers
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,28 @@ class LocalConfig:
     confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")
 
 
+@record
+class Start:
+    """What a client is sent: the seed of the common initial weights. As state also what sites have made of them, in the end."""
+
+    seed: int = field(doc="seed of the network's initialisation")
+    models: tuple[Weights, ...] = field(doc="the sites' models in the order of their names; only for `unseen`", default=())
+
+
+@record
+class Mine:
+    """A client's memory: its own model; empty before the first exchange."""
+
+    model: Weights = field(doc="parameters and buffers by name")
+
+
+@record
+class Shared:
+    """What a client answers in the end, for `unseen`. Targets get it as it is, without a name."""
+
+    model: Weights = field("", Exposure.WEIGHTS, audience=TO_BOTH, doc="the site's own model, which every target scores")
+
+
 def prepare(config: LocalConfig, site: Site[LocalConfig]) -> Mine:
     """No model yet: the common seed comes with the first order."""
     return Mine({})
@@ -59,54 +80,32 @@ def train(order: Start, memory: Mine, site: Site[LocalConfig]) -> Outcome[Nothin
     """E epochs on the site's own model. Nothing leaves."""
     c: LocalConfig = site.config
     net = nets.loaded(site.world, memory.model or initial(order, site.world), site.device)
-    by = optimiser(c, net.parameters())
-    loss = fit(
-        net, site.data, cross_entropy, by, epochs=c.epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick
-    )
+    loss = fit_at(site, net, cross_entropy, optimiser(c, net.parameters()), epochs=c.epochs, batch=c.batch)
     return Outcome(Nothing(), Mine(nets.weights_of(net)), {"loss": loss})
 
 
 def initial(order: Start, world: World) -> dict[str, Tensor]:
-    """The common initial weights."""
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(order.seed)
         return nets.weights_of(nets.build(world))
 
 
-def seed_to_labelled(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Start]:
-    """The seed to all who have labels."""
-    return dict.fromkeys(turn.labelled(), state)
-
-
-def nothing_to_labelled(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Nothing]:
-    """Memory has the model already."""
-    return dict.fromkeys(turn.labelled(), Nothing())
-
-
-def predict(order: Nothing, memory: Mine, site: Site[LocalConfig], x: Tensor) -> Tensor:
-    """Outputs of the site's own model."""
-    return score_one(memory.model, memory, site, x)
+def predict_own(order: Nothing, memory: Mine, site: Site[LocalConfig], x: Tensor) -> Tensor:
+    return predict_by(memory.model, memory, site, x)
 
 
 def plan(c: LocalConfig) -> Plan[LocalConfig, Start]:
-    """(train, score) x R."""
-    work: Phase[LocalConfig, Start] = Phase("train", train, ask=seed_to_labelled, fold=unchanged)
-    score = evaluate(nothing_to_labelled, predict, keeps=Mine, confidence=c.confidence)
-    rounds = ((work, score) if r == c.rounds or r % c.evaluate_every == 0 else (work,) for r in range(1, c.rounds + 1))
-    return (*chain.from_iterable(rounds), *(last_look(c.confidence) if c.unseen else ()))
+    work: Phase[LocalConfig, Start] = Phase("train", train, ask=to(Turn.labelled, Start), fold=unchanged)
+    score: Phase[LocalConfig, Start] = evaluate(to(Turn.labelled, Nothing), predict_own, keeps=Mine, confidence=c.confidence)
+    return (*scored(c, (work,), score), *(last_look(c.confidence) if c.unseen else ()))
 
 
 def needs_labels(config: LocalConfig, world: World, roster: Roster) -> None:
-    """The network fits the world, and somebody has labels."""
+    """The network fits the world, and a client has labels."""
     nets.check(world)
     if not any(m.labelled for m in roster):
         raise RosterRefused("No member has labels, so nobody can train", "Add a source or a peer with labels", path="roster")
 
-
-PRESETS: Mapping[str, Mapping[str, Plain]] = {
-    "demo": {"rounds": 8, "epochs": 1, "batch": 32, "rate": 0.03},
-    "tiny": {"rounds": 2, "epochs": 1, "batch": 16, "rate": 0.05},
-}
 
 local = Algorithm(
     "local",
@@ -121,3 +120,35 @@ local = Algorithm(
     fits=needs_labels,
     presets=PRESETS,
 )
+
+
+def last_look(confidence: bool) -> Plan[LocalConfig, Start]:
+    """Every model up once, and all of them to each target."""
+    send = Phase("share", share, ask=to(learners_if_scored, Nothing), fold=gather)
+    return send, evaluate(
+        models_to_targets, predict_by, takes=Models, keeps=Mine, name="unseen", each=models_in, confidence=confidence
+    )
+
+
+@step()
+def share(order: Nothing, memory: Mine, site: Site[LocalConfig]) -> Outcome[Shared, Mine]:
+    """The site's own model goes up, once; empty where the site has trained none."""
+    return Outcome(Shared(memory.model), memory)
+
+
+def models_to_targets(state: Start, turn: Turn[LocalConfig]) -> dict[ClientId, Models]:
+    """All models, without names, to every target."""
+    return dict.fromkeys(turn.members(Role.TARGET), Models(state.models)) if state.models else {}
+
+
+def learners_if_scored(turn: Turn[LocalConfig]) -> tuple[ClientId, ...]:
+    """All who have labels; none where there is no target to score a model."""
+    return turn.labelled() if turn.members(Role.TARGET) else ()
+
+
+def gather(state: Start, replies: Replies[Shared], turn: Turn[LocalConfig]) -> Folded[Start]:
+    """The models that are the network's by names, shapes and dtypes. A site that has trained none sent none."""
+    like = nets.template(turn.world)
+    there = {client: reply.model for client, reply in replies.items() if layers.alike(reply.model, like)}
+    marks = marked({"left out": (client for client in replies if client not in there)})
+    return Folded(replace(state, models=tuple(there.values())), marks)

@@ -6,19 +6,26 @@ what that added to it is the hypernetwork's gradient. Nothing is averaged, and c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import torch
+from torch import Generator
 
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.hypernetworks import client
-from tideline.algorithms.hypernetworks.settings import Hyper, check, check_supplied
-from tideline.algorithms.pfedhn import server
-from tideline.algorithms.pfedhn.messages import State
+from tideline.algorithms.averaging.messages import Model, Models
+from tideline.algorithms.hypernetworks import METRICS, Hyper, check, check_supplied, server, trained
+from tideline.algorithms.hypernetworks import State as Hypernetwork
 from tideline.core.algorithm import Algorithm, InitialWeights
-from tideline.core.phase import Phase, Plan
-from tideline.core.record import Nothing
-from tideline.core.run import Role
+from tideline.core.phase import Each, Phase, Plan, Replies, Turn
+from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.record import Nothing, Weights, field, record
+from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import Plain, setting
-from tideline.learning.optimisers import OPTIMISERS
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.fit import OPTIMISERS
+from tideline.numerics.aggregation.server_step import clipping, step_
 
 
 @dataclass(frozen=True)
@@ -40,11 +47,87 @@ class Config(Hyper):
     server_clip: float = setting(50.0, low=1e-6, doc="largest norm of its gradient")
 
 
+@record
+class Shared:
+    """Up, where one client is asked at a time: Delta_i. A share of it reaches the next one with what is not generated."""
+
+    delta: Weights = field(
+        "like model",
+        Exposure.WEIGHTS,
+        audience=TO_BOTH,
+        doc="the model after local training less the one before; a share of what is not generated reaches the next site",
+    )
+
+
+@record
+class State:
+    """What the coordinator knows."""
+
+    hyper: Hypernetwork = field(doc="the hypernetwork, and what is averaged beside it")
+    queue: tuple[str, ...] = field(doc="clients whose turn comes in this pass, the next one first")
+
+
+def begin(c: Config, world: World, roster: Roster, rng: Generator) -> State:
+    """A hypernetwork at random, and the order of the first pass."""
+    hyper = server.begin(c, world, roster, rng)
+    return State(hyper, shuffled(hyper.clients, rng))
+
+
+def begin_from(c: Config, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
+    hyper = server.begin_from(c, world, roster, rng, weights)
+    return State(hyper, shuffled(hyper.clients, rng))
+
+
+def shuffled(clients: Sequence[str], rng: Generator) -> tuple[str, ...]:
+    return tuple(clients[i] for i in torch.randperm(len(clients), generator=rng).tolist())
+
+
+@step(metrics=METRICS)
+def train_alone(order: Model, memory: Nothing, site: Site[Config]) -> Outcome[Shared, Nothing]:
+    """So many mini-batches, or E epochs, from phi_i, gradients cut to a norm; Delta_i."""
+    delta, metrics = trained(order, site, site.config.batches, site.config.max_norm)
+    return Outcome(Shared(delta), memory, metrics)
+
+
+def to_next(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
+    """phi_i to the one whose turn it is."""
+    client = ClientId(state.queue[0])
+    return {client: Model(server.phi(state.hyper, turn, client))}
+
+
+def descend(state: State, replies: Replies[Shared], turn: Turn[Config]) -> State:
+    """One step on J_i^T (phi_i - phi~_i), its norm clipped; of the rest a share, so that a pass is a mean. Consumes the state.
+
+    Where the client did not answer, and the run goes on without it, its turn is over.
+    """
+    queue = state.queue[1:] or shuffled(state.hyper.clients, turn.rng)
+    if not replies:
+        return State(state.hyper, queue)
+    c, (client, reply) = turn.config, next(iter(replies.items()))
+    found = server.pulled(state.hyper, (client,), (reply.delta,), turn)
+    one = torch.ones(1, dtype=torch.float64)
+    w = one * clipping(found.gram, one, c.server_clip)
+    after = step_(
+        server.optimised(state.hyper),
+        chain(server.gradients(found, w), server.rows_of_nu(state.hyper, (client,), found, w)),
+        optimiser=c.server_optimiser,
+        rate=c.server_rate,
+        weight_decay=c.server_weight_decay,
+        momentum=c.server_momentum,
+    )
+    rest = server.moved(state.hyper.rest, [(1 / len(state.hyper.clients), reply.delta)])
+    return State(replace(state.hyper, theta=after.theta, steps=after.steps, rest=rest), queue)
+
+
+def to_be_scored(state: State, turn: Turn[Config]) -> Each[Models]:
+    return server.to_be_scored(state.hyper, turn)
+
+
 def plan(c: Config) -> Plan[Config, State]:
     """(step, score every so often) x R."""
-    work = Phase("train", client.train_alone, ask=server.to_next, fold=server.descend, floor=0)
-    score = client.scoring(server.to_be_scored, server.grade, c.confidence)
-    return scored(c, work, score)
+    work = Phase("train", train_alone, ask=to_next, fold=descend, floor=0)
+    score = server.scoring(to_be_scored, lambda state: state.hyper, c.confidence)
+    return scored(c, (work,), score)
 
 
 CLAIMS = (
@@ -70,7 +153,7 @@ pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     "A hypernetwork generates each site's model, and learns from one site at a time",
     Config,
     State,
-    server.begin,
+    begin,
     plan,
     fits=check,
     presets={
@@ -82,6 +165,6 @@ pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     },
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     claims=CLAIMS,
-    initial_weights=InitialWeights(server.begin_from, check_supplied),
+    initial_weights=InitialWeights(begin_from, check_supplied),
     admins=True,
 )

@@ -1,4 +1,4 @@
-"""Source-free adaptation: sites without labels adapt a model whose source data nobody has any more.
+"""Source-free adaptation: sites without labels adapt a model whose source data are gone.
 
 The references of Mori et al. (Federated Source-free Domain Adaptation for Classification: Weighted Cluster Aggregation for
 Unlabeled Data): the source model as it is; SHOT at each site alone; SHOT under federated averaging, plain or with FedProx's term.
@@ -13,13 +13,13 @@ from typing import TypeVar
 from torch import Generator, Tensor
 
 from tideline import nets
-from tideline.algorithms.source_free import scoring, source
+from tideline.algorithms.averaging import scored
+from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
-from tideline.algorithms.source_free.messages import Adapted, Mine, Model
-from tideline.algorithms.source_free.settings import DEMO, TINY, Adapting, Source
+from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Mine, Model, Source, Taught
 from tideline.core.algorithm import Algorithm, InitialWeights
-from tideline.core.phase import Phase, Plan, Replies, Turn
-from tideline.core.record import Nothing
+from tideline.core.phase import Phase, Plan, Replies, Turn, to
+from tideline.core.record import Nothing, Record
 from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import Plain, Settings, setting
 from tideline.core.step import Outcome, Site, Step, View, step
@@ -29,6 +29,7 @@ from tideline.numerics.aggregation.averaging import weighted_sum
 
 A = TypeVar("A", bound=Adapting)
 C = TypeVar("C", bound=Settings)
+P = TypeVar("P", bound=Source)
 S = TypeVar("S")
 M = TypeVar("M")
 CAST = (Role.SOURCE, Role.TARGET, Role.TARGET)
@@ -62,49 +63,47 @@ def alone(order: Model, memory: Mine, site: Site[Adapting]) -> Outcome[Nothing, 
 def score_own(order: Model, memory: Mine, site: Site[Source]) -> Outcome[Nothing, Mine]:
     """The model that the site has made; h_S, which came, where it has made none yet."""
     own = memory if memory.f else Mine(order.f, order.g)
-    value = accuracy(scoring.predict, Model(own.f, own.g), own, site)
+    value = accuracy(source.predict, Model(own.f, own.g), own, site)
     return Outcome(Nothing(), own, {} if value is None else {"accuracy": value})
 
 
 def plan_of_shot(c: Adapting) -> Plan[Adapting, Model]:
     """Source, its score, then each target alone."""
-    work: Phase[Adapting, Model] = Phase("adapt", alone, ask=scoring.to_targets)
-    grade: Phase[Adapting, Model] = Phase("score", score_own, ask=scoring.to_targets)
-    return (*begun(c), *scoring.scored(c, lambda r: work, grade))
+    work: Phase[Adapting, Model] = Phase("adapt", alone, ask=to(Role.TARGET, Model))
+    grade: Phase[Adapting, Model] = Phase("score", score_own, ask=to(Role.TARGET, Model))
+    return (*begun(c, source.ALONE.take_source), *scored(c, (work,), grade))
 
 
-def begun(c: Source) -> Plan[Source, Model]:
-    """The source model, and what it is worth at the targets."""
-    return (*(source.phase(),) * c.source_rounds, scoring.source_only())
+def begun(
+    c: P,
+    fold: Callable[[S, Replies[Taught], Turn[P]], S],
+    memory: type[Record] = Mine,
+) -> Plan[P, S]:
+    """The exchanges with the sources, and what the source model scores at the targets. memory: the method's memory type."""
+    teach = Phase("source", source.training(memory), ask=to(Turn.sources, Model), fold=fold)
+    return (*(teach,) * c.source_rounds, source.source_only(memory))
 
 
-def averaged(penalty: Callable[[A, Model], Penalty]) -> Callable[[A], Plan[A, Model]]:
-    """The plan of SHOT under averaging: f down, f_k up, the mean by n_k; labels by the model that came, for the whole round."""
+def averaged(penalty: Callable[[A, Model], Penalty] | None = None) -> Callable[[A], Plan[A, Model]]:
+    """The plan of SHOT under averaging: f down, f_k up, the mean by n_k; labels by the model that came, for the whole round.
 
-    def run(order: Model, memory: Mine, site: Site[A]) -> Outcome[Adapted, Mine]:
+    penalty: FedProx's term; FedAvg has none of its own.
+    """
+
+    def run(order: Model, memory: Mine, site: Site[A]) -> Outcome[Counted, Mine]:
         net = source.network(site, order.f, order.g)
-        loss = adapt(net, site, own_labels(site), penalty=penalty(site.config, order))
+        loss = adapt(net, site, own_labels(site), penalty=penalty(site.config, order) if penalty else None)
         f = layers.backbone_of(nets.weights_of(net))
-        return Outcome(Adapted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
+        return Outcome(Counted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
 
-    work = Phase("adapt", Step("adapt", run, Model, Mine, Adapted, ("loss", "samples")), ask=scoring.to_targets, fold=mean)
-    return lambda c: (*begun(c), *scoring.scored(c, lambda r: work, scoring.score()))
+    work = Phase("adapt", Step("adapt", run, Model, Mine, Counted, ("loss", "samples")), ask=to(Role.TARGET, Model), fold=mean)
+    return lambda c: (*begun(c, source.ALONE.take_source), *scored(c, (work,), source.score(Mine)))
 
 
-def mean(state: Model, replies: Replies[Adapted], turn: Turn[Source]) -> Model:
+def mean(state: Model, replies: Replies[Counted], turn: Turn[Source]) -> Model:
     """f <- sum_k (n_k / n) f_k, buffers with the same shares; g stays."""
     n = sum(reply.samples for reply in replies.values())
     return Model(weighted_sum((reply.samples / n, reply.f) for reply in replies.values()), state.g)
-
-
-def none(config: Adapting, order: Model) -> Penalty:
-    """FedAvg has no term of its own."""
-    return lambda net: None
-
-
-def proximal(config: FedProx, order: Model) -> Penalty:
-    """(mu / 2) |f_k - f|^2 over what is trained; absent for mu = 0."""
-    return near(config.mu, order.f)
 
 
 def method(
@@ -114,28 +113,35 @@ def method(
     config: type[C],
     plan: Callable[[C], Plan[C, S]],
     *,
-    state: type[S] = Model,  # type: ignore[assignment]
-    begin: Callable[[C, World, Roster, Generator], S] = source.drawn,  # type: ignore[assignment]
+    start: source.Start[C, S],
+    begin: Callable[[C, World, Roster, Generator], S] | None = None,
     memory: type[M] = Mine,  # type: ignore[assignment]
     prepare: Callable[[C, Site[C]], M] = source.prepare,  # type: ignore[assignment]
-    keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = scoring.keepsakes,  # type: ignore[assignment]
-    fits: Callable[[C, World, Roster], None] = source.needs_both,
-    initial_weights: InitialWeights[C, S] | None = None,
+    keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = source.keepsakes,  # type: ignore[assignment]
+    check: Callable[[C, World, Roster], None] = lambda config, world, roster: None,
     presets: Mapping[str, Mapping[str, Plain]] | None = None,
     sizes: Callable[[C, World], Mapping[str, int]] = lambda config, world: EMPTY,
     claims: tuple[str, ...] = (),
 ) -> Algorithm[C, S, M]:
     """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""
-    brought: InitialWeights[C, S] = InitialWeights(source.brought, source.needs_targets)  # type: ignore[arg-type]
     return Algorithm(
-        *(name, paper, summary, config, state, begin, plan, memory, prepare, fits),
+        name,
+        paper,
+        summary,
+        config,
+        start.state,
+        begin or start.begin,
+        plan,
+        memory,
+        prepare,
+        fits=source.with_check(source.needs_both, check),
         presets=presets or {"tiny": TINY, "demo": DEMO},
         cast=CAST,
         network="lenet_bn",
         keepsakes=keepsakes,
         sizes=sizes,
         claims=claims,
-        initial_weights=initial_weights or brought,
+        initial_weights=InitialWeights(start.begin_with, source.with_check(source.needs_targets, check)),
     )
 
 
@@ -144,7 +150,8 @@ source_model: Algorithm[SourceOnly, Model, Mine] = method(
     "Reference point: the source model, applied to the target unchanged",
     "The model of a labelled source, as it is",
     SourceOnly,
-    lambda c: (*begun(c), scoring.score()),
+    lambda c: (*begun(c, source.ALONE.take_source), source.score(Mine)),
+    start=source.ALONE,
     presets={name: {k: v for k, v in of.items() if k.startswith("source_")} for name, of in (("tiny", TINY), ("demo", DEMO))},
 )
 
@@ -154,6 +161,7 @@ shot: Algorithm[Adapting, Model, Mine] = method(
     "Each site without labels adapts the source model alone",
     Adapting,
     plan_of_shot,
+    start=source.ALONE,
 )
 
 fedavg_shot: Algorithm[Adapting, Model, Mine] = method(
@@ -161,7 +169,8 @@ fedavg_shot: Algorithm[Adapting, Model, Mine] = method(
     f"{SHOT_PAPER}; McMahan et al.: Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017",
     "Sites without labels adapt one common model",
     Adapting,
-    averaged(none),
+    averaged(),
+    start=source.ALONE,
 )
 
 fedprox_pl: Algorithm[FedProx, Model, Mine] = method(
@@ -169,5 +178,6 @@ fedprox_pl: Algorithm[FedProx, Model, Mine] = method(
     f"{SHOT_PAPER}; Li et al.: Federated Optimization in Heterogeneous Networks, 2020",
     "Sites without labels adapt one common model, kept near it",
     FedProx,
-    averaged(proximal),
+    averaged(lambda c, order: near(c.mu, order.f)),
+    start=source.ALONE,
 )

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tideline import nets
-from tideline.algorithms.source_free.settings import PREDICTED, Adapting, Local
+from tideline.algorithms import averaging
+from tideline.algorithms.source_free.family import PREDICTED, Adapting, Local
 from tideline.algorithms.source_free.source import check_rows
 from tideline.core.record import Weights
 from tideline.core.settings import Settings
 from tideline.core.step import Site
-from tideline.learning.fit import fit
+from tideline.learning.fit import Loss, fit_at
 from tideline.numerics.labels.prototypes import Labelled, information_maximisation, pseudo_labels
 
 Penalty = Callable[[nn.Module], Tensor | None]
@@ -44,21 +44,9 @@ class Aim:
     partner: Tensor
 
 
-def no_penalty(net: nn.Module) -> Tensor | None:
-    """L_IM + lambda L_CE alone."""
-    return None
-
-
 def near(weight: float, f: Weights) -> Penalty:
     """(weight / 2) |f_k - f|^2 over what is trained; absent for a weight of 0."""
-
-    def term(net: nn.Module) -> Tensor | None:
-        if weight == 0:
-            return None
-        moving = ((name, p) for name, p in net.named_parameters() if p.requires_grad)
-        return weight / 2 * sum((((p - f[name].to(p.device)) ** 2).sum() for name, p in moving), torch.tensor(0.0))
-
-    return term
+    return lambda net: averaging.near(net, f, weight)
 
 
 def seen(net: nn.Module, site: Site[Settings]) -> Seen:
@@ -95,7 +83,7 @@ def adapt(
     *,
     fixed: bool = True,
     mu: float = 0.0,
-    penalty: Penalty = no_penalty,
+    penalty: Penalty | None = None,
 ) -> float:
     """E epochs of SGD on L_IM(D) + lambda L_CE(D_hat) (eq. 9) in place, g held; gives the mean loss of the last epoch.
 
@@ -109,9 +97,12 @@ def adapt(
     value, parts = 0.0, 1 if fixed else c.epochs
     for part in range(parts):
         loss = objective(site, aim(net), mu, penalty)
-        many = {"epochs": c.epochs // parts, "batch": c.batch}
-        tick = partial(of_parts, site.tick, part, parts)
-        value = fit(net, rows, loss, optimiser, **many, rng=site.rng, device=site.device, tick=tick)
+
+        def tick(done: float, part: int = part) -> None:
+            site.tick((part + done) / parts)
+
+        each = replace(site, tick=tick)
+        value = fit_at(each, net, loss, optimiser, epochs=c.epochs // parts, batch=c.batch, data=rows)
     return value
 
 
@@ -125,12 +116,7 @@ def optimiser_of(net: nn.Module, site: Site[Local]) -> torch.optim.Optimizer:
     return torch.optim.SGD(moving, lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
 
 
-def of_parts(tick: Callable[[float], None], part: int, parts: int, done: float) -> None:
-    """How far a whole is of which some parts are done, and a share of the next."""
-    tick((part + done) / parts)
-
-
-def objective(site: Site[Adapting], aim: Aim, mu: float, penalty: Penalty) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+def objective(site: Site[Adapting], aim: Aim, mu: float, penalty: Penalty | None) -> Loss:
     """loss(net, x (b, *inputs), rows (b,)).
 
     Rows that are mixed pass through the network beside the batch, which L_IM is of; the others once for both terms.
@@ -146,7 +132,7 @@ def objective(site: Site[Adapting], aim: Aim, mu: float, penalty: Penalty) -> Ca
         of_hat = torch.cat([of_batch[~mixed.to(x.device)], logits[len(x) :]])
         y = torch.cat([aim.labels[rows][~mixed], aim.labels[rows][mixed]]).to(x.device)
         value: Tensor = information_maximisation(of_batch) + site.config.lam * functional.cross_entropy(of_hat, y)
-        extra = penalty(net)
+        extra = penalty(net) if penalty else None
         return value if extra is None else value + extra
 
     return loss

@@ -1,44 +1,37 @@
-"""Phase 0: the source model h_S, trained where the source's data are, or brought as a file. Then the source leaves."""
+"""The source model h_S: trained where the source's data are, or given as a file; then the source leaves.
+
+Targets score it, and the model that is their own in the end stays with them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar, overload
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.source_free.messages import Mine, Model, Taught
-from tideline.algorithms.source_free.settings import Source
+from tideline.algorithms.source_free.family import EndCounts, Mine, Model, Source, Taught
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
-from tideline.core.phase import Folded, Phase, Replies, Turn
-from tideline.core.record import Record, Weights
+from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
+from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import Settings
-from tideline.core.step import AnyStep, Outcome, Site, Step
-from tideline.learning.fit import fit
+from tideline.core.step import AnyStep, Outcome, Site, Step, View
+from tideline.learning.evaluate import Offer, Predict, accuracy, confused, evaluate, label_shift, outputs
+from tideline.learning.fit import fit_at
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 
-C = TypeVar("C", bound=Source)
-
-
-class Whole(Protocol):
-    """A state that has the model h = g o f."""
-
-    @property
-    def f(self) -> Weights: ...
-    @property
-    def g(self) -> Weights: ...
-
-
-H = TypeVar("H", bound=Whole)
+A = TypeVar("A", bound=Settings)
+A_contra = TypeVar("A_contra", bound=Settings, contravariant=True)
+S = TypeVar("S")
 M = TypeVar("M")
 
 
 def prepare(config: Settings, site: Site[Settings]) -> Mine:
-    """No model yet."""
     return Mine({}, {})
 
 
@@ -52,33 +45,49 @@ def network(site: Site[Settings], f: Weights, g: Weights) -> nn.Module:
     return nets.loaded(site.world, {**f, **g}, site.device)
 
 
-def drawn(config: Settings, world: World, roster: Roster, rng: Generator) -> Model:
-    """The first state: a network at random, which the sources train."""
+def drawn(world: World) -> Model:
+    """A network at random, which the sources train."""
     return parts(nets.weights_of(nets.build(world)))
 
 
-def brought(config: Settings, world: World, roster: Roster, rng: Generator, h: Weights) -> Model:
-    """The first state: a source model that was brought, or that sources of the run go on from."""
-    return parts(h)
+@dataclass(frozen=True)
+class Start(Generic[A_contra, S]):
+    """The first states of a method that begins with a source model h: each is of(h, config, rng)."""
+
+    state: type[S]
+    of: Callable[[Model, A_contra, Generator], S]
+
+    def begin(self, config: A_contra, world: World, roster: Roster, rng: Generator) -> S:
+        """With a network at random, which the sources train."""
+        return self.of(drawn(world), config, rng)
+
+    def begin_with(self, config: A_contra, world: World, roster: Roster, rng: Generator, h: Weights) -> S:
+        return self.of(parts(h), config, rng)
+
+    def take_source(self, state: S, replies: Replies[Taught], turn: Turn[A_contra]) -> S:
+        """With the source model that the sources trained."""
+        return self.of(mean_of(replies), turn.config, turn.rng)
 
 
-def training(keeps: type[M]) -> AnyStep:
-    """Cross-entropy with smoothed labels on the source's rows. keeps: the method's memory, which stays as it is."""
+def model_alone(h: Model, config: Settings, rng: Generator) -> Model:
+    return h
+
+
+ALONE: Start[Settings, Model] = Start(Model, model_alone)
+
+
+def training(memory_type: type[M]) -> AnyStep:
+    """Cross-entropy with smoothed labels on the source's rows. memory_type: the method's, which stays as it is."""
 
     def run(order: Model, memory: M, site: Site[Source]) -> Outcome[Taught, M]:
-        message, told = trained(order.f, order.g, site)
-        return Outcome(message, memory, told)
+        message, metrics = trained(order.f, order.g, site)
+        return Outcome(message, memory, metrics)
 
-    return Step("train", run, Model, keeps, Taught, ("loss", "samples"))
-
-
-def as_it_is(x: Tensor) -> Tensor:
-    """A batch that nothing is done to."""
-    return x
+    return Step("train", run, Model, memory_type, Taught, ("loss", "samples"))
 
 
 def trained(
-    f: Weights, g: Weights, site: Site[Source], change: Callable[[Tensor], Tensor] = as_it_is
+    f: Weights, g: Weights, site: Site[Source], change: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Taught, dict[str, float]]:
     """What a source sends after its epochs, and what it tells. change(x (b, *inputs)): what each batch is trained on instead."""
     c: Source = site.config
@@ -88,10 +97,9 @@ def trained(
     optimiser = torch.optim.SGD(net.parameters(), lr=c.source_rate, momentum=momentum, weight_decay=decay)
 
     def smoothed(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(net(change(x)), y, label_smoothing=c.smoothing)
+        return nn.functional.cross_entropy(net(change(x) if change else x), y, label_smoothing=c.smoothing)
 
-    epochs, batch = c.source_epochs, c.source_batch
-    loss = fit(net, site.data, smoothed, optimiser, epochs=epochs, batch=batch, rng=site.rng, device=site.device, tick=site.tick)
+    loss = fit_at(site, net, smoothed, optimiser, epochs=c.source_epochs, batch=c.source_batch)
     made = parts(nets.weights_of(net))
     return Taught(made.f, made.g, len(site.data)), {"loss": loss, "samples": len(site.data)}
 
@@ -104,16 +112,6 @@ def check_rows(site: Site[Settings]) -> None:
         )
 
 
-def sources(turn: Turn[Settings]) -> tuple[ClientId, ...]:
-    """Who has the source's data, sorted."""
-    return tuple(sorted(m.id for m in turn.roster if m.role is Role.SOURCE and m.labelled))
-
-
-def to_sources(state: Whole, turn: Turn[Settings]) -> dict[ClientId, Model]:
-    """h to the sources; to nobody where the source model was brought, so that the phase passes by."""
-    return dict.fromkeys(sources(turn), Model(state.f, state.g))
-
-
 def mean_of(replies: Replies[Taught]) -> Model:
     """h_S: the mean over sources by their numbers of rows. Of one source, its model."""
     n = sum(reply.samples for reply in replies.values())
@@ -121,44 +119,28 @@ def mean_of(replies: Replies[Taught]) -> Model:
     return Model(f, weighted_sum((reply.samples / n, reply.g) for reply in replies.values()))
 
 
-def taught(state: Model, replies: Replies[Taught], turn: Turn[Settings]) -> Model:
-    """The coordinator's `fold` for methods whose state is h."""
-    return mean_of(replies)
+def with_check(
+    needs: Callable[[A, World, Roster], None], check: Callable[[A, World, Roster], None]
+) -> Callable[[A, World, Roster], None]:
+    """The `fits` of a method that has a check of its own beside what its family needs."""
 
+    def fits(config: A, world: World, roster: Roster) -> None:
+        needs(config, world, roster)
+        check(config, world, roster)
 
-@overload
-def phase() -> Phase[Source, Model]: ...
-@overload
-def phase(fold: Callable[[H, Replies[Taught], Turn[C]], H | Folded[H]], keeps: type[Record] = Mine) -> Phase[C, H]: ...
-def phase(
-    fold: Callable[[H, Replies[Taught], Turn[C]], H | Folded[H]] = taught,  # type: ignore[assignment]
-    keeps: type[Record] = Mine,
-) -> Phase[C, H]:
-    """One exchange with the sources. keeps: the method's memory, which stays as it is."""
-    return Phase("source", training(keeps), ask=to_sources, fold=fold)
+    return fits
 
 
 def needs_both(config: Settings, world: World, roster: Roster) -> None:
     """A network with a classifier of its own, a source with labels, and a site to adapt. Raises ConfigRefused, RosterRefused."""
     needs_targets(config, world, roster)
-    if not any(m.role is Role.SOURCE and m.labelled for m in roster):
-        raise RosterRefused(
-            "No member of the roster is a source with labels, and the run brings no source model",
-            "Give a labelled site the role source, or bring the model as a file: weights: FILE",
-            path="roster",
-        )
+    check_source(roster, "and the run brings no source model", ", or bring the model as a file: weights: FILE")
 
 
 def needs_targets(config: Settings, world: World, roster: Roster) -> None:
     """What a run needs that brings its source model. Raises ConfigRefused, RosterRefused."""
     check_network(world)
-    peers = sorted(m.id for m in roster if m.role is Role.PEER)
-    if peers:
-        raise RosterRefused(
-            f"{peers[0]} is a peer, of which this method makes no use: it trains on sources' labels and adapts targets",
-            "Make it a source or a target",
-            path=f"roster.{peers[0]}",
-        )
+    check_peers(roster, "it trains on sources' labels and adapts targets")
     if not any(m.role is Role.TARGET for m in roster):
         raise RosterRefused("No member of the roster is a target, so nobody adapts", "Add a site as target", path="roster")
 
@@ -173,12 +155,22 @@ def needs_one_target(config: Settings, world: World, roster: Roster) -> None:
             "Leave one of them, and start a run for each of the others",
             path=f"roster.{targets[1]}",
         )
+    check_source(roster, "so nobody can teach")
+
+
+def check_source(roster: Roster, why: str, more: str = "") -> None:
+    """Raises RosterRefused without a source that has labels."""
     if not any(m.role is Role.SOURCE and m.labelled for m in roster):
-        raise RosterRefused(
-            "No member of the roster is a source with labels, so nobody can teach",
-            "Give a labelled site the role source",
-            path="roster",
-        )
+        what = f"No member of the roster is a source with labels, {why}"
+        raise RosterRefused(what, f"Give a labelled site the role source{more}", path="roster")
+
+
+def check_peers(roster: Roster, uses: str) -> None:
+    """Raises RosterRefused for a peer. uses: what the method does with the other roles."""
+    peer = min((m.id for m in roster if m.role is Role.PEER), default=None)
+    if peer:
+        what = f"{peer} is a peer, of which this method makes no use: {uses}"
+        raise RosterRefused(what, "Make it a source or a target", path=f"roster.{peer}")
 
 
 def check_network(world: World) -> None:
@@ -190,3 +182,62 @@ def check_network(world: World) -> None:
             "Use a network with features, such as lenet_bn or resnet18 (docs/networks.md)",
             path="world.model",
         )
+
+
+def members_of(members: Mapping[str, int], cluster: int) -> tuple[ClientId, ...]:
+    """The sites of a cluster, sorted. members: the cluster of each site."""
+    return tuple(ClientId(k) for k in sorted(members) if members[k] == cluster)
+
+
+K = TypeVar("K", bound=Mine)
+
+
+def predict(order: Model, memory: M, site: Site[Settings], x: Tensor) -> Tensor:
+    return outputs(network(site, order.f, order.g), x, site.device)
+
+
+def predict_own(order: Nothing, memory: Mine, site: Site[Settings], x: Tensor) -> Tensor:
+    return outputs(network(site, memory.f, memory.g), x, site.device)
+
+
+def source_only(memory: type[M], offer: Offer[S, A, Model] | None = None) -> Phase[A, S]:
+    """h_S as it came, scored once: the baseline of adaptation. memory: the method's memory type, which stays as it is."""
+    ask = offer or to(Role.TARGET, Model)
+    return evaluate(ask, predict, takes=Model, keeps=memory, name="source_only", metrics=("source_only",))
+
+
+def score(memory: type[K], offer: Offer[S, A, Model] | None = None) -> Phase[A, S]:
+    """The model that each target would use now. It stays in the target's memory, which the owner may export.
+
+    memory: the method's memory type.
+    """
+
+    def run(order: Model, memory: K, site: Site[A]) -> Outcome[Nothing, K]:
+        value = accuracy(predict, order, memory, site)
+        mine = replace(memory, f=order.f, g=order.g)
+        return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
+
+    step = Step("score", run, Model, memory, Nothing, ("accuracy",), View.HELD_OUT)
+    return Phase("score", step, ask=offer or to(Role.TARGET, Model))
+
+
+def end_counts(
+    c: EndCounts,
+    predict: Predict[Nothing, M, A],
+    memory: type[M],
+    *,
+    targets: Offer[S, A, Nothing] | None = None,
+    everybody: Offer[S, A, Nothing] | None = None,
+) -> Plan[A, S]:
+    """What sites count in the end, as `c` asks: confusions of classes on held-out rows, and training rows of each class.
+
+    predict(order, memory, site, x): outputs of the site's own model. targets, everybody: who is asked, if not all of them.
+    """
+    taken = confused(targets or to(Role.TARGET, Nothing), predict, keeps=memory)
+    shift = label_shift(everybody or to_all(Nothing), predict, keeps=memory)
+    return (*(taken,) * c.confusion, *(shift,) * c.label_shift)
+
+
+def keepsakes(config: Settings, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:
+    """The site's own model as one state dict, once there is one."""
+    return {"model": {**memory.f, **memory.g}} if memory.f else {}

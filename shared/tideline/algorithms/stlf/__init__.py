@@ -10,42 +10,42 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
 from tideline import nets
-from tideline.algorithms.stlf import client, offering, server
+from tideline.algorithms.averaging.messages import Model
+from tideline.algorithms.stlf import client, server
 from tideline.algorithms.stlf.client import MAIN, OFFERS
-from tideline.algorithms.stlf.fitting import fits, notes
-from tideline.algorithms.stlf.linking import joules, numpy_rng, size_in_bits
+from tideline.algorithms.stlf.linking import formed, joules, numpy_rng, size_in_bits
 from tideline.algorithms.stlf.messages import Mine, State
-from tideline.algorithms.stlf.settings import PRESETS, STLF
+from tideline.algorithms.stlf.settings import PRESETS, STLF, fits, notes
 from tideline.core.algorithm import Algorithm
-from tideline.core.phase import Phase, Plan
+from tideline.core.phase import Phase, Plan, Turn, to, to_all
 from tideline.core.run import Role, Roster, World
 
 
 def plan(c: STLF) -> Plan[STLF, State]:
     """Warm up, train alone, tell apart, link, offer, transfer, score."""
-    warm = Phase("warm", client.warm, ask=server.model_to_labelled, fold=server.averaged)
-    train = Phase("train", client.train, ask=server.model_to_all, fold=server.told)
-    link = Phase("link", None, fold=server.link)
-    offer = Phase("offer", client.offer, ask=offering.unsealed, fold=offering.sealed)
+    warm = Phase("warm", client.warm, ask=to(Turn.labelled, Model), fold=server.averaged)
+    train = Phase("train", client.train, ask=to_all(Model), fold=server.store_profiles)
+    link = Phase("link", None, fold=formed)
+    offer = Phase("offer", client.offer, ask=server.unsealed, fold=server.sealed)
     transfer = Phase("transfer", client.transfer, ask=server.assignments, fold=server.linked)
-    score = Phase("score", client.score((MAIN, *c.compare)), ask=server.all_linked, fold=server.scored)
-    return ((warm,) * c.rounds) + (train,) + told_apart(c) + (link,) + (offer,) * OFFERS + (transfer, score)
+    score = Phase("score", client.score((MAIN, *c.compare)), ask=server.to_present, fold=server.scored)
+    return ((warm,) * c.rounds) + (train,) + separating(c) + (link,) + (offer,) * OFFERS + (transfer, score)
 
 
-def told_apart(c: STLF) -> Plan[STLF, State]:
+def separating(c: STLF) -> Plan[STLF, State]:
     """How divergences are measured."""
     if c.divergence == "statistics":
-        return (Phase("describe", client.describe, ask=server.everybody, fold=server.kept_moments),)
+        return (Phase("describe", client.describe, ask=server.to_present, fold=server.store_moments),)
     if c.divergence == "shared":
-        apart = Phase("separate", client.tell_apart, ask=server.classifier_to_all, fold=server.averaged_classifier)
+        apart = Phase("separate", client.train_shared, ask=server.classifier_to_all, fold=server.averaged_classifier)
         return (apart,) * c.exchanges + (
-            Phase("measure", client.measure_all, ask=server.classifier_to_all, fold=server.noted_all),
+            Phase("measure", client.measure_all, ask=server.classifier_to_all, fold=server.store_shared_errors),
         )
-    separate = Phase("separate", client.separate, ask=server.halves, fold=server.kept_halves)
-    measure = Phase("measure", client.measure, ask=server.finished, fold=server.noted)
+    separate = Phase("separate", client.separate, ask=server.halves, fold=server.store_halves)
+    measure = Phase("measure", client.measure, ask=server.finished, fold=server.store_errors)
     return ((separate,) * c.exchanges + (measure,)) * c.blocks
 
 
@@ -56,12 +56,9 @@ def begin(config: STLF, world: World, roster: Roster, rng: Generator) -> State:
     start = nets.weights_of(nets.build(replace(world, classes=outputs, class_names=())))
     watts, K = joules(config, roster, config.bits or size_in_bits(model), numpy_rng(rng))
     names = tuple(str(member.id) for member in roster)
-    return State(model, start, K, watts, names, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, (), (), no_divergences())
-
-
-def no_divergences() -> Tensor:
-    """Before there are any."""
-    return torch.zeros(0, 0, dtype=torch.float64)
+    return State(
+        model, start, K, watts, names, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, (), (), torch.zeros(0, 0, dtype=torch.float64)
+    )
 
 
 stlf = Algorithm(

@@ -1,4 +1,4 @@
-"""A device's side: train alone, be told apart from each partner (algorithm 1), take the weighted mean of its sources (eq. 12)."""
+"""A device's side: train alone, train classifiers with partners (algorithm 1), take the weighted mean of its sources (eq. 12)."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import torch
 from torch import Generator, Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.stlf import messages
+from tideline.algorithms.averaging import predict_by
+from tideline.algorithms.averaging.messages import Model, Trained
 from tideline.algorithms.stlf.messages import (
     Assignment,
     Curve,
     Errors,
     Hypothesis,
     Mine,
-    Model,
     Offered,
     Pairs,
+    Profile,
     Separated,
     Separator,
     Span,
     Summary,
     Targets,
-    Trained,
     Update,
     Whose,
 )
 from tideline.algorithms.stlf.settings import STLF
 from tideline.core.errors import StepFailed
-from tideline.core.handle import AnyHandle, Handle
+from tideline.core.handle import Handle, check_due
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, World
 from tideline.core.step import AnyStep, Data, Moved, Outcome, Site, Step, View, step
 from tideline.learning.evaluate import accuracy, outputs
-from tideline.learning.fit import cross_entropy, descend, fit, uncounted
-from tideline.learning.optimisers import optimiser
+from tideline.learning.fit import cross_entropy, descend, fit_at, optimiser, uncounted
+from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.alignment.h_divergence import exceeding
+from tideline.numerics.alignment.divergences import exceeding
 
 MAIN = "plan"  # the rule that is the method's own
 OFFERS = 2  # times that sources are asked for their models: again only for links that were made anew as others did not answer
@@ -65,7 +65,7 @@ def trained(model: Weights, memory: Mine, site: Site[STLF], epochs: int) -> tupl
     """A network after so many epochs on the labelled rows, and its last mean loss."""
     c, net = site.config, nets.loaded(site.world, model, site.device)
     by, data = optimiser(c, net.parameters()), teaching(memory, site.data)
-    loss = fit(net, data, cross_entropy, by, epochs=epochs, batch=c.batch, rng=site.rng, device=site.device, tick=site.tick)
+    loss = fit_at(site, net, cross_entropy, by, epochs=epochs, batch=c.batch, data=data)
     return net, loss
 
 
@@ -78,15 +78,15 @@ def warm(order: Model, memory: Mine, site: Site[STLF]) -> Outcome[Update, Mine]:
 
 
 @step(metrics=("error",))
-def train(order: Model, memory: Mine, site: Site[STLF]) -> Outcome[Trained, Mine]:
+def train(order: Model, memory: Mine, site: Site[STLF]) -> Outcome[Profile, Mine]:
     """h_i from the common model, and eps_i of eq. 3. Without labels there is no h_i, and every row counts as wrong."""
     data = site.data
     if not data.labelled:
-        return Outcome(Trained(data.count, 0, 1.0), memory, {"error": 1.0})
+        return Outcome(Profile(data.count, 0, 1.0), memory, {"error": 1.0})
     net, _ = trained(order.model, memory, site, site.config.alone)
     labelled = len(data) / data.count
     error = labelled * wrong(net, memory, site) + (1 - labelled)
-    return Outcome(Trained(data.count, len(data), error), replace(memory, h=nets.weights_of(net)), {"error": error})
+    return Outcome(Profile(data.count, len(data), error), replace(memory, h=nets.weights_of(net)), {"error": error})
 
 
 def wrong(net: nn.Module, memory: Mine, site: Site[STLF]) -> float:
@@ -104,12 +104,15 @@ def separate(order: Pairs, memory: Mine, site: Site[STLF]) -> Outcome[Separated,
     own: dict[str, Weights] = {}
     losses = []
     for done, partner in enumerate(order.partners):
-        own[partner], loss = halved(start_of(order, partner, memory, site), partner, site)
-        losses.append(loss)
+        theirs = order.theirs.get(partner)
+        start = met(theirs, partner, memory, site, site.round - 1) if theirs else order.start
+        net = nets.loaded(site.world, start, site.device, two)
+        losses.append(separation_epoch(net, int(site.me > partner), site))
+        own[partner] = nets.weights_of(net)
         site.tick((done + 1) / len(order.partners))
     handles = {partner: Handle.of(Separator(w), [ClientId(partner)]) for partner, w in own.items()}
-    told = {"separation": sum(losses) / max(len(losses), 1)}
-    return Outcome(Separated(handles), replace(timed(memory, site), own=own), told)
+    metrics = {"separation": sum(losses) / max(len(losses), 1)}
+    return Outcome(Separated(handles), replace(timed(memory, site), own=own), metrics)
 
 
 def timed(memory: Mine, site: Site[STLF]) -> Mine:
@@ -121,7 +124,6 @@ def timed(memory: Mine, site: Site[STLF]) -> Mine:
 
 
 def longer(span: Span, moved: Moved) -> Span:
-    """A span and a transfer."""
     return Span(span.size + moved.size, span.seconds + moved.seconds)
 
 
@@ -130,40 +132,18 @@ def rate_of(span: Span) -> float:
     return 8 * span.size / span.seconds if span.seconds > 0 else 0.0
 
 
-def start_of(order: Pairs, partner: str, memory: Mine, site: Site[STLF]) -> Weights:
-    """Where an exchange begins: the common start, or w = (w_i + w_j) / 2."""
-    if partner not in order.theirs:
-        return order.start
-    return met(order.theirs[partner], partner, memory, site, site.round - 1)
-
-
 def met(handle: Handle[Separator], partner: str, memory: Mine, site: Site[STLF], number: int) -> Weights:
     """The mean of both halves. Raises StepFailed for a half of another, or of another exchange than is due, or network."""
-    due(handle, partner, "separate", number)
+    check_due(handle, partner, "separate", number)
     mine, theirs = memory.own[partner], site.fetch(handle).w
-    return weighted_sum([(0.5, mine), (0.5, same_network(theirs, mine, handle, "classifier"))])
+    return weighted_sum([(0.5, mine), (0.5, of_network(theirs, mine, f"classifier of {handle.holder}"))])
 
 
-def due(handle: AnyHandle, holder: str, phase: str, *rounds: int) -> None:
-    """Raises StepFailed for a value that is not the one of this site and exchange: it is signed, but it was not asked for."""
-    if (handle.holder, handle.phase) != (holder, phase) or handle.round not in rounds:
-        given = f"that of {handle.holder}, of round {handle.round} of {handle.phase}"
-        number = " or ".join(map(str, rounds))
-        what = f"The order hands out {given}, where that of {holder}, of round {number} of {phase}, is due"
-        raise StepFailed(what, "The coordinator hands out what is not asked for: do not trust it")
-
-
-def same_network(theirs: Weights, mine: Weights, handle: AnyHandle, what: str) -> Weights:
+def of_network(theirs: Weights, mine: Weights, what: str) -> Weights:
     """What a peer gave. Raises StepFailed where it does not fit this site's network."""
-    if not alike(theirs, mine):
-        raise StepFailed(f"The {what} of {handle.holder} is of another network", "Install the same version at both sites")
+    if not layers.alike(theirs, mine):
+        raise StepFailed(f"The {what} is of another network", "Install the same version at both sites")
     return theirs
-
-
-def alike(theirs: Weights, mine: Weights) -> bool:
-    """Whether names, shapes and dtypes agree."""
-    same = theirs.keys() == mine.keys()
-    return same and all((w.shape, w.dtype) == (mine[name].shape, mine[name].dtype) for name, w in theirs.items())
 
 
 def two(world: World) -> nn.Module:
@@ -171,26 +151,16 @@ def two(world: World) -> nn.Module:
     return nets.build(replace(world, classes=2, class_names=()))
 
 
-def halved(start: Weights, partner: str, site: Site[STLF]) -> tuple[dict[str, Tensor], float]:
-    """An epoch on a share of all own rows, labelled or not, which all have this device's label; and the mean loss."""
-    net = nets.loaded(site.world, start, site.device, two)
-    loss = told_apart(net, int(site.me > partner), site)
-    return nets.weights_of(net), loss
-
-
-def told_apart(net: nn.Module, label: int, site: Site[STLF]) -> float:
+def separation_epoch(net: nn.Module, label: int, site: Site[STLF]) -> float:
     """An epoch of plain SGD on a share of own rows with one label, in place; the mean loss."""
     by, losses = torch.optim.SGD(net.parameters(), lr=site.config.rate), []
     net.train()
     with uncounted(net):
         for x in sampled(site.data, site.config.share, site.config.batch, site.rng):
-            losses.append(descend(net, cross_entropy, x.to(site.device), whole(label, x, site.device), by, 0.0))
+            losses.append(
+                descend(net, cross_entropy, x.to(site.device), torch.full((len(x),), label, device=site.device), by, 0.0)
+            )
     return sum(losses) / len(losses)
-
-
-def whole(label: int, x: Tensor, device: str) -> Tensor:
-    """One label for every row."""
-    return torch.full((len(x),), label, dtype=torch.int64, device=device)
 
 
 def sampled(data: Data, share: float, batch: int, rng: Generator) -> Iterator[Tensor]:
@@ -240,11 +210,11 @@ def many(names: tuple[str, ...]) -> Callable[[World], nn.Module]:
 
 
 @step(metrics=("separation",))
-def tell_apart(order: Whose, memory: Mine, site: Site[STLF]) -> Outcome[messages.Told, Mine]:
+def train_shared(order: Whose, memory: Mine, site: Site[STLF]) -> Outcome[Trained, Mine]:
     """The cheaper way: one classifier of all devices, by federated averaging."""
     net = nets.loaded(site.world, order.model, site.device, many(order.names))
-    loss = told_apart(net, order.names.index(site.me), site)
-    return Outcome(messages.Told(nets.weights_of(net)), memory, {"separation": loss})
+    loss = separation_epoch(net, order.names.index(site.me), site)
+    return Outcome(Trained(nets.weights_of(net)), memory, {"separation": loss})
 
 
 @step()
@@ -269,7 +239,7 @@ def describe(order: Nothing, memory: Mine, site: Site[STLF]) -> Outcome[Summary,
 
 @step()
 def offer(order: Targets, memory: Mine, site: Site[STLF]) -> Outcome[Offered, Mine]:
-    """h_i, for the devices that are to get it and for nobody else."""
+    """h_i, for the devices that are to get it alone."""
     if not memory.h:
         raise StepFailed("This device has no labels, so no model to offer", "The coordinator asks for what is not there")
     return Outcome(Offered(Handle.of(Hypothesis(memory.h), map(ClientId, order.names))), memory)
@@ -288,9 +258,9 @@ def mixed(order: Assignment, rule: str, site: Site[STLF]) -> dict[str, Tensor]:
     if not found:
         raise StepFailed(f"This device is a target by the rule {rule} and gets no model", "See the run's links")
     for name, share in found:
-        due(share.h, name, "offer", *range(1, OFFERS + 1))
+        check_due(share.h, name, "offer", *range(1, OFFERS + 1))
     like, shares = nets.template(site.world), ((share.weight[rule], share.h) for _, share in found)
-    return weighted_sum((weight, same_network(site.fetch(h).h, like, h, "model")) for weight, h in shares)
+    return weighted_sum((weight, of_network(site.fetch(h).h, like, f"model of {h.holder}")) for weight, h in shares)
 
 
 def score(rules: tuple[str, ...]) -> AnyStep:
@@ -298,15 +268,10 @@ def score(rules: tuple[str, ...]) -> AnyStep:
     named = {rule: "accuracy" if rule == MAIN else f"accuracy_{rule}" for rule in rules}
 
     def run(order: Nothing, memory: Mine, site: Site[STLF]) -> Outcome[Nothing, Mine]:
-        found = {named[rule]: accuracy(predict, model, memory, site) for rule, model in memory.models.items() if rule in named}
+        found = {named[rule]: accuracy(predict_by, model, memory, site) for rule, model in memory.models.items() if rule in named}
         return Outcome(Nothing(), memory, {name: value for name, value in found.items() if value is not None})
 
     return Step("score", run, Nothing, Mine, Nothing, tuple(named.values()), View.HELD_OUT)
-
-
-def predict(model: Weights, memory: Mine, site: Site[STLF], x: Tensor) -> Tensor:
-    """Outputs of a model."""
-    return outputs(nets.loaded(site.world, model, site.device), x, site.device)
 
 
 def keepsakes(config: STLF, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:

@@ -1,9 +1,10 @@
-"""What ST-LF sends and keeps. The paper's names: h a hypothesis, d divergences, psi 1 for a target, alpha weights, K energies."""
+"""What ST-LF sends and stores. As in the paper h is a hypothesis, d divergences, psi 1 for a target, alpha weights, K joules."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from tideline.algorithms.averaging.messages import Trained
 from tideline.core.handle import Handle
 from tideline.core.privacy import TO_PEERS, Exposure
 from tideline.core.record import Weights, field, record
@@ -24,23 +25,15 @@ class Separator:
 
 
 @record
-class Model:
-    """The common model."""
-
-    model: Weights = field(doc="start of training")
-
-
-@record
-class Update:
+class Update(Trained):
     """A model after local training."""
 
-    model: Weights = field("like model", Exposure.WEIGHTS, doc="the model after local training")
     count: int = field("", Exposure.COUNT, low=1, doc="labelled rows that it was trained on")
 
 
 @record
-class Trained:
-    """What a device tells of itself."""
+class Profile:
+    """What a device reports of itself."""
 
     count: int = field("", Exposure.COUNT, low=1, doc="training rows, D_i")
     labelled: int = field("", Exposure.COUNT, low=0, doc="training rows with labels, D_i^L")
@@ -49,7 +42,7 @@ class Trained:
 
 @record
 class Pairs:
-    """Whom to be told apart from; in a first exchange where both start, later what each partner made in the one before."""
+    """The partners of a device; in a first exchange where both start, later what each partner made in the one before."""
 
     partners: tuple[str, ...]
     theirs: dict[str, Handle[Separator]]
@@ -85,13 +78,6 @@ class Whose:
 
     model: Weights = field(doc="a network with an output for each device")
     names: tuple[str, ...]
-
-
-@record
-class Told:
-    """The same after a device trained it on its own rows."""
-
-    model: Weights = field("like model", Exposure.WEIGHTS, doc="the classifier of all devices after training on own rows")
 
 
 @record
@@ -185,7 +171,7 @@ class Span:
 
 @record
 class Mine:
-    """What a device keeps."""
+    """A device's memory."""
 
     validation: Tensor = field("v", doc="numbers of labelled training rows that only measure the error")
     h: Weights = field(doc="its own hypothesis")

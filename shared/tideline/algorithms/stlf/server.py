@@ -1,68 +1,59 @@
-"""The coordinator's side: who trains, who is told apart from whom, and who gets whose model. It reads no hypothesis."""
+"""The coordinator's side: who trains, which pairs train a classifier, and who gets whose model. It reads no hypothesis."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tideline.algorithms.stlf.client import MAIN
-from tideline.algorithms.stlf.linking import errors_of, formed
+import numpy as np
+import torch
+
+from tideline.algorithms.averaging import plain_mean
+from tideline.algorithms.averaging.messages import Trained
+from tideline.algorithms.stlf.client import MAIN, OFFERS
+from tideline.algorithms.stlf.linking import NO_LINK, chosen, comparison, errors_of, of_links, problem
 from tideline.algorithms.stlf.messages import (
     Assignment,
-    Chosen,
     Errors,
-    Model,
+    Offered,
     Pairs,
+    Profile,
     Separated,
-    Separator,
     Share,
     State,
     Summary,
-    Trained,
+    Targets,
     Update,
     Whose,
 )
-from tideline.algorithms.stlf.messages import Told as Answer
 from tideline.algorithms.stlf.settings import STLF
-from tideline.algorithms.stlf.tables import comparison, of_links
-from tideline.core.handle import Handle
-from tideline.core.phase import Each, Folded, Replies, Turn
+from tideline.core.phase import Each, Folded, Replies, Turn, marked
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.links.tournament import blocks
+from tideline.numerics.alignment.divergences import blocks
+from tideline.numerics.links.link_problem import mended
 
 EMPTY: Weights = {}
 SLOWEST, FASTEST = 1.0, 1e14  # bit/s that a line can have
 
 
-def model_to_labelled(state: State, turn: Turn[STLF]) -> dict[ClientId, Model]:
-    """The common model to who has labels."""
-    return dict.fromkeys(turn.labelled(), Model(state.model))
-
-
 def averaged(state: State, replies: Replies[Update], turn: Turn[STLF]) -> State:
-    """The mean, weighted by labelled rows."""
-    counts = {client: reply.count for client, reply in replies.items()}
-    total = sum(counts.values())
-    return replace(state, model=weighted_sum((counts[c] / total, reply.model) for c, reply in replies.items()))
+    total = sum(reply.count for reply in replies.values())
+    return replace(state, model=weighted_sum((reply.count / total, reply.model) for reply in replies.values()))
 
 
-def model_to_all(state: State, turn: Turn[STLF]) -> dict[ClientId, Model]:
-    """The common model to everybody."""
-    return dict.fromkeys(turn.members(), Model(state.model))
-
-
-def told(state: State, replies: Replies[Trained], turn: Turn[STLF]) -> State | Folded[State]:
-    """What each device tells of itself. Who tells nothing, or what cannot be, is out."""
-    read = {c: r for c, r in replies.items() if r.labelled <= r.count}
-    told = replace(
+def store_profiles(state: State, replies: Replies[Profile], turn: Turn[STLF]) -> State | Folded[State]:
+    """What each device reports of itself. A device that reports nothing, or what cannot be, is out."""
+    valid = {c: r for c, r in replies.items() if r.labelled <= r.count}
+    state = replace(
         state,
-        count={c: r.count for c, r in read.items()},
-        labelled={c: r.labelled for c, r in read.items()},
-        error={c: min(r.error, 1.0) for c, r in read.items()},
+        count={c: r.count for c, r in valid.items()},
+        labelled={c: r.labelled for c, r in valid.items()},
+        error={c: min(r.error, 1.0) for c, r in valid.items()},
     )
-    return without(told, [c for c in turn.members() if c not in read])
+    return without(state, [c for c in turn.members() if c not in valid])
 
 
 def partners(state: State, turn: Turn[STLF], block: int) -> dict[str, tuple[str, ...]]:
@@ -79,23 +70,27 @@ def partners(state: State, turn: Turn[STLF], block: int) -> dict[str, tuple[str,
 def halves(state: State, turn: Turn[STLF]) -> Mapping[ClientId, Pairs]:
     """To each device the start, or what its partners made in the exchange before."""
     block, exchange = divmod(turn.round - 1, turn.config.exchanges)
-    meets = partners(state, turn, block)
-    if exchange == 0:
-        return {ClientId(name): Pairs(others, {}, state.start) for name, others in meets.items()}
-    return {ClientId(name): Pairs(others, received(state, name, others), EMPTY) for name, others in meets.items()}
+    if exchange:
+        return newest_halves(state, turn, block)
+    return {ClientId(name): Pairs(others, {}, state.start) for name, others in partners(state, turn, block).items()}
 
 
-def received(state: State, name: str, others: tuple[str, ...]) -> dict[str, Handle[Separator]]:
-    """The partners' halves for a device."""
-    return {other: state.separators[pair(other, name)] for other in others}
+def finished(state: State, turn: Turn[STLF]) -> dict[ClientId, Pairs]:
+    return newest_halves(state, turn, turn.round - 1)
+
+
+def newest_halves(state: State, turn: Turn[STLF], block: int) -> dict[ClientId, Pairs]:
+    """To each device of a block what its partners made last."""
+    made = state.separators
+    pairs = partners(state, turn, block).items()
+    return {ClientId(name): Pairs(others, {i: made[pair(i, name)] for i in others}, EMPTY) for name, others in pairs}
 
 
 def pair(maker: str, reader: str) -> str:
-    """The name of a half."""
     return f"{maker} for {reader}"
 
 
-def kept_halves(state: State, replies: Replies[Separated], turn: Turn[STLF]) -> State | Folded[State]:
+def store_halves(state: State, replies: Replies[Separated], turn: Turn[STLF]) -> State | Folded[State]:
     """Handles of the newest halves. A device that did not answer is out of the tournament, and of the links."""
     asked = partners(state, turn, (turn.round - 1) // turn.config.exchanges)
     read = {c: reply.own for c, reply in replies.items() if reply.own.keys() >= set(asked.get(c, ()))}
@@ -105,65 +100,53 @@ def kept_halves(state: State, replies: Replies[Separated], turn: Turn[STLF]) -> 
 
 def without(state: State, gone: Sequence[str]) -> State | Folded[State]:
     """The state without devices that were lost."""
-    if not gone:
-        return state
-    return Folded(replace(state, lost=(*state.lost, *gone)), {"left out": tuple(map(ClientId, gone))})
+    lost = map(ClientId, gone)
+    return Folded(replace(state, lost=(*state.lost, *gone)), marked({"left out": lost})) if gone else state
 
 
-def finished(state: State, turn: Turn[STLF]) -> dict[ClientId, Pairs]:
-    """The last halves of a block's pairs."""
-    meets = partners(state, turn, turn.round - 1)
-    return {ClientId(name): Pairs(others, received(state, name, others), EMPTY) for name, others in meets.items()}
-
-
-def noted(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
+def store_errors(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
     """Errors of finished classifiers, of each device for each partner."""
-    known = {name: dict(errors) for name, errors in state.errors.items()}
-    for client, reply in replies.items():
-        known[client] = known.get(client, {}) | errors_of(reply.errors, state.count)
-    missing = [name for name in partners(state, turn, turn.round - 1) if name not in replies]
     read = dict(replies.items())
-    rates = state.rates | {c: state.rates.get(c, {}) | rates_of(reply.rates, state.count) for c, reply in read.items()}
+    known = state.errors | {c: state.errors.get(c, {}) | errors_of(reply.errors, state.count) for c, reply in read.items()}
+    missing = [name for name in partners(state, turn, turn.round - 1) if name not in replies]
+    rates = dict(state.rates)
+    for client, reply in read.items():
+        new = {name: rate for name, rate in reply.rates.items() if name in state.count and SLOWEST <= rate <= FASTEST}
+        rates[client] = rates.get(client, {}) | new
     sent = state.sent | {c: reply.sent for c, reply in read.items() if SLOWEST <= reply.sent <= FASTEST}
     return without(replace(state, errors=known, separators={}, rates=rates, sent=sent), missing)
 
 
-def rates_of(told: Mapping[str, float], known: Mapping[str, int]) -> dict[str, float]:
-    """Rates that can be, of devices that there are."""
-    return {name: rate for name, rate in told.items() if name in known and SLOWEST <= rate <= FASTEST}
-
-
 def classifier_to_all(state: State, turn: Turn[STLF]) -> dict[ClientId, Whose]:
     """The classifier of all devices."""
-    names = tuple(sorted(set(state.count) - set(state.lost)))
+    names = present(state)
     return dict.fromkeys(map(ClientId, names), Whose(state.start, names)) if len(names) > 1 else {}
 
 
-def averaged_classifier(state: State, replies: Replies[Answer], turn: Turn[STLF]) -> State:
+def present(state: State) -> tuple[str, ...]:
+    """The devices that take part, sorted."""
+    return tuple(sorted(set(state.count) - set(state.lost)))
+
+
+def averaged_classifier(state: State, replies: Replies[Trained], turn: Turn[STLF]) -> State:
     """The plain mean: no device's rows count more than another's."""
-    return replace(state, start=weighted_sum((1 / len(replies), reply.model) for reply in replies.values()))
+    return replace(state, start=plain_mean(replies))
 
 
-def noted_all(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
-    """Errors of the one classifier."""
+def store_shared_errors(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
+    """Errors of the one classifier that tells all devices apart."""
     known = {str(client): errors_of(reply.errors, state.count) for client, reply in replies.items()}
     return without(replace(state, errors=known), [n for n in state.count if n not in replies and n not in state.lost])
 
 
-def everybody(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
-    """A question without words, to all who take part."""
-    return dict.fromkeys(map(ClientId, sorted(set(state.count) - set(state.lost))), Nothing())
+def to_present(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
+    """A request to all who take part: to those that are linked, once there are links."""
+    return dict.fromkeys(map(ClientId, state.names or present(state)), Nothing())
 
 
-def kept_moments(state: State, replies: Replies[Summary], turn: Turn[STLF]) -> State | Folded[State]:
+def store_moments(state: State, replies: Replies[Summary], turn: Turn[STLF]) -> State | Folded[State]:
     """The summaries, until divergences are made of them."""
-    gone = [name for name in everybody(state, turn) if name not in replies]
-    return without(replace(state, moments=dict(replies.items())), gone)
-
-
-def link(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> State:
-    """Divergences, and the plan of the problem (P)."""
-    return formed(state, turn)
+    return without(replace(state, moments=dict(replies.items())), [name for name in present(state) if name not in replies])
 
 
 def assignments(state: State, turn: Turn[STLF]) -> Mapping[ClientId, Assignment]:
@@ -172,35 +155,88 @@ def assignments(state: State, turn: Turn[STLF]) -> Mapping[ClientId, Assignment]
 
 
 def assignment(state: State, name: str) -> Assignment:
-    """One device's."""
+    """What one device is, and the weight of each source's model in its own by each rule that gives it one."""
     j = state.names.index(name)
     target = {plan.rule: bool(plan.psi[j]) for plan in state.plans}
-    weights = {source: weights_of(state.plans, i, j) for i, source in enumerate(state.names) if source in state.h}
+    weights = {
+        source: {plan.rule: float(plan.alpha[i, j]) for plan in state.plans if plan.alpha[i, j] > 0}
+        for i, source in enumerate(state.names)
+        if source in state.h
+    }
     return Assignment(target, {source: Share(state.h[source], given) for source, given in weights.items() if given})
 
 
-def weights_of(plans: tuple[Chosen, ...], i: int, j: int) -> dict[str, float]:
-    """The weight of one model in another by each rule that gives it one."""
-    return {plan.rule: float(plan.alpha[i, j]) for plan in plans if plan.alpha[i, j] > 0}
-
-
 def linked(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> Folded[State]:
-    """Who is what, and what people are told of the links."""
+    """Which devices are sources and which targets, and the tables of the links."""
     main = next(plan for plan in state.plans if plan.rule == MAIN)
-    sides = {"sources": 0, "targets": 1}
-    groups = {
-        side: tuple(ClientId(n) for n, psi in zip(state.names, main.psi, strict=True) if psi == word)
-        for side, word in sides.items()
-    }
-    return Folded(state, groups={side: members for side, members in groups.items() if members}, tables=of_links(state))
-
-
-def all_linked(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
-    """Everybody with a model is scored."""
-    return dict.fromkeys(map(ClientId, state.names), Nothing())
+    sides = {"sources": 0, "targets": 1}.items()
+    groups = {side: [ClientId(n) for n, psi in zip(state.names, main.psi, strict=True) if psi == of] for side, of in sides}
+    return Folded(state, groups=marked(groups), tables=of_links(state))
 
 
 def scored(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> State | Folded[State]:
     """The mean accuracy of each rule's targets, beside what its links cost."""
     tables = comparison(state, replies.metrics)
     return Folded(state, tables=tables) if tables else state
+
+
+def readers(state: State) -> dict[str, tuple[str, ...]]:
+    """Of each source those devices that its model goes to, by any rule."""
+    goes = (torch.stack([plan.alpha for plan in state.plans]) > 0).any(0).tolist()
+    found = {source: tuple(itertools.compress(state.names, to)) for source, to in zip(state.names, goes, strict=True)}
+    return {source: to for source, to in found.items() if to}
+
+
+def unsealed(state: State, turn: Turn[STLF]) -> dict[ClientId, Targets]:
+    """To each source its targets, where one of them has no sealed model of it yet. Nobody where there are no links."""
+    to_be = readers(state).items()
+    return {ClientId(source): Targets(to) for source, to in to_be if not set(to) <= set(state.readers.get(source, ()))}
+
+
+def sealed(state: State, replies: Replies[Offered], turn: Turn[STLF]) -> State | Folded[State]:
+    """Handles of the models that came. Without an answer a source's links are made anew, or done without when asking is over."""
+    asked = unsealed(state, turn)
+    came = {c: reply.h for c, reply in replies.items() if c in asked}
+    state = replace(state, h=state.h | came, readers=state.readers | {c: asked[c].names for c in came})
+    silent = [c for c in asked if c not in came]
+    return anew(state, silent, turn) if silent else state
+
+
+def anew(state: State, silent: Sequence[ClientId], turn: Turn[STLF]) -> Folded[State]:
+    """Links without those who gave no model. Marked are they, whose links were made anew, and who is left without any model."""
+    lost, over = [c for c in silent if c not in state.h], turn.round == OFFERS
+    names = [n for n in state.names if n not in lost and not alone(state, n, lost, over)]
+    waited = {n for source, to in unsealed(state, turn).items() for n in to.names if n not in state.readers.get(source, ())}
+    made = relinked(replace(state, lost=(*state.lost, *lost)), names, turn, over)
+    bare = set(state.names) - set(names) - set(lost)
+    marks: dict[str, set[str]] = {"left out": set(lost), "linked anew": waited & set(names), "without a model": bare}
+    return Folded(made, marked({word: map(ClientId, sorted(devices)) for word, devices in marks.items()}))
+
+
+def alone(state: State, name: str, lost: Sequence[str], over: bool) -> bool:
+    """Whether a device has no labels, and no other's model can reach it."""
+    able = [n for n in state.names if state.labelled[n] and n not in lost]
+    return not state.labelled[name] and not any(reaches(state, source, name, over) for source in able)
+
+
+def reaches(state: State, source: str, name: str, over: bool) -> bool:
+    """Whether there is a link; or, when asking is over, whether the source's model is sealed for the device."""
+    if over:
+        return name in state.readers.get(source, ())
+    return float(state.K[state.roster.index(source), state.roster.index(name)]) != NO_LINK
+
+
+def relinked(state: State, names: Sequence[str], turn: Turn[STLF], over: bool) -> State:
+    """The plans between these devices: what is left of each target's weights, or its cheapest source where nothing is.
+
+    over: only what is sealed for a device can reach it. One with labels that nothing reaches keeps its own model, as a source.
+    """
+    at = [state.names.index(name) for name in names]
+    d = state.d[at][:, at]
+    of = problem(state, tuple(names), d, turn)
+    if over:
+        given = np.array([[reaches(state, source, name, over) for name in names] for source in names], bool)
+        of = replace(of, K=np.where(given, of.K, np.inf))
+    left = ((plan.rule, plan.psi[at].numpy(), plan.alpha[at][:, at].numpy()) for plan in state.plans)
+    plans = (chosen(rule, mended(of, psi, alpha)) for rule, psi, alpha in left)
+    return replace(state, names=tuple(names), d=d, plans=tuple(plans))

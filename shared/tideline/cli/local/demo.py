@@ -86,7 +86,7 @@ class Children:
 
 def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
     """Run the demo; the exit code, 0 if its run completed. Raises FederationError."""
-    from tideline.experiments.true_domains import fill_in
+    from tideline.experiments.simulation import fill_in
     from tideline.report.page import make_room, write_all
 
     began, where = time.monotonic(), out or Path("demo-out")

@@ -125,7 +125,7 @@ def show_report(report: FolderReport) -> None:
     if report.unguessed:
         typer.echo(f"\nNo world could be guessed: {report.unguessed}.\nWhat to do: {UNGUESSED}")
     for refusal in report.refused:
-        typer.echo(f"\nRefused: {clean(refusal['what'])}\nWhat to do: {clean(refusal['todo'])}")
+        typer.echo(f"\nRefused: {clean(str(refusal['what']))}\nWhat to do: {clean(str(refusal['todo']))}")
         for key in OWNERS:
             if key in refusal:
                 typer.echo(f"  {key}: {clean(listed(refusal[key]))}")

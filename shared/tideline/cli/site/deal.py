@@ -21,7 +21,7 @@ from tideline.engine.model.experiment import DealData
 
 if TYPE_CHECKING:
     from tideline.learning.partition.deals import Hands
-    from tideline.learning.partition.rules import Rule, Sites
+    from tideline.learning.partition.dealt_folder import Rule, Sites
 
 RECORD = "deal.json"
 
@@ -63,7 +63,7 @@ def rule_of(name: str, given: Options) -> Rule:
     """The rule that the options name. Raises ConfigRefused."""
     from tideline.core.run import Role
     from tideline.core.settings import nearest, read
-    from tideline.learning.partition.rules import RULES, rule_in
+    from tideline.learning.partition.dealt_folder import RULES, rule_in
 
     if name not in RULES:
         what = f"--rule is {name!r}; it should be one of {', '.join(RULES)}"
@@ -85,7 +85,7 @@ def by_option() -> Iterator[None]:
 
 def write_deal(folder: Path, out: Path, name: str, given: Options) -> tuple[dict[str, object], dict[str, DealtSite]]:
     """Make the folders, all or none; the content of deal.json, and its sites. Raises ConfigRefused, DataRefused, Refused."""
-    from tideline.learning.partition.rules import sites_of
+    from tideline.learning.partition.dealt_folder import sites_of
 
     with by_option():
         rule = rule_of(name, given)

@@ -63,10 +63,10 @@ def write_site(
     """
     raw = load(domain)
     train, held = deal(raw, part, parts, rows)
-    keep = np.sort(np.concatenate([train, held]))
-    arrays: dict[str, Any] = {"x": raw.x[keep], "test_idx": np.flatnonzero(np.isin(keep, held)).astype(np.int32)}
+    chosen = np.sort(np.concatenate([train, held]))
+    arrays: dict[str, Any] = {"x": raw.x[chosen], "test_idx": np.flatnonzero(np.isin(chosen, held)).astype(np.int32)}
     if labels:
-        arrays["y"] = raw.y[keep]
+        arrays["y"] = raw.y[chosen]
     folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / f"{domain}.npz", **arrays)
     if raw.scale is not None:

@@ -16,62 +16,61 @@ from numpy.typing import NDArray
 
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
-from tideline.learning.formats.classes import HELD, LEAVE, NUMBER, as_labels, known, lowest
+from tideline.learning.formats.classes import as_labels, known, lowest
 from tideline.learning.formats.holdings import Rows, Sides, parted, split_at, split_rows
 from tideline.learning.formats.surveys import Piece, Place, Survey, at, check_settings, readable
 from tideline.learning.formats.transforms import check_kind
 
 KEYS = ("x", "y", "test_idx")
-OWN = ("invert",)
-STREAMED_BYTES = 4 << 20  # of samples that are looked at together
+STREAMED_BYTES = 4 << 20  # of samples that are read together
 # What zipfile and NumPy's reader raise on damaged, cut or encrypted files and on headers that are no Python literal.
 DAMAGE = (
     *(OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError, OverflowError),
     *(ValueError, TypeError, SyntaxError, tokenize.TokenError),
 )
 AS = (DAMAGE, "an .npz file", "Write the file again with numpy.savez_compressed; if it is whole, the machine may lack memory")
+NUMBER = "Number the classes from 0, or ask for a world with more classes"
+LEAVE = "Leave y out if the labels are not known; held-out ones are used for scoring, so they are numbered from 0"
 
 
 @dataclass(frozen=True)
 class Head:
-    """What the header of one array says."""
-
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
     fortran: bool = False
 
 
 def survey(place: Place, world: World, role: Role) -> Survey:
-    """One domain's split and labels. Of a target's labels only the held-out ones are judged, and only they stay."""
+    """One domain's split and labels. At a target only held-out labels are checked and kept."""
     path = place.path
-    heads = read_heads(path)
     with at(path):
-        check_heads(heads)
-        check_settings(place.transform, OWN, "an .npz file")
-        n = heads["x"].shape[0]
-        check_kind(heads["x"].shape, heads["x"].dtype, world.inputs, place.transform)
-        train, held = split_at(n, read_array(path, "test_idx")) if "test_idx" in heads else split_rows(n)
-        sides = sides_of((train, held), read_array(path, "y"), world, role) if "y" in heads else Sides(train, held)
-    return Survey(path, place.transform, sides, lambda: whole(place), lambda row: f"row {row}")
+        heads = read_heads(path)
+        check_settings(place.transform, ("invert",), "an .npz file")
+        x = heads["x"]
+        check_kind(x.shape, x.dtype, world.inputs, place.transform)
+        rows = split_at(x.shape[0], read_array(path, "test_idx")) if "test_idx" in heads else split_rows(x.shape[0])
+        sides = sides_of(rows, read_array(path, "y"), world, role) if "y" in heads else Sides(*rows)
+    return Survey(
+        path=path,
+        transform=place.transform,
+        sides=sides,
+        pieces=lambda: iter((Piece(0, read_array(path, "x"), place.transform),)),
+        name=lambda row: f"row {row}",
+    )
 
 
 def sides_of(rows: tuple[Rows, Rows], y: NDArray[np.generic], world: World, role: Role) -> Sides:
-    """The sides of a domain, (train, held out) by its split; at a source or a peer rows of label -1 lie apart."""
+    """The sides of a domain from its split (train, held out); sources and peers keep rows of label -1 apart."""
     if role is Role.TARGET and known(y) is None:
         return Sides(*rows)
     train, held = rows
-    low = lowest(role)
-    y_held = as_labels(y[held], world.classes, low, HELD, NUMBER if role is Role.SOURCE else LEAVE)
-    return parted(rows, None if role is Role.TARGET else as_labels(y[train], world.classes, low), y_held)
-
-
-def whole(place: Place) -> Iterator[Piece]:
-    """All samples at once, as the array that they are saved as."""
-    yield Piece(0, read_array(place.path, "x"), place.transform)
+    low, todo = lowest(role), NUMBER if role is Role.SOURCE else LEAVE
+    y_held = as_labels(y[held], world.classes, low, " among the held-out rows", todo)
+    return parted(rows, None if role is Role.TARGET else as_labels(y[train], world.classes, low, "", NUMBER), y_held)
 
 
 def streamed(path: Path) -> Iterator[tuple[int, NDArray[np.generic]]]:
-    """The samples some rows at a time, each time with the number of the first; an array in Fortran's order comes at once."""
+    """Some samples at a time with the number of the first row; an array in Fortran's order comes whole."""
     with readable(path, *AS), zipfile.ZipFile(path) as archive, archive.open("x.npy") as stream:
         head = header(stream)
         if head.fortran:
@@ -81,26 +80,24 @@ def streamed(path: Path) -> Iterator[tuple[int, NDArray[np.generic]]]:
         step = max(STREAMED_BYTES // max(row, 1), 1)
         for start in range(0, head.shape[0], step):
             n = min(step, head.shape[0] - start)
-            raw = stream.read(n * row)
-            yield start, np.frombuffer(raw, head.dtype).reshape(n, *head.shape[1:])
+            yield start, np.frombuffer(stream.read(n * row), head.dtype).reshape(n, *head.shape[1:])
         drain(stream)
 
 
 def read_heads(path: Path) -> Mapping[str, Head]:
-    """The headers of those of our arrays that the file has."""
+    """The headers of the arrays x, y and test_idx that the file has. Raises DataRefused if they do not fit together."""
+    heads = {}
     with readable(path, *AS), zipfile.ZipFile(path) as archive:
-        members = set(archive.namelist())
-        return {key: read_head(archive, key) for key in KEYS if f"{key}.npy" in members}
-
-
-def read_head(archive: zipfile.ZipFile, key: str) -> Head:
-    """The header of one array, without its values."""
-    with archive.open(f"{key}.npy") as stream:
-        return header(stream)
+        for key in KEYS:
+            if f"{key}.npy" in archive.namelist():
+                with archive.open(f"{key}.npy") as stream:
+                    heads[key] = header(stream)
+    check_heads(heads)
+    return heads
 
 
 def header(stream: IO[bytes]) -> Head:
-    """The header at the beginning of an array's bytes; the stream stands at the values afterwards."""
+    """The header at the beginning of an array's bytes; afterwards the stream is at the values."""
     version = np.lib.format.read_magic(stream)
     reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = reader(stream)
@@ -122,7 +119,7 @@ def drain(stream: IO[bytes]) -> None:
 
 
 def check_heads(heads: Mapping[str, Head]) -> None:
-    """Raises DataRefused for what the headers alone give away."""
+    """Raises DataRefused where the headers alone show that the file cannot be used."""
     if "x" not in heads:
         raise DataRefused("there is no array x", "Save the samples under the name x")
     for key, head in heads.items():
@@ -131,7 +128,7 @@ def check_heads(heads: Mapping[str, Head]) -> None:
             raise DataRefused(what, "Give all samples of a file one size and save them as one array of numbers")
     x = heads["x"].shape
     if not x or x[0] < (1 if "test_idx" in heads else 2):
-        raise DataRefused(f"x has {x[0] if x else 'no'} rows", "Give every domain at least 2 rows, one a sample")
+        raise DataRefused(f"x has {x[0] if x else 'no'} rows", "Give every domain at least 2 rows, one for each sample")
     y = heads["y"].shape if "y" in heads else x[:1]
     if len(y) != 1:
         raise DataRefused(f"y has shape {y}", "Save one whole number per sample, with shape (n,)")

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,41 +21,38 @@ from tideline.learning.formats.holdings import Rows, Sides, parted
 CLASSES = "classes.txt"
 UNKNOWN = -1  # the label of a row that has none
 STRANGE = -2  # a word that names no class
-HELD = " among the held-out rows"
-NUMBER = "Number the classes from 0, or ask for a world with more classes"
-LEAVE = "Leave y out if the labels are not known; held-out ones are used for scoring, so they are numbered from 0"
+NO_LABEL = ("", "-1", "-1.0")
 WHOLE = re.compile(r"\d{1,18}(\.0*)?", re.ASCII)
 SHOWN = 20  # names of classes in a sentence
 
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes of a run's world: how many, and their names where they have some."""
+    """The classes of a run's world: their count, and their names if they have names."""
 
     count: int
     names: tuple[str, ...] = ()
 
     @functools.cached_property
     def named(self) -> Mapping[str, int]:
-        """The number of each name."""
         return {composed(name): i for i, name in enumerate(self.names)}
 
     @functools.cached_property
     def numbered(self) -> bool:
-        """Whether a whole number means the class of that number: not where a name is one itself."""
+        """Whether a whole number means the class of that number; not if a class is named by a number."""
         return not any(WHOLE.fullmatch(name) for name in self.names)
 
     def number(self, word: str) -> int:
-        """The number that a word stands for: of a name, or a whole number below `count`. -1 for no label, -2 for no class."""
+        """The class that a word means: a name, or a whole number below `count`. -1 for no label, -2 for no class."""
         word = composed(word)
         if word in self.named:
             return self.named[word]
         if self.numbered and WHOLE.fullmatch(word) and int(float(word)) < self.count:
             return int(float(word))
-        return UNKNOWN if word in ("", "-1", "-1.0") else STRANGE
+        return UNKNOWN if word in NO_LABEL else STRANGE
 
-    def told(self) -> str:
-        """The classes in words."""
+    def describe(self) -> str:
+        """The classes in words, for errors."""
         more = f" and {self.count - SHOWN} more" if self.count > SHOWN else ""
         return f"{', '.join(self.names[:SHOWN])}{more}" if self.names else f"0 to {self.count - 1}"
 
@@ -68,12 +64,11 @@ class Classes:
 
 
 class AnyClasses(Classes):
-    """Where the world's classes are not known: every word is one."""
+    """For a world whose classes are not known: each word is a class, numbered by its checksum."""
 
     def number(self, word: str) -> int:
-        """A number of its own, as good as always, for each word."""
         word = composed(word)
-        return UNKNOWN if word in ("", "-1", "-1.0") else zlib.crc32(word.encode())
+        return UNKNOWN if word in NO_LABEL else zlib.crc32(word.encode())
 
 
 def composed(word: str) -> str:
@@ -82,7 +77,7 @@ def composed(word: str) -> str:
 
 
 def read_classes(folder: Path, world: World) -> Classes:
-    """The classes by the world's names, or by those of the folder's `classes.txt`. Raises DataRefused if they do not fit."""
+    """The classes, with the world's names or those of the folder's `classes.txt`. Raises DataRefused if they do not fit."""
     path = folder / CLASSES
     if not path.exists():
         return Classes(world.classes, world.class_names)
@@ -100,29 +95,29 @@ def read_classes(folder: Path, world: World) -> Classes:
 
 
 def read_lines(path: Path) -> list[str]:
-    """A text's lines that are not blank. Raises DataRefused."""
+    """A text file's lines that are not blank. Raises DataRefused."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
-        raise DataRefused(f"{path} cannot be read ({error})", "Save it as a text in UTF-8", path=str(path)) from error
+        raise DataRefused(f"{path} cannot be read ({error})", "Save it as text in UTF-8", path=str(path)) from error
     return [line.strip() for line in lines if line.strip()]
 
 
 def known(y: NDArray[np.generic]) -> NDArray[np.generic] | None:
-    """Labels, or None where every one is -1, as people write it for what is not known."""
+    """Labels, or None if every one is -1, which stands for an unknown label."""
     return None if y.dtype.kind in "if" and np.all(y == UNKNOWN) else y
 
 
 def lowest(role: Role) -> int:
-    """The lowest label that is taken: -1, none, but at a target, which is scored by every row that it holds out."""
+    """The lowest label allowed: 0 at a target, which is scored on every held-out row; else -1, no label."""
     return 0 if role is Role.TARGET else UNKNOWN
 
 
-def as_labels(y: NDArray[Any], classes: int, low: int = 0, among: str = "", todo: str = NUMBER) -> NDArray[np.int64]:
+def as_labels(y: NDArray[np.generic], classes: int, low: int, among: str, todo: str) -> NDArray[np.int64]:
     """Labels as int64. Raises DataRefused unless they are whole numbers in [low, classes). `among`: which rows they belong to."""
-    if y.dtype.kind not in "biuf" or not np.all(y == np.floor(y)):
+    if y.dtype.kind not in "biuf" or not np.all(y == np.floor(y.astype(np.float64))):
         raise DataRefused(f"the labels in y{among} ({y.dtype.name}) are not whole numbers", todo)
-    bad = y[(y < low) | (y >= classes)]
+    bad = y[(y < low) | (y >= classes)]  # type: ignore[operator]
     if bad.size:
         what = f"y holds the label {bad[0]:g}{among}; the world has the classes 0 to {classes - 1}"
         raise DataRefused(what, todo, got=float(bad[0]))
@@ -130,10 +125,10 @@ def as_labels(y: NDArray[Any], classes: int, low: int = 0, among: str = "", todo
 
 
 def cut(codes: Iterable[int], rows: tuple[Rows, Rows], role: Role, strange: Callable[[int], DataRefused]) -> Sides:
-    """The sides of a domain, (train, held out) by its split, from the codes of `Classes.number`.
+    """The sides of a domain from its split (train, held out) and the codes of `Classes.number`.
 
-    At a source or a peer rows without a label lie apart. Of a target only the held-out labels are judged and kept.
-    Raises `strange(row)`, the refusal of the first row whose label is no class.
+    Sources and peers keep rows without a label apart. At a target only held-out labels are checked and kept.
+    Raises `strange(row)` for the first row whose label is no class.
     """
     y = np.fromiter(codes, np.int64)
     if role is Role.TARGET and known(y) is None:

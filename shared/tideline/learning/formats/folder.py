@@ -1,7 +1,7 @@
 """A site's data folder: a domain is an `.npz`, `.csv` or `.parquet` file, or a folder of images.
 
-The folder is read twice. The first pass takes headers, names, labels and splits, which are small, and settles every question
-but the samples' values; the second takes the samples, one domain at a time, into tensors of the final size.
+The folder is read twice. The first pass takes headers, names, labels and splits, which are small, and checks everything but the
+samples' values; the second takes the samples, one domain at a time, into tensors of the final size.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from tideline.core.settings import nearest, parse
 from tideline.core.step import Data
 from tideline.learning.formats import arrays, csv_files, images, parquet
 from tideline.learning.formats.classes import Classes, read_classes
-from tideline.learning.formats.holdings import Holdings, Rows, Sides, merged
-from tideline.learning.formats.surveys import OWNERS, TOLD, Piece, Place, Survey, at
+from tideline.learning.formats.holdings import Holdings, Rows, Sides
+from tideline.learning.formats.surveys import OWNERS, SHOWN, Piece, Place, Survey, at
 from tideline.learning.formats.transforms import PLAIN, Transform, check_values, convert, times
 
 TRANSFORMS = "transforms.toml"
 TABLES = (".csv", ".parquet")
-# Rows converted at once: bounds the scratch memory beside the raw domain and the result.
-CHUNK = 256
+CHUNK = 256  # rows converted at once: bounds the scratch memory beside the raw domain and the result
 KINDS: Mapping[str, Callable[[Place, World, Role], Survey]] = {
     ".npz": arrays.survey,
     ".csv": csv_files.survey,
@@ -46,30 +45,29 @@ log = logging.getLogger(__name__)
 
 
 def read_folder(path: Path | str, world: World, role: Role) -> Holdings:
-    """Everything that a site holds for this world; a target's training labels are dropped on the way in.
+    """Everything that a site holds for this world; a target's training labels are never loaded.
 
-    Raises DataRefused, with `context["path"]`, for whatever cannot be used. Its sentence may be told to a coordinator; names of
-    image files and contents of cells, which may be a person's, are in its `context` and in the local log alone.
+    Raises DataRefused, with `context["path"]`, for data that cannot be used. The coordinator may see its sentence; names of image
+    files and contents of cells, which may be personal, are only in its `context` and in the local log.
     """
     folder = Path(path)
     try:
         surveys = survey_all(folder, world, role)
-        check_roles(folder, surveys, role)
-        check_sides(folder, surveys)
-        check_room(folder, sum(s.sides.kept for s in surveys), world)
+        check_site(folder, surveys, world, role)
         room = room_for(surveys, world)
-        tell_bare(folder, surveys)
-        return hold(folder, room, [pour(s, world, places) for s, places in zip(surveys, room.places, strict=True)], role)
+        warn_unlabelled(folder, surveys)
+        lost = [pour(s, world, places) for s, places in zip(surveys, room.places, strict=True)]
+        return holdings_of(folder, room, lost, role)
     except DataRefused as error:
         log_owners(error)
         raise
 
 
 def log_owners(error: DataRefused) -> None:
-    """What of a refusal is for the owner's eyes alone goes into the local log."""
-    ours = {key: error.context[key] for key in OWNERS if key in error.context}
-    if ours:
-        log.warning("%s %s", error.what, ours)
+    """Write the parts of a refusal that only the owner may see to the local log."""
+    private = {key: error.context[key] for key in OWNERS if key in error.context}
+    if private:
+        log.warning("%s %s", error.what, private)
 
 
 @dataclass(frozen=True)
@@ -84,16 +82,17 @@ class Room:
 
 
 def room_for(surveys: list[Survey], world: World) -> Room:
-    """Room for the samples of a site's domains: training rows, held-out ones, and those without labels beside labelled ones."""
+    """Empty tensors for a site's training rows, held-out rows, and training rows without labels beside labelled ones."""
     rows = [(s.sides.train, s.sides.held, s.sides.bare) for s in surveys]
     sizes = [[len(own) for own in side] for side in zip(*rows, strict=True)]
     train, held, bare = (torch.empty((sum(n), *world.inputs)) for n in sizes)
     into = zip(*(torch.split(tensor, n) for tensor, n in zip((train, held, bare), sizes, strict=True)), strict=True)
-    return Room(surveys, train, held, bare, [tuple(zip(*each, strict=True)) for each in zip(rows, into, strict=True)])
+    places: list[Places] = [tuple(zip(*each, strict=True)) for each in zip(rows, into, strict=True)]
+    return Room(surveys=surveys, train=train, held=held, bare=bare, places=places)
 
 
-def hold(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdings:
-    """The samples beside their labels; rows that their owner lets go are gone from both. `lost`: of each domain."""
+def holdings_of(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdings:
+    """The samples with their labels, without the rows that their owner lets go. `lost`: of each domain."""
     surveys = room.surveys
     gone = [left_out(s, rows) for s, rows in zip(surveys, lost, strict=True)]
     left = [without(s, rows) for s, rows in zip(surveys, gone, strict=True)]
@@ -105,70 +104,76 @@ def hold(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdings:
         bare = closed_up(bare, [s.sides.bare for s in surveys], gone)
     names, sides = tuple(name_of(s.path) for s in surveys), [s.sides for s in left]
     return Holdings(
-        Data(train, join([s.y_train for s in sides]), owners([s.train for s in sides]), names, bare if len(bare) else None),
-        Data(held, join([s.y_held for s in sides]), owners([s.held for s in sides]), names),
+        Data(
+            x=train,
+            y=join([s.y_train for s in sides]),
+            domain=domains_of([s.train for s in sides]),
+            domains=names,
+            bare=bare if len(bare) else None,
+        ),
+        Data(x=held, y=join([s.y_held for s in sides]), domain=domains_of([s.held for s in sides]), domains=names),
     )
 
 
 def find(folder: Path) -> Mapping[str, Path]:
-    """The folder's domains by name, in the order of the files' names; what begins with a dot is no data.
+    """The folder's domains by name, in the order of the files' names, without hidden ones.
 
-    Raises DataRefused where there is none, and where two have one name.
+    Raises DataRefused if there is none, or if two have the same name.
     """
     if not folder.exists():
-        raise DataRefused(f"There is no data folder {folder}", "Make it, or correct the path", path=str(folder))
+        raise DataRefused(f"There is no data folder {folder}", "Create it, or correct the path", path=str(folder))
     if not folder.is_dir():
         raise DataRefused(f"{folder} is not a folder", "Name the folder that holds the site's domains", path=str(folder))
-    found: dict[str, Path] = {}
+    domains: dict[str, Path] = {}
     for path in sorted(f for f in folder.iterdir() if not f.name.startswith(".") and kind_of(f)):
         name = name_of(path)
-        if name in found:
-            what = f"{folder}: {found[name].name} and {path.name} are both the domain {name}"
+        if name in domains:
+            what = f"{folder}: {domains[name].name} and {path.name} are both the domain {name}"
             raise DataRefused(what, "Rename one of them, or remove it", path=str(folder))
-        found[name] = path
-    if not found:
+        domains[name] = path
+    if not domains:
         what = f"{folder} holds no .npz file, no .csv or .parquet file and no folder of images"
         raise DataRefused(what, "Put the data of each domain into it: one file, or one folder of images", path=str(folder))
-    return found
+    return domains
 
 
-def kind_of(path: Path) -> str | None:
-    """The kind of domain that a path is, a key of KINDS; None for what is no data."""
+def kind_of(path: Path) -> str:
+    """The kind of domain at a path, a key of KINDS; an empty text if the path is no domain."""
     suffix = path.suffix if path.suffix == ".npz" else path.suffix.lower()
     if suffix in (".npz", *TABLES):
         return suffix
-    return "images" if path.is_dir() and images.is_domain(path) else None
+    return "images" if path.is_dir() and images.is_domain(path) else ""
 
 
 def name_of(path: Path) -> str:
-    """A domain's name."""
     return path.stem if path.suffix == ".npz" or path.suffix.lower() in TABLES else path.name
 
 
 def survey_all(folder: Path, world: World, role: Role, names: Collection[str] | None = None) -> list[Survey]:
-    """The first pass over every domain, or over those of these names."""
-    found = places(folder, read_classes(folder, world)).items()
-    wanted = (place for name, place in found if names is None or name in names)
-    return together([KINDS[kind_of(place.path) or ""](place, world, role) for place in wanted])
+    """The first pass over every domain, or over the domains of these names."""
+    domains = places(folder, read_classes(folder, world)).items()
+    wanted = (place for name, place in domains if names is None or name in names)
+    return together([KINDS[kind_of(place.path)](place, world, role) for place in wanted])
 
 
 def together(surveys: list[Survey]) -> list[Survey]:
-    """The domains of one site. Rows without labels lie apart where others have some; where no row has one all are alike."""
+    """The domains of one site. Rows without labels stay apart if other rows have labels; if none has one all are alike."""
     judged = [s.sides for s in surveys if s.sides.y_train is not None]
     if any(len(sides.train) or len(sides.held) for sides in judged):
         return surveys
-    return [s if s.sides.y_train is None else replace(s, sides=merged(s.sides)) for s in surveys]
+    merged = [Sides(np.union1d(s.sides.train, s.sides.bare), np.union1d(s.sides.held, s.sides.unscored)) for s in surveys]
+    return [s if s.sides.y_train is None else replace(s, sides=m) for s, m in zip(surveys, merged, strict=True)]
 
 
 def places(folder: Path, classes: Classes) -> Mapping[str, Place]:
     """Every domain with its settings."""
-    found = find(folder)
-    transforms = read_transforms(folder / TRANSFORMS, list(found))
-    return {name: Place(path, transforms.get(name, PLAIN), classes) for name, path in found.items()}
+    domains = find(folder)
+    transforms = read_transforms(folder / TRANSFORMS, list(domains))
+    return {name: Place(path, transforms.get(name, PLAIN), classes) for name, path in domains.items()}
 
 
 def read_transforms(path: Path, domains: list[str]) -> Mapping[str, Transform]:
-    """The transforms of the domains that `transforms.toml` names; none if there is no such file."""
+    """The transforms of the domains that `transforms.toml` names; none without such a file."""
     if not path.exists():
         return {}
     try:
@@ -185,61 +190,68 @@ def read_transforms(path: Path, domains: list[str]) -> Mapping[str, Transform]:
         raise DataRefused(f"{path}: {error.what}", error.todo, path=str(path)) from error
 
 
+def check_site(folder: Path, surveys: list[Survey], world: World, role: Role) -> None:
+    """Raises DataRefused if the domains, taken together, cannot be used in this role and on this machine."""
+    check_roles(folder, surveys, role)
+    check_sides(folder, surveys)
+    check_room(folder, sum(map(len, surveys)) - counted(surveys, "unscored"), world)
+
+
 def check_roles(folder: Path, surveys: list[Survey], role: Role) -> None:
-    """Raises DataRefused if the labels, taken over the whole site, do not suit its role."""
-    without_any = [s for s in surveys if s.sides.y_held is None]
-    if len(without_any) == len(surveys):
+    """Raises DataRefused if the labels of the whole site do not suit its role."""
+    unlabelled = [s for s in surveys if s.sides.y_held is None]
+    if len(unlabelled) == len(surveys):
         if role is Role.SOURCE:
-            todo = "Save y; images have labels where they lie in a folder of their class: DOMAIN/CLASS/image.png"
+            todo = "Save y; sort images into a folder for each class: DOMAIN/CLASS/image.png"
             raise DataRefused(f"{folder}: no file has labels, but the site is a source", todo, path=str(folder))
         return
-    if without_any:
-        path = without_any[0].path
+    if unlabelled:
+        path = unlabelled[0].path
         todo = "Save y in every file, or in none if the role allows"
-        todo += "" if role is Role.TARGET else "; a row whose label is not known has -1"
+        todo += "" if role is Role.TARGET else "; -1 stands for a label that is not known"
         raise DataRefused(f"{path} has no labels while other files have", todo, path=str(path))
     if role is not Role.TARGET:
         check_classes(folder, [s.sides for s in surveys])
 
 
 def check_classes(folder: Path, sides: list[Sides]) -> None:
-    """Raises DataRefused unless the training rows that have labels, over the whole site, are of two classes at least."""
-    seen = {int(c) for each in sides if each.y_train is not None for c in np.unique(each.y_train)}
-    if not seen and any(len(each.bare) for each in sides):
-        todo = "Label some of them, in two classes at least, or let the site be a target"
+    """Raises DataRefused unless the site's labelled training rows are of at least two classes."""
+    classes = {int(c) for each in sides if each.y_train is not None for c in np.unique(each.y_train)}
+    bare = any(len(each.bare) for each in sides)
+    if not classes and bare:
+        todo = "Label some of them, in at least two classes, or make the site a target"
         raise DataRefused(f"{folder}: no training row has a label, though held-out ones have", todo, path=str(folder))
-    if len(seen) == 1:
-        among = " that have a label" if any(len(each.bare) for each in sides) else ""
-        what = f"{folder}: all training rows{among} are of class {seen.pop()}"
-        raise DataRefused(what, "Add rows of another class; one alone cannot be learnt", path=str(folder))
+    if len(classes) == 1:
+        what = f"{folder}: all training rows{' that have a label' * bare} are of class {classes.pop()}"
+        raise DataRefused(what, "Add rows of another class; a single class cannot be learnt", path=str(folder))
 
 
 def check_sides(folder: Path, surveys: list[Survey]) -> None:
-    """Raises DataRefused unless the site, over all of its domains, has rows to train on and rows that are held out."""
+    """Raises DataRefused unless the site has rows to train on and rows that are held out."""
     held, unscored, rows = counted(surveys, "held"), counted(surveys, "unscored"), sum(map(len, surveys))
     if unscored and not held:
         todo = "Label some of them, or name rows that have labels in test_idx, held_out.txt or the column of the split"
         raise DataRefused(f"{folder}: none of the {unscored} held-out samples has a label to score by", todo, path=str(folder))
     if not 0 < held < rows - unscored:
-        todo = "Name some rows in test_idx, held_out.txt or the column of the split, not all; or leave these out"
+        todo = "Name some rows, not all, in test_idx, held_out.txt or the column of the split; or remove these"
         raise DataRefused(f"{folder} holds out {held} of {rows} samples", todo, path=str(folder))
 
 
 def counted(surveys: list[Survey], side: str) -> int:
-    """How many rows of a site lie on a side, a field of Sides."""
+    """How many rows of a site are on a side, a field of Sides."""
     return sum(len(getattr(s.sides, side)) for s in surveys)
 
 
-def tell_bare(folder: Path, surveys: list[Survey]) -> None:
-    """Rows without labels beside labelled ones are told in the local log: their owner may not know of them."""
+def warn_unlabelled(folder: Path, surveys: list[Survey]) -> None:
+    """Warn in the local log of rows without labels beside labelled ones: their owner may not know of them."""
     bare, unscored = counted(surveys, "bare"), counted(surveys, "unscored")
     if bare or unscored:
-        said = "%s: %d training rows have no label, for methods that can use them; %d held-out rows have none and are left out"
-        log.warning(said, folder, bare, unscored)
+        text = "%s: %d training rows have no label, for methods that can use them; %d held-out rows have none and are left out"
+        log.warning(text, folder, bare, unscored)
 
 
 def check_room(folder: Path, rows: int, world: World) -> None:
-    """Raises DataRefused if so many samples, in the size that the world asks for, are more than the machine can hold at all."""
+    """Raises DataRefused if so many samples of the world's size are more than the machine's memory."""
     sample = 4 * math.prod(world.inputs)
     if rows * sample > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
         what = f"{folder}: {rows} samples of {times(world.inputs)} take {rows * sample / 1e9:.1f} GB, more than this machine has"
@@ -247,7 +259,7 @@ def check_room(folder: Path, rows: int, world: World) -> None:
 
 
 def pour(domain: Survey, world: World, places: Places) -> Lost:
-    """One domain's samples into their places; the raw pieces are gone when this returns. Gives the rows that cannot be read.
+    """Read one domain's samples into their places, with no raw piece left in memory. Returns the rows that cannot be read.
 
     Raises DataRefused for values that do not fit, and for rows that cannot be read unless the owner lets them go.
     """
@@ -262,13 +274,13 @@ def pour(domain: Survey, world: World, places: Places) -> Lost:
                 place_rows(piece, piece.x, world, rows, into)
     left_out(domain, lost)
     if lost:
-        names = ", ".join(domain.name(row) for row, _ in lost[:TOLD])
+        names = ", ".join(domain.name(row) for row, _ in lost[:SHOWN])
         log.warning("%s: %d of %d images cannot be read and are left out: %s", domain.path, len(lost), len(domain), names)
     return lost
 
 
 def place_rows(piece: Piece, x: NDArray[np.generic], world: World, rows: Rows, into: Tensor) -> None:
-    """Those rows of a piece that belong into `into`, which has a place for each of `rows`."""
+    """Write those of `rows` that are in a piece into `into`, which has a place for each of `rows`."""
     first, end = (int(i) for i in np.searchsorted(rows, (piece.start, piece.start + len(x))))
     for i in range(first, end, CHUNK):
         at_rows = slice(i, min(i + CHUNK, end))
@@ -276,7 +288,7 @@ def place_rows(piece: Piece, x: NDArray[np.generic], world: World, rows: Rows, i
 
 
 def left_out(domain: Survey, lost: Lost) -> Rows:
-    """The rows that cannot be read, where the owner lets them go. Raises DataRefused where not, or where too few are left."""
+    """The unreadable rows that the owner lets go. Raises DataRefused if they may not go, or if a side would be empty."""
     gone = np.array([row for row, _ in lost], np.int64)
     few = any(len(rows) and np.isin(rows, gone).all() for rows in (domain.sides.train, domain.sides.held))
     if lost and (few or domain.transform.unreadable != "skip"):
@@ -285,21 +297,26 @@ def left_out(domain: Survey, lost: Lost) -> Rows:
 
 
 def without(domain: Survey, gone: Rows) -> Survey:
-    """A survey without some rows."""
     sides = domain.sides
     train, held, bare, unscored = (~np.isin(rows, gone) for rows in (sides.train, sides.held, sides.bare, sides.unscored))
-    y_train, y_held = (y if y is None else y[m] for y, m in ((sides.y_train, train), (sides.y_held, held)))
-    parts = (sides.train[train], sides.held[held], y_train, y_held, sides.bare[bare], sides.unscored[unscored])
-    return replace(domain, sides=Sides(*parts))
+    left = Sides(
+        train=sides.train[train],
+        held=sides.held[held],
+        y_train=None if sides.y_train is None else sides.y_train[train],
+        y_held=None if sides.y_held is None else sides.y_held[held],
+        bare=sides.bare[bare],
+        unscored=sides.unscored[unscored],
+    )
+    return replace(domain, sides=left)
 
 
 def closed_up(filled: Tensor, rows: list[Rows], gone: list[Rows]) -> Tensor:
-    """The places that were filled, moved together where they are: no second copy is made."""
-    kept = np.flatnonzero(np.concatenate([~np.isin(r, g) for r, g in zip(rows, gone, strict=True)]))
-    for i in range(0, len(kept), CHUNK):
+    """The filled places, moved together in place: no second copy is made."""
+    left = np.flatnonzero(np.concatenate([~np.isin(r, g) for r, g in zip(rows, gone, strict=True)]))
+    for i in range(0, len(left), CHUNK):
         # Rows move forwards only, so that none is overwritten before it has moved.
-        filled[i : i + CHUNK][: len(kept) - i] = filled[torch.from_numpy(kept[i : i + CHUNK])]
-    return filled[: len(kept)]
+        filled[i : i + CHUNK][: len(left) - i] = filled[torch.from_numpy(left[i : i + CHUNK])]
+    return filled[: len(left)]
 
 
 def join(labels: list[NDArray[np.int64] | None]) -> Tensor | None:
@@ -308,6 +325,6 @@ def join(labels: list[NDArray[np.int64] | None]) -> Tensor | None:
     return torch.from_numpy(np.concatenate(known)) if known else None
 
 
-def owners(rows: list[Rows]) -> Tensor:
+def domains_of(rows: list[Rows]) -> Tensor:
     """For each row the index of its domain, (n,) int64."""
     return torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([len(r) for r in rows]))

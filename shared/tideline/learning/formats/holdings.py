@@ -1,9 +1,8 @@
-"""What a site holds: its training rows, its held-out rows, and the rule that cuts one from the other."""
+"""What a site holds: its training rows, its held-out rows, and the rule that splits them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +16,17 @@ Labels = NDArray[np.int64]
 
 
 def none() -> Rows:
-    """No rows."""
     return np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Which rows of a domain are for what, each sorted. Labels (int64) are those of the rows beside them, or None.
+    """Which rows of a domain are for what, each sorted; and the labels (int64) of the rows beside them, or None.
 
-    train     for training: those that have labels, or all where none has one and where labels are dropped
-    held      held out: those that can be scored by a label, or all where none has one
+    train     for training: those with labels, or all if none has one or labels are dropped
+    held      held out: those that a label can score, or all if none has one
     bare      for training, without labels beside labelled ones
-    unscored  chosen to be held out, without labels beside labelled ones: they are left out, for nobody can score them
+    unscored  chosen to be held out, without labels beside labelled ones: they are left out, for nothing can score them
     """
 
     train: Rows
@@ -41,17 +39,12 @@ class Sides:
     def __len__(self) -> int:
         return len(self.train) + len(self.held) + len(self.bare) + len(self.unscored)
 
-    @property
-    def kept(self) -> int:
-        """The rows that a site holds: all but those that are left out."""
-        return len(self) - len(self.unscored)
-
 
 @dataclass(frozen=True)
 class Holdings:
     """The data of one site, already split. For a target, `train.y` and `train.bare` are None from the start.
 
-    Held-out rows all have labels, or none has, so `held_out.bare` is None.
+    Either all held-out rows have labels or none has, so `held_out.bare` is None.
     """
 
     train: Data
@@ -65,17 +58,19 @@ class Holdings:
 
 
 def parted(rows: tuple[Rows, Rows], y_train: Labels | None, y_held: Labels | None) -> Sides:
-    """(train, held) with their labels; a row whose label is below 0 has none. Without `y_train` nothing is told apart."""
+    """(train, held) with their labels; a row whose label is below 0 has none. Without `y_train` all rows stay together."""
     train, held = rows
     if y_train is None or y_held is None:
         return Sides(train, held, None, y_held)
     has, scored = y_train >= 0, y_held >= 0
-    return Sides(train[has], held[scored], y_train[has], y_held[scored], train[~has], held[~scored])
-
-
-def merged(sides: Sides) -> Sides:
-    """A domain of which no row has a label, at a site where none has one: its rows are all alike."""
-    return Sides(np.union1d(sides.train, sides.bare), np.union1d(sides.held, sides.unscored))
+    return Sides(
+        train=train[has],
+        held=held[scored],
+        y_train=y_train[has],
+        y_held=y_held[scored],
+        bare=train[~has],
+        unscored=held[~scored],
+    )
 
 
 def split_rows(n: int, seed: int = 0, share: float = 0.2) -> tuple[Rows, Rows]:
@@ -91,26 +86,27 @@ def split_rows(n: int, seed: int = 0, share: float = 0.2) -> tuple[Rows, Rows]:
     return np.sort(order[held:]), np.sort(order[:held])
 
 
-def split_at(n: int, test_idx: NDArray[Any]) -> tuple[Rows, Rows]:
-    """Row numbers (train, held out) where the data say themselves which rows are held out.
+def split_at(n: int, test_idx: NDArray[np.generic]) -> tuple[Rows, Rows]:
+    """Row numbers (train, held out) of data that list their held-out rows.
 
-    All rows may be named, or none: a domain may lie on one side, as long as its site has rows on both.
+    The list may have all rows or none: a domain may be on one side if its site has rows on both.
     Raises DataRefused unless test_idx (m,) holds distinct whole numbers in [0, n).
     """
     if test_idx.ndim != 1 or test_idx.dtype.kind not in "iu":
-        got = f"{test_idx.dtype.name} of shape {test_idx.shape}"
-        raise DataRefused(f"test_idx is {got}; it should be a list of whole numbers", "Save row numbers, counted from 0")
-    bad = test_idx[(test_idx < 0) | (test_idx >= n)]
-    if bad.size:
+        what = f"test_idx is {test_idx.dtype.name} of shape {test_idx.shape}; it should be a list of whole numbers"
+        raise DataRefused(what, "Save row numbers, counted from 0")
+    listed = test_idx.tolist()
+    bad = [row for row in listed if not 0 <= row < n]
+    if bad:
         raise DataRefused(f"test_idx names row {bad[0]}; the rows are 0 to {n - 1}", "Count rows from 0")
-    held = np.unique(test_idx).astype(np.int64)
-    if held.size < test_idx.size:
+    held = np.unique(np.array(listed, np.int64))
+    if held.size < len(listed):
         raise DataRefused("test_idx names a row twice", "Name every held-out row once")
     return np.setdiff1d(np.arange(n, dtype=np.int64), held), held
 
 
 def split_marked(marked: NDArray[np.bool_]) -> tuple[Rows, Rows]:
-    """Row numbers (train, held out), where the marked rows (n,) are held out: all of them, none, or some."""
+    """Row numbers (train, held out) where the marked rows (n,), which may be all or none, are held out."""
     return np.flatnonzero(~marked).astype(np.int64), np.flatnonzero(marked).astype(np.int64)
 
 

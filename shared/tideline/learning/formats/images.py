@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.formats.classes import composed, cut, read_lines
 from tideline.learning.formats.holdings import Rows, Sides, split_marked, split_rows
-from tideline.learning.formats.surveys import TOLD, Piece, Place, Survey, at, check_count, check_settings
-from tideline.learning.formats.transforms import Transform, check_kind, times
+from tideline.learning.formats.surveys import SHOWN, Piece, Place, Survey, at, check_count, check_settings
+from tideline.learning.formats.transforms import check_kind, times
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
@@ -46,21 +46,26 @@ def survey(place: Place, world: World, role: Role) -> Survey:
             what = f"the domain is a folder of images; the world expects {world.inputs[0]} features"
             raise DataRefused(what, "Ask for a world with inputs [channels, height, width]", expected=list(world.inputs))
         check_settings(place.transform, OWN, "a folder of images")
-        found = listed(place.path)
-        check_count(len(found.files), "image", 1 if (place.path / HELD_OUT).exists() else 2)
-        check_kind((len(found.files), 1, 1), np.dtype(np.uint8), world.inputs, place.transform)
-        rows = split(place.path, found.files)
+        listing = listed(place.path)
+        files, words = listing.files, listing.words
+        check_count(len(files), "image", 1 if (place.path / HELD_OUT).exists() else 2)
+        check_kind((len(files), 1, 1), np.dtype(np.uint8), world.inputs, place.transform)
+        rows = split(place.path, files)
         sides = Sides(*rows)
-        if found.words is not None:
-            sides = cut(map(place.classes.number, found.words), rows, role, lambda row: strange(place, found, row))
-    return Survey(place.path, place.transform, sides, lambda: pieces(place, found.files), found.files.__getitem__)
+        if words is not None:
+            sides = cut(map(place.classes.number, words), rows, role, lambda row: strange(place, words[row]))
+    return Survey(
+        path=place.path,
+        transform=place.transform,
+        sides=sides,
+        pieces=lambda: pieces(place, files),
+        name=files.__getitem__,
+    )
 
 
-def strange(place: Place, found: Listing, row: int) -> DataRefused:
-    """The refusal of a class folder that is none."""
-    assert found.words is not None
-    word = found.words[row]
-    what = f"the folder {word!r} is none of the classes {place.classes.told()}"
+def strange(place: Place, word: str) -> DataRefused:
+    """The refusal of a class folder whose name is no class."""
+    what = f"the folder {word!r} is none of the classes {place.classes.describe()}"
     return DataRefused(what, place.classes.todo(word), folder=word)
 
 
@@ -70,7 +75,7 @@ def is_domain(folder: Path) -> bool:
 
 
 def listed(domain: Path) -> Listing:
-    """The images of a domain, found without opening one. Raises DataRefused where flat files and folders are mixed."""
+    """The images of a domain; none is opened. Raises DataRefused if files and class folders are mixed."""
     flat = sorted(images_in(domain))
     folders = {f.name: [f"{f.name}/{name}" for name in images_in(f)] for f in visible_folders(domain)}
     for name in folders:
@@ -79,42 +84,39 @@ def listed(domain: Path) -> Listing:
             raise DataRefused(what, "Put its images into the class folder itself")
     inside = sorted(each for files in folders.values() for each in files)
     if flat and inside:
-        what = f"{len(flat)} images lie beside the class folders and {len(inside)} inside them"
+        what = f"{len(flat)} images are beside the class folders and {len(inside)} inside them"
         raise DataRefused(what, "Put every image into a folder of its class (-1 if it is not known), or none")
     return Listing(tuple(inside), tuple(each.partition("/")[0] for each in inside)) if inside else Listing(tuple(flat), None)
 
 
 def ignored(domain: Path) -> list[str]:
-    """The files of a domain, and of its class folders, that are no images; hidden ones are not told."""
-    found = []
+    """The files of a domain and its class folders that are not images, without hidden ones."""
+    ignored = []
     for folder in (domain, *visible_folders(domain)):
         with entries(folder) as inside:
             names = [e.name for e in inside if not e.is_dir() and not e.name.startswith(".") and not is_image(e.name)]
-        found += [f"{'' if folder == domain else folder.name + '/'}{name}" for name in names]
-    return sorted(name for name in found if name != HELD_OUT)
+        ignored += [f"{'' if folder == domain else folder.name + '/'}{name}" for name in names]
+    return sorted(name for name in ignored if name != HELD_OUT)
 
 
 def images_in(folder: Path) -> Iterator[str]:
-    """The names of a folder's image files, links among them, wherever they lead; hidden ones are not data."""
-    with entries(folder) as found:
-        for entry in found:
-            if is_image(entry.name) and not entry.is_dir():
-                yield entry.name
+    """The names of a folder's image files, including links, without hidden files."""
+    with entries(folder) as inside:
+        yield from (entry.name for entry in inside if is_image(entry.name) and not entry.is_dir())
 
 
 def is_image(name: str) -> bool:
-    """Whether a file's name says that it is an image."""
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
 def visible_folders(folder: Path) -> list[Path]:
-    """The folders in a folder, links to folders among them, but for hidden ones."""
-    with entries(folder) as found:
-        return sorted(folder / e.name for e in found if e.is_dir() and not e.name.startswith("."))
+    """The folders in a folder, including links, without hidden ones."""
+    with entries(folder) as inside:
+        return sorted(folder / e.name for e in inside if e.is_dir() and not e.name.startswith("."))
 
 
-def entries(folder: Path) -> Any:
-    """What is in a folder. Raises DataRefused where it cannot be listed."""
+def entries(folder: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+    """The contents of a folder. Raises DataRefused if it cannot be listed."""
     try:
         return os.scandir(folder)
     except OSError as error:
@@ -122,7 +124,7 @@ def entries(folder: Path) -> Any:
 
 
 def split(domain: Path, files: tuple[str, ...]) -> tuple[Rows, Rows]:
-    """The images that `held_out.txt` names are held out; without it a fifth, by the number of images alone."""
+    """Hold out the images that `held_out.txt` names; without it a fifth, chosen by the number of images alone."""
     path = domain / HELD_OUT
     if not path.exists():
         return split_rows(len(files))
@@ -132,27 +134,24 @@ def split(domain: Path, files: tuple[str, ...]) -> tuple[Rows, Rows]:
         at_row = row.get(composed(line))
         if at_row is None or marked[at_row]:
             what = f"entry {i} of {HELD_OUT} names {'an image twice' if at_row is not None else 'no image of this domain'}"
-            raise DataRefused(what, "Write paths as seen from the domain's folder, such as 3/scan-1.png", entry=line)
+            raise DataRefused(what, "Write each path once, relative to the domain's folder, such as 3/scan-1.png", entry=line)
         marked[at_row] = True
     return split_marked(marked)
 
 
 def pieces(place: Place, files: tuple[str, ...]) -> Iterator[Piece]:
-    """The images one after the other; one that cannot be read is said to be so."""
+    """The images one by one; one that cannot be read is a piece without samples."""
     for i, name in enumerate(files):
         try:
             x = decode(place.path / name)
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 - decoders raise whatever they like on damaged files; told, never passed over
+        except Exception as error:  # noqa: BLE001 - decoders may raise anything on damaged files; it is reported
             yield Piece(i, None, place.transform, f"{type(error).__name__}: {error}")
         else:
-            yield Piece(i, x[None], white(x, place.transform))
-
-
-def white(x: NDArray[np.generic], transform: Transform) -> Transform:
-    """Where nothing else is said, 16-bit pixels are white at the largest number that they can hold."""
-    return replace(transform, scale=WHITE_16) if x.dtype == np.uint16 and transform.scale is None else transform
+            # Without a scale, 16-bit pixels are white at the largest number that they can hold.
+            deep = x.dtype == np.uint16 and place.transform.scale is None
+            yield Piece(i, x[None], replace(place.transform, scale=WHITE_16) if deep else place.transform)
 
 
 def decode(path: Path) -> NDArray[np.generic]:
@@ -162,45 +161,40 @@ def decode(path: Path) -> NDArray[np.generic]:
     with Image.open(path, formats=FORMATS) as image:
         width, height = image.size
         if width * height > MAX_PIXELS:
-            raise ValueError(f"{times((height, width))} pixels are more than {MAX_PIXELS}")
+            raise ValueError(f"{times((height, width))} pixels; at most {MAX_PIXELS} are read")
         pages = getattr(image, "n_frames", 1) if image.format in WITH_PAGES else 1
         if pages != 1:
-            raise ValueError(f"{pages} pages or frames; a sample is one")
+            raise ValueError(f"{pages} pages or frames; a sample has one")
         short = image.format == "PNG" and image.mode == "I"  # how older Pillows open 16 bits
         x = as_array(ImageOps.exif_transpose(image))
         return x.astype(np.uint16) if short else x
 
 
 def as_array(image: Image.Image) -> NDArray[np.generic]:
-    """An image's pixels: grey stays grey, of whatever depth; all else becomes RGB of 8 bits. What is transparent is black."""
+    """An image's pixels: grey keeps its depth; all else becomes RGB of 8 bits. Transparent pixels are black."""
     if image.mode in SIXTEEN:
         return np.asarray(image).astype(np.uint16)
     if image.mode in ("I", "F"):
         return np.asarray(image)
     grey = image.mode in ("1", "L", "LA", "La")
-    if transparent(image):
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         image = Image.alpha_composite(Image.new("RGBA", image.size, (0, 0, 0, 255)), image.convert("RGBA"))
     return np.asarray(image.convert("L" if grey else "RGB"))
 
 
-def transparent(image: Image.Image) -> bool:
-    """Whether an image says that parts of it may be transparent."""
-    return image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info
-
-
 def lost(domain: Survey, rows: Sequence[tuple[int, str]]) -> DataRefused:
-    """The refusal of unreadable images. Its sentence tells how many; which ones is for the owner's eyes, in `context`."""
+    """The refusal of unreadable images. It says how many; which ones is for the owner only, in `context`."""
     what = f"{domain.path}: {len(rows)} of {len(domain)} images cannot be read"
-    todo = 'Mend or remove them (`tideline data check` names them), or leave them out: unreadable = "skip" in transforms.toml'
-    files = [f"{domain.name(row)} ({why})" for row, why in rows[:TOLD]]
+    todo = 'Repair or remove them (`tideline data check` names them), or leave them out: unreadable = "skip" in transforms.toml'
+    files = [f"{domain.name(row)} ({why})" for row, why in rows[:SHOWN]]
     return DataRefused(what, todo, path=str(domain.path), count=len(rows), files=files)
 
 
 def shape(path: Path) -> tuple[int, int, int] | None:
-    """Channels, height and width as a file's header has them; None where it cannot be read."""
+    """Channels, height and width from a file's header; None if it cannot be read."""
     try:
         with Image.open(path, formats=FORMATS) as image:
             grey = image.mode in (*SIXTEEN, "1", "L", "LA", "La", "I", "F")
             return 1 if grey else 3, image.height, image.width
-    except Exception:  # noqa: BLE001 - as above; here it is only not counted
+    except Exception:  # noqa: BLE001 - as above; such a file is not counted
         return None

@@ -1,4 +1,4 @@
-"""What an agent would see of a data folder, told to its owner. Nothing is kept: one piece of samples is in memory at a time."""
+"""What an agent would see of a data folder, reported to its owner. One piece of samples is in memory at a time."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World, plain_world
+from tideline.core.settings import Plain, plain
 from tideline.learning.formats import arrays, folder, images
 from tideline.learning.formats.classes import CLASSES, AnyClasses, Classes, read_classes
 from tideline.learning.formats.hints import HINTS, UNGUESSED, Hint, fitting, inputs_of
 from tideline.learning.formats.surveys import Piece, Place, Survey, at
 from tideline.learning.formats.transforms import check_values, times
 
-BEYOND = 1 << 62  # classes of a world of which nothing is known
+BEYOND = 1 << 62  # classes of an unknown world
+Refusal = Mapping[str, Plain]
 TYPES = {"u1": "8-bit", "u2": "16-bit", "i4": "32-bit", "f4": "float"}
 
 
@@ -45,9 +46,9 @@ class Samples:
 
 @dataclass(frozen=True)
 class DomainReport:
-    """One domain. `refused`: why an agent could not use it, as DataRefused says it; None if it could.
+    """One domain. `refused`: why an agent cannot use it, as DataRefused says it; None if it can.
 
-    Of the samples `bare` training rows have no label beside labelled ones; `unscored` held-out rows have none and are left out.
+    Of the samples, `bare` training rows have no label beside labelled ones; `unscored` held-out rows have none and are left out.
     """
 
     name: str
@@ -60,90 +61,109 @@ class DomainReport:
     classes: tuple[ClassCount, ...] = ()
     content: Samples | None = None
     ignored: tuple[str, ...] = ()
-    refused: Mapping[str, Any] | None = None
+    refused: Refusal | None = None
 
     @property
     def balance(self) -> float | None:
-        """The smallest class that is there, as a share of the largest."""
+        """The size of the smallest class that has rows, as a share of the largest."""
         counts = [c.held_out if c.train is None else c.train for c in self.classes]
         return min(filter(None, counts)) / max(counts) if any(counts) else None
 
 
 @dataclass(frozen=True)
 class FolderReport:
-    """A whole folder. `world` is the one that was given, or one that would fit; None where nothing is known.
+    """A whole folder. `world` is the given one, or one that fits; None if nothing is known.
 
-    `unguessed`: why no world could be told, though domains can be read; then labels are not held to any classes.
+    `unguessed`: why no world could be guessed although domains can be read; then no label is checked against classes.
     """
 
     folder: str
     role: str
-    world: Mapping[str, Any] | None
+    world: Mapping[str, Plain] | None
     given: bool
     domains: tuple[DomainReport, ...]
     ignored: tuple[str, ...]
-    refused: tuple[Mapping[str, Any], ...]
+    refused: tuple[Refusal, ...]
     unguessed: str = ""
 
     @property
     def usable(self) -> bool:
-        """Whether an agent could use it."""
         return not self.refused
 
 
 @dataclass
 class Tally:
-    """Counts while pieces go by."""
+    """Counts over the pieces of a domain."""
 
     shapes: Counter[str] = field(default_factory=Counter)
     types: Counter[str] = field(default_factory=Counter)
     low: float = np.inf
     high: float = -np.inf
     lost: list[tuple[int, str]] = field(default_factory=list)
-    refused: DataRefused | None = None
 
     def add(self, x: NDArray[np.generic]) -> None:
-        """One piece (k, ...)."""
+        """Count one piece (k, ...)."""
         self.shapes[times(x.shape[1:])] += len(x)
         self.types[TYPES.get(x.dtype.str[1:], str(x.dtype))] += len(x)
         self.low, self.high = min(self.low, float(x.min())), max(self.high, float(x.max()))
 
-    def told(self, survey: Survey) -> Samples:
-        """The counts as they are."""
+    def samples(self, survey: Survey) -> Samples:
         names = tuple(f"{survey.name(row)} ({why})" for row, why in self.lost)
         low, high = (self.low, self.high) if self.shapes else (None, None)
-        return Samples(dict(self.shapes.most_common()), dict(self.types), low, high, names)
+        return Samples(shapes=dict(self.shapes.most_common()), types=dict(self.types), low=low, high=high, unreadable=names)
 
 
 def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
-    """Go through a folder as an agent would, and note what it would refuse instead of stopping there.
+    """Go through a folder as an agent would, and report what it would refuse instead of stopping there.
 
-    Without a world one that fits is found; without a role the site is a source if it has labels, or else a target.
-    Raises DataRefused where there is no folder, no domain, or a settings file that cannot be read.
+    Without a world one that fits is guessed; without a role the site is a source if it has labels, or else a target.
+    Raises DataRefused if there is no folder or no domain, or a settings file cannot be read.
     """
-    found = folder.places(path, Classes(2))
-    hints = {name: hint for name, place in found.items() if (hint := hint_of(place))}
+    domains = folder.places(path, Classes(2))
+    guesses = {name: hint_of(place) for name, place in domains.items()}
+    hints = {name: hint for name, hint in guesses.items() if isinstance(hint, Hint)}
     acts = role or (Role.SOURCE if any(hint.words != frozenset() for hint in hints.values()) else Role.TARGET)
-    ignored = tuple(others(path, found))
-    if world is None and not hints:
-        domains = [DomainReport(name, folder.kind_of(place.path) or "", refused=doubt(place)) for name, place in found.items()]
-        refused = tuple(d.refused for d in domains if d.refused)
-        return FolderReport(str(path), acts.value, None, False, tuple(domains), ignored, refused)
-    chosen = world or guess(path, hints, acts)
-    judged = chosen or World(inputs=inputs_of(hints.values()), classes=BEYOND)
-    classes = read_classes(path, judged) if chosen else AnyClasses(BEYOND)
+    chosen, why = world, ""
+    if world is None and hints:
+        chosen = guess(path, hints, acts)
+        why = "" if chosen else UNGUESSED
+    if chosen or hints:
+        judged = chosen or World(inputs=inputs_of(hints.values()), classes=BEYOND)
+        reports, refused = inspect_as(path, judged, acts, read_classes(path, judged) if chosen else AnyClasses(BEYOND))
+    else:
+        kinds = ((name, folder.kind_of(place.path), guesses[name]) for name, place in domains.items())
+        reports = [
+            DomainReport(name, kind, refused=as_data(error)) for name, kind, error in kinds if isinstance(error, DataRefused)
+        ]
+        refused = [report.refused for report in reports if report.refused]
+    return FolderReport(
+        folder=str(path),
+        role=acts.value,
+        world=plain_world(chosen) if chosen else None,
+        given=world is not None,
+        domains=tuple(reports),
+        ignored=tuple(others(path, domains)),
+        refused=tuple(refused),
+        unguessed=why,
+    )
+
+
+def inspect_as(path: Path, world: World, role: Role, classes: Classes) -> tuple[list[DomainReport], list[Refusal]]:
+    """The report on each domain as part of a world, and the reasons to refuse the folder."""
     places = folder.places(path, classes)
-    surveys = survey_each(places, judged, acts)
-    looked = [look(name, place, surveys[name], judged) for name, place in places.items()]
-    refused = tuple(d.refused for d, _ in looked if d.refused)
+    surveys = survey_each(places, world, role)
+    inspected = [inspect_domain(name, place, surveys[name], world) for name, place in places.items()]
+    refused = [report.refused for report, _ in inspected if report.refused]
     if not refused:
-        refused = tuple(site_wide(path, [s for _, s in looked if s], judged, acts))
-    told, why = (plain_world(chosen), "") if chosen else (None, UNGUESSED)
-    return FolderReport(str(path), acts.value, told, world is not None, tuple(d for d, _ in looked), ignored, refused, why)
+        try:
+            folder.check_site(path, [survey for _, survey in inspected if survey], world, role)
+        except DataRefused as error:
+            refused = [as_data(error)]
+    return [report for report, _ in inspected], refused
 
 
 def guess(path: Path, hints: Mapping[str, Hint], role: Role) -> World | None:
-    """A world that fits. Words that can name no class are nothing to a target: its training labels may hold anything."""
+    """A world that fits. A target's training labels may be anything, so words that can name no class are no error there."""
     try:
         return fitting(path, hints)
     except DataRefused:
@@ -152,62 +172,62 @@ def guess(path: Path, hints: Mapping[str, Hint], role: Role) -> World | None:
         return None
 
 
-def hint_of(place: Place) -> Hint | None:
-    """A domain's hint; None where it is refused anyway."""
-    try:
-        return HINTS[folder.kind_of(place.path) or ""](place)
-    except DataRefused:
-        return None
-
-
-def doubt(place: Place) -> Mapping[str, Any]:
-    """Why there is no hint."""
+def hint_of(place: Place) -> Hint | DataRefused:
+    """A domain's hint, or why there is none."""
     try:
         with at(place.path):
-            HINTS[folder.kind_of(place.path) or ""](place)
+            return HINTS[folder.kind_of(place.path)](place)
     except DataRefused as error:
-        return as_data(error)
-    raise AssertionError("unreachable")
+        return error
 
 
 def survey_each(places: Mapping[str, Place], world: World, role: Role) -> dict[str, Survey | DataRefused]:
-    """The first pass over every domain, or why it cannot be done."""
-    found: dict[str, Survey | DataRefused] = {}
+    """The first pass over every domain, or why it is refused."""
+    outcomes: dict[str, Survey | DataRefused] = {}
     for name, place in places.items():
         try:
-            found[name] = folder.KINDS[folder.kind_of(place.path) or ""](place, world, role)
+            outcomes[name] = folder.KINDS[folder.kind_of(place.path)](place, world, role)
         except DataRefused as error:
-            found[name] = error
-    surveys = {name: each for name, each in found.items() if isinstance(each, Survey)}
-    return found | dict(zip(surveys, folder.together(list(surveys.values())), strict=True))
+            outcomes[name] = error
+    surveys = {name: each for name, each in outcomes.items() if isinstance(each, Survey)}
+    return outcomes | dict(zip(surveys, folder.together(list(surveys.values())), strict=True))
 
 
-def look(name: str, place: Place, survey: Survey | DataRefused, world: World) -> tuple[DomainReport, Survey | None]:
-    """One domain: what its survey says, then its samples."""
-    kind = folder.kind_of(place.path) or ""
-    others = tuple(images.ignored(place.path)) if kind == "images" else ()
+def inspect_domain(name: str, place: Place, survey: Survey | DataRefused, world: World) -> tuple[DomainReport, Survey | None]:
+    """Go through one domain's samples: its report, and its survey without the rows that cannot be read."""
+    kind = folder.kind_of(place.path)
+    ignored = tuple(images.ignored(place.path)) if kind == "images" else ()
     if isinstance(survey, DataRefused):
-        return DomainReport(name, kind, ignored=others, refused=as_data(survey)), None
-    tally, gone = Tally(), None
+        return DomainReport(name, kind, ignored=ignored, refused=as_data(survey)), None
+    tally, left, refused = Tally(), survey, None
     try:
         with at(place.path):
-            go_through(survey, kind, world, tally)
-            gone = folder.left_out(survey, tally.lost)
+            count_pieces(survey, kind, world, tally)
+            left = folder.without(survey, folder.left_out(survey, tally.lost))
     except DataRefused as error:
-        tally.refused = tally.refused or error
-    refused = None if tally.refused is None else as_data(tally.refused)
-    left = survey if gone is None else folder.without(survey, gone)
-    counts = tuple(counted(left, place.classes))
+        refused = as_data(error)
     sides = left.sides
-    numbers = (len(left), len(sides.held), len(sides.bare), len(sides.unscored))
-    report = DomainReport(name, kind, *numbers, sides.y_held is not None, counts, tally.told(survey), others, refused)
+    report = DomainReport(
+        name=name,
+        kind=kind,
+        samples=len(left),
+        held_out=len(sides.held),
+        bare=len(sides.bare),
+        unscored=len(sides.unscored),
+        labelled=sides.y_held is not None,
+        classes=tuple(counted(left, place.classes)),
+        content=tally.samples(survey),
+        ignored=ignored,
+        refused=refused,
+    )
     return report, left
 
 
-def go_through(survey: Survey, kind: str, world: World, tally: Tally) -> None:
-    """Every piece of a domain. Raises DataRefused, at the end for values that do not fit."""
+def count_pieces(survey: Survey, kind: str, world: World, tally: Tally) -> None:
+    """Count every piece of a domain. At the end, raises DataRefused for the first values that do not fit."""
     wrong: DataRefused | None = None
-    for piece in streamed(survey, kind):
+    streamed = (Piece(start, x, survey.transform) for start, x in arrays.streamed(survey.path))
+    for piece in streamed if kind == ".npz" else survey.pieces():
         if piece.x is None:
             tally.lost.append((piece.start, piece.why))
             continue
@@ -218,15 +238,6 @@ def go_through(survey: Survey, kind: str, world: World, tally: Tally) -> None:
             wrong = wrong or error
     if wrong:
         raise wrong
-
-
-def streamed(survey: Survey, kind: str) -> Iterator[Piece]:
-    """A domain's samples, few at a time."""
-    if kind != ".npz":
-        yield from survey.pieces()
-        return
-    for start, x in arrays.streamed(survey.path):
-        yield Piece(start, x, survey.transform)
 
 
 def counted(survey: Survey, classes: Classes) -> Iterator[ClassCount]:
@@ -241,22 +252,12 @@ def counted(survey: Survey, classes: Classes) -> Iterator[ClassCount]:
         yield ClassCount(name, None if train is None else int(train[i]), int(held[i]))
 
 
-def site_wide(path: Path, surveys: list[Survey], world: World, role: Role) -> Iterator[Mapping[str, Any]]:
-    """What all domains together get a site refused for."""
-    try:
-        folder.check_roles(path, surveys, role)
-        folder.check_sides(path, surveys)
-        folder.check_room(path, sum(s.sides.kept for s in surveys), world)
-    except DataRefused as error:
-        yield as_data(error)
-
-
-def others(path: Path, found: Mapping[str, Place]) -> list[str]:
-    """What lies in the folder and is not read; hidden files are not told."""
-    ours = {place.path.name for place in found.values()} | {folder.TRANSFORMS, CLASSES}
+def others(path: Path, domains: Mapping[str, Place]) -> list[str]:
+    """Files and folders that are not read, without hidden ones."""
+    ours = {place.path.name for place in domains.values()} | {folder.TRANSFORMS, CLASSES}
     return sorted(f.name + ("/" if f.is_dir() else "") for f in path.iterdir() if f.name not in ours and f.name[0] != ".")
 
 
-def as_data(error: DataRefused) -> dict[str, Any]:
-    """A refusal as plain data, all of its context with it: it is told to the owner."""
-    return {"what": error.what, "todo": error.todo, **error.context}
+def as_data(error: DataRefused) -> Refusal:
+    """A refusal as plain data with all of its context, which only the owner sees."""
+    return plain({"what": error.what, "todo": error.todo, **error.context})

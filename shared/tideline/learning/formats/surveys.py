@@ -1,4 +1,4 @@
-"""What is known of a domain before its samples are read, whatever it is stored as."""
+"""What is known of a domain before its samples are read, however it is stored."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tideline.learning.formats.holdings import Sides
 from tideline.learning.formats.transforms import PLAIN, Transform
 
 COMMON = ("scale", "mean", "std")
-# Keys of a refusal's context that are for the owner's eyes alone: what they hold stands in the data.
+# Keys of a refusal's context that only the owner may see: they hold parts of the data.
 OWNERS = ("files", "cell", "entry", "column", "columns", "near", "kind", "values", "said")
-TOLD = 10  # names of files that a refusal carries
-SAID = 400  # characters of a reader's words
+SHOWN = 10  # names of files in a refusal
+SAID = 400  # characters of a reader's own message
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a domain lies, and what its owner says of it."""
+    """Where a domain is stored, and its owner's settings for it."""
 
     path: Path
     transform: Transform
@@ -33,7 +33,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive samples as they are stored. `x` (k, ...) begins at row `start`; None: that one cannot be read, and `why`."""
+    """Consecutive samples `x` (k, ...) as they are stored, from row `start`; None if that row cannot be read, and `why`."""
 
     start: int
     x: NDArray[np.generic] | None
@@ -45,7 +45,7 @@ class Piece:
 class Survey:
     """One domain before its samples are read.
 
-    `pieces` reads the samples, in the order of the rows; `name` says which file or line a row is, for the owner's eyes alone.
+    `pieces` reads the samples in the order of the rows. `name` says which file or line a row is, for the owner only.
     """
 
     path: Path
@@ -59,7 +59,7 @@ class Survey:
 
 
 def check_settings(transform: Transform, own: tuple[str, ...], what: str) -> None:
-    """Raises DataRefused where a setting is given that has no meaning for domains of this kind."""
+    """Raises DataRefused for a setting that has no meaning for domains of this kind."""
     for f in fields(Transform):
         if f.name not in (*COMMON, *own) and getattr(transform, f.name) != getattr(PLAIN, f.name):
             known = ", ".join((*COMMON, *own))
@@ -67,14 +67,14 @@ def check_settings(transform: Transform, own: tuple[str, ...], what: str) -> Non
 
 
 def check_count(n: int, what: str, least: int = 2) -> None:
-    """Raises DataRefused for a domain that cannot be split. One that says itself which side its rows are on may have one."""
+    """Raises DataRefused for a domain too small to split. One whose split is given may have one row."""
     if n < least:
         raise DataRefused(f"there is {n or 'no'} {what}", "Give every domain at least 2, one to train on and one to hold out")
 
 
 @contextmanager
 def at(path: Path) -> Iterator[None]:
-    """Refusals raised inside say which domain they are about."""
+    """Name the domain in refusals raised inside."""
     try:
         yield
     except DataRefused as error:
@@ -85,7 +85,7 @@ def at(path: Path) -> Iterator[None]:
 
 @contextmanager
 def readable(path: Path, damage: tuple[type[BaseException], ...], what: str, todo: str) -> Iterator[None]:
-    """Whatever a damaged file makes the readers raise becomes a refusal. Their words may hold what they have read."""
+    """Turn what readers raise on a damaged file into a refusal. Their own message may hold data, so only the owner sees it."""
     try:
         yield
     except damage as error:

@@ -1,4 +1,4 @@
-"""From the arrays that a site has to the inputs that a world asks for."""
+"""From the arrays of a site to the inputs of a world."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor
 from tideline.core.errors import DataRefused
 from tideline.core.settings import setting
 
-# How far beyond [0, scale] a pixel may lie, as a share of the scale: sharpening resizers overshoot by about as much.
+# How far beyond [0, scale] a pixel may be, as a share of the scale: sharpening resizers overshoot by about as much.
 OVERSHOOT = 0.05
 REC_601 = (0.299, 0.587, 0.114)
 
 
 @dataclass(frozen=True)
 class Transform:
-    """How one domain is read. Its raw values: divide by scale, invert, subtract mean, divide by std, in this order."""
+    """How one domain is read. Raw values are divided by scale, inverted, less mean and divided by std, in this order."""
 
     scale: float | None = setting(
         None, low=1e-9, high=1e9, doc="raw value that means 1.0; unset: 255 for uint8 images, 1 for floats and features"
@@ -50,7 +50,7 @@ def prepare(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transfor
 
 
 def convert(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transform) -> Tensor:
-    """`prepare` for arrays that are already checked."""
+    """`prepare` for checked arrays."""
     values = torch.from_numpy(np.array(x, dtype=np.float32, order="C"))
     values /= scale_of(x.dtype, inputs, transform)
     if len(inputs) == 3:
@@ -62,27 +62,20 @@ def convert(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transfor
 
 
 def as_images(pixels: Tensor, inputs: tuple[int, ...], invert: bool) -> Tensor:
-    """Pixels (n, H, W) or (n, H, W, C), channels last, as (n, *inputs) in [0, 1]."""
+    """Pixels (n, H, W) or (n, H, W, C) as (n, *inputs) in [0, 1]: grey is repeated, colours are weighed by Rec. 601."""
     channels, *size = inputs
     planes = pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)
-    planes = recolour(planes, channels)
+    if channels == 1 and planes.shape[1] > 1:
+        planes = torch.einsum("nchw,c->nhw", planes, torch.tensor(REC_601)).unsqueeze(1)
+    planes = planes.expand(-1, channels, -1, -1)
     if list(planes.shape[2:]) != size:
         planes = F.interpolate(planes, size=size, mode="bilinear", align_corners=False, antialias=True)
     planes = planes.clamp(0.0, 1.0)
     return 1.0 - planes if invert else planes
 
 
-def recolour(planes: Tensor, channels: int) -> Tensor:
-    """Images (n, 1 or 3, H, W) with as many channels as asked for: grey repeated, colours weighed by Rec. 601."""
-    if planes.shape[1] == channels:
-        return planes
-    if channels == 1:
-        return torch.einsum("nchw,c->nhw", planes, torch.tensor(REC_601)).unsqueeze(1)
-    return planes.expand(-1, channels, -1, -1)
-
-
 def scale_of(dtype: np.dtype[np.generic], inputs: tuple[int, ...], transform: Transform) -> float:
-    """The raw value that means 1.0. Raises DataRefused where the type of the pixels does not tell."""
+    """The raw value that means 1.0. Raises DataRefused if the type of the pixels does not show it."""
     if transform.scale is not None:
         return transform.scale
     if len(inputs) == 1 or dtype.kind in "fb":
@@ -107,9 +100,9 @@ def check_kind(shape: tuple[int, ...], dtype: np.dtype[np.generic], inputs: tupl
         what = f"the world's inputs are {times(inputs)}, neither features nor images of 1 or 3 channels"
         raise DataRefused(what, "Ask for a world with inputs [features] or [channels, height, width]")
     for name in ("mean", "std"):
-        given = len(getattr(transform, name))
-        if given not in (1, inputs[0]):
-            raise DataRefused(f"{name} has {given} numbers", f"Give one number or {inputs[0]}", expected=inputs[0], got=given)
+        n = len(getattr(transform, name))
+        if n not in (1, inputs[0]):
+            raise DataRefused(f"{name} has {n} numbers", f"Give one number or {inputs[0]}", expected=inputs[0], got=n)
 
 
 def check_features(shape: tuple[int, ...], inputs: tuple[int, ...], transform: Transform) -> None:
@@ -129,23 +122,23 @@ def check_images(shape: tuple[int, ...]) -> None:
 
 
 def check_values(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transform, first: int = 0) -> None:
-    """Raises DataRefused for NaN, infinity, and values that scale, mean and std cannot have meant. x begins at row `first`."""
+    """Raises DataRefused for NaN, infinity, and values that do not fit scale, mean and std. x begins at row `first`."""
     low, high = float(x.min()), float(x.max())
-    # Bounds carry NaN and infinity along, so that no mask as large as x is needed.
+    # A NaN or an infinity shows in the bounds, so no mask as large as x is needed.
     if not (np.isfinite(low) and np.isfinite(high)):
         row = next(i for i, sample in enumerate(x, first) if not np.isfinite(sample).all())
         raise DataRefused(f"x holds NaN or infinity, first in row {row}", "Remove or fill these rows", row=row)
     scale = scale_of(x.dtype, inputs, transform)
     if len(inputs) == 3 and (low < -OVERSHOOT * scale or high > (1 + OVERSHOOT) * scale):
         what = f"there are pixels outside 0 to {scale:g}, the scale"
-        todo = "Set scale in transforms.toml to the raw value that means white"
+        todo = "Set scale in transforms.toml to the raw value that is white"
         raise DataRefused(what, todo, expected=scale, values=f"{low:g} to {high:g}")
     reach = max(-low, high) / scale + max(abs(m) for m in transform.mean)
     if max(-low, high, reach / min(transform.std)) > float(np.finfo(np.float32).max):
-        what = "x goes beyond float32 once read with scale, mean and std"
-        raise DataRefused(what, "Bring x to a range of ordinary numbers", values=f"{low:g} to {high:g}")
+        what = "values of x become too large for float32 with this scale, mean and std"
+        raise DataRefused(what, "Scale x down, or correct scale, mean and std", values=f"{low:g} to {high:g}")
 
 
 def times(shape: tuple[int, ...]) -> str:
-    """A shape as people write it: 28 x 28."""
+    """A shape in words: 28 x 28."""
     return " x ".join(str(s) for s in shape) or "a single number"

@@ -1,4 +1,4 @@
-"""Who gets which rows: pure ways to deal data out to sites.
+"""How data are dealt to sites: pure functions from sizes to rows.
 
 `deal` is for domain generalisation: one domain is left out and scored by, the rows of all others, the source domains, go to N
 clients that hold d of them each (Bartholet et al., 2024, algorithm 5).
@@ -25,7 +25,7 @@ class Deal:
     """What is dealt: all domains but `leave_out` to `clients` clients N, `domains` of them each, d.
 
     share   of each client's rows that are its own held-out rows, in (0, 1), at least one row
-    shots   rows of the domain that is left out which join each client's training rows; they score nobody
+    shots   rows of the domain that is left out which join each client's training rows; they are not used for scoring
     seed    of everything that is drawn
     """
 
@@ -55,7 +55,7 @@ Hands = Mapping[str, Hand]
 def by_domain(domains: tuple[str, ...], n_sites: int) -> tuple[str, ...]:
     """The domain of each site. The last site gets the last domain; the others take turns through the rest.
 
-    So the last domain, the natural target, is nobody else's (unless it is the only one).
+    So the last domain, the natural target, goes to one site only (unless it is the only domain).
     Raises ConfigRefused without a domain or a site.
     """
     if not domains or n_sites < 1:
@@ -140,7 +140,7 @@ def cuts(sizes: Mapping[str, int], clients: int, domains: int) -> dict[str, int]
         what = f"domains is {domains}; a client can have 1 to {n} of the source domains: {', '.join(sorted(sizes))}"
         raise ConfigRefused(what, "Ask for as many domains a client as there are, or fewer", path="domains")
     if clients * domains < n:
-        what = f"{clients} clients with {domains} of {n} source domains each would leave a domain to nobody"
+        what = f"{clients} clients with {domains} of {n} source domains each would leave a domain unused"
         raise ConfigRefused(what, "Ask for more clients, or for more domains a client", path="clients")
     a, b = divmod(clients * domains, n)
     largest = sorted(sizes, key=lambda name: (-sizes[name], name))

@@ -5,7 +5,7 @@ sender and are read in the order of these names, so that the order of arrival ch
 anything at all. Krum: Blanchard, El Mhamdi, Guerraoui, Stainer, NeurIPS 2017. Median and trimmed mean by coordinates: Yin, Chen,
 Ramchandran, Bartlett, ICML 2018. Norm bounding: Sun, Kairouz, Suresh, McMahan, 2019.
 
-Memory: updates that are mapped files stay on disk. Median, trimmed mean and Krum look at BLOCK numbers of all updates at once,
+Memory: updates that are mapped files stay on disk. Median, trimmed mean and Krum read BLOCK numbers of all updates at once,
 clipping at one update at a time; beside that there is the result. Open are all updates at once, but for clipping.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -24,10 +24,11 @@ from torch import Tensor
 from tideline.numerics.aggregation.averaging import weighted_sum
 
 Weights = Mapping[str, Tensor]
-Updates = Mapping[Any, Weights]
-Rows = NDArray[Any]
+Sender = TypeVar("Sender", bound=str)
+Updates: TypeAlias = Mapping[Sender, Weights]
+Rows = NDArray[Any]  # of any dtype that fields have
 
-BLOCK = 1 << 22  # numbers of all updates together that are looked at at once
+BLOCK = 1 << 22  # numbers of all updates together that are read at once
 
 
 def least(rule: str, f: int) -> int:
@@ -39,13 +40,13 @@ def least(rule: str, f: int) -> int:
     return {"median": 2 * f + 1, "trimmed_mean": 2 * f + 1, "krum": 2 * f + 3, "multi_krum": 2 * f + 3}[rule]
 
 
-def need(rule: str, updates: Updates, f: int) -> None:
+def need(rule: str, updates: Updates[Sender], f: int) -> None:
     """Raises ValueError where there are too few updates for f wrong ones."""
     if f < 0 or len(updates) < max(1, least(rule, f)):
         raise ValueError(f"{rule} needs {max(1, least(rule, f))} updates for {f} wrong ones; there are {len(updates)}")
 
 
-def median(updates: Updates, f: int = 0) -> dict[str, Tensor]:
+def median(updates: Updates[Sender], f: int = 0) -> dict[str, Tensor]:
     """The middle of the N values of each coordinate; for even N halfway between the two in the middle.
 
     With N >= 2 f + 1 it lies between the least and the largest value of the right updates. Whole numbers take the lower of the
@@ -56,7 +57,7 @@ def median(updates: Updates, f: int = 0) -> dict[str, Tensor]:
     return by_coordinates(updates, lambda rows: halfway(rows[low], rows[high]))
 
 
-def trimmed_mean(updates: Updates, f: int) -> dict[str, Tensor]:
+def trimmed_mean(updates: Updates[Sender], f: int) -> dict[str, Tensor]:
     """The mean of the values of each coordinate without the f least and the f largest of them.
 
     With N >= 2 f + 1 it lies between the least and the largest value of the right updates. f = 0 is the plain mean; equal
@@ -66,12 +67,12 @@ def trimmed_mean(updates: Updates, f: int) -> dict[str, Tensor]:
     return by_coordinates(updates, lambda rows: sorted_mean(rows[f : len(rows) - f]))
 
 
-def krum(updates: Updates, f: int) -> Any:
+def krum(updates: Updates[Sender], f: int) -> Sender:
     """Whose update has the least Krum score: of the senders, one. Raises ValueError for fewer than 2 f + 3 updates."""
     return nearest(updates, f, 1, "krum")[0]
 
 
-def multi_krum(updates: Updates, f: int) -> tuple[Any, ...]:
+def multi_krum(updates: Updates[Sender], f: int) -> tuple[Sender, ...]:
     """The m = N - f - 2 senders with the least Krum scores, sorted by name; the fold is the plain mean of their updates.
 
     m as in Damaskinos, El Mhamdi, Guerraoui, Guirguis, Rouault, MLSys 2019. Raises ValueError for fewer than 2 f + 3 updates.
@@ -79,7 +80,7 @@ def multi_krum(updates: Updates, f: int) -> tuple[Any, ...]:
     return nearest(updates, f, len(updates) - f - 2, "multi_krum")
 
 
-def nearest(updates: Updates, f: int, m: int, rule: str) -> tuple[Any, ...]:
+def nearest(updates: Updates[Sender], f: int, m: int, rule: str) -> tuple[Sender, ...]:
     """The m senders with the least scores, sorted by name; of equal scores the first name's. Raises ValueError."""
     need(rule, updates, f)
     names = sorted(updates)
@@ -111,7 +112,6 @@ def clip_norm(start: Weights, update: Weights, bound: float) -> float:
 
 
 def shortened(norm: float, bound: float) -> float:
-    """c for an update of this norm."""
     return 1.0 if norm <= bound else bound / norm
 
 
@@ -125,12 +125,12 @@ def distance(start: Weights, update: Weights) -> float:
 
 
 def clip(
-    start: Weights, updates: Updates, shares: Mapping[Any, float], bound: float = 0.0
-) -> tuple[dict[str, Tensor], dict[Any, float]]:
+    start: Weights, updates: Updates[Sender], shares: Mapping[Sender, float], bound: float = 0.0
+) -> tuple[dict[str, Tensor], dict[Sender, float]]:
     """w + sum_i a_i c_i (w_i - w), and the c_i by sender. shares: the a_i, which sum to one.
 
     c_i shortens w_i - w to the norm M = `bound`; 0 stands for the lower median of the norms, which needs no tuning and which
-    fewer than half of the updates cannot move out of the others' range. Where nobody is shortened: sum_i a_i w_i, bit for bit.
+    fewer than half of the updates cannot move out of the others' range. If no update is shortened: sum_i a_i w_i, bit for bit.
     Whole numbers have no length and take the lower median. Each update is read twice. Raises ValueError without updates.
     """
     if not updates:
@@ -139,33 +139,23 @@ def clip(
     norms = {name: distance(start, updates[name]) for name in names}
     most = bound or sorted(norms.values())[(len(norms) - 1) // 2]
     factors = {name: shortened(norm, most) for name, norm in norms.items()}
-    made = weighted_sum(chain(((shares[n] * factors[n], updates[n]) for n in names), remainder(start, shares, factors)))
-    return made | whole_numbers(updates, start), factors
+    rest = sum(shares[name] * (1.0 - factors[name]) for name in names)  # the start's share, if updates are shortened
+    terms = ((shares[n] * factors[n], updates[n]) for n in names)
+    total = weighted_sum(chain(terms, [(rest, start)] if rest else []))
+    whole = [name for name, w in start.items() if not w.is_floating_point()]
+    counters = median({sender: {name: updates[sender][name] for name in whole} for sender in updates}) if whole else {}
+    return total | counters, factors
 
 
-def remainder(start: Weights, shares: Mapping[Any, float], factors: Mapping[Any, float]) -> list[tuple[float, Weights]]:
-    """The share of the start that is left where updates are shortened."""
-    rest = sum(shares[name] * (1.0 - factors[name]) for name in sorted(factors))
-    return [(rest, start)] if rest else []
-
-
-def whole_numbers(updates: Updates, start: Weights) -> dict[str, Tensor]:
-    """The lower median of the fields that are no real numbers, such as counters."""
-    names = [name for name, w in start.items() if not w.is_floating_point()]
-    if not names:
-        return {}
-    return median({sender: {name: updates[sender][name] for name in names} for sender in updates})
-
-
-def by_coordinates(updates: Updates, fold: Callable[[Rows], Rows]) -> dict[str, Tensor]:
+def by_coordinates(updates: Updates[Sender], fold: Callable[[Rows], Rows]) -> dict[str, Tensor]:
     """A fold of the sorted values of each coordinate: rows (N, b) in rising order to (b,). Whole numbers: the lower median."""
     opened = [updates[name] for name in sorted(updates)]
-    made = {name: torch.empty(w.shape, dtype=w.dtype) for name, w in opened[0].items()}
+    folded = {name: torch.empty(w.shape, dtype=w.dtype) for name, w in opened[0].items()}
     for name, at, rows in blocks(opened):
         rows.sort(axis=0)
-        told = fold(rows) if opened[0][name].is_floating_point() else rows[(len(rows) - 1) // 2]
-        made[name].view(-1)[at : at + len(told)] = torch.from_numpy(np.ascontiguousarray(told))
-    return made
+        values = fold(rows) if opened[0][name].is_floating_point() else rows[(len(rows) - 1) // 2]
+        folded[name].view(-1)[at : at + len(values)] = torch.from_numpy(np.ascontiguousarray(values))
+    return folded
 
 
 def blocks(updates: Sequence[Weights], floating: bool = False) -> Iterator[tuple[str, int, Rows]]:

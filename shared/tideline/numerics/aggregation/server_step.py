@@ -1,6 +1,8 @@
-"""One step of the coordinator's optimiser on named tensors, in place and a slice at a time; and the moving average after it.
+"""The server's step along clients' gradients: their weights and clipping, and one step of an optimiser in place.
 
-So the memory of a step is one slice's gradient, however many numbers and clients there are.
+GradAlign: Bartholet et al., "Non-linear Fusion in Federated Learning" (2024), eq. 8, eq. 9 and algorithm 3. Clients whose
+gradients point where the others' do weigh more. A step takes one slice of a tensor at a time, so its memory is one slice's
+gradient, however many numbers and clients there are.
 """
 
 from __future__ import annotations
@@ -12,7 +14,31 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+LEAST = 1e-12  # a norm below which there is no direction
 LARGEST = 1e15  # of a gradient's entry: its square is still a number in float32
+
+
+def clipping(gram: Tensor, weights: Tensor, most: float) -> float:
+    """What shortens sum_i w_i g_i to the norm `most`, from the gradients' inner products (N, N): in (0, 1]."""
+    w = weights.double()
+    norm = float((w @ gram.double() @ w).clamp(min=0).sqrt())
+    return min(1.0, most / norm) if norm else 1.0
+
+
+def alignment(gram: Tensor, sign: int = 1) -> Tensor:
+    """softmax(sign * gamma) with gamma_i = cos(g_avg, g_i), from the gradients' inner products (N, N): (N,) float64, of sum one.
+
+    The paper's eq. 9 has exp(-gamma), its algorithm 3 softmax(gamma); its text says that weight grows with similarity, which is
+    sign = 1. A gradient without direction has the cosine 0. Raises ValueError for no gradient, or products that are not finite.
+    """
+    gram = gram.double()
+    if not len(gram) or not bool(torch.isfinite(gram).all()):
+        raise ValueError("Weights want at least one gradient, and finite ones")
+    N = len(gram)
+    norms, mean = gram.diag().clamp(min=0).sqrt(), (gram.sum() / N**2).clamp(min=0).sqrt()
+    there = (norms >= LEAST) & (mean >= LEAST)
+    cosines = torch.where(there, gram.mean(1) / (norms * mean).where(there, 1), 0.0).clamp(-1, 1)
+    return (sign * cosines).softmax(0)
 
 
 @dataclass(frozen=True)
@@ -60,7 +86,6 @@ def step_(
 
 
 def adam_(p: Tensor, g: Tensor, m: Tensor, v: Tensor, steps: int, rate: float, weight_decay: float) -> None:
-    """Adam in place (Kingma, Ba, ICLR 2015)."""
     adam(
         *([p], [g], [m], [v], [], [torch.tensor(float(steps))]),
         amsgrad=False,

@@ -1,4 +1,4 @@
-"""Cosine similarity of rows, in float64, for which a row of zeros is at a right angle to everything."""
+"""Rows compared by cosine, in float64, for which a row of zeros is at a right angle to everything; and rows laid on a plane."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def unit(x: Tensor) -> Tensor:
 def cosines(a: Tensor, b: Tensor) -> Tensor:
     """cos(a_i, b_j) for a (n, d) and b (m, d): (n, m) float64. Raises ValueError unless rows fit and are finite.
 
-    The rows may be whole models: a slice of their columns at a time is looked at, and beside the result nothing grows with d.
+    The rows may be whole models: a slice of their columns at a time is read, and beside the result nothing grows with d.
     """
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise ValueError(f"Rows of shapes {tuple(a.shape)} and {tuple(b.shape)}; both are matrices with equally many columns")
@@ -41,3 +41,14 @@ def lengths(x: Tensor) -> Tensor:
     if not bool(torch.isfinite(found).all()):
         raise ValueError("Rows that are compared have a number that is not finite")
     return found.masked_fill(found == 0, torch.inf)
+
+
+def plane(z: Tensor) -> Tensor:
+    """The first two principal components of rows (n, d): (n, 2). By whichever of covariance and Gram matrix is smaller."""
+    x = (z - z.mean(0)).double()
+    if x.shape[1] <= x.shape[0]:
+        axes: Tensor = torch.linalg.eigh(x.mT @ x).eigenvectors[:, -2:]
+        return (x @ axes).flip(1).float()
+    found = torch.linalg.eigh(x @ x.mT)
+    components: Tensor = found.eigenvectors[:, -2:] * found.eigenvalues[-2:].clamp_min(0).sqrt()
+    return components.flip(1).float()

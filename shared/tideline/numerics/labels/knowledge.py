@@ -1,20 +1,25 @@
 """Knowledge vote and consensus focus: what several models of other places agree on, and how much each adds to it.
 
-Feng et al., "Unsupervised Multi-Source Decentralized Domain Adaptation via Knowledge Distillation", ICML 2021, and its
-authors' code, which marks where the two differ.
+Feng et al., "Unsupervised Multi-Source Decentralized Domain Adaptation via Knowledge Distillation", ICML 2021, and its authors'
+code, which marks where the two differ. Shapley, "A value for n-person games", 1953: a game's value is a function of a set of
+players, given as their numbers in rising order; they are 0 .. S - 1.
 
 Shapes: S sources, n samples, K classes. p (S, n, K): each source's probabilities of each sample.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations
+from math import factorial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 UNSURE = 1e-3  # weight in the paper's distillation of a sample of which no source is sure
+Value = Callable[[tuple[int, ...]], float]
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ def shares(focus: Tensor, sure: float) -> Tensor:
     Negative focus (S,) counts as 0; where none is left, sources are equal. Raises ValueError for a share that is none.
     """
     if not 0 <= sure <= 1:
-        raise ValueError(f"The share of samples is {sure}; it lies between 0 and 1")
+        raise ValueError(f"The share of samples is {sure}; it is between 0 and 1")
     CF = focus.double().clamp_min(0)
     total = float(CF.sum())
     CF = CF / total if total > 0 else torch.full_like(CF, 1 / len(CF))
@@ -112,3 +117,25 @@ def mixed_cross_entropy(logits: Tensor, label: Tensor, partner: Tensor, share: f
 def weighted_divergence(logits: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
     """mean_x weight(x) KL(mean || softmax(logits)), of (n, K), (n, K) and (n,): the paper's distillation."""
     return (weight * functional.kl_div(logits.log_softmax(1), mean, reduction="none").sum(1)).mean()
+
+
+def shapley(value: Value, S: int) -> Tensor:
+    """phi_k = sum over sets T without k of |T|! (S - |T| - 1)! / S! (v(T + k) - v(T)): (S,) float64.
+
+    They sum to v(all) - v(none). Asks for the value of each of the 2^S sets once.
+    """
+    v = {T: value(T) for size in range(S + 1) for T in combinations(range(S), size)}
+    phi = torch.zeros(S, dtype=torch.float64)
+    for T, worth in v.items():
+        t = len(T)
+        for k in set(range(S)) - set(T):
+            added = v[tuple(sorted((*T, k)))] - worth
+            phi[k] += factorial(t) * factorial(S - t - 1) / factorial(S) * added
+    return phi
+
+
+def leave_one_out(value: Value, S: int) -> Tensor:
+    """v(all) - v(all without k): (S,) float64. Asks for S + 1 values."""
+    everybody = tuple(range(S))
+    whole = value(everybody)
+    return torch.tensor([whole - value(tuple(j for j in everybody if j != k)) for k in everybody], dtype=torch.float64)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tideline.numerics.links.bounds import Bools, array, refuse
 from tideline.numerics.links.link_problem import Plan, Problem, from_sources, plan, repaired, single
 
-KEPT = 0.75  # the chance of a source to stay one
+STAYING = 0.75  # the chance of a source to stay one
 WHOLE = 1 - 1e-9  # a weight from which on a link is the only one
 
 
@@ -37,10 +37,10 @@ def count_weights(problem: Problem, given: Plan, count: npt.ArrayLike) -> Plan:
 def weighted(problem: Problem, given: Plan, weights: npt.ArrayLike) -> Plan:
     """A plan's sources and targets with weights (N, N) from outside, such as attention; those of no link are dropped, and columns
     are divided by their sums. Raises Unfit for a negative weight, and for a target that no weight is left to."""
-    kept = np.where(between(problem, given), array("weights", weights, problem.T.shape), 0)
-    sums = kept.sum(0)
+    allowed = np.where(between(problem, given), array("weights", weights, problem.T.shape), 0)
+    sums = allowed.sum(0)
     refuse("weights", "nothing for a target from a source that reaches it", (given.psi == 1) & (sums == 0))
-    return plan(problem, given.psi, kept / np.where(given.psi == 1, sums, 1))
+    return plan(problem, given.psi, allowed / np.where(given.psi == 1, sums, 1))
 
 
 def random_degree(problem: Problem, given: Plan, rng: np.random.Generator) -> Plan:
@@ -77,7 +77,7 @@ def thinned(problem: Problem, given: Plan, rng: np.random.Generator) -> Plan:
 
     Where a target is left that none reaches, sources come back, or others are added, that cost least.
     """
-    stays = (given.psi == 0) & (rng.random(len(given.psi)) < KEPT)
+    stays = (given.psi == 0) & (rng.random(len(given.psi)) < STAYING)
     return single(problem, repaired(problem, np.where(stays, 0, 1)))
 
 

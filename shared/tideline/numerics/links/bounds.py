@@ -1,10 +1,12 @@
-"""Bounds on the error of a source's model at home and at a target, from counts, errors and divergences that devices measure.
+"""Bounds on the error of a source's model at home and at a target, and what a transfer of a model costs in joules.
 
-Wang, Hosseinalipour, Brinton, "Multi-Source to Multi-Target Decentralized Federated Domain Adaptation", IEEE TCCN 2024
-(arXiv 2304.12422), equations 8-10, 17, 18. The bounds are vacuous as numbers; what counts is how links differ.
+Wang, Hosseinalipour, Brinton, "Multi-Source to Multi-Target Decentralized Federated Domain Adaptation", IEEE TCCN 2024 (arXiv
+2304.12422), equations 8-10, 17, 18, and sections II and V for the radio links. The bounds are vacuous as numbers; what counts
+is how links differ.
 
 Shapes: N devices; error eps (N,), of a device's model on its own items, unlabelled ones counted as wrong; counts (N,) of items;
-d (N, N), the empirical H-divergences, symmetric. T (N, N): i sends, j receives; its diagonal is no link and says nothing.
+d (N, N), the empirical H-divergences, symmetric; power (N,) in W; rates (N, N) in bit/s and energies (N, N) in J. In T and the
+other matrices i sends and j receives; the diagonal is no link and says nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ COMPLEXITIES: tuple[Complexity, ...] = ("natural", "published", "early")
 SCALES = (1.0, 100.0)
 LARGEST_DIVERGENCE = 2.0
 DELTA = 1e-3
+POWER = (0.20, 0.32)  # W, 23 to 25 dBm
+RATE = (63e6, 85e6)  # bit/s
+MODEL = 1e9  # bit, as published; a small convolutional network has a thousandth
 
 
 class Unfit(ValueError):
@@ -149,7 +154,7 @@ def symmetric(d: Floats) -> tuple[Floats, bool]:
 
 
 def array(name: str, given: npt.ArrayLike, shape: tuple[int, ...], *, diagonal: bool = True) -> Floats:
-    """A float64 copy of that shape, finite and not negative. diagonal=False: what stands there is not looked at, and is zero.
+    """A float64 copy of that shape, finite and not negative. diagonal=False: the diagonal is ignored and set to zero.
 
     Raises Unfit that names the entry otherwise.
     """
@@ -169,3 +174,29 @@ def refuse(name: str, why: str, at: npt.ArrayLike) -> None:
     if len(places):
         place = [int(i) for i in places[0]]
         raise Unfit(name, f"{why} (device {place[0]})" if len(place) == 1 else f"{why} (from {place[0]} to {place[1]})", place)
+
+
+def transfer_energy(power: npt.ArrayLike, rate: npt.ArrayLike, bits: float = MODEL) -> Floats:
+    """K_ij = P_i M / R_ij (N, N) in J for a model of so many bits. A rate of 0 or inf: i cannot reach j, and K is inf.
+
+    Raises Unfit for a power or size that is not positive and finite, and a rate that is negative or no number.
+    """
+    if not (math.isfinite(bits) and bits > 0):
+        raise Unfit("bits", f"a model of {bits} bits has no size")
+    P = array("power", power, (np.size(power),))
+    refuse("power", "a device sends with no power", P == 0)
+    given = np.array(rate, np.float64)
+    R = array("rate", np.where(np.isposinf(given), 0, given), (len(P), len(P)), diagonal=False)
+    K = np.where(R > 0, P[:, None] * bits / np.where(R > 0, R, 1), np.inf)
+    np.fill_diagonal(K, 0)
+    return K
+
+
+def draw_power(N: int, rng: np.random.Generator) -> Floats:
+    """(N,) W, uniform in [0.20, 0.32]."""
+    return rng.uniform(*POWER, N)
+
+
+def draw_rate(N: int, rng: np.random.Generator) -> Floats:
+    """(N, N) bit/s, uniform in [63, 85] Mbit/s: the range that the published model of paths leads to."""
+    return rng.uniform(*RATE, (N, N))

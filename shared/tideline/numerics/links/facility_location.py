@@ -20,6 +20,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ STARTS = 4  # of local search at random
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """Facilities that are open, ascending; their cost; a lower bound on any plan's; nodes looked at; whether it is proven."""
+    """Facilities that are open, ascending; their cost; a lower bound on any plan's; nodes searched; whether it is proven."""
 
     facilities: Ints
     cost: float
@@ -59,7 +60,7 @@ def cheapest(f: Floats, c: Floats, *, time_limit: float | None = None, node_limi
     """The best plan for f (n,) and c (n, N), the same one each time unless time_limit, in seconds, cuts the search short.
 
     Of plans that cost the same and differ in one facility, the one with the smaller index. Raises ValueError where a customer
-    can be served by nobody.
+    can be served by no facility.
     """
     if not bool(np.isfinite(c).any(0).all()):
         raise ValueError(f"No facility can serve customer {int(np.argmin(np.isfinite(c).any(0)))}")
@@ -74,7 +75,7 @@ def cheapest(f: Floats, c: Floats, *, time_limit: float | None = None, node_limi
     best = exchanged(f, c, best)
     cost = cost_of(f, c, best)
     proven = closed(bound, cost)
-    return Opened(best, cost, cost if proven else bound, nodes, proven)
+    return Opened(facilities=best, cost=cost, bound=cost if proven else bound, nodes=nodes, proven=proven)
 
 
 def cost_of(f: Floats, c: Floats, facilities: Ints) -> float:
@@ -83,12 +84,11 @@ def cost_of(f: Floats, c: Floats, facilities: Ints) -> float:
 
 
 def closed(bound: float, cost: float) -> bool:
-    """Whether nothing is left between a bound and a plan's cost."""
     return bound >= cost - PROVEN * abs(cost)
 
 
 def stopping(seconds: float | None, nodes: int | None) -> Callable[[int], bool]:
-    """Whether a search that has looked at so many nodes is to end."""
+    """Whether a search after so many nodes is to end."""
     end = None if seconds is None else time.monotonic() + seconds
     return lambda seen: (nodes is not None and seen >= nodes) or (end is not None and time.monotonic() >= end)
 
@@ -140,12 +140,14 @@ def bounded(f: Floats, c: Floats, state: npt.NDArray[np.int8], v: Floats, cost: 
 
 
 def searched(f: Floats, c: Floats, best: Ints, root: Bound, over: Callable[[int], bool]) -> tuple[Ints, float, int]:
-    """The best plan, a bound on all, and nodes looked at: the node with the lowest bound is always the next."""
+    """The best plan, a bound on all, and nodes searched: the node with the lowest bound is always the next."""
     cost, nodes = cost_of(f, c, best), 0
     heap = [(root.value, 0, np.zeros(len(f), np.int8), root)]
     while heap and not closed(heap[0][0], cost) and not over(nodes):
         bound, _, state, at = heapq.heappop(heap)
-        state = fixed_by(state, at, bound, cost)
+        # Facilities are fixed whose other decision would cost more than the best plan: |rho_i| above what is left.
+        fixed = (state == FREE) & (bound + np.abs(at.rho) >= cost)
+        state = np.where(fixed, np.where(at.rho > 0, SHUT, OPEN), state).astype(np.int8)
         if not bool((state == FREE).any()):
             left = np.flatnonzero(state == OPEN)
             if cost_of(f, c, left) < cost:
@@ -156,12 +158,6 @@ def searched(f: Floats, c: Floats, best: Ints, root: Bound, over: Callable[[int]
             found = bounded(f, c, child, at.v, cost, NODE_STEPS)
             heapq.heappush(heap, (max(found.value, bound), nodes, child, found))
     return best, min(cost, heap[0][0]) if heap else cost, nodes
-
-
-def fixed_by(state: npt.NDArray[np.int8], at: Bound, bound: float, cost: float) -> npt.NDArray[np.int8]:
-    """Facilities fixed as well whose other decision would cost more than the best plan: |rho_i| above what is left."""
-    free = (state == FREE) & (bound + np.abs(at.rho) >= cost)
-    return np.where(free, np.where(at.rho > 0, SHUT, OPEN), state).astype(np.int8)
 
 
 def branches(state: npt.NDArray[np.int8], at: Bound) -> Iterator[npt.NDArray[np.int8]]:
@@ -185,7 +181,7 @@ def improved(f: Floats, c: Floats, start: Ints) -> Ints:
 
 def best_move(f: Floats, c: Floats, here: Ints) -> tuple[float, int, int]:
     """The least change of the cost; which facility shuts for it, and which opens, -1 for none. Opening is first of equals."""
-    out = outside(here, len(f))
+    out, first = np.setdiff1d(np.arange(len(f)), here), itemgetter(0)
     least, c_out = c[here].min(0), c[out]
     best = lowest(f[out] - np.maximum(least - c_out, 0).sum(1), -1, out)
     for at, i in enumerate(here):
@@ -194,11 +190,6 @@ def best_move(f: Floats, c: Floats, here: Ints) -> tuple[float, int, int]:
             best = min(best, (float((rest - least).sum() - f[i]), int(i), -1), key=first)
         best = min(best, lowest(f[out] - f[i] + (np.minimum(rest, c_out) - least).sum(1), int(i), out), key=first)
     return best
-
-
-def first(move: tuple[float, int, int]) -> float:
-    """What moves are compared by."""
-    return move[0]
 
 
 def lowest(changes: Floats, leaves: int, out: Ints) -> tuple[float, int, int]:
@@ -212,13 +203,6 @@ def moved(here: Ints, leaves: int, comes: int) -> Ints:
     """The plan after a move, ascending."""
     left = here[here != leaves]
     return left if comes < 0 else np.sort(np.append(left, comes))
-
-
-def outside(here: Ints, n: int) -> Ints:
-    """Those of n facilities that are shut."""
-    shut = np.ones(n, bool)
-    shut[here] = False
-    return np.flatnonzero(shut)
 
 
 def without(c: Floats, here: Ints, at: int) -> Floats:
@@ -237,7 +221,7 @@ def exchanged(f: Floats, c: Floats, here: Ints) -> Ints:
 def smaller(f: Floats, c: Floats, here: Ints) -> Iterator[Ints]:
     """Plans of the same cost with a smaller index in place of an open facility."""
     cost = cost_of(f, c, here)
-    out = outside(here, len(f))
+    out = np.setdiff1d(np.arange(len(f)), here)
     for at, i in enumerate(here):
         below = out[out < i]
         sums = f[np.delete(here, at)].sum() + f[below] + np.minimum(without(c, here, at), c[below]).sum(1)

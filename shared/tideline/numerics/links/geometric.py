@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from tideline.numerics.links.bounds import Floats, Ints
 from tideline.numerics.links.link_problem import SMALLEST_T, Problem
@@ -55,6 +56,7 @@ class Layout:
     """Where unknowns stand: u (n), v (m) and s (n), in this order.
 
     devices (n,) that may be sources, senders (m,) and receivers (m,) of links; place (N,) of a device's u, -1 for a pinned one.
+    v and s are the columns of these unknowns.
     """
 
     devices: Ints
@@ -64,27 +66,22 @@ class Layout:
 
     @property
     def n(self) -> int:
-        """Devices that may be sources."""
         return len(self.devices)
 
     @property
     def m(self) -> int:
-        """Links."""
         return len(self.senders)
 
     @property
     def v(self) -> Ints:
-        """The columns of v (m,)."""
         return self.n + np.arange(self.m)
 
     @property
     def s(self) -> Ints:
-        """The columns of s (n,)."""
         return self.n + self.m + np.arange(self.n)
 
     @property
     def unknowns(self) -> int:
-        """All of them."""
         return 2 * self.n + self.m
 
 
@@ -167,11 +164,10 @@ def program(problem: Problem, at: Layout, point: Point, delta: float) -> Program
     z = logarithms(at, point)
     f = f + F @ z
     scale = float(np.logaddexp.reduce(f)) if len(f) else 0.0
-    return Program(F, f - scale, G, g + G @ z, M, A, b - A @ z, scale)
+    return Program(F=F, f=f - scale, G=G, g=g + G @ z, M=M, A=A, b=b - A @ z, scale=scale)
 
 
 def logarithms(at: Layout, point: Point) -> Floats:
-    """A point as unknowns: ln psi, ln alpha, s."""
     z: Floats = np.log(np.concatenate([point.psi[at.devices], point.alpha[at.senders, at.receivers], point.rest[at.devices]]))
     return z
 
@@ -264,20 +260,19 @@ class Rows:
         self.columns, self.count = columns, 0
         self._parts: list[tuple[Ints, Ints, Floats]] = []
 
-    def add(self, count: int, *terms: tuple[Any, Any]) -> None:
-        """So many new rows, with a column and a coefficient in each for every term."""
+    def add(self, count: int, *terms: tuple[Ints, npt.ArrayLike]) -> None:
+        """Add `count` rows, with a column and a coefficient in each for every term."""
         for columns, values in terms:
             self.put(0, self.count + np.arange(count), columns, values)
         self.count += int(count)
 
-    def put(self, count: int, rows: Ints, columns: Ints, values: Any) -> None:
-        """Entries of rows that are there, or of so many new ones."""
-        kept = np.asarray(columns) >= 0
-        self._parts.append((rows[kept], columns[kept], np.broadcast_to(np.asarray(values, np.float64), kept.shape)[kept]))
+    def put(self, count: int, rows: Ints, columns: Ints, values: npt.ArrayLike) -> None:
+        """Add entries to rows; `count` of the rows are new."""
+        free = np.asarray(columns) >= 0
+        self._parts.append((rows[free], columns[free], np.broadcast_to(np.asarray(values, np.float64), free.shape)[free]))
         self.count += count
 
     def matrix(self) -> csr_array:
-        """All that was written."""
         from scipy.sparse import csr_array
 
         rows, columns, values = (np.concatenate(part) for part in zip(*self._parts, strict=True))

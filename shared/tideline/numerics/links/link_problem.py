@@ -10,7 +10,7 @@ For whole psi it is a facility location problem: T is linear and E concave in al
 `exact` solves that; `tideline.numerics.links.signomial` has the paper's successive convex approximation. Both give a `Plan`.
 
 Shapes: N devices; psi (N,), 0 for a source and 1 for a target; alpha, T, K (N, N), where i sends and j receives. Diagonals are
-no links and are not looked at. A link exists where the sender has labels and K is finite.
+no links and are ignored. A link exists where the sender has labels and K is finite.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Problem:
         K = reach(self.K, N)
         given = np.array(self.T, np.float64)
         if given.shape == K.shape:
-            given[np.isinf(K)] = 0  # nobody can have measured it
+            given[np.isinf(K)] = 0  # it cannot have been measured
         T = array("T", given, (N, N), diagonal=False)
         for name, made in (("S", S), ("T", T), ("K", K), ("pinned", pinned)):
             made.setflags(write=False)
@@ -136,7 +136,13 @@ def plan(problem: Problem, psi: npt.ArrayLike, alpha: Floats) -> Plan:
     """A plan of these, measured."""
     alpha = np.asarray(alpha, np.float64)
     whole = np.asarray(psi, np.int64)
-    return Plan(whole, alpha, objective(problem, whole, alpha), energy(problem, alpha), int((alpha > LINK).sum()))
+    return Plan(
+        psi=whole,
+        alpha=alpha,
+        objective=objective(problem, whole, alpha),
+        energy=energy(problem, alpha),
+        links=int((alpha > LINK).sum()),
+    )
 
 
 def objective(problem: Problem, psi: npt.ArrayLike, alpha: Floats) -> float:
@@ -174,7 +180,7 @@ def exact(problem: Problem, *, time_limit: float | None = None, node_limit: int 
     """
     able = np.flatnonzero(~problem.pinned)
     c = problem.service[able]
-    c[np.arange(len(able)), able] = 0  # a source needs nobody
+    c[np.arange(len(able)), able] = 0  # a source needs no sender
     found = cheapest(problem.opening[able], c, time_limit=time_limit, node_limit=node_limit)
     psi = np.ones(len(problem.S), np.int64)
     psi[able[found.facilities]] = 0
@@ -240,9 +246,9 @@ def mended(problem: Problem, psi: npt.ArrayLike, alpha: Floats) -> Plan:
     """
     whole = repaired(problem, psi)
     target = whole == 1
-    kept = np.where(target & (from_sources(problem, whole) < np.inf), alpha, 0)
-    kept = np.where(target & (kept.sum(0) == 0), single(problem, whole).alpha, kept)
-    return plan(problem, whole, kept / np.where(target, kept.sum(0), 1))
+    weights = np.where(target & (from_sources(problem, whole) < np.inf), alpha, 0)
+    weights = np.where(target & (weights.sum(0) == 0), single(problem, whole).alpha, weights)
+    return plan(problem, whole, weights / np.where(target, weights.sum(0), 1))
 
 
 def repaired(problem: Problem, psi: npt.ArrayLike) -> Ints:

@@ -70,15 +70,15 @@ def sca(
     depends on the machine.
     """
     until = math.inf if time_limit is None else time.monotonic() + time_limit
-    at, made = layout(problem), list[Step]()
+    at, steps_done = layout(problem), list[Step]()
     first = start(problem) if begin is None else begin
     for step in itertools.islice(steps(problem, at, first, continuation), iterations):
-        made.append(step)
-        if converged(made, tolerance, TIGHTENED if continuation else 0):
-            return told(problem, first, made, "converged")
+        steps_done.append(step)
+        if converged(steps_done, tolerance, TIGHTENED if continuation else 0):
+            return finished(problem, first, steps_done, "converged")
         if time.monotonic() >= until:
-            return told(problem, first, made, "limit")
-    return told(problem, first, made, "iterations" if len(made) == iterations else "failed")
+            return finished(problem, first, steps_done, "limit")
+    return finished(problem, first, steps_done, "iterations" if len(steps_done) == iterations else "failed")
 
 
 def steps(problem: Problem, at: Layout, point: Point, continuation: bool = True) -> Iterator[Step]:
@@ -121,7 +121,6 @@ def solved(of: Program) -> tuple[Floats, bool] | None:
 
 
 def asked(of: Program, solver: str, options: dict[str, Any]) -> tuple[Floats | None, str]:
-    """What a solver says: w and the status."""
     # Imported here, since it takes a second to load and few runs need it.
     import cvxpy
 
@@ -130,7 +129,7 @@ def asked(of: Program, solver: str, options: dict[str, Any]) -> tuple[Floats | N
     constraints = [of.M @ cp.exp(of.G @ w + of.g) <= 1, of.A @ w <= of.b]
     convex = cp.Problem(cp.Minimize(cp.sum(cp.exp(of.F @ w + of.f))), constraints)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what it warns of is the status, which is looked at
+        warnings.simplefilter("ignore")  # what it warns of is the status, which is checked
         try:
             convex.solve(solver=solver, **options)
         except cp.error.SolverError:
@@ -153,18 +152,18 @@ def violation(of: Program, w: Floats) -> float:
     return float(max((of.A @ w - of.b).max(), sums.max(initial=-np.inf)))
 
 
-def converged(made: list[Step], tolerance: float, tightened: int) -> bool:
+def converged(steps_done: list[Step], tolerance: float, tightened: int) -> bool:
     """Whether delta_link has its last value and the objective has stopped to change."""
-    if len(made) < max(tightened + 2, 2):
+    if len(steps_done) < max(tightened + 2, 2):
         return False
-    before, now = made[-2].objective, made[-1].objective
+    before, now = steps_done[-2].objective, steps_done[-1].objective
     return abs(now - before) <= tolerance * abs(before)
 
 
-def told(problem: Problem, first: Point, made: list[Step], status: str) -> Plan:
+def finished(problem: Problem, first: Point, steps_done: list[Step], status: str) -> Plan:
     """The last point, rounded, and how it came about."""
-    last = made[-1].point if made else first
+    last = steps_done[-1].point if steps_done else first
     plan = rounded(problem, last.psi, last.alpha)
-    flags = plan.flags if all(step.accurate for step in made) else (*plan.flags, "inaccurate")
-    objectives = tuple(step.objective for step in made)
-    return replace(plan, status=status, flags=flags, iterations=len(made), objectives=objectives)
+    flags = plan.flags if all(step.accurate for step in steps_done) else (*plan.flags, "inaccurate")
+    objectives = tuple(step.objective for step in steps_done)
+    return replace(plan, status=status, flags=flags, iterations=len(steps_done), objectives=objectives)

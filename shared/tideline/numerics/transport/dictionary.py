@@ -15,8 +15,16 @@ import torch
 from torch import Generator, Tensor
 
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.transport.barycenter import Barycenter, barycenter
-from tideline.numerics.transport.optimal_transport import carried, ground_cost, labelled, plan, squared_distances, transport_cost
+from tideline.numerics.transport.optimal_transport import (
+    Barycenter,
+    barycenter,
+    carried,
+    ground_cost,
+    labelled,
+    plan,
+    squared_distances,
+    transport_cost,
+)
 
 SMALLEST = 1e-6  # probability that a label is taken to have at least, so that its logarithm is finite
 
@@ -56,7 +64,6 @@ class Fit:
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """The steps of z, logits and alpha."""
         z, y, alpha = (self.rate if own is None else own for own in (self.rate_z, self.rate_y, self.rate_alpha))
         return z, y, alpha
 
@@ -81,7 +88,6 @@ def logits_of(y: Tensor) -> Tensor:
 
 
 def soft_labels(logits: Tensor) -> Tensor:
-    """Softmax of (..., n_c): labels on the simplex."""
     return logits.softmax(dim=-1)
 
 
@@ -92,7 +98,7 @@ def one_hot_logits(labels: Tensor, classes: int, confidence: float) -> Tensor:
     label a probability of 0.23. Raises ValueError unless 0 < confidence < 1.
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"The confidence of a label is {confidence}; it lies between 0 and 1, both excluded")
+        raise ValueError(f"The confidence of a label is {confidence}; it is between 0 and 1, both excluded")
     s = math.log(confidence * max(classes - 1, 1) / (1 - confidence))
     return s * torch.nn.functional.one_hot(labels.long(), classes).to(torch.get_default_dtype())
 
@@ -131,7 +137,9 @@ def loss(dictionary: Dictionary, alpha: Tensor, z_q: Tensor, y_q: Tensor | None,
     dy_B = torch.zeros_like(b.y) if y_q is None else beta * pull(gamma, b.y, y_q)
     plans = len(b.z) * with_idle_atoms(b, dictionary, alpha, settings.entropy)
     z, y, dalpha = pulled_back(plans, dictionary, alpha, dz_B, dy_B)
-    return Loss(transport_cost(cost, gamma), z, through_softmax(dictionary.y, y), dalpha, b, gamma)
+    return Loss(
+        value=transport_cost(cost, gamma), z=z, logits=through_softmax(dictionary.y, y), alpha=dalpha, barycenter=b, plan=gamma
+    )
 
 
 def pull(gamma: Tensor, b: Tensor, q: Tensor) -> Tensor:

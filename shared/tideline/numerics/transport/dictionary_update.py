@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 from torch.optim.adam import adam
 
-from tideline.numerics.labels.simplex import project
+from tideline.numerics.labels.softmax import project
 from tideline.numerics.transport.dictionary import Dictionary, Fit, Loss, logits_of, loss, soft_labels
 
 OPTIMISERS = ("adam", "rows", "sgd")
@@ -44,12 +44,20 @@ class Fitted:
 
 
 def fresh(dictionary: Dictionary, optimiser: str = "adam") -> Moments:
-    """Moments before the first step: zeros."""
     z, y = (dictionary.z, dictionary.y) if optimiser != "sgd" else (dictionary.z[:0, :0], dictionary.y[:0, :0])
     K, n = z.shape[:2]
     z1, z2, logits1, logits2 = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (z, z, y, y))
     steps = torch.zeros(n + 1, dtype=torch.int64, device=z.device)
-    return Moments(z1, z2, logits1, logits2, z.new_zeros(K), z.new_zeros(K), steps[1:].clone(), steps[0].clone())
+    return Moments(
+        z1=z1,
+        z2=z2,
+        logits1=logits1,
+        logits2=logits2,
+        alpha1=z.new_zeros(K),
+        alpha2=z.new_zeros(K),
+        row_steps=steps[1:].clone(),
+        alpha_steps=steps[0].clone(),
+    )
 
 
 def fit(
@@ -67,7 +75,7 @@ def fit(
     y_q (n_q, n_c) for a source, None for a target. In each of E epochs every mini-batch of the atoms is taken once: contiguous
     within each class, n_b / n_c points of it. The client's data are drawn with replacement, n_b / n_c of each class, a class
     without samples left out; a target's uniformly. alpha is projected on the simplex after every step. Arguments are left as they
-    were. tick is told the share of the steps that are done. Raises ValueError for sizes that do not fit, or when a cost is no
+    were. tick is called with the share of steps done. Raises ValueError for sizes that do not fit, or when a cost is no
     longer finite.
     """
     check(dictionary, alpha, z_q, y_q, settings)
@@ -150,14 +158,12 @@ class State:
 
     @classmethod
     def of(cls, dictionary: Dictionary, alpha: Tensor, moments: Moments, settings: Fit) -> State:
-        """Copies of the arguments."""
         z, logits = dictionary.z.clone(memory_format=torch.contiguous_format), logits_of(dictionary.y).contiguous()
         own = Moments(*(getattr(moments, field.name).clone() for field in fields(moments)))
         dense = (torch.zeros_like(z), torch.zeros_like(logits)) if settings.optimiser == "adam" else ()
         return cls(z, logits, alpha.clone(), own, dense, settings)
 
     def batch(self, rows: Tensor) -> Dictionary:
-        """The mini-batch of the atoms."""
         return Dictionary(self.z.index_select(1, rows), soft_labels(self.logits.index_select(1, rows)))
 
     def step_(self, rows: Tensor, f: Loss) -> None:
@@ -166,7 +172,6 @@ class State:
         self.alpha.copy_(project(self.alpha))
 
     def sgd_(self, rows: Tensor, f: Loss) -> None:
-        """x <- x - rate df/dx."""
         rate_z, rate_y, rate_alpha = self.settings.rates
         self.z.index_add_(1, rows, f.z, alpha=-rate_z)
         self.logits.index_add_(1, rows, f.logits, alpha=-rate_y)

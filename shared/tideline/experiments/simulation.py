@@ -1,0 +1,255 @@
+"""An experiment with a `data:` or a `deal:` section, run in this process; its result says each site's true domain."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, cast
+
+from tideline.client.answers import RunResult
+from tideline.client.export import export
+from tideline.client.output import make_folder, replace_file
+from tideline.client.watching import Watcher
+from tideline.core.algorithm import Methods
+from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.privacy import DEFAULT_POLICY, Policy
+from tideline.core.run import Digest, Role, RunId, World
+from tideline.engine.coordinator.result import result_of
+from tideline.engine.model.experiment import DealData, Experiment, SiteSource, read_experiment
+from tideline.engine.model.runs import Status
+from tideline.engine.simulation.federation import Federation, SimSite
+from tideline.experiments.files import ExperimentText
+from tideline.experiments.initial_weights import packed
+from tideline.learning.datasets import digits
+from tideline.learning.formats.folder import find, read_folder
+from tideline.learning.formats.holdings import Holdings
+from tideline.learning.partition.dealt_folder import Sites, read_dealt, rule_in, sites_of
+from tideline.report.maps import last_groups
+
+SETS = {"digits": digits.write_site}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A site's data, opened when the run's world is known."""
+
+    path: Path
+
+    def __call__(self, world: World, role: Role) -> Holdings:
+        """Read the folder as an agent would."""
+        return read_folder(self.path, world, role)
+
+    @property
+    def domains(self) -> str:
+        return ", ".join(find(self.path))
+
+
+@dataclass(frozen=True)
+class Place:
+    """What all simulated sites have in common: what they let out, and where their steps compute."""
+
+    policy: Policy = DEFAULT_POLICY
+    device: str = "cpu"
+
+
+@dataclass
+class DealtTable:
+    """A folder whose domains are dealt. It is read once for all sites, when a world is known; a refusal is remembered."""
+
+    path: Path
+    sites: Sites
+    world: World | None = None
+    read: Mapping[str, Holdings] | DataRefused = field(default_factory=dict)
+
+    def holdings(self, site: str, world: World) -> Holdings:
+        """What a site holds. Raises DataRefused."""
+        if self.world != world:
+            self.world, self.read = world, {}  # those of another world are let go before
+            try:
+                self.read = read_dealt(self.path, world, self.sites.hands, self.sites.roles)
+            except DataRefused as error:
+                self.read = error
+        if isinstance(self.read, DataRefused):
+            raise self.read
+        return self.read[site]
+
+
+@dataclass(frozen=True)
+class DealtSite:
+    """One site of a deal."""
+
+    table: DealtTable
+    name: str
+
+    def __call__(self, world: World, role: Role) -> Holdings:
+        """Its rows; the roster has given it the role that they were dealt for."""
+        return self.table.holdings(self.name, world)
+
+    @property
+    def role(self) -> Role:
+        return self.table.sites.roles[self.name]
+
+    @property
+    def domains(self) -> str:
+        hands = self.table.sites.hands[self.name]
+        return ", ".join(name for name in find(self.table.path) if name in hands)
+
+
+Opened = Folder | DealtSite
+HERE = Place()
+
+
+def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = None, place: Place = HERE) -> RunResult:
+    """Run an experiment, its sites at one place; its result. `out` takes result.json and, of a completed run, the state."""
+    with text.located():
+        experiment = read_experiment(text.value)
+        check_sites(experiment)
+        dealt = None if experiment.deal is None else dealt_sites(experiment.deal, text)
+        roster = roster_of(experiment, dealt)
+    if out is not None:
+        make_folder(out)
+    # Roles stand in `data`, or follow from `deal`; what the run service reports of the roster has their place.
+    mirrored = {f"roster.{name}": text.place(f"data.{name}" if dealt is None else "deal") for name in roster}
+    mirrored["roster"] = text.place("data" if dealt is None else "deal")
+    placed = ExperimentText(text.name, {**text.value, "roster": roster}, {**mirrored, **text.places})
+    with tempfile.TemporaryDirectory(prefix="tideline-") as scratch:
+        with placed.located():
+            named = {n: folder_of(n, site, text, Path(scratch) / n) for n, site in experiment.data.items()}
+            folders: dict[str, Opened] = {**named, **(dealt or {})}
+        federation = Federation(methods, {name: SimSite(f, place.policy) for name, f in folders.items()}, device=place.device)
+        return play(federation, placed, folders, out)
+
+
+def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Opened], out: Path | None) -> RunResult:
+    """Start, watch to the end, and write what is asked for."""
+    begun = time.monotonic()
+    with text.located():
+        run = federation.start(with_initial_weights(text, federation).value)
+    with Watcher() as watcher:
+
+        def show(seen: Mapping[str, Any]) -> None:
+            watcher.show(cast("RunResult", {**seen, **progress(federation, run)}))
+
+        show(federation.run(run, show))
+    result = cast("RunResult", result_of(federation.journal, run, federation.clock.now(), history=True))
+    # The simulation's clock stands still between deadlines; you want to know how long you waited.
+    result["seconds"] = time.monotonic() - begun
+    fill_in(result, {name: folder.domains for name, folder in folders.items()})
+    if out is not None:
+        write(federation, run, result, out)
+    return result
+
+
+def with_initial_weights(text: ExperimentText, federation: Federation) -> ExperimentText:
+    """The experiment once its file of weights, if it names one, is in the federation. Raises ConfigRefused."""
+    if text.weights_file is not None:
+        return text.with_weights(federation.bring(packed(text, text.weights_file)))
+    if text.value.get("weights"):
+        what = "weights names a file by its digest, and a simulation has none that were uploaded"
+        raise ConfigRefused(what, "Name the file itself", path="weights")
+    return text
+
+
+def progress(federation: Federation, run: RunId) -> dict[str, int]:
+    """How far a run is, for the watcher."""
+    row = federation.run_service.find(run)
+    return {"plan_length": len(row.plan), "cursor": row.cursor}
+
+
+def check_sites(experiment: Experiment) -> None:
+    """Raises ConfigRefused unless one of `data` and `deal` says which sites there are."""
+    if experiment.data and experiment.deal:
+        what = "data and deal both say which sites there are"
+        raise ConfigRefused(what, "Leave one of the two out", path="deal")
+    if not experiment.data and not experiment.deal:
+        todo = "A simulation needs data: {SITE: {role: source, dataset: digits, ...}}, or deal: {folder: DIR, leave_out: ...}"
+        raise ConfigRefused("data is missing", todo, path="data")
+
+
+def roster_of(experiment: Experiment, dealt: Mapping[str, DealtSite] | None = None) -> dict[str, str]:
+    """Who takes part: the sites of `data` or `deal`, in their roles. Raises ConfigRefused where something else is said, too."""
+    roster = {name: site.role.value for name, site in experiment.data.items()}
+    roster |= {name: site.role.value for name, site in (dealt or {}).items()}
+    named = "data" if dealt is None else "deal"
+    if experiment.select:
+        raise ConfigRefused("select has no meaning in a simulation", f"Leave it out; {named} names the sites", path="select")
+    if experiment.roster and {n: r.value for n, r in experiment.roster.items()} != roster:
+        raise ConfigRefused(f"roster differs from the sites and roles of {named}", "Leave it out of simulations", path="roster")
+    return roster
+
+
+def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) -> Folder:
+    """A site's folder: as it is named, seen from the experiment's file, or written from a shipped set."""
+    place = f"data.{name}"
+    if bool(site.folder) == bool(site.dataset):
+        raise ConfigRefused(f"{place} needs either folder or dataset", "Give one of the two", path=place)
+    if site.folder:
+        path = Path(text.name).parent / Path(site.folder).expanduser()
+        if not path.is_dir():
+            raise ConfigRefused(f"{place}.folder: there is no folder {path}", "Correct the path", path=f"{place}.folder")
+        return Folder(path)
+    if site.dataset not in SETS:
+        known = ", ".join(SETS)
+        raise ConfigRefused(f"{place}.dataset is {site.dataset!r}", f"Use one of: {known}", path=f"{place}.dataset")
+    try:
+        SETS[site.dataset](scratch, site.domain, site.part, site.parts, site.rows)
+    except ConfigRefused as error:
+        wrong = f"{place}.{error.context.get('path', '')}"
+        raise ConfigRefused(f"{place}: {error.what}", error.todo, path=wrong) from None
+    return Folder(scratch)
+
+
+def write(federation: Federation, run: RunId, result: RunResult, out: Path) -> None:
+    """result.json and, where there is one, state.safetensors."""
+    if federation.run_service.find(run).status is Status.COMPLETED:
+        write_state(federation, run, out / "state.safetensors")
+    # Last, and whole or not at all: with it everything is there.
+    replace_file(out / "result.json", json.dumps(result, indent=2) + "\n")
+
+
+def write_state(federation: Federation, run: RunId, path: Path) -> None:
+    root, size = federation.journal.rounds(run)[-1].state[0]
+
+    @contextlib.contextmanager
+    def held(digest: Digest, size: int) -> Iterator[memoryview]:
+        yield federation.parts.view(digest)
+
+    export(held, root, size, path)
+
+
+def dealt_sites(given: DealData, text: ExperimentText) -> dict[str, DealtSite]:
+    """The sites of a deal. Raises ConfigRefused, with `context["path"]`, for what cannot be dealt; DataRefused."""
+    path = Path(text.name).parent / Path(given.folder).expanduser()
+    if not path.is_dir():
+        raise ConfigRefused(f"deal.folder: there is no folder {path}", "Correct the path", path="deal.folder")
+    said = {
+        f.name: value for f in fields(given) if f.name not in ("folder", "rule") and (value := getattr(given, f.name)) is not None
+    }
+    try:
+        table = DealtTable(path, sites_of(path, rule_in(given.rule, said)))
+    except ConfigRefused as error:
+        raise ConfigRefused(f"deal: {error.what}", error.todo, path=f"deal.{error.context.get('path', '')}") from None
+    return {name: DealtSite(table, name) for name in table.sites.hands}
+
+
+def fill_in(result: RunResult, domains: Mapping[str, str]) -> None:
+    """Write each site's domain into a result, and the last grouping's adjusted Rand index, where there are groups."""
+    for client in result["clients"]:
+        client["domain"] = domains.get(client["name"])
+    if result["groups"]:
+        result["groups"]["adjusted_rand_index"] = adjusted_rand_index(last_groups(result), domains)
+
+
+def adjusted_rand_index(groups: Mapping[str, str], domains: Mapping[str, str]) -> float | None:
+    """How well groups fit domains, over the sites that have both: 1 the same, about 0 as by chance; None of fewer than two."""
+    both = sorted(groups.keys() & domains.keys())
+    if len(both) < 2:
+        return None
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score([domains[site] for site in both], [groups[site] for site in both]))

@@ -1,0 +1,165 @@
+"""Which column of a table is what, the same for every kind of table."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tideline.core.errors import DataRefused
+from tideline.core.run import Role, World
+from tideline.core.settings import nearest
+from tideline.learning.formats.classes import cut
+from tideline.learning.formats.holdings import Sides, split_marked, split_rows
+from tideline.learning.formats.surveys import Place, check_count, check_settings
+from tideline.learning.formats.transforms import Transform, check_kind
+
+OWN = ("label", "held_out", "columns", "drop")
+LABELS = ("y", "label")  # the names of a column of labels if the settings name none
+WORDS = {"test": True, "held_out": True, "true": True, "yes": True, "1": True}
+WORDS |= {"train": False, "false": False, "no": False, "0": False}
+SHOWN = 10  # names of columns in a refusal
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The features' names in the order of the sample, and the names of the labels' and the split's columns.
+
+    `places`: the columns of the features, counted from 1. Names may be data: a table may lack its line of names.
+    """
+
+    features: tuple[str, ...]
+    label: str | None
+    held_out: str | None
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The result of the first pass over a table: of each row the code (see Classes.number), if it is held out, and its name."""
+
+    codes: Sequence[int]
+    held: Sequence[int]
+    name: Callable[[int], str]
+
+
+def choose(names: Sequence[str], transform: Transform) -> Columns:
+    """What each column is. Raises DataRefused for ambiguous names, and for settings that name no column."""
+    check_header(names, transform)
+    for key in OWN:
+        setting = getattr(transform, key) or ()
+        check_named(key, (setting,) if isinstance(setting, str) else setting, names)
+    label = transform.label or label_in(names, (*transform.columns, *transform.drop))
+    own = [name for name in (label, transform.held_out) if name is not None]
+    taken = {*own, *transform.drop}
+    twice = [*(n for n in transform.columns if n in taken), *(n for n in own if own.count(n) > 1 or n in transform.drop)]
+    if twice:
+        raise DataRefused(f"the column {twice[0]!r} is used for two things", "Name it once in transforms.toml")
+    features = transform.columns or tuple(name for name in names if name not in taken)
+    place = {name: at for at, name in enumerate(names, 1)}
+    return Columns(features, label, transform.held_out, tuple(place[name] for name in features))
+
+
+def check_header(names: Sequence[str], transform: Transform) -> None:
+    """Raises DataRefused unless each column has a name of its own."""
+    if names and all(is_number(name) for name in names) and not transform.columns:
+        todo = "Write the columns' names into the first line; if they are numbers, list them: columns in transforms.toml"
+        raise DataRefused("the first line holds numbers", todo)
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        first, second = [i for i, name in enumerate(names, 1) if name == twice][:2]
+        what = f"columns {first} and {second} have the same name"
+        raise DataRefused(what, "Give each column a name of its own", column=twice[:40])
+    if "" in names and "" not in transform.drop:
+        todo = 'Give it one, or leave it out: drop = [""] in transforms.toml'
+        raise DataRefused(f"column {list(names).index('') + 1} has no name", todo)
+
+
+def check_named(key: str, listed: Sequence[str], names: Sequence[str]) -> None:
+    """Raises DataRefused if a setting names a column that does not exist, or names one twice."""
+    for name in listed:
+        if name not in names:
+            near = {"near": guess.strip(" ()")} if (guess := nearest(name, names)) else {}
+            todo = "See the columns with `tideline data check`"
+            raise DataRefused(f"{key} names the column {name!r}, which is not there", todo, columns=shown(names), **near)
+    if len(set(listed)) < len(listed):
+        raise DataRefused(f"{key} names a column twice", "Name each column once in transforms.toml")
+
+
+def label_in(names: Sequence[str], otherwise: Sequence[str]) -> str | None:
+    """The column of the labels if no setting names it. Raises DataRefused if there are two."""
+    labels = [name for name in LABELS if name in names and name not in otherwise]
+    if len(labels) > 1:
+        todo = 'Say which holds the labels, such as label = "y" in transforms.toml; drop the other, or it is a feature'
+        raise DataRefused("there is a column y and a column label", todo)
+    return labels[0] if labels else None
+
+
+def split_column(columns: Columns, names: Sequence[str]) -> str:
+    """The column that says which rows are held out, or a name for a new one."""
+    tried = (f"held_out{f'_{i}' * (i > 1)}" for i in itertools.count(1))
+    return columns.held_out or next(name for name in tried if name not in names)
+
+
+def check_table(place: Place, world: World, columns: Columns, own: tuple[str, ...] = OWN) -> None:
+    """Raises DataRefused unless the table's features are what the world expects, in number and kind."""
+    check_settings(place.transform, own, "a table")
+    width = len(columns.features)
+    if len(world.inputs) != 1:
+        todo = f"Ask for a world with inputs [{width}], or keep images as files or in .npz"
+        raise DataRefused("the domain is a table of features; the world expects images", todo, expected=list(world.inputs))
+    if (width,) != world.inputs:
+        what = f"the table has {width} columns of features; the world expects {world.inputs[0]}"
+        todo = "Say which are features with columns or drop in transforms.toml, or ask for another world"
+        raise DataRefused(what, todo, expected=list(world.inputs), got=[width], columns=shown(columns.features))
+    check_kind((2, width), np.dtype(np.float64), world.inputs, place.transform)
+
+
+def place_labels(place: Place, columns: Columns, marks: Marks, role: Role) -> Sides:
+    """Which rows of a table are for what, and their labels. Raises DataRefused for rows that cannot be used."""
+    n = len(marks.codes)
+    check_count(n, "row", 2 if columns.held_out is None else 1)
+    mask: NDArray[np.bool_] = np.asarray(marks.held, bool)
+    rows = split_rows(n) if columns.held_out is None else split_marked(mask)
+    if columns.label is None:
+        return Sides(*rows)
+
+    def strange(row: int) -> DataRefused:
+        what = f"{marks.name(row)}, column {columns.label}: the label is none of the classes {place.classes.describe()}"
+        return DataRefused(what, place.classes.todo(), row=row, column=columns.label)
+
+    return cut(marks.codes, rows, role, strange)
+
+
+def held_word(word: str, name: str, column: str | None) -> bool:
+    """Whether a word says that a row is held out. Raises DataRefused for any other word."""
+    held = WORDS.get(word.strip().lower())
+    if held is None:
+        todo = "Write test or train, true or false, 1 or 0"
+        raise DataRefused(f"{name}, column {column}: the word does not say whether the row is held out", todo, cell=word[:40])
+    return held
+
+
+def no_number(name: str, place: int, column: str, cell: str) -> DataRefused:
+    """The refusal of one cell. Its contents and its column's name are for the owner only, in `context`."""
+    missing = cell.strip().lower() in ("", "nan", "na", "n/a", "null")
+    what = f"{name}, column {place}: {'the value is missing' if missing else 'not a finite number'}"
+    todo = "Fill or remove such rows, give words numbers, or leave the column out: drop in transforms.toml"
+    return DataRefused(what, todo, column=column[:40], cell=cell[:40])
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def shown(names: Sequence[str]) -> list[str]:
+    """The first columns' names, for the owner only: in a table without a line of names they are data."""
+    return [name[:40] for name in names[:SHOWN]] + [f"and {len(names) - SHOWN} more"] * (len(names) > SHOWN)

@@ -1,0 +1,157 @@
+"""Small networks of features and images: a perceptron, LeNet, ST-LF's convolutional network, and one with inception modules.
+
+LeNet: after LeCun et al., Proc. IEEE 1998. ConvNet: Wang, Hosseinalipour, Brinton, "Multi-Source to Multi-Target Decentralized
+Federated Domain Adaptation", IEEE TCCN 2024 (arXiv 2304.12422), section V; 21 840 numbers for digits of 1 x 28 x 28, 22 340 in
+colour; the authors' network ends in a softmax and takes the cross-entropy of that, this one gives logits. InceptionNet: table 7
+of Bartholet et al., "Non-linear Fusion in Federated Learning: A Hypernetwork Approach to Federated Domain Generalization"
+(2024), for 3 x 32 x 32; the table gives no widths of the modules' branches, those below are our reading, and give the sizes
+that it prints between the modules.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import World
+
+LENET_LEAST = 8
+LENET_INPUTS = "Write inputs: [1, 28, 28], or use model: mlp for features"
+CONVNET_LEAST = 16
+DROPOUT = 0.5
+CONVNET_INPUTS = "Write inputs: [1, 28, 28], or use model: lenet for smaller images, mlp for features"
+INCEPTION_LEAST = 8
+INCEPTION_INPUTS = "Write inputs: [3, 32, 32]"
+ADDED = 32 + 64 + 16  # channels that a module puts beside its input's
+POOLED = 3  # pixels of a side before the linear layers
+WIDTH = 256
+INCEPTION_DROPOUT = 0.2
+
+
+def image_shape(world: World, least: int, todo: str, channels: int | None = None) -> tuple[int, int, int]:
+    """Channels, height and width of a world of images, of `least` pixels each way or more. Raises ConfigRefused for others."""
+    inputs = world.inputs
+    if len(inputs) != 3 or min(inputs[1:]) < least or channels not in (None, inputs[0]):
+        takes = f"{channels} channels" if channels else "channels"
+        raise ConfigRefused(
+            f"world.inputs is {list(inputs)}; {world.model} takes images: {takes}, height, width, of {least} pixels or more",
+            todo,
+            path="world.inputs",
+        )
+    return inputs[0], inputs[1], inputs[2]
+
+
+class Net(nn.Module):
+    """A network h = g o f: features f, then the classifier g. x: (n, *inputs) -> logits (n, classes)."""
+
+    def __init__(self, features: nn.Module, classifier: nn.Module) -> None:
+        super().__init__()
+        self.features = features
+        self.classifier = classifier
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(self.features(x))
+        return logits
+
+
+class MLP(Net):
+    """Hidden layers with ReLU, then a linear classifier. x: (n, ...) -> logits (n, classes)."""
+
+    def __init__(self, inputs: int, hidden: tuple[int, ...], classes: int) -> None:
+        sizes = (inputs, *hidden)
+        layers: list[nn.Module] = [nn.Flatten()]
+        for a, b in pairwise(sizes):
+            layers += [nn.Linear(a, b), nn.ReLU()]
+        super().__init__(nn.Sequential(*layers), nn.Linear(sizes[-1], classes))
+
+    @classmethod
+    def of(cls, world: World) -> Self:
+        return cls(math.prod(world.inputs), (64,), world.classes)
+
+    @classmethod
+    def linear(cls, world: World) -> Self:
+        return cls(math.prod(world.inputs), (), world.classes)
+
+
+class LeNet(Net):
+    """Two 5x5 convolutions with pooling, a hidden layer, a linear classifier. x: (n, c, h, w) -> logits (n, classes)."""
+
+    def __init__(self, channels: int, height: int, width: int, classes: int) -> None:
+        hidden = (nn.Linear(lenet_width(height, width), 128), nn.ReLU())
+        super().__init__(nn.Sequential(*lenet_layers(channels), *hidden), nn.Linear(128, classes))
+
+    @classmethod
+    def of(cls, world: World) -> Self:
+        """For a world of images. Raises ConfigRefused for others."""
+        return cls(*image_shape(world, LENET_LEAST, LENET_INPUTS), world.classes)
+
+
+def lenet_layers(channels: int) -> tuple[nn.Module, ...]:
+    """LeNet up to its hidden layer: (n, c, h, w) -> (n, lenet_width(h, w))."""
+    return (
+        *(nn.Conv2d(channels, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        nn.Flatten(),
+    )
+
+
+def lenet_width(height: int, width: int) -> int:
+    return 32 * (height // 4) * (width // 4)
+
+
+class ConvNet(Net):
+    """Two 5x5 convolutions of 10 and 20 maps with pooling, a hidden layer of 50. x: (n, c, h, w) -> logits (n, classes)."""
+
+    def __init__(self, channels: int, height: int, width: int, classes: int) -> None:
+        first = (nn.Conv2d(channels, 10, 5), nn.MaxPool2d(2), nn.ReLU())
+        second = (nn.Conv2d(10, 20, 5), nn.Dropout2d(DROPOUT), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten())
+        hidden = (nn.Linear(20 * pooled(height) * pooled(width), 50), nn.ReLU(), nn.Dropout(DROPOUT))
+        super().__init__(nn.Sequential(*first, *second, *hidden), nn.Linear(50, classes))
+
+    @classmethod
+    def of(cls, world: World) -> Self:
+        """For a world of images. Raises ConfigRefused for others."""
+        return cls(*image_shape(world, CONVNET_LEAST, CONVNET_INPUTS), world.classes)
+
+
+def pooled(pixels: int) -> int:
+    """What two convolutions without padding, each pooled by two, leave of a side: 4 of 28."""
+    return ((pixels - 4) // 2 - 4) // 2
+
+
+class Inception(nn.Module):
+    """x: (n, c, h, w) -> (n, c + 112, h, w): 1x1, 3x3, 5x5 convolutions and a maximum, side by side (Szegedy et al., 2014)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.one = nn.Conv2d(channels, 32, 1)
+        self.three = nn.Sequential(nn.Conv2d(channels, 64, 1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1))
+        self.five = nn.Sequential(nn.Conv2d(channels, 16, 1), nn.ReLU(), nn.Conv2d(16, 16, 5, padding=2))
+        self.pool = nn.MaxPool2d(3, stride=1, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.one(x), self.three(x), self.five(x), self.pool(x)], 1).relu()
+
+
+class InceptionNet(Net):
+    """x: (n, c, h, w) -> logits (n, classes). No activation is between the two linear layers, as in the table."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        features = nn.Sequential(
+            *(nn.Conv2d(channels, 32, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
+            *(nn.Conv2d(32, 32, 1), nn.Conv2d(32, 64, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
+            *(Inception(64), Inception(64 + ADDED), nn.AdaptiveAvgPool2d(POOLED), nn.Flatten()),
+            *(nn.Dropout(INCEPTION_DROPOUT), nn.Linear(POOLED * POOLED * (64 + 2 * ADDED), WIDTH)),
+        )
+        super().__init__(features, nn.Linear(WIDTH, classes))
+
+    @classmethod
+    def of(cls, world: World) -> Self:
+        """For a world of images. Raises ConfigRefused for others."""
+        channels, _, _ = image_shape(world, INCEPTION_LEAST, INCEPTION_INPUTS)
+        return cls(channels, world.classes)
